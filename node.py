@@ -125,7 +125,7 @@ class Node:
         self.emit = self.turns.emit
         self.reply, self.share = divided(driver.reply, self.turns.emit), driver.share
         self.store, self.store_later = driver.store, driver.store_later
-        self.sampled = driver.sampled
+        self.trace_marks, self.sampled = driver.trace_marks, driver.sampled
         self.counters: dict[str, int] = {}
         self.health = Health(self)
         self.signer = signer

@@ -70,8 +70,9 @@ Nothing was carried out; to be repeated after a while."""
 class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A published event. Its identity is (publisher, incarnation, sequence) (V7); a user's `id` is
     an attribute. `time` is the publisher's wall clock in seconds, for people and for latency only;
-    `proof`: that its node has signed it (upper_tree/event_proofs), None: it has not. (`gc=False`:
-    attributes are plain values, which no garbage collector need look at.)"""
+    `proof`: that its node has signed it (upper_tree/event_proofs), None: it has not. `traced`:
+    whether nodes write records of it, as its publisher has decided. (`gc=False`: attributes are
+    plain values, which no garbage collector need look at.)"""
 
     publisher: NodeId
     incarnation: Uint53
@@ -81,6 +82,7 @@ class Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
     payload: bytes = b""
     payload_type: str = ""
     proof: Annotated[bytes, msgspec.Meta(max_length=1_024)] | None = None
+    traced: bool = True
 
     @property
     def identity(self) -> str:

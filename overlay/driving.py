@@ -167,6 +167,10 @@ class Driver(LinkTransport, Protocol):
     def trace(self, kind: str, fields: dict[str, Any]) -> None:
         """Write a trace record; the driver adds the wall clock and the hybrid logical clock."""
 
+    def trace_marks(self, incarnation: int, first: int, count: int) -> Sequence[bool] | None:
+        """Which of so many events that this node publishes now, numbered from `first` on, are to be
+        traced by all nodes; None: all of them."""
+
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
         """The events among these whose trace records are kept."""
 

@@ -114,15 +114,19 @@ Handlers = Mapping[type[Message] | type[Timer] | type[LocalEvent], Handler]
 """Message handlers take (sender: Peer, message); timer and event handlers take the one struct."""
 
 
-class HasIdentity(Protocol):
-    """A thing that trace records name by an identity: an event."""
+class Traceable(Protocol):
+    """A thing that trace records name: an event, or a row of a stream."""
 
     @property
     def identity(self) -> str:
         """The identity, the same text at every node."""
 
+    @property
+    def traced(self) -> bool:
+        """Whether nodes write records of it."""
 
-Named = TypeVar("Named", bound=HasIdentity)
+
+Named = TypeVar("Named", bound=Traceable)
 
 
 class Port(Protocol):
@@ -188,6 +192,10 @@ class Port(Protocol):
     def trace(self, kind: str, **fields: Any) -> None:
         """Write one flat trace record (canopy/traces/schema.py). Costs little when tracing is
         off; `tree` is given as the function that makes it, which is called when it is written."""
+
+    def trace_marks(self, incarnation: int, first: int, count: int) -> Sequence[bool] | None:
+        """Which of so many events that this node publishes now, numbered from `first` on, are to be
+        traced by all nodes; None: all of them."""
 
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
         """The events among these whose trace records are kept (none when tracing is off), so that a

@@ -187,7 +187,10 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "canopy.traces.schema": (),
     "canopy.traces.health_file": (),
     "canopy.traces.redaction": (),
-    "canopy.traces.writer": ("canopy.traces.schema", "canopy.traces.redaction"),
+    "canopy.traces.sampling": (),
+    "canopy.traces.writer": (
+        *("canopy.traces.schema", "canopy.traces.redaction", "canopy.traces.sampling"),
+    ),
     "canopy.traces.analysis": ("canopy.traces.schema", "canopy.traces.health_file"),
     "canopy.traces.analysis.report": ("canopy.traces.analysis", "overlay.wording"),
     "canopy.traces.analysis.health": (

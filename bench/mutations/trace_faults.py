@@ -35,7 +35,7 @@ from overlay.lower_random.policies import Policies
 from overlay.upper_tree.content import digest_of
 
 CLOCK = "tests/links/test_links_hybrid_clock.py"
-WRITER = "tests/canopy/traces/test_traces_writer.py"
+WRITER = "tests/canopy/traces/writing/test_traces_writer.py"
 VERDICT = "promise: a verdict is true"
 MATCHER = "tests/canopy/traces/test_traces_selectors.py"
 REMOTE = "tests/canopy/traces/test_traces_remote.py"

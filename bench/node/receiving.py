@@ -41,6 +41,9 @@ class Port:
     me = Peer("0123456789abcdef", "")
     now = 1.0
 
+    def trace_marks(self, incarnation: int, first: int, count: int) -> Sequence[bool] | None:
+        return None
+
     def sampled(self, events: Sequence[Event]) -> Sequence[Event]:
         return ()
 

@@ -109,6 +109,9 @@ class Surroundings:
 
     def trace(self, kind: str, fields: dict[str, Any]) -> None: ...
 
+    def trace_marks(self, incarnation: int, first: int, count: int) -> Sequence[bool] | None:
+        return None
+
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
         return ()
 

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 @click.option("--trace/--no-trace", "traced", default=None, help="Write trace records.")
 @click.option("--trace-dir", metavar="DIR", type=click.Path(), help="Folder of the trace records.")
 @click.option("--trace-sample", type=float, metavar="SHARE", help="Share of events traced, 0 to 1.")
+@click.option(
+    "--trace-rate", type=float, metavar="N", help="Own events traced per second at most; 0: all."
+)
 @click.option("--log", "level", metavar="LEVEL", help="debug, info, warning or error.")
 @click.option("--json", "as_json", is_flag=True, help="Log JSON: as --log-format json.")
 @click.option(
@@ -67,6 +70,7 @@ def node(
     traced: bool | None,
     trace_dir: str | None,
     trace_sample: float | None,
+    trace_rate: float | None,
     level: str | None,
     as_json: bool,
     log_format: str | None,
@@ -99,7 +103,7 @@ def node(
         click.echo(f"! {warning}", err=True)
     groups: dict[str, dict[str, Any]] = {
         "tree": {"routing": routing},
-        "trace": {"enabled": traced, "dir": trace_dir, "sample": trace_sample},
+        "trace": {"enabled": traced, "dir": trace_dir, "sample": trace_sample, "rate": trace_rate},
         "log": {"level": level, "format": "json" if as_json else log_format},
         "metrics": {"listen": metrics},
     }

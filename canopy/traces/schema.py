@@ -72,7 +72,9 @@ FIELDS: Final[dict[str, str]] = {
     "resent": "int",  # batches that were sent again, since the start
     "links": "int",  # that are connected
     "unread": "double",  # seconds before it for which no program was there to read
-    "sample": "double",  # the share of events that this node traces
+    "sample": "double",  # the share of events that this node traces at most
+    "share": "double",  # the share of this node's own events that is traced …
+    "first": "long",  # … from the one with this number on, until it says another
     "overlay": "string",  # its name
     "part": "int",  # number of the file in its run, from 1
     "written": "long",  # records written before, in this run
@@ -103,6 +105,7 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
     "suback": ("subscription",),  # matching events published from now on are expected
     "confined": ("subscription", "permitted"),  # another policy holds from now on
     "unsubscribe": ("subscription", "unread"),  # unread: since the program was lost
+    "sampling": ("first", "share"),  # the share of its events that is traced has changed
     "publish": ("event", "id", "attributes", "size", "digest"),
     # an event that was not accepted; with `event` one that a host refused after it was published
     "refused": ("event", "reason"),

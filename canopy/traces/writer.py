@@ -2,9 +2,9 @@
 
 Every node writes its own files, and only the Spark job reads them together. Four properties follow:
 
-* All nodes keep the *same* events. An event is kept when a hash of its identity falls below the
-  sampling rate. The hash is CRC-32 and not `hash()`, because the latter differs between processes.
-  Records that name no event (walks, subscriptions, maps) are always kept.
+* All nodes keep the *same* events: those that their publishers have marked
+  (canopy/traces/sampling.py). Records that name no event (walks, subscriptions, maps) are always
+  kept.
 * Tracing does not endanger the node. The buffer is bounded, files end at a size and at midnight
   UTC, and a failing disk costs records, which are counted in `lost`, and nothing else.
 * Most virtual nodes that match an event find nobody interested. That is counted by attribute, and
@@ -27,11 +27,11 @@ from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import quote
-from zlib import crc32
 
 import msgspec
 
 from canopy.traces.redaction import Redaction
+from canopy.traces.sampling import AdaptiveShare, is_sampled
 from canopy.traces.schema import FIELDS, KINDS, VERSION
 
 BUFFER_BYTES: Final = 64 * 1024
@@ -67,11 +67,15 @@ class TraceFile(Protocol):
 
 
 class TracedEvent(Protocol):
-    """An event as the writer sees it."""
+    """An event, or a row of a stream, as the writer sees it."""
 
     @property
     def identity(self) -> str:
         """The event's identity in the records."""
+
+    @property
+    def traced(self) -> bool:
+        """Whether its publisher has marked it to be traced."""
 
 
 Named = TypeVar("Named", bound=TracedEvent)
@@ -94,11 +98,6 @@ def trace_path(root: str, node: str, when: float, part: int = 0) -> str:
     name = f"{moment:%H%M%S}-{part:04d}.jsonl"
     folder = PurePosixPath(root) / f"date={moment:%Y-%m-%d}" / f"node={quote(node, safe='')}"
     return str(folder / name)
-
-
-def is_sampled(event: str, sample: float) -> bool:
-    """Whether records of `event` are kept at the rate `sample` (0 to 1); the same on all nodes."""
-    return crc32(event.encode("utf-8", "surrogatepass")) < sample * 2**32
 
 
 def check_record(kind: str, fields: Mapping[str, Any]) -> None:
@@ -143,7 +142,8 @@ class TraceWriter:
     """Writes the trace records of one node.
 
     `out` opens a file (see `OpenFile`), `clock` gives seconds since 1970, `sample` is the share
-    of events that is kept, `hybrid` reads the node's hybrid logical clock, `run` is the node's
+    of events that is kept, and `rate` how many of this node's own are kept per second (0: any
+    number), `hybrid` reads the node's hybrid logical clock, `run` is the node's
     incarnation, `overlay` the name of the overlay, `root` the folder in front of every path that
     `out` is given. With `check`, every record is checked against the schema (for tests). With
     `redact` no value of an attribute and no selector is written (canopy/traces/redaction.py).
@@ -162,6 +162,7 @@ class TraceWriter:
         root: str = "",
         check: bool = False,
         redact: bool = False,
+        rate: float = 0.0,
         buffer_bytes: int = BUFFER_BYTES,
         file_bytes: int = FILE_BYTES,
     ) -> None:
@@ -177,6 +178,7 @@ class TraceWriter:
         self._node = node_id
         self._clock = clock
         self._sample = sample
+        self._share = AdaptiveShare(sample, rate)
         self._hybrid = hybrid
         self._run = run
         self._overlay = overlay
@@ -198,11 +200,23 @@ class TraceWriter:
         self._part = 0
         self._retry_at = -math.inf  # after a failure
 
+    def trace_marks(self, incarnation: int, first: int, count: int) -> Sequence[bool] | None:
+        """Which of so many events that this node publishes now, numbered from `first` on, are to be
+        traced; None: all of them. A share that has changed is recorded."""
+        if self._share.publishes(count, self._clock()):
+            self.write("sampling", {"first": first, "share": self._share.share})
+        share = self._share.share
+        if share >= 1.0:
+            return None
+        name = f"{self._node}.{incarnation}."
+        return [is_sampled(f"{name}{number}", share) for number in range(first, first + count)]
+
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
         """The events among these whose records are kept."""
-        if self._sample >= 1.0:
-            return events
-        return [event for event in events if is_sampled(event.identity, self._sample)]
+        kept = [event for event in events if event.traced]
+        if self._sample >= 1.0 or not kept:
+            return kept
+        return [event for event in kept if is_sampled(event.identity, self._sample)]
 
     def write(self, kind: str, fields: Mapping[str, Any]) -> None:
         """Buffer one record, or count it. What is buffered is written when that is much, or at

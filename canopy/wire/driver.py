@@ -226,6 +226,10 @@ class TrioDriver:
             fields["latency_ms"] = (time.time() - fields.pop("since")) * 1000
         self._traces.write(kind, fields)
 
+    def trace_marks(self, incarnation: int, first: int, count: int) -> Sequence[bool] | None:
+        """Which of the events that this node publishes now are traced; None: all of them."""
+        return None if self._traces is None else self._traces.trace_marks(incarnation, first, count)
+
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
         """The events among these whose trace records are kept; none without traces."""
         return () if self._traces is None else self._traces.sampled(events)

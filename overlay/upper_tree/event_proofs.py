@@ -167,6 +167,7 @@ class EventProofs:
                 *(event.publisher, event.incarnation, event.sequence, event.time),
                 *(event.attributes, event.payload, event.payload_type),
                 msgspec.msgpack.encode(EventProof(*whose, place, path_to(levels, place))),
+                event.traced,
             )
             for place, event in enumerate(events)
         ]

@@ -19,6 +19,11 @@ class RowName(msgspec.Struct, frozen=True):
     offset: int
 
     @property
+    def traced(self) -> bool:
+        """Rows are not marked: their hash alone decides."""
+        return True
+
+    @property
     def identity(self) -> str:
         """The same text at every node."""
         return f"{self.shard}/{self.offset}"

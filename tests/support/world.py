@@ -138,6 +138,9 @@ class WorldNode:
     def trace(self, kind: str, **fields: Any) -> None:
         self.traces.append((kind, fields))
 
+    def trace_marks(self, incarnation: int, first: int, count: int) -> Sequence[bool] | None:
+        return None
+
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
         return events
 

@@ -26,8 +26,8 @@ def run_demo(plan: DemoPlan, source: Path | None, display: Display) -> dict[str,
     """
     folder.prepare(plan.out, to_json(plan))
     notes: list[str] = []
-    traces = ["--trace", "--trace-sample", "1", "--trace-dir", str(plan.out / "traces")]
-    arguments = ["--routing", plan.routing, *traces]
+    traces = ["--trace", "--trace-dir", str(plan.out / "traces")]
+    arguments = ["--routing", plan.routing, *traces, "--trace-sample", "1", "--trace-rate", "0"]
     deliveries = plan.out / "deliveries.jsonl"
     with (
         Overlay(plan.nodes, plan.out, arguments, plan.seed) as overlay,

@@ -489,6 +489,10 @@ class SimDriver:
                 fields[name] = fields[name]()
         self._world.recorder.write(self.disk.node, kind, fields)
 
+    def trace_marks(self, incarnation: int, first: int, count: int) -> Sequence[bool] | None:
+        """All."""
+        return None
+
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
         """All: a simulated run is judged by its records."""
         return events

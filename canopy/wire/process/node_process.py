@@ -657,6 +657,7 @@ class NodeProcess:
             overlay=config.overlay,
             root=root,
             redact=config.trace.redact,
+            rate=config.trace.rate,
         )
 
 

@@ -148,10 +148,21 @@ class Publisher(Machine):
         """Give the events their identities and send them off. They have been checked; `alike`:
         what all have in common, if they have the same attributes, and values for them."""
         publisher, incarnation = self.port.me.id, self.incarnation
-        events = [
-            Event(publisher, incarnation, number, d.time, d.attributes, d.payload, d.payload_type)
-            for number, d in enumerate(drafts, self._sequence + 1)
-        ]
+        first = self._sequence + 1
+        traced = self.port.trace_marks(incarnation, first, len(drafts))
+        if traced is None:
+            events = [
+                Event(publisher, incarnation, n, d.time, d.attributes, d.payload, d.payload_type)
+                for n, d in enumerate(drafts, first)
+            ]
+        else:
+            events = [
+                Event(
+                    *(publisher, incarnation, n, d.time, d.attributes, d.payload, d.payload_type),
+                    traced=is_traced,
+                )
+                for n, (d, is_traced) in enumerate(zip(drafts, traced, strict=True), first)
+            ]
         self._sequence += len(events)
         if self._proofs is not None and events:
             events = self._proofs.sign(events)
