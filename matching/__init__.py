@@ -73,7 +73,7 @@ unknown: mag >= 4.5 AND (place LIKE '%Japan' OR tsunami = 1)
 from matching.builder import Operand, attr
 from matching.conjunction import Conjunction
 from matching.constraint import Constraint
-from matching.grouped_index import GroupedIndex, Shares
+from matching.grouped_index import GroupedIndex, Grouping, Shares
 from matching.index import Index
 from matching.predicate import Predicate, compile_in_steps, compile_selector
 from matching.selector.errors import SelectorError
@@ -107,6 +107,7 @@ __all__ = [
     "Explanation",
     "Expression",
     "GroupedIndex",
+    "Grouping",
     "Index",
     "Interval",
     "Operand",

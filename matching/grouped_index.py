@@ -46,15 +46,17 @@ class Shares(NamedTuple, Generic[Key, Group]):
     """By group: indices in `wanted` of the events that it gets, ascending."""
 
 
-class GroupedIndex(Generic[Key, Group]):
-    """Predicates by key, each in one group. Keys and groups are any hashable.
+class Grouping(Generic[Key, Group]):
+    """The keys of an index in groups. Keys and groups are any hashable. An index may have several
+    groupings, each of which finds its own groups.
 
     A group exists as long as it has a key.
     """
 
-    def __init__(self, change_over: int = CHANGE_OVER) -> None:
-        """`change_over`: as for `Index`."""
-        self.index: Index[Key] = Index(change_over)
+    def __init__(self, index: Index[Key]) -> None:
+        """Of the keys of `index`, those that are put into groups; all, before one is asked for what
+        matches."""
+        self.index = index
         self._group_of: dict[Key, Group] = {}
         self._sizes: dict[Group, int] = {}
         self._numbers: dict[Group, int] = {}  # used with the block engine only
@@ -85,25 +87,19 @@ class GroupedIndex(Generic[Key, Group]):
         """How many groups have a key."""
         return len(self._sizes)
 
-    def add(self, key: Key, predicate: Predicate | Conjunction, group: Group) -> None:
-        """Register a predicate under a key in a group; replaces what the key had before."""
+    def put(self, key: Key, group: Group) -> None:
+        """Put a key of the index into a group, out of the one in which it was."""
         if key in self._group_of:
-            self._leave(key)
+            self.take_out(key)
         self._group_of[key] = group
         self._sizes[group] = self._sizes.get(group, 0) + 1
-        self.index.add(key, predicate)
         if self._group_matcher is not None:
             self._number(self._group_matcher, key, group)
 
-    def remove(self, key: Key) -> None:
-        """Remove a key; KeyError if it is not there."""
-        self._leave(key)
-        del self._group_of[key]
-        self.index.remove(key)
-
-    def _leave(self, key: Key) -> None:
-        """Take a key out of its group, and forget the group if it was the last."""
-        group = self._group_of[key]
+    def take_out(self, key: Key) -> None:
+        """Take a key out of its group, and forget the group if it was the last; KeyError if it is
+        in none. To be put into another one, or removed from the index."""
+        group = self._group_of.pop(key)
         self._hits.pop(key, None)
         self._sizes[group] -= 1
         if not self._sizes[group]:
@@ -270,3 +266,23 @@ class GroupedIndex(Generic[Key, Group]):
             self._numbers[group] = number
         for label in self.index.labels_of(key):
             matcher.set_group(label, number)
+
+
+class GroupedIndex(Grouping[Key, Group]):
+    """Predicates by key, each in one group: an index of its own, with a grouping of its keys."""
+
+    def __init__(self, change_over: int = CHANGE_OVER) -> None:
+        """`change_over`: as for `Index`."""
+        super().__init__(Index(change_over))
+
+    def add(self, key: Key, predicate: Predicate | Conjunction, group: Group) -> None:
+        """Register a predicate under a key in a group; replaces what the key had before."""
+        if key in self:
+            self.take_out(key)
+        self.index.add(key, predicate)
+        self.put(key, group)
+
+    def remove(self, key: Key) -> None:
+        """Remove a key; KeyError if it is not there."""
+        self.take_out(key)
+        self.index.remove(key)

@@ -19,10 +19,10 @@ events wait.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from heapq import heappop, heappush
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from matching import EVERYTHING, Interval, Predicate, place
 from overlay.bounded import BoundedDict
@@ -60,6 +60,8 @@ class Passage(NamedTuple):
     """Events that the host sent here another way before."""
     arrival: Callable[[Sequence[str], Event], EventArrival]
     """Of a subscription registered in these trees."""
+    only: EventArrival | None = None
+    """How all of them came, if that is the same for all."""
 
 
 class OpenWay(NamedTuple):
@@ -97,12 +99,20 @@ class Ways(NamedTuple):
     """What it needs of the one tree's value space; if it is registered in several, everything."""
 
 
+Trees = tuple[str, ...]
+"""Those in which a subscription is registered. Events for subscriptions of the same trees are kept
+in order together: that takes one match for a batch, whatever matches in each group."""
+
+
+NO_GROUPS: Final[Set[Trees]] = frozenset()
+
+
 class WaitingEvent(NamedTuple):
     """An event that waits for earlier ones."""
 
     ready: Ready
-    keys: frozenset[str]
-    """The subscriptions that it matches."""
+    groups: Set[Trees]
+    """The trees of subscriptions that it matches."""
     needs: tuple[tuple[NodeId, int], ...]
     """Hosts, and the number that they must have come to."""
     host: NodeId
@@ -136,13 +146,13 @@ class PublicationOrder(Machine):
         self,
         port: Port,
         hold: float,
-        match: Callable[[Event], Iterable[str]],
+        match: Callable[[Sequence[Event]], Sequence[Set[Trees]]],
         has_come: Callable[[EventSource, int], bool],
         show: Callable[[Sequence[Ready]], None],
     ) -> None:
         """`hold`: seconds that an event waits at most, 0 for never (`tree.order_hold`); `match`:
-        the subscriptions that an event matches; `has_come`: whether the event with a number has;
-        `show` gets events when they wait no more."""
+        for each event the trees of subscriptions that it matches; `has_come`: whether the event
+        with a number has; `show` gets events when they wait no more."""
         super().__init__(port)
         self.hold = hold
         self.match = match
@@ -232,38 +242,69 @@ class PublicationOrder(Machine):
         open_: Sequence[OpenWay],
     ) -> None:
         """Add these events to what waits, if some of them, or others, have to wait."""
+        if not events:
+            return
         now, host = self.port.now, passage.host
-        found: list[WaitingEvent] = []
-        some_wait = bool(state.waiting)
-        lowest = self._lowest(state, host)
+        doubtful: list[tuple[Event, list[tuple[OpenWay, int]]]] = []
         for event in events:
-            ready = Ready(event, passage.arrival)
-            keys = None
-            needs: list[tuple[NodeId, int]] = []
-            until = now
-            for way in open_:
-                last = way.last_before(event)
-                if not last or state.through.get(way.before.host, 0) >= last:
-                    continue
-                if keys is None:
-                    if not self._may_concern(way, ready):
-                        continue
-                    keys = frozenset(self.match(event))
-                if any(self._may_come(key, way.trees, ready) for key in keys):
-                    needs.append((way.before.host, last))
-                    until = max(until, now + self.hold - way.before.age / 1000)
-            some_wait = some_wait or bool(needs) or lowest < event.sequence
-            if some_wait and keys is None:
-                keys = frozenset(self.match(event))
-            size = weigh_event(event.attributes, event.payload) if some_wait else 0
-            latest = now + self.hold
-            found.append(
-                WaitingEvent(ready, keys or frozenset(), tuple(needs), host, until, latest, size)
+            ways = self._open_for(state, event, passage, open_)
+            if ways:
+                doubtful.append((event, ways))
+        groups = self._groups([event for event, _ in doubtful])
+        needs: dict[int, list[tuple[OpenWay, int]]] = {}
+        for event, ways in doubtful:
+            mine = groups[event.sequence]
+            found = [each for each in ways if self._may_come(mine, each[0].trees, event, passage)]
+            if found:
+                needs[event.sequence] = found
+        first = min(self._lowest(state, host), *needs, *state.waiting, inf)
+        if not state.waiting and events[-1].sequence <= first not in needs:
+            return
+        behind = [e for e in events if e.sequence > first and e.sequence not in groups]
+        groups.update(self._groups(behind))
+        for event in events:
+            number, until = event.sequence, now
+            open_here = needs.get(number, ())
+            for way, _ in open_here:
+                until = max(until, now + self.hold - way.before.age / 1000)
+            size = weigh_event(event.attributes, event.payload)
+            state.waiting[number] = WaitingEvent(
+                Ready(event, passage.arrival),
+                groups.get(number, NO_GROUPS),
+                tuple([(way.before.host, last) for way, last in open_here]),
+                host,
+                until,
+                now + self.hold,
+                size,
             )
-        if some_wait:
-            state.waiting.update((each.ready.event.sequence, each) for each in found)
-            self.events += len(found)
-            self.bytes += sum([each.size for each in found])
+            self.bytes += size
+        self.events += len(events)
+
+    def _groups(self, events: Sequence[Event]) -> dict[int, Set[Trees]]:
+        """By number, the trees of subscriptions that the event matches."""
+        if not events:
+            return {}
+        return dict(zip([event.sequence for event in events], self.match(events), strict=True))
+
+    def _open_for(
+        self, state: PublisherOrder, event: Event, passage: Passage, open_: Sequence[OpenWay]
+    ) -> list[tuple[OpenWay, int]]:
+        """The ways on which an earlier event may be under way to a subscription that this one
+        matches, as far as its values tell, each with the last number that may be."""
+        found: list[tuple[OpenWay, int]] = []
+        through = state.through
+        for way in open_:
+            last = way.last_before(event)
+            if not last or last <= through.get(way.before.host, 0):
+                continue
+            if way.for_any:
+                found.append((way, last))
+                continue
+            for tree in way.trees:
+                if tree in event.attributes and self._reaches_beyond(tree, event, passage):
+                    found.append((way, last))
+                    break
+        return found
 
     def _lowest(self, state: PublisherOrder, host: NodeId) -> float:
         """The first of the events that the host sent another way and that have not come; infinite
@@ -278,34 +319,33 @@ class PublicationOrder(Machine):
             return inf
         return missing[0][0]
 
-    def _may_concern(self, way: OpenWay, ready: Ready) -> bool:
-        """Whether, as far as the event's values tell, it matches a subscription for which
-        `_may_come` is true."""
-        if way.for_any:
+    def _reaches_beyond(self, tree: str, event: Event, passage: Passage) -> bool:
+        """Whether a subscription that is registered in this tree alone, and that the event matches,
+        may also match events that do not come by the part of the tree by which this one came."""
+        came = passage.only or passage.arrival((tree,), event)
+        if came.attribute != tree:
             return True
-        for tree in way.trees:
-            if tree not in ready.event.attributes:
-                continue
-            value, came = value_in(ready.event, tree), ready.arrival((tree,), ready.event)
-            if value is None or came.attribute != tree:
-                return True
-            hulls = (ways.hull for ways in self._ways.values() if ways.trees == (tree,))
-            lo, hi = self._inner.find(tree, came.interval, hulls)
-            if not lo <= place(value) < hi:
+        if came.interval is EVERYTHING:
+            return False
+        value = value_in(event, tree)
+        if value is None:
+            return True
+        hulls = (ways.hull for ways in self._ways.values() if ways.trees == (tree,))
+        lo, hi = self._inner.find(tree, came.interval, hulls)
+        return not lo <= place(value) < hi
+
+    def _may_come(
+        self, groups: Set[Trees], trees: Sequence[str], event: Event, passage: Passage
+    ) -> bool:
+        """Whether an event that visits these trees elsewhere may come to a subscription that this
+        event matches: one of the `groups`."""
+        trees_of = frozenset(trees)
+        for mine in groups:
+            if not trees_of.isdisjoint(mine) and (
+                len(mine) > 1 or self._reaches_beyond(mine[0], event, passage)
+            ):
                 return True
         return False
-
-    def _may_come(self, subscription: str, trees: Sequence[str], ready: Ready) -> bool:
-        """Whether an event that visits these trees elsewhere may come to a subscription that this
-        event matches."""
-        ways = self._ways.get(subscription)
-        if ways is None or not any(tree in trees for tree in ways.trees):
-            return False
-        if len(ways.trees) > 1:
-            return True
-        came = ready.arrival(ways.trees, ready.event)
-        is_here = came.interval.lo <= ways.hull.lo and ways.hull.hi <= came.interval.hi
-        return not (is_here and came.attribute == ways.trees[0])
 
     def _take_ready(self, state: PublisherOrder) -> list[Ready]:
         """Take out what waits no more, `SHOWN_AT_ONCE` events at most, unless too many wait."""
@@ -313,14 +353,14 @@ class PublicationOrder(Machine):
         waiting = state.waiting
         numbers = sorted(waiting)
         lowest = {host: self._lowest(state, host) for host in list(state.missing)}
-        overdue: set[str] = set()
+        overdue: set[Trees] = set()
         forced: dict[int, None] = {}
         for number in reversed(numbers):  # nothing waits longer than that, nor for what is behind
             each = waiting[number]
-            if each.latest <= now or not overdue.isdisjoint(each.keys):
+            if each.latest <= now or not overdue.isdisjoint(each.groups):
                 forced[number] = None
-                overdue |= each.keys
-        blocked: set[str] = set()
+                overdue |= each.groups
+        blocked: set[Trees] = set()
         ready: list[Ready] = []
         due: list[float] = []
         for number in numbers:
@@ -328,12 +368,10 @@ class PublicationOrder(Machine):
                 due.append(now)
                 break
             each = waiting[number]
-            waits = each.until > now and any(
-                state.through.get(host, 0) < last for host, last in each.needs
-            )
-            waits = (waits or lowest.get(each.host, inf) < number) and bool(each.keys)
-            if number not in forced and (waits or not blocked.isdisjoint(each.keys)):
-                blocked |= each.keys
+            waits = each.until > now and _is_ahead(each.needs, state.through)
+            waits = (waits or lowest.get(each.host, inf) < number) and bool(each.groups)
+            if number not in forced and (waits or not blocked.isdisjoint(each.groups)):
+                blocked |= each.groups
                 due.append(each.until if each.until > now else each.latest)
                 continue
             ready.append(each.ready)
@@ -367,6 +405,14 @@ class PublicationOrder(Machine):
             ready = self._take_ready(state)
             if ready:
                 self.show(ready)
+
+
+def _is_ahead(needs: Iterable[tuple[NodeId, int]], through: Mapping[NodeId, int]) -> bool:
+    """Whether some of these hosts have not come to the number that is needed."""
+    for host, last in needs:  # noqa: SIM110  # a few: `any` takes twice the time
+        if through.get(host, 0) < last:
+            return True
+    return False
 
 
 def ways_of(predicate: Predicate, trees: Sequence[str]) -> Ways:

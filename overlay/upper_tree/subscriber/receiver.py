@@ -11,12 +11,21 @@ predicate is enough, if one client gathers everything: the event is for it or fo
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Final, Protocol
 
 import msgspec
 
-from matching import EVERYTHING, GroupedIndex, Index, Interval, Predicate, Shares, place
+from matching import (
+    EVERYTHING,
+    GroupedIndex,
+    Grouping,
+    Index,
+    Interval,
+    Predicate,
+    Shares,
+    place,
+)
 from overlay.bounded import BoundedDict
 from overlay.client import Delivery, Event
 from overlay.machine import Handlers, LocalEvent, Machine, NodeId, Peer, Port, ProtocolError
@@ -35,7 +44,7 @@ from overlay.upper_tree.subscriber.constants import (
     SAMPLED_EVENTS,
     YOUNGER_MOST,
 )
-from overlay.upper_tree.subscriber.publication_order import Passage, PublicationOrder, Ready
+from overlay.upper_tree.subscriber.publication_order import Passage, PublicationOrder, Ready, Trees
 from overlay.upper_tree.visits import check_places
 
 Identity = tuple[str, int, int]
@@ -91,6 +100,8 @@ class DeliveredLookup:
         self._own = EventArrival(message.attribute, message.interval, message.hop, sender)
         self._message = message
         self._apart: dict[int, EventArrival] | None = None  # by the object's id
+        self.only = None if message.apart else self._own
+        """How all events came, if that is the same for all."""
 
     def of(self, pivots: Sequence[str], event: Event) -> EventArrival:
         """The message's list is indexed at the first call: mostly there is none."""
@@ -210,6 +221,7 @@ class Receiver(Machine):
         # Subscriptions of clients that gather, in a group for each client.
         self.gathering: GroupedIndex[str, int] = GroupedIndex()
         self._gathered: dict[str, Predicate] = {}  # of these subscriptions
+        self._gathered_in: Grouping[str, Trees] = Grouping(self.gathering.index)
         self.pivots: dict[str, tuple[str, ...]] = {}  # subscription -> trees it is registered in
         self.latest = 0  # how often a subscription came or went
         self.required: dict[str, int] = {}  # conjunction -> number of trees it is registered in
@@ -244,14 +256,15 @@ class Receiver(Machine):
             self._gathered[subscription] = predicate
         self._ages[subscription] = self.port.now
         self.required.update(trees)
-        self.pivots[subscription] = tuple(dict.fromkeys(pivots))
-        self.order.register(subscription, predicate, pivots)
+        self.move(subscription, predicate, pivots)
         self.latest += 1
         return self.latest
 
     def move(self, subscription: str, predicate: Predicate, pivots: Sequence[str]) -> None:
         """The subscription, with this predicate, is registered in these trees now."""
-        self.pivots[subscription] = tuple(dict.fromkeys(pivots))
+        mine = self.pivots[subscription] = tuple(dict.fromkeys(pivots))
+        if subscription in self._gathered:
+            self._gathered_in.put(subscription, mine)
         self.order.register(subscription, predicate, pivots)
 
     def remove(self, subscription: str, conjunctions: int) -> int:
@@ -263,6 +276,7 @@ class Receiver(Machine):
         if subscription in self.index:
             self.index.remove(subscription)
         elif subscription in self.gathering:
+            self._gathered_in.take_out(subscription)
             self.gathering.remove(subscription)
             del self._gathered[subscription]
         for number in range(conjunctions):
@@ -309,7 +323,7 @@ class Receiver(Machine):
         if 0 < message.life < self._incarnation:
             self._refuse_earlier(message)
             return
-        lookup: ArrivalLookup = DeliveredLookup(message, sender.id)
+        lookup = DeliveredLookup(message, sender.id)
         if sender.id != self.port.me.id:
             for event in self.port.sampled(message.events):
                 attribute = lookup.of((), event).attribute
@@ -334,10 +348,12 @@ class Receiver(Machine):
                 self.history.saw(tuple(event.attributes))
         host = sender if message.host is None else message.host
         previous = [number for number in message.previous if number]
-        passage = Passage(host.id, message.before, message.through, previous, lookup.of)
-        fresh, lookup = self._in_order(message.events, fresh, lookup, passage)
+        passage = Passage(
+            *(host.id, message.before, message.through, previous, lookup.of, lookup.only)
+        )
+        fresh, how = self._in_order(message.events, fresh, lookup, passage)
         named = self._named(message)
-        for event in self.port.sampled(self._show_checked(fresh, lookup, named)):
+        for event in self.port.sampled(self._show_checked(fresh, how, named)):
             self.port.trace("recheck_failed", event=event.identity, peer=sender.id)
 
     def _refuse_earlier(self, message: Deliver) -> None:
@@ -472,12 +488,20 @@ class Receiver(Machine):
         """Whether the event with this number has come."""
         return not self.seen.has_none(source, (number,))
 
-    def _matched(self, event: Event) -> list[str]:
-        """The subscriptions that match, some of which are remembered until it is shown."""
-        keys = self.index.match(event.attributes) if len(self.index) else []
-        if keys:
-            self._matches[event.publisher, event.incarnation, event.sequence] = keys
-        return [*keys, *self.gathering.match(event.attributes)] if len(self.gathering) else keys
+    def _matched(self, events: Sequence[Event]) -> list[Set[Trees]]:
+        """For each event the trees of subscriptions that match. Which subscriptions of clients that
+        do not gather match is remembered until the event is shown."""
+        found: list[dict[Trees, None]] = [{} for _ in events]
+        for event, trees in zip(events, found, strict=True) if len(self.index) else ():
+            keys = self.index.match(event.attributes)
+            if keys:
+                self._matches[event.publisher, event.incarnation, event.sequence] = keys
+                trees.update((self.pivots[key], None) for key in keys)
+        if len(self.gathering):
+            batch = [event.attributes for event in events]
+            for position, trees_of_some, _ in self._gathered_in.find_many(batch):
+                found[position][trees_of_some] = None
+        return [trees.keys() for trees in found]
 
     def _show_late(self, ready: Sequence[Ready]) -> None:
         """Show events that have waited for earlier ones."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence, Set
 
 import pytest
 from hypothesis import given
@@ -20,6 +20,7 @@ from overlay.upper_tree.subscriber.publication_order import (
     PublicationOrder,
     PublisherOrder,
     Ready,
+    Trees,
     ways_of,
 )
 from overlay.upper_tree.subscriber.receiver import Arrived, Receiver
@@ -90,8 +91,8 @@ def test_one_that_reaches_into_another_part_of_its_tree_waits_and_the_others_are
     matched: list[int] = []
     original = node.receiver.order.match
 
-    def match(found: Event) -> Iterable[str]:
-        matched.append(found.sequence)
+    def match(found: Sequence[Event]) -> Sequence[Set[Trees]]:
+        matched.extend(event.sequence for event in found)
         return original(found)
 
     node.receiver.order.match = match
