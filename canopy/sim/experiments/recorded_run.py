@@ -39,6 +39,7 @@ STEPS = {"walk_hop": "walk", "walk_recovered": "walk", "visit": "visit", "forwar
 
 USED = (
     *STEPS,
+    "sampling",
     "match",
     "unmatched",
     "deliver",
@@ -249,6 +250,8 @@ class RecordedRun:
             match kind:
                 case "file":
                     self.sampled = min(self.sampled, float(record["sample"]))
+                case "sampling":
+                    self.sampled = min(self.sampled, float(record["share"]))
                 case "start" | "stop":
                     self._all_end(node, time)
                 case "subscribe":

@@ -253,7 +253,7 @@ class Analysis:
         corrupt = details.corrupt_lines(tally)
         self.stage()
         summary = self._summary(
-            *(complete, outcomes, counts, walk_counts, tree, loads, last - first),
+            *(complete, unseen.result(), outcomes, counts, walk_counts, tree, loads, last - first),
             *(found.unreadable, corrupt, worst, bad.result().groups, lines.result()),
         )
         lists = details.Details(
@@ -459,6 +459,7 @@ class Analysis:
     def _summary(
         self,
         complete: Completeness,
+        unseen: Mapping[str, numbering.Unseen],
         outcomes: dict[str, Outcome],
         counts: deliveries.VerdictCounts,
         walk_counts: walks.WalkCounts,
@@ -475,6 +476,9 @@ class Analysis:
             return sum(row[name] for row in loads)
 
         sample = complete.sample
+        numbered = sum(each.numbered for each in unseen.values())
+        if numbered and any(run.shares for run in complete.runs):
+            sample = min(sample, total("published") / numbered)
         # Counters are of all events, verdicts of the sampled ones: scale the counters.
         messages = total("data_messages")
         share = messages * sample

@@ -199,6 +199,11 @@ class Seen:
             share = percent_text(overlay.sample)
             text = f"{overlay.name}: all nodes keep {share} of the events"
             self.notes.append(Finding("sampling", text))
+        for run in overlay.runs:
+            if run.shares:
+                share = percent_text(min(share for _, share in run.shares))
+                text = f"published so many events that it traced a share of them, {share} at times"
+                self.notes.append(Finding("sampling", text, run.node))
 
     def look_at_clocks(self) -> None:
         """Wall clocks that are off."""

@@ -110,6 +110,7 @@ class _Part:
         self.subscribed: int | None = None
         self.highest = -1  # CRC-32 of an event that it names
         self.hashes: set[int] = set()  # of the first of them
+        self.shares: list[tuple[int, float]] = []
         self.kinds: dict[str, int] = {}
         self.stretches: list[Stretch] = []
         self.steps: list[float] = []
@@ -127,6 +128,8 @@ class _Part:
             self.last = at
         if kind == "file" or kind == "stop" or kind == "start":
             self._describe(record)
+        elif kind == "sampling":
+            self.shares.append((record.first, record.share))
         elif kind == "drop" and record.client is not None:
             self.discarded += 1
         elif kind == "publish" and not LINES.are_attributes(record.attributes):
@@ -206,6 +209,7 @@ class _Part:
             acts=self.kinds.get("publish", 0) + self.kinds.get("subscribe", 0),
             published=self.published,
             subscribed=self.subscribed,
+            shares=tuple(sorted(self.shares)),
             highest=self.highest,
             events=len(self.hashes),
             disorders=self.disorders,

@@ -199,6 +199,9 @@ def _file_facts(
         acts=count("publish", "subscribe"),
         published=most("published"),
         subscribed=most("subscribed"),
+        shares=tuple(
+            sorted((row["first"], row["share"]) for row in rows if row["kind"] == "sampling")
+        ),
         highest=highest,
         events=min(events, EVENTS_COUNTED),
         disorders=disorders,

@@ -43,6 +43,9 @@ class FileFacts:
     """Events that its last record says to have been published, and subscriptions that were made."""
     step: float = 0.0
     """Seconds by which its wall clock was set between two records, at most."""
+    shares: tuple[tuple[int, float], ...] = ()
+    """The share of its own events that it traces, from the event with this number on, by each
+    record that says so."""
     disorders: int = 0
     """Records with a greater number and an earlier hybrid logical clock than the one before."""
 

@@ -62,6 +62,9 @@ class RunFacts:
     published: int | None = None
     subscribed: int | None = None
     """Events and subscriptions that it has numbered, by its last record."""
+    shares: tuple[tuple[int, float], ...] = ()
+    """The share of its own events that it traces, from the event with this number on, where that is
+    not `sample`; by number."""
     doubts: tuple[str, ...] = ()
     """What its records say of themselves and others contradict (``claims.py``), in sentences."""
 
@@ -95,7 +98,8 @@ def runs_of(
         inside.setdefault((gap.node, gap.run), []).append(gap)
     lost, heard = _signs(peers)
     starts: dict[str, list[int]] = {}
-    merged = {key: _merged(parts) for key, parts in by_run.items()}
+    adapting = {each.overlay for each in files if each.shares}
+    merged = {key: _merged(parts, adapting) for key, parts in by_run.items()}
     for (node, _), one in merged.items():
         starts.setdefault(node, []).append(one.first_hlc)
     found = []
@@ -135,19 +139,22 @@ def _signs(peers: Iterable[PeerFacts]) -> tuple[dict[str, list[int]], dict[str, 
     return lost, heard
 
 
-def _merged(parts: Sequence[FileFacts]) -> RunFacts:
-    """The run of these files."""
+def _merged(parts: Sequence[FileFacts], adapting: Collection[str | None]) -> RunFacts:
+    """The run of these files. `adapting`: overlays of which some node has traced a smaller share of
+    its events than its headers say, so that others have records of fewer, too."""
     numbered = [part for part in parts if part.last_hlc is not None and part.first_hlc is not None]
     said = min((part.sample for part in parts if part.sample is not None), default=None)
     highest = max(part.highest for part in parts)
-    sample, doubt = claims.share_of(said, highest, max(part.events for part in parts))
+    overlay = next((part.overlay for part in parts if part.overlay is not None), "")
+    events = 0 if overlay in adapting else max(part.events for part in parts)
+    sample, doubt = claims.share_of(said, highest, events)
     disorders = sum(part.disorders for part in parts)
     doubts = [doubt, claims.DISORDER if disorders else ""]
     offsets = sorted(part.offset for part in numbered if part.offset is not None)
     return RunFacts(
         node=parts[0].node,
         run=parts[0].run,
-        overlay=next((part.overlay for part in parts if part.overlay is not None), ""),
+        overlay=overlay,
         sample=sample,
         records=sum(part.records for part in parts),
         lost=max(part.lost for part in parts),
@@ -167,6 +174,7 @@ def _merged(parts: Sequence[FileFacts]) -> RunFacts:
         subscribed=max(
             (each.subscribed for each in parts if each.subscribed is not None), default=None
         ),
+        shares=tuple(sorted({share for part in parts for share in part.shares})),
         doubts=tuple(
             text.format(node=parts[0].node, said=said, count=disorders) for text in doubts if text
         ),

@@ -35,6 +35,7 @@ NEEDED: Final[dict[str, tuple[str, ...]]] = {
     "attribute": ("walk_start", "walk_hit", "walk_miss", "located", "absent", "unmatched"),
     "size": ("unmatched",),
     **dict.fromkeys(("overlay", "part", "sample", "written", "lost"), ("file",)),
+    **dict.fromkeys(("first", "share"), ("sampling",)),
 }
 """The fields that records of these kinds must have."""
 

@@ -18,6 +18,7 @@ BY: Final = ("file", "node", "run", "kind")
 APART: Final[Mapping[str, tuple[str, ...]]] = {
     "file": ("overlay", "sample", "lost"),
     "start": ("name", "address", "routing"),
+    "sampling": ("first", "share"),
     "stop": ("lost", "data_messages", "other_messages", "bytes", "published", "subscribed"),
     **dict.fromkeys(("visit", "forward", "arrive", "walk_hop"), ("peer",)),
     "link": ("peer", "reason"),

@@ -210,8 +210,8 @@ def circumstances(summary: AnalysisSummary) -> list[str]:
         )
     if summary.sample < 1:
         out.append(
-            f"The traces have {percent(summary.sample)} of the events, the same on all nodes; "
-            "the verdict is about those."
+            f"The traces have {percent(summary.sample)} of the events, the same on all nodes "
+            "(trace.rate, trace.sample); the verdict is about those."
         )
     if summary.undrawn:
         out.append(f"Could not be worked out, and is not shown: {'; '.join(summary.undrawn)}.")

@@ -7,7 +7,7 @@ deliveries: at most one by each subscription of its overlay, and a subscription 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -51,12 +51,24 @@ def numbered(spark: SparkSession, made: DataFrame, identity: str) -> dict[str, N
     }
 
 
-def sampled(spark: SparkSession, spans: Mapping[str, tuple[int, int, int]]) -> dict[str, int]:
-    """How many of the events from the first to the last number of each run have a CRC-32 below a
-    limit: `spans` are first, last and limit by run."""
-    if not spans:
-        return {}
-    rows = [(run, *span) for run, span in spans.items()]
+HASHES: Final = 2**32
+"""How many CRC-32 there are: below so many times a share lie those of the events that are kept."""
+
+Span = tuple[str, int, int, int]
+"""A run, the numbers of its first and its last event, and the limit of the CRC-32 of those kept."""
+
+
+def sampled(spark: SparkSession, spans: Iterable[Span]) -> dict[str, int]:
+    """By run, how many of the events of all its spans have a CRC-32 below the limit."""
+    found: dict[str, int] = {}
+    rows: list[Span] = []
+    for run, first, last, most in spans:
+        if most >= HASHES:
+            found[run] = found.get(run, 0) + last - first + 1
+        else:
+            rows.append((run, first, last, most))
+    if not rows:
+        return found
     kept = spark.sql(
         """
         SELECT run, count(*) AS events
@@ -65,7 +77,21 @@ def sampled(spark: SparkSession, spans: Mapping[str, tuple[int, int, int]]) -> d
         """,
         spans=frame_of(spark, rows, "run string, first bigint, last bigint, most bigint"),
     ).collect()
-    return {row["run"]: row["events"] for row in kept}
+    for row in kept:
+        found[row["run"]] = found.get(row["run"], 0) + row["events"]
+    return found
+
+
+def spans_of(run: RunFacts, first: int, last: int, most: float) -> Iterator[Span]:
+    """The events of a run from the first to the last number, by the share that was traced: at
+    most `most`, and less where the run's records say so."""
+    changes = [*run.shares, (last + 1, 0.0)]
+    since, share = first, most
+    for number, following in changes:
+        if since < min(number, last + 1):
+            yield _key(run), since, min(number - 1, last), int(share * HASHES)
+            since = number
+        share = min(most, following)
 
 
 @dataclass(frozen=True)
@@ -76,6 +102,8 @@ class Unseen:
     """Deliveries that may have been owed at most, where records are absent that may have told."""
     reasons: tuple[str, ...] = ()
     """What no absent record explains, in sentences."""
+    numbered: int = 0
+    """Events that its nodes have published, also those that they did not trace."""
 
 
 def unseen(
@@ -87,11 +115,13 @@ def unseen(
 ) -> dict[str, Unseen]:
     """By overlay. Of a run that began before `since` (seconds) earlier records may have been left
     out in good order: its first events, and any of its subscriptions."""
-    spans = {}
+    spans: list[Span] = []
+    numbers: dict[str, int] = {}  # of the events of each run, also of those that are not kept
     for each in complete.overlays:
-        for run in each.runs if each.sample < 1 else ():
+        for run in each.runs:
             if (span := _events_of(run, events, since)) is not None:
-                spans[_key(run)] = (*span, int(each.sample * 2**32))
+                spans += spans_of(run, *span, each.sample)
+                numbers[_key(run)] = span[1] - span[0] + 1
     kept = sampled(spark, spans)
     found = {}
     for each in complete.overlays:
@@ -99,11 +129,10 @@ def unseen(
               for name, by in (("event", events), ("subscription", subscriptions))}  # fmt: skip
         counts = {name: sum(one.count for one in by.values()) for name, by in of.items()}
         owed, reasons = 0, []
+        adapts = any(run.shares for run in each.runs)
         for run in each.runs:
-            span = _events_of(run, events, since)
             there = of["event"].get(_key(run))
-            due = 0 if span is None else kept.get(_key(run), span[1] - span[0] + 1)
-            absent = {"event": due - (there.count if there else 0)}
+            absent = {"event": kept.get(_key(run), 0) - (there.count if there else 0)}
             said = run.subscribed or 0
             made = of["subscription"].get(_key(run))
             if run.first >= since and not run.begins_earlier:
@@ -115,7 +144,8 @@ def unseen(
                     continue
                 other = "subscription" if name == "event" else "event"
                 owed += number * max(counts[other], 1)
-                if number > room:
+                # One absent record may be the one by which a run has traced a share from then on.
+                if number > room and not (room and adapts and name == "event"):
                     reasons.append(
                         f"by their numbers {number:,} {name}s of {run.node} "
                         "have no record, and none of its records is absent"
@@ -126,7 +156,8 @@ def unseen(
                 f"{foreign:,} events or subscriptions were recorded by other processes "
                 "than their identities name"
             )
-        found[each.name] = Unseen(owed, tuple(reasons))
+        numbered = sum(numbers.get(_key(run), 0) for run in each.runs)
+        found[each.name] = Unseen(owed, tuple(reasons), numbered)
     return found
 
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from zlib import crc32
 
 from canopy.traces.analysis import AnalysisSummary
 from canopy.traces.redaction import Redaction
@@ -392,6 +393,23 @@ def published_by_another(run: Run) -> None:
     run.also(1, record)
 
 
+def sampled(said: float = 0.5, vanish: bool = False) -> Callable[[Run], None]:
+    """From the eleventh event on the publisher traces half of its events, and its record has
+    `said`; with `vanish` one of these leaves no trace either."""
+
+    def plant(run: Run) -> None:
+        events = [record["event"] for record in run.of(0, "publish")][10:]
+        kept = [event for event in events if crc32(event.encode()) < 2**31]
+        gone = {*events} - {*kept} | ({kept[3]} if vanish else set())
+        for node in run.records:
+            run.never(node, lambda record: record.get("event") in gone)
+        record = run.of(0, "publish")[9]
+        fields = {name: record[name] for name in ("v", "time", "run")}
+        run.also(0, fields, kind="sampling", first=11, share=said, hlc=record["hlc"] + 1)
+
+    return plant
+
+
 BELOW_20 = '["cmp", "<", ["attr", "number"], ["lit", 20]]'
 
 
@@ -525,6 +543,10 @@ PLANTED: dict[str, Planted] = {
     "an event without any record": Planted(vanished(7), "not judged", unjudged=3),
     "the last event without any record": Planted(vanished(EVENTS - 1), "not judged", unjudged=3),
     "a subscription that vanished": Planted(subscription_vanished, "not judged", unjudged=EVENTS),
+    "a share of the events": Planted(sampled()),
+    "a share and an event without any record": Planted(
+        sampled(vanish=True), "not judged", unjudged=3
+    ),
     "an unreadable publication": Planted(
         lambda run: unreadable(run.of(0, "publish")[4]), "not judged", unjudged=3 + 3
     ),
