@@ -19,11 +19,11 @@ from overlay.upper_tree.delivery.held_deliveries import HeldDeliveries, HeldNode
 from overlay.upper_tree.delivery.holding import Holding
 from overlay.upper_tree.delivery.relays import Relays
 from overlay.upper_tree.events import MatchingInterrupted
-from overlay.upper_tree.messages import (
-    Deliver,
-)
+from overlay.upper_tree.messages import Deliver, Renewed
 from overlay.upper_tree.owner.registrations.registration_ends import RegistrationEnds
+from overlay.upper_tree.subscriber.confirmations import Renewal
 from overlay.upper_tree.subscriber.receiver import Receiver
+from overlay.upper_tree.subscriber.renewals import Renewals
 
 LASTING = "tests/upper_tree/delivery/test_tree_lasting_programs.py"
 
@@ -248,3 +248,17 @@ def ended_process_unreported() -> None:
             self.port.count("deliveries_to_ended", len(message.events))
 
     replace(Holding._to_ended, _to_ended)
+
+
+@fault(
+    "promise: what is given up is reported",
+    "tests/upper_tree/subscriber/test_tree_renewals.py",
+    "test_hosts_that_were_lost_while_it_stood_still_may_have_held_something",
+)
+def hosts_of_a_pause_not_asked_for() -> None:
+    """A node that stood still does not ask whether hosts that held something for it were lost."""
+
+    def _hosts_known(self: Renewals, renewal: Renewal, message: Renewed) -> None:
+        self._unasked.clear()
+
+    replace(Renewals._hosts_known, _hosts_known)

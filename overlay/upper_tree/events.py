@@ -48,6 +48,14 @@ class SubscriptionLapsed(LocalEvent, frozen=True):
     seconds: float
 
 
+class HostsReplaced(LocalEvent, frozen=True):
+    """This node stood still, and hosts of these trees, which may have held events for it, were lost
+    meanwhile: events of the last `seconds` may be missing."""
+
+    trees: tuple[str, ...]
+    seconds: float
+
+
 class DeliveriesMissed(LocalEvent, frozen=True):
     """Another node has given up deliveries to this one, or has ended its registrations."""
 

@@ -156,10 +156,13 @@ class Renew(Message, frozen=True):
 
 class Renewed(Message, frozen=True):
     """The leases of a renewal run on; all that it claimed is there, and the sender decides about
-    all the trees that it named, except the trees `unconfirmed`."""
+    all the trees that it named, except the trees `unconfirmed`. `replaced`: trees of them that have
+    lost a host of late, or whose hosts of before the sender does not know, and how many seconds
+    ago that was last."""
 
     number: Uint53
     unconfirmed: tuple[str, ...] = ()
+    replaced: tuple[tuple[str, Duration], ...] = ()
 
 
 def ids_digest(ids: Iterable[str]) -> int:

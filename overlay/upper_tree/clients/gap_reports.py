@@ -23,7 +23,7 @@ from overlay.machine import Alarm, Machine, Port, Timer
 from overlay.upper_tree.clients.constants import GAP_LASTS, MISSED_MOST, NAMED_MOST
 from overlay.upper_tree.clients.local_subscription import LocalSubscription
 from overlay.upper_tree.clients.low_water import LowWater
-from overlay.upper_tree.events import DeliveriesMissed
+from overlay.upper_tree.events import DeliveriesMissed, HostsReplaced
 from overlay.upper_tree.messages import DeliveriesGivenUp
 
 
@@ -100,6 +100,15 @@ class GapReports(Machine):
             self._open.join(gap)
         self._low_water.hinder(GapOver, self.port.now - found.lapsed_for)
         self._over.within(GAP_LASTS)
+
+    def on_hosts_replaced(self, event: HostsReplaced) -> None:
+        """This node stood still, and what hosts held for it meanwhile is lost with them."""
+        reason = (
+            "this node stood still, and hosts that may have held events for it have ended: "
+            f"events of the last {event.seconds:.1f} s may be missing"
+        )
+        notice = Dropped(0, "lapsed", reason, 0, "", "", 0.0, 0.0, seconds=event.seconds)
+        self._report(notice, frozenset(event.trees))
 
     def on_gap_over(self, timer: GapOver) -> None:
         """Parts of the overlay may have lacked registrations of this node until now."""

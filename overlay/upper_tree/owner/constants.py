@@ -25,6 +25,10 @@ SCAN_SHARE = 64
 
 # --- host_supervisor.py ---
 
+REPLACED_FOR = 120.0
+"""Seconds for which subscribers are told that a tree has lost a host: two leases of their
+registrations. Who stood still for longer has to register again, and reports that gap."""
+
 LOST_NODES_MOST = 10_000
 """Lost nodes that are remembered until they are back, the oldest forgotten first. By the nodes that
 a member of the largest cluster loses for good within a day."""

@@ -7,6 +7,7 @@ new process is sent what of the arc is its to serve (`TreesHosted`), and drops t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from overlay.bounded import BoundedDict
@@ -18,7 +19,7 @@ from overlay.settings import Settings
 from overlay.upper_tree.events import LeasesOver
 from overlay.upper_tree.machines import Machines
 from overlay.upper_tree.messages import ServingReply, StillHosting, StopsHosting, TreesHosted
-from overlay.upper_tree.owner.constants import LOST_NODES_MOST, REBALANCE_DELAY
+from overlay.upper_tree.owner.constants import LOST_NODES_MOST, REBALANCE_DELAY, REPLACED_FOR
 from overlay.upper_tree.owner.lease_grants import LeaseGrants, ServingBeatDue
 from overlay.upper_tree.owner.owned_tree import OwnedTree, OwnedTrees
 from overlay.upper_tree.owner.reported_loads import ReportedLoads
@@ -64,12 +65,15 @@ class HostSupervisor(Machine):
         self._authority = authority
         self._unreachable: BoundedDict[NodeId, None] = BoundedDict(LOST_NODES_MOST)
         self._leaving: dict[NodeId, Peer] = {}  # members that want to be released
+        self._lost_at: dict[str, float] = {}
+        """By tree: when a host of it was lost last, or since when its hosts are known."""
 
     # --- the role ---
 
     def begin(self, hosts: list[Peer]) -> None:
         """This node leads the cluster: `hosts` may have serving leases from the one before."""
         self._leaving.clear()
+        self._lost_at.clear()
         self.leases.begin(hosts)
         self.loads.begin(self.port.now, are_known=not hosts)
 
@@ -77,6 +81,7 @@ class HostSupervisor(Machine):
         """This node was elected in the place of `lost`. A member may even have begun to serve a
         tree in which no other node knows it as a host: all are sent what is theirs."""
         me = self.port.me.id
+        self._lost_at.clear()
         if lost.id != me:
             self._unreachable[lost.id] = None
         self.leases.begin(hosts)
@@ -101,6 +106,12 @@ class HostSupervisor(Machine):
         """A silent host is given no more to do."""
         self._unreachable[event.peer.id] = None
         self._silent.forget(event.peer.id)
+        if self._clusters.is_primary and not event.left:
+            for attribute in [name for name in self._lost_at if name not in self._trees]:
+                del self._lost_at[attribute]
+            for attribute, owned in self._trees.items():
+                if event.peer.id in owned.all_hosts():
+                    self._lost_at[attribute] = self.port.now
         self._leaving.pop(event.peer.id, None)
         self.loads.forget(event.peer.id, self.port.now)
         if event.left:
@@ -170,6 +181,17 @@ class HostSupervisor(Machine):
             hosted = tuple(a for a, owned in self._trees.items() if peer.id in owned.all_hosts())
             start, key, ring = cluster.start, cluster.key, cluster.ring
             self.port.send(peer, TreesHosted(start, key, self._authority.epoch, hosted, ring))
+
+    def replaced(self, attributes: Iterable[str]) -> tuple[tuple[str, float], ...]:
+        """Those of these trees that have lost a host within `REPLACED_FOR`, or are new here, and
+        how many seconds ago. What such a host held for others has gone with it."""
+        now = self.port.now
+        found = [
+            (name, now - self._lost_at.setdefault(name, now))
+            for name in attributes
+            if name in self._trees
+        ]
+        return tuple([(name, seconds) for name, seconds in found if seconds < REPLACED_FOR])
 
     def is_reachable(self, node: NodeId) -> bool:
         """Whether no link to the node was lost since it was last there."""

@@ -67,18 +67,20 @@ class Confirmations:
         self._sent[self._number] = Renewal(claimed, unsure, now)
         return self._number
 
-    def answered(self, number: int, unconfirmed: Collection[str]) -> None:
+    def answered(self, number: int, unconfirmed: Collection[str]) -> Renewal | None:
         """An owner has answered a renewal: all that it claimed is there, except in the trees
-        `unconfirmed`. Where nothing was claimed, leases that ran go on."""
+        `unconfirmed`. Where nothing was claimed, leases that ran go on. Returns the renewal, None
+        if it is not known (any more)."""
         renewal = self._sent.pop(number, None)
         if renewal is None:
-            return
+            return None
         at = renewal.sent_at
         ran_on = [name for name in renewal.unsure if not self.is_doubtful(name, at)]
         for attribute in (*renewal.claimed, *ran_on):
             if attribute in self._confirmed_at and attribute not in unconfirmed:
                 self._confirmed_at[attribute] = max(at, self._confirmed_at[attribute])
                 self._unanswered.pop(attribute, None)
+        return renewal
 
     def registered(self, attribute: str, now: float) -> None:
         """The owner has acknowledged a registration in this tree."""

@@ -54,6 +54,15 @@ CONFIRM_FOR, CONFIRM_PERIOD = 12.0, 2.0
 owner does not know yet cannot be claimed before it was registered again. By when the last
 registration of a lost cluster is there again."""
 
+STOOD_STILL = 1.0
+"""Seconds by which this node was late with its timers so that others may hold something for it:
+they suspect its links by then (`links.heartbeat`)."""
+
+UNDER_WAY = 8.0
+"""Seconds before a pause within which what was published may have been under way, and after which
+an owner has noticed that a host has ended: longer than a silent link is waited for
+(`links.dead_after`, six)."""
+
 # --- confirmations.py ---
 
 DOUBT_SHARE = 0.8

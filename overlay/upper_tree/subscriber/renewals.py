@@ -15,15 +15,17 @@ from overlay.chord.ring.ring import Ring
 from overlay.links.events import LocalStall
 from overlay.machine import Alarm, Message, NodeId, Peer, Port, Timer
 from overlay.settings import TreeSettings
-from overlay.upper_tree.events import SubscriptionLapsed
+from overlay.upper_tree.events import HostsReplaced, SubscriptionLapsed
 from overlay.upper_tree.messages import Renew, Renewed, RenewRefused, ids_digest
-from overlay.upper_tree.subscriber.confirmations import Confirmations
+from overlay.upper_tree.subscriber.confirmations import Confirmations, Renewal
 from overlay.upper_tree.subscriber.constants import (
     CONFIRM_FOR,
     CONFIRM_PERIOD,
     RENEW_WITHIN,
     RETRY_PAUSE,
     STALL_SHARE,
+    STOOD_STILL,
+    UNDER_WAY,
 )
 from overlay.upper_tree.subscriber.ended_registrations import EndedRegistrations
 from overlay.upper_tree.subscriber.local_registrations import LocalRegistration, LocalRegistrations
@@ -63,6 +65,9 @@ class Renewals:
         self._confirmations = Confirmations(settings.lease)
         self._renewed_at = float("-inf")
         self._confirm_until = 0.0  # an owner was lost: renew often until then
+        self._unasked: dict[str, None] = {}
+        """Trees whose owners are to say if hosts were lost while this node stood still."""
+        self._stood_since = self._woke_at = 0.0  # from when deliveries may have been held, and to
 
     def start(self) -> None:
         """Begin to renew, every third of a lease."""
@@ -73,8 +78,11 @@ class Renewals:
         return self._confirmations.is_doubtful(attribute, self.port.now)
 
     def unconfirmed_since(self) -> float | None:
-        """When leases ran last that may have ended in some tree; None: all run."""
-        return self._confirmations.doubtful_since(self.port.now)
+        """When leases ran last that may have ended in some tree, or since when hosts of one may
+        have been lost while this node stood still; None: all run, and none was."""
+        found = [self._confirmations.doubtful_since(self.port.now)]
+        found += [self._stood_since] if self._unasked else []
+        return min([since for since in found if since is not None], default=None)
 
     def registered(self, attribute: str) -> None:
         """An owner has acknowledged registrations in this tree."""
@@ -136,11 +144,29 @@ class Renewals:
                 local.final = True
             self._send(unclaimed)
         self._renew.within(CONFIRM_PERIOD if often else self._settings.lease / 3)
+        for attribute in [name for name in self._unasked if name not in trees]:
+            del self._unasked[attribute]
+        if self._unasked:
+            self._renew.within(UNDER_WAY)
 
     def on_renewed(self, sender: Peer, message: Renewed) -> None:
         """An owner has renewed leases: note which registrations it has, and which it has not
         confirmed."""
-        self._confirmations.answered(message.number, message.unconfirmed)
+        renewal = self._confirmations.answered(message.number, message.unconfirmed)
+        if self._unasked and renewal is not None and renewal.sent_at >= self._woke_at:
+            self._hosts_known(renewal, message)
+
+    def _hosts_known(self, renewal: Renewal, message: Renewed) -> None:
+        """An owner says whether its trees have lost hosts since this node stood still. It may not
+        know of those that ended just now, so it is asked until `UNDER_WAY` later."""
+        seconds = self.port.now - self._stood_since
+        lost = [name for name, ago in message.replaced if name in self._unasked and ago <= seconds]
+        is_final = renewal.sent_at >= self._woke_at + UNDER_WAY
+        asked = [*renewal.claimed, *renewal.unsure] if is_final else []
+        for name in (*lost, *(name for name in asked if name not in message.unconfirmed)):
+            self._unasked.pop(name, None)
+        if lost:
+            self.port.emit(HostsReplaced(tuple(lost), seconds))
 
     def on_answer_due(self, timer: AnswerDue) -> None:
         """Some renewal may be lost, or its owner: renew again, after a fresh lookup."""
@@ -153,7 +179,13 @@ class Renewals:
 
     def on_local_stall(self, event: LocalStall) -> None:
         """This node stood still: owners may have ended its registrations meanwhile, so find out now
-        and not when the next renewal is due."""
+        and not when the next renewal is due. Hosts held what came for it, and may have ended."""
+        if event.seconds >= STOOD_STILL:
+            since = self.port.now - event.seconds - UNDER_WAY
+            self._stood_since = min(self._stood_since, since) if self._unasked else since
+            self._woke_at = self.port.now
+            self._unasked.update(dict.fromkeys(name for name, _ in self._local.by_key))
+            self._renew.within(UNDER_WAY)
         stood_still = event.seconds >= self._settings.lease / STALL_SHARE
         if stood_still and self._renewed_at < self.port.now:
             self._renew.within(0.0)

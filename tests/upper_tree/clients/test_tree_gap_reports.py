@@ -11,7 +11,7 @@ from overlay.upper_tree.clients.constants import GAP_LASTS, NAMED_MOST
 from overlay.upper_tree.clients.gap_reports import GapReports
 from overlay.upper_tree.clients.local_subscription import LocalSubscription
 from overlay.upper_tree.clients.low_water import LowWater
-from overlay.upper_tree.events import DeliveriesMissed
+from overlay.upper_tree.events import DeliveriesMissed, HostsReplaced
 from overlay.upper_tree.messages import DeliveriesGivenUp
 from tests.support.world import WorldNode, one_node
 
@@ -130,3 +130,12 @@ def test_a_program_that_comes_back_hears_what_was_told_since_its_last_mark() -> 
     assert [client for client, _ in found] == [4], "the first is new; x does not concern the other"
     assert [(one.code, one.seconds) for _, one in found] == [("lapsed", 11.0)], "so long ago by now"
     assert found[0][1].subscriptions == ("z1",)
+
+
+def test_programs_hear_of_hosts_that_were_lost_while_their_node_stood_still() -> None:
+    node = Node()
+    node.port.hear(HostsReplaced(("w",), 20.0))
+    told = node.replies()
+    assert {client: (one.code, one.seconds) for client, one in told.items()} == {
+        2: ("lapsed", 20.0)
+    }

@@ -258,4 +258,5 @@ def _restart(world: LastingWorld, name: str) -> None:
         if world.drivers[name].node.draining:
             world.at(world.now + 1.0, _restart, world, name)
         return
+    world.introduce(name, [other for other in world.drivers if other != name])
     world.restart(name)

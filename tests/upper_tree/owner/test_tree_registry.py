@@ -8,6 +8,7 @@ from matching import EVERYTHING
 from overlay.chord.events import RoleChanged
 from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
+from overlay.links.events import LinkDown, LinkUp
 from overlay.machine import Peer, ProtocolError, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import BATCH_ITEMS, MAX_BATCH
@@ -31,6 +32,7 @@ from overlay.upper_tree.messages import (
     Unregistered,
     ids_digest,
 )
+from overlay.upper_tree.owner.constants import REPLACED_FOR
 from overlay.upper_tree.owner.registrations.registration_ends import LeaseSweep
 from overlay.upper_tree.owner.registrations.registry import RegisterMoreDue
 from overlay.upper_tree.owner.tree_log import RegistrationAdded, RegistrationsRemoved, decode
@@ -340,12 +342,34 @@ def test_a_renewal_that_claims_something_else_is_refused() -> None:
     right = ("x", 2, ids_digest(["s/1", "s/0"]))
     node.port.hear(Renew(1, (right,)), S)
     assert node.port.take(RenewRefused) == []
-    assert node.port.take(Renewed) == [Renewed(0)]
+    assert node.port.take(Renewed) == [Renewed(0, (), (("x", 0.0),))], "its hosts are new"
     lost_one = ("x", 2, ids_digest(["s/0", "s/2"]))
     no_tree = ("y", 1, ids_digest(["s/0"]))
     node.port.hear(Renew(1, (lost_one, no_tree), number=7), S)
     assert node.port.take(RenewRefused) == [RenewRefused(("x", "y"))]
-    assert node.port.take(Renewed) == [Renewed(7, ("x", "y"))]
+    assert node.port.take(Renewed) == [Renewed(7, ("x", "y"), (("x", 0.0),))]
+
+
+def test_a_renewal_s_answer_names_trees_that_have_lost_a_host_of_late() -> None:
+    node = owner()
+    ask_for(node, "s/0", "s/1")
+    claim = (("x", 2, ids_digest(["s/1", "s/0"])),)
+
+    def replaced() -> list[tuple[tuple[str, float], ...]]:
+        node.port.hear(Renew(1, claim), S)
+        return [one.replaced for one in node.port.take(Renewed)]
+
+    (host, *_) = (p for p in node.owner.trees["x"].all_hosts().values() if p.id != node.port.me.id)
+    replaced()
+    node.port.world.jump(REPLACED_FOR)
+    assert replaced() == [()]
+    node.port.hear(LinkDown(peer("nobody"), "silent", False))
+    node.port.hear(LinkDown(host, "it leaves", True))
+    assert replaced() == [()], "who leaves hands over what it holds"
+    node.port.hear(LinkUp(host, True))
+    node.port.hear(LinkDown(host, "silent", False))
+    node.port.world.jump(3.0)
+    assert replaced() == [(("x", 3.0),)]
 
 
 def test_what_its_subscriber_has_not_ends_though_the_log_has_it() -> None:

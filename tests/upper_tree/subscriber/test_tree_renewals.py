@@ -11,7 +11,7 @@ from overlay.chord.keys import attribute_key
 from overlay.links.events import LinkDown, LocalStall
 from overlay.machine import LocalEvent
 from overlay.settings import Settings
-from overlay.upper_tree.events import OwnerRefused, SubscriptionLapsed
+from overlay.upper_tree.events import HostsReplaced, OwnerRefused, SubscriptionLapsed
 from overlay.upper_tree.messages import (
     Register,
     Renew,
@@ -21,7 +21,12 @@ from overlay.upper_tree.messages import (
     Unregistered,
     ids_digest,
 )
-from overlay.upper_tree.subscriber.constants import CONFIRM_FOR, CONFIRM_PERIOD, RETRY_PAUSE
+from overlay.upper_tree.subscriber.constants import (
+    CONFIRM_FOR,
+    CONFIRM_PERIOD,
+    RETRY_PAUSE,
+    UNDER_WAY,
+)
 from overlay.upper_tree.subscriber.registrar import RegisterDue
 from overlay.upper_tree.subscriber.renewals import RenewDue
 from tests.support.trees import cluster_of
@@ -113,6 +118,57 @@ def test_who_stood_still_renews_at_once() -> None:
     assert len(renewals(rig, 0.0)) == 1
     rig.port.hear(LocalStall(LEASE / 6))
     assert renewals(rig, 0.0) == [], "done in this turn"
+
+
+def answered(rig: Rig, *ago: float, unconfirmed: tuple[str, ...] = ()) -> list[float]:
+    """Answer the renewals that leave within `UNDER_WAY`: hosts of x were lost so long ago. For how
+    long events may be missing, as is said then."""
+    rig.port.advance(UNDER_WAY)
+    sent = rig.port.sent_to(Renew)
+    assert sent, "it asks the owners soon"
+    rig.port.emitted.clear()
+    for _, renewal in sent:
+        replaced = tuple(("x", each) for each in ago)
+        rig.port.hear(Renewed(renewal.number, unconfirmed, replaced), OWNER)
+    return [round(each.seconds, 6) for each in rig.port.of(HostsReplaced)]
+
+
+def test_hosts_that_were_lost_while_it_stood_still_may_have_held_something() -> None:
+    rig = registered_once()
+    rig.port.hear(LocalStall(5.0))
+    began = rig.port.now - 5.0 - UNDER_WAY
+    assert rig.registrar.unconfirmed_since() == began, "until the owners have said"
+    assert answered(rig, 9.0) == [5.0 + 2 * UNDER_WAY]
+    assert rig.registrar.unconfirmed_since() is None
+
+
+def test_hosts_that_were_lost_before_it_stood_still_hold_nothing_for_it() -> None:
+    rig = registered_once()
+    rig.port.hear(LocalStall(5.0))
+    assert answered(rig, 5.0 + 2 * UNDER_WAY + 0.5) == []
+    assert rig.registrar.unconfirmed_since() is None
+
+
+def test_an_owner_is_asked_until_it_knows_of_all_that_ended_and_decides_about_the_tree() -> None:
+    rig = registered_once()
+    rig.port.hear(LocalStall(LEASE / 6))
+    began = rig.port.now - LEASE / 6 - UNDER_WAY
+    rig.port.advance(0.0)
+    ((_, first),) = rig.port.sent_to(Renew)
+    rig.port.hear(Renewed(first.number), OWNER)
+    assert rig.registrar.unconfirmed_since() == began, "a host may have ended just now"
+    assert answered(rig, unconfirmed=("x",)) == []
+    assert rig.registrar.unconfirmed_since() == began, "another node owns it"
+    assert answered(rig) == []
+    assert rig.registrar.unconfirmed_since() is None
+
+
+def test_a_short_pause_is_no_reason_to_ask() -> None:
+    rig = registered_once()
+    rig.port.hear(LocalStall(0.9))
+    assert rig.registrar.unconfirmed_since() is None
+    rig.port.advance(UNDER_WAY)
+    assert not rig.port.sent_to(Renew)
 
 
 def test_a_lease_that_may_have_ended_is_in_doubt_until_it_is_renewed() -> None:

@@ -151,7 +151,8 @@ class RegistrationEnds(Machine):
         self._owner.refuse(sender, foreign)
         if refused:
             self.port.send(sender, RenewRefused(tuple(refused)))
-        self.port.send(sender, Renewed(message.number, (*refused, *foreign)))
+        replaced = self._hosts.replaced(name for name in named if name not in foreign)
+        self.port.send(sender, Renewed(message.number, (*refused, *foreign), replaced))
 
     def on_lease_sweep(self, timer: LeaseSweep) -> None:
         """End registrations whose leases were not renewed, a bounded number per turn."""

@@ -1,0 +1,416 @@
+"""Programs that keep their subscriptions while their nodes are killed, stopped and sent away.
+
+`python -m bench.endurance.churn --seconds 600 --json` starts nine nodes, programs of the client
+library at each of them, and publishers with receipts, and does to one or two nodes at a time what a
+seed draws: SIGKILL and restart, SIGSTOP and SIGCONT, SIGSTOP, then SIGKILL and restart, SIGTERM and
+return. Each program finds its node again by itself (`canopy.connect`). In the end each delivery
+that is owed is held against what came (`Account`), and each that is missing is one of
+
+* `told`: in a gap that its program was told; `told_vaguely`: in none but one of which the overlay
+  does not know when it began;
+* `in_flight`: in none, and a host that its receipt names, which is not the program's own node, was
+  killed while it may have been under way; `in_flight_elsewhere`: another node was, that may have
+  passed it on;
+* `untold`: none of these: must be 0, else the exit code is 1. So it is, too, if a host was killed
+  while the program's own node stood still, which knows that.
+
+`early`: events with a receipt of before the program's node was started that its program was given
+when it was subscribed again, and `twice`: events that came twice to one subscription; both must
+be 0. `--runs N` makes N runs, with this seed and those after it. Progress goes to standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import canopy
+from bench.endurance.clients import LoadPublisher
+from bench.endurance.endurance import SETTINGS
+from bench.endurance.load import SELECTORS, attributes
+from bench.endurance.oracle import MARGIN, Ledger
+from bench.processes.fault_proxy import FaultProxy
+from bench.processes.nodes import ProxiedNodes
+from bench.recovery.measure import Progress
+from canopy.client.errors import ControlError
+from canopy.client.notices import Gap
+from overlay.client import Delivery
+
+AWAY: Final = (0.5, 6.0)
+"""Seconds, from and to, between the end of a node and its restart."""
+
+STILL: Final = (1.0, 20.0)
+"""Seconds that a node stands still: up to three times `links.dead_after`."""
+
+REST: Final = 8.0
+"""Seconds that a node is left alone after it is back."""
+
+TOGETHER: Final = 2
+"""Nodes to which something happens at the same time."""
+
+UNDER_WAY: Final = 10.0
+"""Seconds after its receipt for which an event may be under way to a node that can be reached."""
+
+ROUNDING: Final = 0.05
+"""Seconds between the stamp of an event and the time that is noted for it; ample."""
+
+SETTLE: Final = MARGIN + 5.0
+"""Seconds after the last fault, in which what is held arrives."""
+
+OUTCOMES: Final = ("told", "told_vaguely", "in_flight", "in_flight_elsewhere", "untold")
+"""What a missing delivery may be."""
+
+SHOWN: Final = 20
+"""Untold deliveries that the report names."""
+
+
+@dataclass
+class Told:
+    """A gap that a program was told, in seconds since 1970."""
+
+    since: float
+    until: float
+    cause: str
+
+
+@dataclass
+class Seen:
+    """What one program saw: `since` its first acknowledgement, by this process' monotonic clock."""
+
+    node: str
+    wanted: int
+    since: float = inf
+    came: dict[int, int] = field(default_factory=dict)
+    gaps: list[Told] = field(default_factory=list)
+    early: int = 0
+    twice: int = 0
+
+    def tells(self, stamp: float, vaguely: bool = False) -> bool:
+        """Whether a gap covers an event that was published then; `vaguely`: one without a begin."""
+        return any(
+            gap.since - ROUNDING <= stamp <= gap.until + ROUNDING
+            for gap in self.gaps
+            if vaguely or gap.since
+        )
+
+
+class LastingProgram(threading.Thread):
+    """A program that keeps one subscription, whatever becomes of its node."""
+
+    def __init__(self, seen: Seen, where: str, account: Account) -> None:
+        super().__init__(daemon=True)
+        self.seen = seen
+        self.where = where
+        self.account = account
+        self.stopping = threading.Event()
+        self.error = ""
+
+    def run(self) -> None:
+        """Follow the subscription until `stopping`."""
+        try:
+            with (
+                canopy.connect(self.where, timeout=30.0) as client,
+                client.subscribe(SELECTORS[self.seen.wanted].selector) as source,
+            ):
+                self.seen.since = time.monotonic()
+                while not self.stopping.is_set():
+                    for item in source.receive(0.5):
+                        self._take(item)
+        except ControlError as error:
+            self.error = str(error)
+
+    def _take(self, item: object) -> None:
+        if isinstance(item, Gap):
+            self.account.told(self.seen, item, time.time())
+        elif isinstance(item, Delivery):
+            self.account.came(self.seen, int(str(item.event.attributes["id"])))
+
+
+class Account:
+    """Holds what is owed against what came. Times are this process' monotonic seconds, but for
+    those of gaps."""
+
+    def __init__(self, ledger: Ledger, offset: float) -> None:
+        """`offset`: how far the wall clock is ahead of the monotonic one."""
+        self.ledger = ledger
+        self.offset = offset
+        self.seen: list[Seen] = []
+        self.early: list[dict[str, Any]] = []  # the first that came early
+        self.subscribed: dict[int, float] = {}  # by program: its last acknowledgement after a gap
+        self.started: dict[str, float] = {}  # by name of a node: when it was started last
+        self.kills: list[tuple[float, str, str]] = []  # when, name, id
+        self.pauses: list[tuple[str, float, float]] = []  # name, from, to
+
+    def told(self, seen: Seen, gap: Gap, wall: float) -> None:
+        """A program was told a gap at `wall`."""
+        seen.gaps.append(Told(gap.since, gap.until or wall, gap.cause))
+        if gap.cause == "reconnected":
+            self.subscribed[id(seen)] = gap.until - self.offset
+
+    def came(self, seen: Seen, number: int) -> None:
+        """A program was given an event."""
+        subscribed = self.subscribed.get(id(seen), -inf)
+        started = self.started.get(seen.node, inf)
+        if self.ledger.answered[number] < started < subscribed:  # NaN: not answered yet
+            seen.early += 1
+            if len(self.early) < SHOWN:
+                self.early.append(self._named(number, seen) | {"subscribed": round(subscribed, 2)})
+        elif number in seen.came and self.ledger.asked[number] > subscribed:
+            seen.twice += 1
+        seen.came[number] = seen.came.get(number, 0) + 1
+
+    def sort(self, number: int, seen: Seen) -> str:
+        """What a missing delivery is."""
+        asked = self.ledger.asked[number]
+        if seen.tells(asked + self.offset):
+            return "told"
+        what = self._in_flight(number, seen)
+        if not what and seen.tells(asked + self.offset, vaguely=True):
+            return "told_vaguely"
+        return what or "untold"
+
+    def _in_flight(self, number: int, seen: Seen) -> str:
+        asked, until = self.ledger.asked[number], self.ledger.answered[number] + UNDER_WAY
+        found = ""
+        for at, name, id_ in self.kills:
+            stood_still = any(
+                name_ == seen.node and since <= at <= to and asked <= to
+                for name_, since, to in self.pauses
+            )
+            if name == seen.node or stood_still or not asked <= at <= until:
+                continue
+            if id_ in self.ledger.hosts[number].values():
+                return "in_flight"
+            found = "in_flight_elsewhere"
+        return found
+
+    def verdict(self, end: float) -> dict[str, Any]:
+        """Judge all that had its receipt `MARGIN` before `end`."""
+        counts = dict.fromkeys(OUTCOMES, 0)
+        owed = 0
+        named: list[dict[str, Any]] = []
+        for number, answered in enumerate(self.ledger.answered):
+            if not answered < end - MARGIN:
+                continue
+            event = attributes(number)
+            for seen in self.seen:
+                if self.ledger.asked[number] <= seen.since or not SELECTORS[seen.wanted].means(
+                    event
+                ):
+                    continue
+                owed += 1
+                if number not in seen.came:
+                    what = self.sort(number, seen)
+                    counts[what] += 1
+                    if what == "untold" and len(named) < SHOWN:
+                        named.append(self._named(number, seen))
+        return {
+            "published": len(self.ledger.asked),
+            "receipts": self.ledger.receipts(),
+            "owed": owed,
+            "missing": sum(counts.values()),
+            **counts,
+            "early": sum(seen.early for seen in self.seen),
+            "twice": sum(seen.twice for seen in self.seen),
+            "gaps": sum(len(seen.gaps) for seen in self.seen),
+            "gaps_without_begin": sum(not gap.since for seen in self.seen for gap in seen.gaps),
+            "named": named,
+            "named_early": self.early,
+        }
+
+    def _named(self, number: int, seen: Seen) -> dict[str, Any]:
+        ledger = self.ledger
+        return {
+            "event": number,
+            "node": seen.node,
+            "asked": round(ledger.asked[number], 2),
+            "answered": round(ledger.answered[number], 2),
+            "hosts": dict(ledger.hosts[number]),
+            "gaps": [
+                [gap.cause, round(gap.since - self.offset, 2), round(gap.until - self.offset, 2)]
+                for gap in seen.gaps
+                if abs(gap.until - self.offset - ledger.asked[number]) < 120.0
+            ],
+        }
+
+
+class Churn:
+    """Harms nodes at random."""
+
+    def __init__(self, nodes: ProxiedNodes, account: Account, rng: Random, every: float) -> None:
+        self.nodes = nodes
+        self.account = account
+        self.rng = rng
+        self.every = every
+        self.story: list[tuple[float, str]] = []
+        self._due: list[tuple[float, str, str]] = []  # what is to be done: when, what, to whom
+        self._busy: dict[str, float] = {}
+        self._next = 0.0
+
+    def step(self, is_over: bool) -> bool:
+        """Do what is due, and begin something new unless it `is_over`. Whether nothing is left."""
+        now = time.monotonic()
+        for one in [each for each in sorted(self._due) if each[0] <= now]:
+            self._due.remove(one)
+            self._carry_out(*one[1:])
+        busy = [name for name, until in self._busy.items() if until > now]
+        if not is_over and now >= self._next and len(busy) < TOGETHER:
+            self._next = now + self.rng.expovariate(1 / self.every)
+            self._begin(self.rng.choice([name for name in self.nodes.nodes if name not in busy]))
+        return not self._due
+
+    def _begin(self, name: str) -> None:
+        now, kind = time.monotonic(), self.rng.choice(("kill", "stop", "stop-kill", "leave"))
+        away, still = self.rng.uniform(*AWAY), self.rng.uniform(*STILL)
+        steps: list[tuple[float, str]] = {
+            "kill": [(0.0, "kill"), (away, "start")],
+            "stop": [(0.0, "stop"), (still, "go on")],
+            "stop-kill": [(0.0, "stop"), (still, "kill"), (still + away, "start")],
+            "leave": [(0.0, "leave"), (away, "start")],
+        }[kind]
+        self._due += [(now + after, what, name) for after, what in steps]
+        self._busy[name] = now + steps[-1][0] + REST
+
+    def _carry_out(self, what: str, name: str) -> None:
+        now, nodes, account = time.monotonic(), self.nodes, self.account
+        self.story.append((now, f"{what} {name}"))
+        if what == "stop":
+            nodes.pause(name)
+            account.pauses.append((name, now, inf))
+        elif what == "go on":
+            nodes.resume(name)
+            self._went_on(name)
+        elif what == "kill":
+            account.kills.append((now, name, nodes.nodes[name].id))
+            nodes.kill(name)
+            self._went_on(name)
+        elif what == "leave":
+            nodes.leave(name)
+        elif nodes.nodes[name].is_up:  # it has not left yet
+            self._due.append((now + 1.0, what, name))
+            self._busy[name] = now + 1.0 + REST
+        else:
+            account.started[name] = now
+            nodes.restart(name, wiped=False)
+
+    def _went_on(self, name: str) -> None:
+        now = time.monotonic()
+        self.account.pauses = [
+            (other, since, min(to, now) if other == name else to)
+            for other, since, to in self.account.pauses
+        ]
+
+
+def run(options: argparse.Namespace, folder: Path, progress: Progress) -> dict[str, Any]:
+    """One run; its report."""
+    ledger = Ledger()
+    account = Account(ledger, time.time() - time.monotonic())
+    with (
+        FaultProxy(options.seed) as proxy,
+        ProxiedNodes(options.nodes, folder, proxy, {**SETTINGS, "log": options.log}) as nodes,
+    ):
+        progress.say("nodes start")
+        nodes.grow()
+        programs = _programs(nodes, account, options.programs)
+        sources = [
+            LoadPublisher(name, str(node.data), ledger, options.rate / options.nodes, sys.maxsize)
+            for name, node in nodes.nodes.items()
+        ]
+        for program in programs:
+            program.start()
+        while not all(program.seen.since < inf or program.error for program in programs):
+            time.sleep(0.1)
+        for source in sources:
+            source.start()
+        churn = Churn(nodes, account, Random(options.seed), options.every)
+        began = time.monotonic()
+        while True:
+            is_over = time.monotonic() - began > options.seconds
+            if churn.step(is_over) and is_over:
+                break
+            time.sleep(0.05)
+            progress.say(f"{len(ledger.asked):,} events, {len(churn.story)} steps")
+        progress.say("all is back, the rest arrives")
+        time.sleep(SETTLE)
+        for source in sources:
+            source.stop()
+        end = time.monotonic()
+        for program in programs:
+            program.stopping.set()
+        for program in programs:
+            program.join(10.0)
+        report = account.verdict(end)
+        return {
+            "seed": options.seed,
+            "seconds": round(end - began),
+            "ended": sum(node.ended for node in nodes.nodes.values()),
+            "errors": sorted({each.error for each in programs if each.error}),
+            **report,
+            "story": [[round(at, 1), text] for at, text in churn.story],
+        }
+
+
+def _programs(nodes: ProxiedNodes, account: Account, count: int) -> list[LastingProgram]:
+    found = []
+    for place, (name, node) in enumerate(nodes.nodes.items()):
+        for number in range(count):
+            seen = Seen(name, (place * count + number) % len(SELECTORS))
+            account.seen.append(seen)
+            found.append(LastingProgram(seen, str(node.data), account))
+    return found
+
+
+def parse(args: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.endurance.churn",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--seconds", type=float, default=600.0, help="of faults (600)")
+    add("--nodes", type=int, default=9, help="nodes (9)")
+    add("--programs", type=int, default=2, help="subscribing programs at each node (2)")
+    add("--rate", type=float, default=100.0, help="events per second, of all nodes together (100)")
+    add("--every", type=float, default=6.0, help="seconds between two faults, in the mean (6)")
+    add("--seed", type=int, default=1, help="of the faults (1)")
+    add("--runs", type=int, default=1, help="runs, with this seed and those after it (1)")
+    add("--json", action="store_true", help="print the story of the faults as well")
+    add("--keep", type=Path, metavar="DIR", help="keep the nodes' data and logs here")
+    add("--log", default="info", help="what the nodes log (info)")
+    return parser.parse_args(args)
+
+
+def is_good(report: dict[str, Any]) -> bool:
+    """Whether nothing came of it that must not."""
+    return not any(report[name] for name in ("untold", "early", "twice", "ended", "errors"))
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Make the runs and print their reports; the exit code."""
+    options = parse(args)
+    progress = Progress(options.runs)
+    reports = []
+    for seed in range(options.seed, options.seed + options.runs):
+        options.seed = seed
+        with tempfile.TemporaryDirectory(prefix="canopy-bench-") as work:
+            folder = Path(work) if options.keep is None else options.keep / str(seed)
+            folder.mkdir(parents=True, exist_ok=True)
+            reports.append(run(options, folder, progress))
+        if not options.json:
+            reports[-1].pop("story")
+    print(json.dumps(reports if len(reports) > 1 else reports[0], indent=2))
+    return 0 if all(map(is_good, reports)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
