@@ -8,6 +8,10 @@ shape is parsed once, with a *probe* in the place of each constant, by which it 
 the tree; every further text is a copy of it with literals of its own, which takes a twentieth of
 the time of parsing it.
 
+A conjunction of terms has as many shapes as its terms can be combined: with twenty attributes, of
+which each selector names three, some thousands. So the shape of a text that is plainly such a
+conjunction is looked up term by term, and only the terms are parsed.
+
 Whatever is not certain to go that way is parsed: long texts, numbers beyond 18 digits, ESCAPE
 (which has to have one character), and everything that the parser refuses, for its messages.
 """
@@ -23,7 +27,13 @@ from typing import Final, TypeAlias
 from matching.selector import expression as nodes
 from matching.selector.errors import SelectorError
 from matching.selector.expression import Expression, Literal
-from matching.selector.keywords import NUMBER_PATTERN, QUOTED_NAME_PATTERN, STRING_PATTERN
+from matching.selector.keywords import (
+    NAME_PATTERN,
+    NUMBER_PATTERN,
+    QUOTED_NAME_PATTERN,
+    STRING_PATTERN,
+    keyword,
+)
 from matching.selector.parser import parse as parse_text
 from matching.selector.parser import parse_in_steps as parse_text_in_steps
 from matching.values import is_utf8
@@ -50,8 +60,13 @@ _CONSTANT: Final = re.compile(
     rf"({STRING_PATTERN}|{QUOTED_NAME_PATTERN}|(?<![^\s()<>=!,+\-*/]){NUMBER_PATTERN})"
 )
 
+_WORD: Final = re.compile(rf"(?<![\w$.]){NAME_PATTERN}|[()]")
+
 _Maker: TypeAlias = Callable[[Sequence[Literal]], Expression]
 """A node with these literals in it."""
+
+Shape: TypeAlias = tuple[str, ...]
+"""A text in pieces, of which every second one is the place of a constant, or a quoted name."""
 
 
 def parse(text: str) -> Expression:
@@ -97,9 +112,58 @@ def _number(digits: str) -> Literal | None:
 
 
 @lru_cache(maxsize=SHAPES)
-def _maker_of(shape: tuple[str, ...]) -> _Maker | None:
+def _maker_of(shape: Shape) -> _Maker | None:
     """What makes the tree of a text of this shape from its literals; None if such texts have to be
-    parsed. In `shape` every second piece is the place of a constant, or a quoted name."""
+    parsed."""
+    terms = _terms(shape)
+    if len(terms) < 2:
+        return _whole(shape)
+    makers: list[tuple[_Maker, int, int]] = []
+    end = 0
+    for term in terms:
+        begin, end = end, end + sum(piece in ("'", "0") for piece in term[1::2])
+        make = _term(term)
+        if make is None:
+            return None
+        makers.append((make, begin, end))
+    return lambda got: nodes.conjoin([make(got[begin:end]) for make, begin, end in makers])
+
+
+def _terms(shape: Shape) -> list[Shape]:
+    """The shapes of the terms that AND joins, where nothing binds looser; else the one shape."""
+    terms: list[Shape] = []
+    term: list[str] = []
+    depth = awaited = 0  # parentheses that are open, and BETWEENs whose AND has not come
+    for at, piece in enumerate(shape):
+        begin = 0
+        for found in _WORD.finditer(piece) if at % 2 == 0 else ():
+            word = found[0] if found[0] in "()" else keyword(found[0])
+            if word in ("(", ")"):
+                depth += 1 if word == "(" else -1
+            elif depth or word is None:
+                continue
+            elif word == "OR":
+                return [shape]
+            elif word == "BETWEEN":
+                awaited += 1
+            elif word == "AND" and awaited:
+                awaited -= 1
+            elif word == "AND":
+                last = piece[begin : found.start()].rstrip()
+                terms.append((*term, last) if term else (last.lstrip(),))
+                term, begin = [], found.end()
+        term.append(piece[begin:] if term else piece[begin:].lstrip())
+    return [*terms, tuple(term)]
+
+
+@lru_cache(maxsize=SHAPES)
+def _term(shape: Shape) -> _Maker | None:
+    """`_whole` for one term of a conjunction."""
+    return _whole(shape)
+
+
+def _whole(shape: Shape) -> _Maker | None:
+    """What makes the tree of a text of this shape, which is parsed as a whole."""
     slots = 0
     probe = list(shape)
     for at in range(1, len(shape), 2):

@@ -3,6 +3,9 @@ before; plain ANDs have the conjunction that the whole normal form makes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -25,7 +28,7 @@ quoted = st.text(alphabet="ab%_\\'é\x02\U0001f333", max_size=4).map(
 )
 
 
-def other_constants(draw: st.DrawFn, text: str) -> str:
+def other_constants(draw: Callable[[Any], Any], text: str) -> str:
     """A text of the same shape."""
     pieces = shapes._CONSTANT.split(text)
     for at in range(1, len(pieces), 2):
@@ -63,9 +66,26 @@ def test_texts_of_one_shape_have_their_own_trees(pair: tuple[str, str]) -> None:
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=9), st.sampled_from(["", " "]))
 @example(["x", "=", "1", "'", "a", "'", "2"], "")
 @example(["'", "1", "'", "'", "=", "x"], "")
+@example(["x", "=", "1", "AND", "y"], "")
+@example(["x", "AND", "y", "BETWEEN", "1", "AND", "2", "AND", "z"], " ")
+@example(["(", "x", "AND", "y", ")", "AND", "z"], " ")
+@example(["x", "AND", "y", "OR", "z"], " ")
+@example(["NOT", "x", "AND", "NOT", "NOT", "y"], " ")
+@example(["AND", "x"], " ")
+@example(["x", "AND"], " ")
 def test_odd_texts_are_taken_and_refused_as_by_the_parser(words: list[str], space: str) -> None:
     text = space.join(words)
     assert outcome(shapes.parse, text) == outcome(parser.parse, text)
+
+
+@settings(PATIENT, max_examples=100)
+@given(st.data(), st.lists(wild.map(unparse), min_size=2, max_size=5))
+def test_terms_that_were_seen_in_other_texts_have_their_own_trees(
+    data: st.DataObject, terms: list[str]
+) -> None:
+    for some in (terms, terms[::-1]):
+        text = " and ".join(other_constants(data.draw, term) for term in some)
+        assert outcome(shapes.parse, text) == outcome(parser.parse, text)
 
 
 @settings(PATIENT, max_examples=150)
