@@ -26,6 +26,7 @@ from canopy.wire.keys.live_ids import LiveIds
 from canopy.wire.keys.policies import believed_policy, claimed_policy
 from canopy.wire.keys.restrictions import Restriction, restriction_of
 from canopy.wire.keys.revocations import Revocations, believed_list
+from canopy.wire.process.renewal_times import RENEW_AGAIN, RenewalTimes
 from canopy.wire.process.security import NodeSecurity
 from canopy.wire.transport.tls import Chain, TlsError
 from overlay.machine import NodeId
@@ -36,6 +37,7 @@ ISSUERS = "tests/attacks/certificates/test_attacks_issuers.py"
 ROTATION = "tests/attacks/certificates/test_attacks_rotation.py"
 LEDGER = "tests/canopy/wire/keys/test_wire_issuers.py"
 BEYOND = "test_what_an_issuer_signs_beyond_its_right_is_refused"
+RENEWALS = "tests/canopy/wire/keys/test_wire_renewal_times.py"
 
 
 @fault("keys", ISSUERS, BEYOND)
@@ -306,3 +308,13 @@ def rotation_changes_file_by_file() -> None:
             write_durably(self.path / name, data)
 
     replace(KeyFolder.write_together, one_by_one)
+
+
+@fault("keys", RENEWALS, "test_all_that_ended_at_one_moment_come_back_without_a_storm")
+def renewals_are_tried_again_in_step() -> None:
+    """All nodes whose renewal has failed try again a minute later."""
+
+    def asks(self: RenewalTimes, now: float, has_to: bool = True) -> None:
+        self._at = now + RENEW_AGAIN
+
+    replace(RenewalTimes.asks, asks)

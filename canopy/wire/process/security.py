@@ -6,7 +6,6 @@ may have changed them), and replaces the TLS contexts, so that nothing needs a r
 
 from __future__ import annotations
 
-import random
 import secrets
 import ssl
 import time
@@ -26,7 +25,6 @@ from canopy.wire.keys.authority import issuer_of, sign_self
 from canopy.wire.keys.beliefs import Beliefs, check_list, read_beliefs
 from canopy.wire.keys.certificates import (
     DAY,
-    RENEW_AFTER,
     SKEW,
     CertificateError,
     KeyFolderError,
@@ -57,6 +55,7 @@ from canopy.wire.keys.signing import KeySigner
 from canopy.wire.keys.tokens import TokenError, read_token
 from canopy.wire.log import Log
 from canopy.wire.process.listening import StartError
+from canopy.wire.process.renewal_times import RenewalTimes
 from canopy.wire.sparing import Sparing
 from canopy.wire.transport.accept_limits import AcceptLimits
 from canopy.wire.transport.handshake_turns import HandshakeTurns
@@ -79,18 +78,8 @@ NOTE_AGAIN: Final = 60.0
 
 ISSUERS_NOTED: Final = 256
 
-RENEW_SPREAD: Final = 20.0
-"""Seconds over which nodes renew that hear of another root at once. Guess: an issuer takes some
-3 ms for each."""
-
 RENEW_AT_START: Final = 3_600.0
 """Seconds from which on a certificate is renewed at the start of its node."""
-
-RENEW_AGAIN: Final = 60.0
-"""Seconds until a renewal that failed is tried again."""
-
-RENEW_LATER: Final = 3_600.0
-"""The same where the certificate holds for long, and there may be another root or not."""
 
 LOCAL_PER_SECOND: Final = 500.0
 LOCAL_AWAITING: Final = 128
@@ -117,7 +106,7 @@ class NodeSecurity:
         self._now = now
         self._issuing = Issuing(folder, overlay, now) if folder.is_issuer else None
         self._seen: dict[str, int] = {}
-        self._renew_at = 0.0
+        self._renewals = RenewalTimes()
         self._read: BoundedDict[Chain, Vouched] = BoundedDict(CONNECTIONS)
         self._ids = LiveIds()
         self._vouched: BoundedDict[Chain, Vouched | None] = BoundedDict(VOUCHED_KEPT)
@@ -205,8 +194,8 @@ class NodeSecurity:
                 self._log.warning("not_believed", reason=fault)
 
     def _renew_soon(self) -> None:
-        """Within `RENEW_SPREAD`: all nodes of an overlay may hear of another root at once."""
-        self._renew_at = self._now() + random.random() * RENEW_SPREAD
+        """All nodes of an overlay may hear of another root at once."""
+        self._renewals.soon(self._now())
 
     def _make_context(self, is_server: bool, found: Beliefs) -> ssl.SSLContext:
         context, path = new_context(is_server), self._folder.path
@@ -417,9 +406,9 @@ class NodeSecurity:
                 self._has_changed = False
                 self.changed()
             now = self._now()
-            has_to = self.beliefs.is_behind or now >= self.own.begins + RENEW_AFTER * DAY
-            if now >= self._renew_at and (has_to or self._wants_root):
-                self._renew_at = now + (RENEW_AGAIN if has_to else RENEW_LATER)
+            has_to = self.beliefs.is_behind or self._renewals.is_time(now, self.own.begins)
+            if self._renewals.may_ask(now) and (has_to or self._wants_root):
+                self._renewals.asks(now, has_to)
                 await self.renew(self.own.holder.generation)
 
     async def renew(self, generation: int) -> bool:
@@ -435,6 +424,7 @@ class NodeSecurity:
             self._log.warning("renewal_failed", reason=error, days_left=round(left, 1))
             return False
         self._wants_root = False
+        self._renewals.granted()
         self.reload()
         left = 0.0 if self._issuing is None else self._issuer_ends() - self._now()
         if self._issuing is not None and left < ISSUER_SOON:
