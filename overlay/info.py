@@ -218,7 +218,8 @@ class ReplicaInfo(msgspec.Struct, frozen=True):
     """Where it was, as the stream's owner knows it."""
     lost: tuple[tuple[Uint53, Uint53], ...] = ()
     """Of the leader: rows that its log has lost at its end, by damage that no replica could mend,
-    the last ones: the first offset, and that behind the last one. Other rows may have them since.
+    the last ones: the first offset, and that behind the last one, or the next
+    one, where nobody knows how many there were. Other rows may have them since.
     Those that retention would have removed by now are not named."""
 
 

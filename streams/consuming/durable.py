@@ -242,8 +242,8 @@ class DurableConsumers:
 def lost_reason(who: str, position: int, lost: LostRows) -> str:
     """That rows at a position are lost, in words."""
     return (
-        f"{who} was at offset {position}, and the log has lost its rows from offset {lost.offset} "
-        f"to {lost.end - 1} by damage: others may have these offsets since. Begin at {lost.offset} "
+        f"{who} was at offset {position}, and the log has lost its {lost.which} "
+        f"by damage: others may have these offsets since. Begin at {lost.offset} "
         "for all that came after"
     )
 

@@ -19,12 +19,18 @@ KEPT: Final = 64
 
 
 class LostRows(msgspec.Struct, frozen=True, array_like=True):
-    """The log has lost its rows from `offset` on, which were below `end`. `number`: it was the
-    first loss, the second and so on."""
+    """The log has lost its rows from `offset` on, which were below `end`, or, where that is the
+    next offset, nobody knows how many. `number`: it was the first loss, the second and so on."""
 
     number: int
     offset: int
     end: int
+
+    @property
+    def which(self) -> str:
+        """The rows in words."""
+        to = f"to {self.end - 1}" if self.end > self.offset + 1 else "on"
+        return f"rows from offset {self.offset} {to}"
 
 
 def lost_to(lost: tuple[LostRows, ...], position: int, losses: int) -> LostRows | None:

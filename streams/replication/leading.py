@@ -102,9 +102,10 @@ class Leading:
         if end <= offset:
             return
         mine.port.count("shard_ends_lost")
-        text = f"{mine.shard} lost its rows from offset {offset} to {end - 1}: no replica has them"
+        lost = with_loss(mine.state.lost, offset, end)
+        text = f"{mine.shard} lost its {lost[-1].which}: no replica has them"
         mine.port.emit(Alarmed("rows lost", text))
-        entries: list[Entry] = [Floor(mine.state.floor, 0, with_loss(mine.state.lost, offset, end))]
+        entries: list[Entry] = [Floor(mine.state.floor, 0, lost)]
         if mine.before_loss is not None:
             entries += set_back(mine.state, mine.before_loss, offset)
         for run in split_entries(entries):

@@ -233,10 +233,10 @@ class Replica(Machine):
         self.chunks.clear()
         self._matched = self._first = 0
         if not self.barred:  # else nothing is stored, which would count as its promise later
-            if self._has_lost(found.log):
-                self._suspect(found.surplus, found.log.next_offset + 1)
-            elif found.torn:
-                self._suspect(found.surplus)
+            if found.torn or self._has_lost(found.log):
+                # Of several replicas others have what was committed, if it was.
+                is_sure = len(self.replicas) == 1 and self._has_lost(found.log)
+                self._suspect(found.surplus, found.log.next_offset + 1 if is_sure else 0)
             elif self._newest_segment() != self.promise.segment:
                 self._note_segment(self._newest_segment())
             beginning = [found.beginning] if found.beginning and self._wants_beginning() else []

@@ -384,6 +384,11 @@ def _fork(replica: ReplicaInfo, fork: ForkInfo) -> str:
     return ""
 
 
+def to(first: int, end: int) -> str:
+    """Up to which offset rows are lost; "on": nobody knows (`ReplicaInfo.lost`)."""
+    return f"to {end - 1:,}" if end > first + 1 else "on"
+
+
 def outside(stream: StreamInfo) -> list[str]:
     """Replicas that are not in the region that a stream is to be in, in sentences."""
     return [
@@ -431,7 +436,7 @@ def troubles(stream: StreamInfo) -> list[str]:
             if replica.state == "mending"
         ]
         found += [
-            f"shard {shard.number}: the rows from offset {first:,} to {end - 1:,} were lost by "
+            f"shard {shard.number}: the rows from offset {first:,} {to(first, end)} were lost by "
             "damage that no replica could mend; who was beyond is told when it comes"
             for replica in shard.replicas
             for first, end in replica.lost

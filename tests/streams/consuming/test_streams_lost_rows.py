@@ -108,6 +108,26 @@ def test_positions_beyond_lost_rows_are_refused_though_others_have_their_offsets
     assert found.fault is None
 
 
+def test_a_newest_segment_that_is_gone_is_a_loss(
+    world: ConsumingWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard_log, "SEGMENT_BYTES", 3_000)
+    leader = world.peers[0]
+    fill(world, 40)
+    end = world.alive[leader.id].log.next_offset
+    newest = max(n for n in world.disks[leader.id].durable[SHARD] if n.endswith(".log"))
+    for files in (world.disks[leader.id].durable, world.disks[leader.id]._cached):
+        del files[SHARD][newest]
+    world.crash(leader.id)
+    world.boot(leader.id)
+    world.run(1.0)
+    world.truth.clear()  # what was committed is lost
+    world.elect(leader.id)
+    fill(world, 40)
+    assert world.alive[leader.id].log.next_offset > end
+    assert refusal(opened(world, 1, ReadFrom("offset", end, 0, 0)))[0] == LOST
+
+
 def test_durable_consumers_that_were_beyond_go_back_and_the_next_program_is_told(
     world: ConsumingWorld,
 ) -> None:
