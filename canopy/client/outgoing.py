@@ -77,8 +77,11 @@ def unfit_value(command: Command) -> None:
     than a frame."""
     for place, draft in enumerate(getattr(command, "events", ())):
         for name, value in draft.attributes.items():
-            if value is not None and (fault := check_value(value)):
+            fault = check_value(name) or (None if value is None else check_value(value))
+            if fault:
                 raise unfit_event(place, f"attribute {name!r}: {fault}")
+        if fault := check_value(draft.payload_type):
+            raise unfit_event(place, f"payload_type: {fault}")
         if (size := len(_ENCODER.encode(draft))) > CONTROL_LIMIT:
             raise unfit_event(place, f"{size:,} bytes; a frame has {CONTROL_LIMIT:,} at most")
 

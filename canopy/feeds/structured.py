@@ -17,6 +17,7 @@ from canopy.feeds.context import CONTEXT, VERSION, fault_of
 from canopy.feeds.datatypes import Data, data_of, media_type_of
 from canopy.feeds.drafts import id_text
 from canopy.feeds.jsontext import JSON, dump, is_json_type
+from canopy.feeds.raw import TYPE
 from matching import Value
 
 REST: Final = "canopyattributes"
@@ -46,10 +47,14 @@ def cloudevent_object(
     if not came:
         context["time"] = datetime.fromtimestamp(time, UTC).isoformat().replace("+00:00", "Z")
     rest = dict(attributes)
+    kind = media_type_of(payload_type)
+    if kind and fault_of("datacontenttype", kind):
+        rest[TYPE] = kind
+        payload_type = kind = ""
     for name in CONTEXT:
         value = attributes.get(name)
         text = id_text(value) if name == "id" and value is not None else value
-        if name == "datacontenttype" and not came and value != media_type_of(payload_type):
+        if name == "datacontenttype" and not came and value != kind:
             continue  # what is among its data says nothing of its payload
         if text is not None and not fault_of(name, text):
             context[name] = text  # type: ignore[assignment]
@@ -63,15 +68,12 @@ def cloudevent_object(
             for name, value in rest.items()
             if name in both or name not in own or not same(own[name], value)
         }
-    elif data is None or (data.form == "json" and isinstance(data.value, dict)):
-        if data is not None or rest:
-            fields = data.value if data is not None else {}
-            data = Data("json", {**fields, **rest})
-            payload_type = payload_type or JSON
-        rest = {}
+    elif data is None:
+        data, kind, rest = Data("json", rest) if rest else None, JSON, {}
+    elif isinstance(data.value, dict) and is_json_type(kind):
+        data, rest = Data("json", {**data.value, **rest}), {}
     found: dict[str, Any] = {**context, **_extensions(rest, came)}
     if data is not None:
-        kind = media_type_of(payload_type)
         if kind and not (came and kind == IMPLIED[data.form]):
             found.setdefault("datacontenttype", kind)
         content = found.get("datacontenttype", JSON)

@@ -14,6 +14,8 @@ from canopy.gateway.mqtt.checking import CONNECT, MalformedError, check_bytes, c
 EXPLAINING: Final = (mqtt5.ConnAckPacket, mqtt5.DisconnectPacket, mqtt5.PublishPacket)
 """Packets that may have a reason or user properties in any case."""
 
+UNFORESEEN: Final = "what the codec cannot read"
+
 PROTOCOL_ERRORS: Final = (
     ("Topic alias must be != 0", mqtt5.DisconnectReasonCode.TOPIC_ALIAS_INVALID),
     ("Topic alias must be set", mqtt5.DisconnectReasonCode.PROTOCOL_ERROR),
@@ -130,7 +132,7 @@ def _decoded(whole: bytes) -> mqtt5.Packet:
     except BaseException as error:  # so ends the codec that meets what it did not foresee
         if type(error).__name__ != "PanicException":
             raise
-        raise MalformedError("what the codec cannot read", code) from None
+        raise MalformedError(UNFORESEEN, code) from None
 
 
 def packet_size(buffer: bytes | bytearray) -> int:

@@ -69,6 +69,19 @@ def test_values_that_no_attribute_has_are_refused_by_name(
     assert str(refused.value.behind(512)).startswith("event 513: attribute 'x'")
 
 
+@pytest.mark.parametrize(
+    ("draft", "says"),
+    [
+        (Draft({"a": 1, "\ud800": 1}), "attribute '.ud800': the string has a lone surrogate"),
+        (Draft({"a": 1}, b"x", "text/\ud800"), "payload_type: the string has a lone surrogate"),
+    ],
+)
+def test_texts_that_utf_8_does_not_have_are_refused_by_name(draft: Draft, says: str) -> None:
+    for made in (publish, append, prepare):
+        with pytest.raises(EventRefusedError, match=f"event 1: {says}"):
+            sent(made(draft))
+
+
 @pytest.mark.parametrize("made", [publish, append, prepare])
 @pytest.mark.parametrize("value", FIT, ids=repr)
 def test_values_that_an_attribute_may_have_arrive(

@@ -283,6 +283,8 @@ SCALAR = JSON_VALUE.filter(lambda value: not isinstance(value, list | dict))
 PAYLOADS = [
     *((b"", ""), (b'{"a": [1]}', "application/json"), (b"{", "application/json")),
     *((b"\xff", "text/plain"), (b"x", "text/plain"), (b"y", "")),
+    *((b"{}", "no type/json"), (b"x", "text"), (b"", "no type"), (b"1", "a/b;canopyform=json")),
+    *((b"", "text/plain"), (b"{}", "text/plain;canopyform=json"), (b'{"mag": 0}', "a/json")),
 ]
 
 
@@ -295,5 +297,14 @@ def test_whatever_is_published_leaves_as_a_valid_one(
     attributes: dict[str, Any], payload: tuple[bytes, str]
 ) -> None:
     for more in ({}, {"specversion": "1.0"}):
-        found = left(Draft({"type": "t", **attributes, **more}, *payload))
+        whole = {"type": "t", **attributes, **more}
+        found = left(Draft(whole, *payload))
         taken({"content-type": STRUCTURED}, json.dumps(found).encode())
+        data = found.get("data")
+        rest = json.loads(found.get("canopyattributes", "{}"))
+        everything = {**(data if isinstance(data, dict) else {}), **rest, **found}
+        for name, value in whole.items():
+            assert exactly(everything[name]) == exactly(value)
+        if payload[0] and not isinstance(data, dict):
+            sent = base64.b64decode(found.get("data_base64", ""))
+            assert payload[0] in (sent, str(data).encode())
