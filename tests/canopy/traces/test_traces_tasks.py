@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pyarrow as pa
 import pytest
@@ -22,7 +23,7 @@ from canopy.traces.analysis.tasks import (
     frame_of_table,
     kept,
 )
-from canopy.traces.analysis.verdict import expected
+from canopy.traces.analysis.verdict import expected, numbering
 from tests.support.traces.runs import busy_run
 
 pytestmark = pytest.mark.spark
@@ -95,6 +96,17 @@ def test_a_large_run_is_counted_as_a_small_one(
     small = found()
     monkeypatch.setattr(read, "is_small", lambda _: False)
     assert found() == small
+
+
+def test_sampled_events_are_counted_in_pieces_and_very_many_are_estimated(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = 2**31
+    right = sum(crc32(f"a.1.{number}".encode()) < half for number in range(3, 251))
+    monkeypatch.setattr(numbering, "PIECE", 100)
+    found = numbering.sampled(spark, [("a.1", 3, 250, half), ("b.1", 1, 10**15, half)])
+    assert found["a.1"] == right
+    assert 0.49e15 < found["b.1"] < 0.5e15
 
 
 def test_in_a_large_run_it_is_known_whether_an_event_has_two_publish_records(

@@ -99,6 +99,11 @@ def _basis(findings: Findings) -> list[tuple[str, str, str, str]]:
             f"{counted(summary.unjudged, 'pair')} left open",
             "warn" if summary.unjudged else "",
         ),
+        *(
+            [("withheld", number(summary.withheld), "pairs, by the policy: no loss", "")]
+            if summary.withheld
+            else []
+        ),
         (
             *("sampling", percent(summary.sample)),
             "of the events are traced" if summary.sample < 1 else "all events are traced",

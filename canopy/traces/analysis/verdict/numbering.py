@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from canopy.traces.analysis.completeness.claims import HASHES
 from canopy.traces.analysis.completeness.collect import Completeness
 from canopy.traces.analysis.completeness.holes import RunFacts
 from canopy.traces.analysis.tasks import frame_of, in_one_task
@@ -21,6 +22,14 @@ if TYPE_CHECKING:
 RUN: Final = "substring_index({0}, '.', 2)"
 NUMBER: Final = "try_cast(substring_index({0}, '.', -1) AS BIGINT)"
 """SQL: of an identity, the process that gave it and its number there."""
+
+
+PIECE: Final = 100_000  # numbers that Spark holds at once, in an array
+COUNTED_MOST: Final = 100_000_000
+"""Numbers of a run whose hashes are computed: ten seconds of processor time. A number may be
+damaged, and then any."""
+
+DEVIATIONS: Final = 6.0  # of the count, which is binomial
 
 
 @dataclass(frozen=True)
@@ -51,22 +60,26 @@ def numbered(spark: SparkSession, made: DataFrame, identity: str) -> dict[str, N
     }
 
 
-HASHES: Final = 2**32
-"""How many CRC-32 there are: below so many times a share lie those of the events that are kept."""
-
 Span = tuple[str, int, int, int]
 """A run, the numbers of its first and its last event, and the limit of the CRC-32 of those kept."""
 
 
 def sampled(spark: SparkSession, spans: Iterable[Span]) -> dict[str, int]:
-    """By run, how many of the events of all its spans have a CRC-32 below the limit."""
+    """By run, how many of the events of all its spans have a CRC-32 below the limit. Of a very long
+    span, which is not gone through, as many as it is at least, but for a chance of one in a
+    billion."""
     found: dict[str, int] = {}
     rows: list[Span] = []
     for run, first, last, most in spans:
-        if most >= HASHES:
-            found[run] = found.get(run, 0) + last - first + 1
-        else:
-            rows.append((run, first, last, most))
+        count = last - first + 1
+        if most < HASHES and count <= COUNTED_MOST:
+            starts = range(first, last + 1, PIECE)
+            rows += [(run, start, min(start + PIECE - 1, last), most) for start in starts]
+            continue
+        if most < HASHES:
+            mean = count * most / HASHES
+            count = int(mean - DEVIATIONS * mean**0.5)
+        found[run] = found.get(run, 0) + count
     if not rows:
         return found
     kept = spark.sql(

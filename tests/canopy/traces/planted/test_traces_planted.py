@@ -112,10 +112,12 @@ def test_the_first_screen_says_what_the_verdict_rests_on(found: AnalysisSummary)
     tiles = dict(re.findall(r"<dt>([^<]+)</dt><dd>([^<]+)<", basis))
     assert tiles == {
         "not judged": percent(found.unjudged_share),
+        "withheld": str(found.withheld),
         "sampling": percent(found.sample),
         "absent nodes": str(len(found.absent_nodes)),
         "absent records": f"{sum(row['records'] or 0 for row in found.incomplete)} and more",
         "clocks": "60.0 min",
     }
+    assert found.withheld > 60
     assert basis.count('<div class="warn">') == 5
     assert 'class="verdict bad"' in page
