@@ -135,8 +135,7 @@ def sub(
             raise click.UsageError("--diff takes two selectors and, if at all, --json")
         return _compare(diff, as_json, timeout, connect, wait)
     if shared or stream or start is not None or durable:
-        patience = timeout if seconds is None else min(timeout, seconds)  # also to begin
-        wanted = Wanted(stream, selector, start, durable, count, seconds, patience)
+        wanted = Wanted(stream, selector, start, durable, count, seconds, timeout)
         return from_stream(wanted, shared, template, raw, as_json, connect, wait)
     if selector is None:
         raise click.UsageError("Missing argument 'SELECTOR'.")

@@ -32,6 +32,11 @@ class Wanted(NamedTuple):
     seconds: float | None
     timeout: float
 
+    @property
+    def patience(self) -> float:
+        """Seconds for which a leader's answer is waited for: no longer than all of it may take."""
+        return self.timeout if self.seconds is None else min(self.timeout, self.seconds)
+
 
 class Following:
     """Prints events until there were as many as wanted, the time is over or the reader has gone."""

@@ -52,14 +52,14 @@ def read_stream(wanted: Wanted, show: Show, as_json: bool, connect: str | None, 
         compile_selector(wanted.selector)
     following = Following(wanted, show, as_json)
     with (
-        open_client(connect, wait, reconnect=wanted.timeout) as client,
+        open_client(connect, wait, reconnect=wanted.patience) as client,
         client.read(
             *(wanted.stream, wanted.selector or ""),
             start=start,
             at=at,
             positions=positions,
             durable=wanted.durable,
-            timeout=wanted.timeout,
+            timeout=wanted.patience,
         ) as reading,
     ):
         begins = ", ".join(f"{shard}: {first}" for shard, first in reading.positions.items())

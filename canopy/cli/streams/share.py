@@ -133,10 +133,10 @@ def share_stream(
     following = Following(wanted, show, as_json)
     credit = PART if wanted.most is None else min(PART, wanted.most)
     with (
-        open_client(connect, wait, reconnect=wanted.timeout) as client,
+        open_client(connect, wait, reconnect=wanted.patience) as client,
         client.group(
             *(wanted.stream, shared.group, wanted.selector),
-            timeout=wanted.timeout,
+            timeout=wanted.patience,
             start=start,
             at=at,
             credit=credit,
