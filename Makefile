@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-lock
 
-.PHONY: setup demo demo-sync test faults cluster upgrade fuzz check bench tables soak pairs stream-search stream-soak soak-sync confinement examples sync-types mutations lock clean
+.PHONY: setup demo demo-sync test faults cluster upgrade fuzz check bench bench-guard tables soak pairs stream-search stream-soak soak-sync confinement examples sync-types mutations lock clean
 
 setup: $(STAMP)
 
@@ -58,6 +58,14 @@ check: setup
 
 bench: setup
 	$(BIN)/python -m bench.node.smoke
+
+# The data plane at its defaults, traced and not, beside two yardsticks: some twelve minutes. Its rows
+# are kept in bench/results/guard.json, and docs/lab/performance.md shows them.
+bench-guard: setup
+	$(BIN)/python -m bench.lab.record guard -- python -m bench.dataplane.compare --json \
+	  --sizes 10000 --variants one pct1 --systems canopy_one canopy_one_untraced canopy_three \
+	  canopy_eight canopy_eight_untraced tcp-fan-out zeromq-batch $(GUARD)
+	$(BIN)/python -m bench.lab.tables
 
 # The tables of docs/lab from the rows in bench/results.
 tables: setup
