@@ -228,7 +228,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     ),
     "canopy.feeds": ("overlay.client", "overlay.stream_client", "overlay.wording", "matching"),
     "canopy.tui": ("canopy.client", "canopy.wire.folder", "canopy.wire.durable", *CLIENT),
-    "canopy.sync": ("canopy.client", "streams", *CLIENT),
+    "canopy.sync": ("canopy.client", "canopy.sinks", "streams", *CLIENT),
     "canopy.spark": ("canopy.client", "streams", *CLIENT),
     "canopy.gateway": (
         *("canopy.client", "canopy.trio", "canopy.feeds", *CLIENT, "canopy.wire.durable"),

@@ -144,7 +144,7 @@ class Rows:
 
     def progress(self) -> Progress | None:
         try:
-            found = self.database.execute("SELECT progress FROM canopy_positions").fetchone()
+            found = self.database.execute("SELECT progress FROM canopy_syncs").fetchone()
         except (sqlite3.OperationalError, psycopg.errors.UndefinedTable):
             return None
         return None if found is None else msgspec.json.decode(found[0], type=Progress)

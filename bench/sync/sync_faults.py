@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 
 from bench.mutations.planting import fault, replace
+from canopy.sinks import positions
 from canopy.sync import conflicts, fitting, stream, verifying
 from canopy.sync.capturing import Capture
 from canopy.sync.changes import INSERT, SCHEMA, TRUNCATE, Change, Column, Commit, Drafting, Table
@@ -37,6 +38,7 @@ CATALOGS = "tests/canopy/sync/test_sync_catalogs.py"
 WRITERS = "tests/attacks/streams/test_attacks_writers.py"
 FORGED = "promise: nobody but its source writes into a database that is kept in sync"
 LARGE = "tests/canopy/sync/test_sync_large.py"
+POSITIONS = "tests/canopy/sync/test_sync_positions.py"
 KEPT = "tests/canopy/sync/test_sync_kept.py"
 EXACT = "promise: a value arrives as it is, or is refused"
 ROWS = "promise: the destination has the source's rows"
@@ -146,6 +148,12 @@ def sync_large_rows_are_one_event() -> None:
         return [self.draft(change, commit)]
 
     replace(Drafting.drafts, drafts)
+
+
+@fault(ROWS, POSITIONS, "test_positions_of_an_earlier_version_are_taken_over")
+def sync_positions_of_an_earlier_version_stay() -> None:
+    """A table of positions that an earlier version has made is not taken over."""
+    positions.FORMER_COLUMN = "no such column"  # type: ignore[misc]
 
 
 @fault(ROWS, POSTGRES, "test_a_table_that_is_made_later_is_taken_in_with_its_rows")

@@ -15,6 +15,7 @@ from canopy.client.synchronous import Client
 from canopy.sinks.asynchronous import AsyncOutbox, AsyncSink
 from canopy.sinks.database import Answer, Column, Run
 from canopy.sinks.outbox import Outbox
+from canopy.sinks.positions import FORMER_COLUMN, TABLE, TAKE_OVER
 from canopy.sinks.sink import Sink
 from canopy.sinks.threads import InThread, ThreadDatabase
 
@@ -41,6 +42,17 @@ def table_of(name: str, columns: Sequence[Column]) -> Table:
     return Table(name, MetaData(), *made)
 
 
+def make_table(connection: Connection, name: str, columns: Sequence[Column]) -> None:
+    """Make a table, unless it is there; one that an earlier `canopy sync` has made for itself under
+    the name of that of positions is given back to it."""
+    there = sqlalchemy.inspect(connection)
+    if name == TABLE and there.has_table(name):
+        found = {column["name"] for column in there.get_columns(name)}
+        if FORMER_COLUMN in found:
+            connection.execute(sqlalchemy.text(TAKE_OVER))
+    table_of(name, columns).create(connection, checkfirst=True)
+
+
 def runner(connection: Connection) -> Run:
     """How statements are carried out in a transaction that is open."""
 
@@ -60,7 +72,8 @@ class SqlAlchemyDatabase:
 
     def make(self, table: str, columns: Sequence[Column]) -> None:
         """Make a table, unless it is there."""
-        table_of(table, columns).create(self._engine, checkfirst=True)
+        with self._engine.begin() as connection:
+            make_table(connection, table, columns)
 
     def opened(self) -> AbstractContextManager[Connection]:
         """A transaction."""

@@ -26,7 +26,7 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker
 
 from canopy.client.asynchronous import AsyncClient
-from canopy.sinks.alchemy import runner, table_of
+from canopy.sinks.alchemy import make_table, runner
 from canopy.sinks.asynchronous import AsyncOutbox, AsyncSink
 from canopy.sinks.database import Column, Run, Runner, SinkError
 
@@ -42,9 +42,8 @@ class EngineDatabase:
 
     async def make(self, table: str, columns: Sequence[Column]) -> None:
         """Make a table, unless it is there."""
-        made = table_of(table, columns)
         async with self._engine.begin() as connection:
-            await connection.run_sync(lambda inside: made.create(inside, checkfirst=True))
+            await connection.run_sync(make_table, table, columns)
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[tuple[AsyncConnection, Runner]]:
@@ -72,9 +71,8 @@ class SessionDatabase:
 
     async def make(self, table: str, columns: Sequence[Column]) -> None:
         """Make a table, unless it is there."""
-        made = table_of(table, columns)
         async with self._sessions.begin() as session:
-            await session.run_sync(lambda sync: made.create(sync.connection(), checkfirst=True))
+            await session.run_sync(lambda sync: make_table(sync.connection(), table, columns))
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[tuple[AsyncSession, Runner]]:

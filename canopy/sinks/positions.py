@@ -26,6 +26,13 @@ COLUMNS: Final = (
     Column("next_offset", "BIGINT"),
 )
 
+SYNCS: Final = "canopy_syncs"
+"""The table in which `canopy sync` keeps what it needs beside positions."""
+FORMER_COLUMN: Final = "progress"
+"""By which a table `canopy_positions` is known that an earlier `canopy sync` has made for itself,
+with other columns. It is what `canopy_syncs` is now."""
+TAKE_OVER: Final = f"ALTER TABLE {TABLE} RENAME TO {SYNCS}"
+
 FIND: Final = (
     f"SELECT shard, next_offset, stream_id, selector FROM {TABLE}"
     " WHERE stream = :stream AND durable = :durable"

@@ -22,6 +22,7 @@ from canopy.client.synchronous import Client
 from canopy.sinks.asynchronous import AsyncOutbox, AsyncSink
 from canopy.sinks.database import Answer, Column, Run, SinkError
 from canopy.sinks.outbox import Outbox
+from canopy.sinks.positions import FORMER_COLUMN, TABLE, TAKE_OVER
 from canopy.sinks.sink import Sink
 from canopy.sinks.threads import InThread, ThreadDatabase
 
@@ -37,6 +38,9 @@ class SqliteDatabase:
         parts = [f"{column.name} {column.kind} NOT NULL" for column in columns]
         key = ", ".join(column.name for column in columns if column.is_key)
         with self.opened() as cursor:
+            there = [row[1] for row in cursor.execute(f"PRAGMA table_info({table})")]
+            if table == TABLE and FORMER_COLUMN in there:
+                cursor.execute(TAKE_OVER)
             cursor.execute(
                 f"CREATE TABLE IF NOT EXISTS {table} ({', '.join(parts)}, PRIMARY KEY ({key}))"
             )

@@ -141,6 +141,7 @@ class Apply:
         if part.whole:
             self.progress.offset = part.next
             self.progress.stream, self.progress.losses = self._stream.id, self._stream.losses
+            self.progress.name = self._stream.name
             self.progress.applied = self._clock()
             self._destination.commit(self.progress)
             self._is_open = False

@@ -45,6 +45,7 @@ class Stream(Protocol):
 
     id: str
     """Its founding id."""
+    name: str
 
     @property
     def losses(self) -> int:

@@ -18,6 +18,7 @@ class MemoryStream:
 
     def __init__(self) -> None:
         self.id = "founded"
+        self.name = "memory"
         self.events: list[StreamEvent] = []
         self.first = 0
         self.losses = 0
@@ -68,7 +69,7 @@ class Session:
     def __init__(self, stream: MemoryStream) -> None:
         self._stream = stream
         self._session = 0
-        self.id, self.losses = stream.id, stream.losses
+        self.id, self.name, self.losses = stream.id, stream.name, stream.losses
         self.read = stream.read
         self.schemas = stream.schemas
         self.ends = stream.ends

@@ -16,10 +16,12 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
+from canopy.sinks import positions
+from canopy.sinks.alchemy import make_table, table_of
 from canopy.sync.changes import Table
 from canopy.sync.conflicts import Conflict
 from canopy.sync.destinations.destination import Progress
-from canopy.sync.destinations.sql import Statements
+from canopy.sync.destinations.sql import SHARD, Statements, durable_name
 from canopy.sync.errors import FencedError, SchemaError, SyncError, UnfitError
 from canopy.sync.folding import Step
 from canopy.sync.values import ABSENT, Literal, Row
@@ -80,8 +82,8 @@ class AlchemyDestination:
         except (sa.exc.NoSuchModuleError, ImportError) as error:
             raise SyncError(f"{url.partition(':')[0]}: {error}; install its dialect") from None
         self._meta = sa.MetaData()
-        self._positions = sa.Table(
-            "canopy_positions",
+        self._syncs = sa.Table(
+            positions.SYNCS,
             self._meta,
             sa.Column("name", sa.String(60), primary_key=True),
             sa.Column("next_offset", sa.BigInteger, nullable=False),
@@ -90,7 +92,10 @@ class AlchemyDestination:
         words = ("name", "at", "tab", "row_key", "rule", "applied", "before", "incoming", "own")
         columns = [sa.Column(word, _type("text", False)) for word in words]
         self._noted = sa.Table("canopy_conflicts", self._meta, *columns)
-        self._meta.create_all(self._engine)
+        self._positions = table_of(positions.TABLE, positions.COLUMNS)
+        with self._engine.begin() as connection:
+            make_table(connection, positions.TABLE, positions.COLUMNS)
+            self._meta.create_all(connection)
         self._tables: dict[str, tuple[Statements, sa.Table]] = {}
         self._offset: int | None = None  # of the last commit
         self._began = False
@@ -102,16 +107,18 @@ class AlchemyDestination:
 
     def progress(self) -> Progress:
         """See `Destination`."""
-        own = self._positions
+        own, there = self._syncs, self._positions
         found = self._link.execute(sa.select(own.c.progress).where(own.c.name == self._name))
         text = found.scalar()
+        mine = there.c.durable == durable_name(self._name)
+        offset = self._link.execute(sa.select(there.c.next_offset).where(mine)).scalar()
         if not self._began:
             self._link.rollback()  # SQLAlchemy begins a transaction with each first statement
         if text is None:
             self._offset = None
             return Progress()
         progress = msgspec.json.decode(text, type=Progress)
-        self._offset = progress.offset
+        self._offset = None if offset is None else int(offset)
         for table in progress.tables.values():
             self._learn(table)
         return progress
@@ -123,20 +130,27 @@ class AlchemyDestination:
 
     def commit(self, progress: Progress) -> None:
         """See `Destination`."""
-        own, text = self._positions, msgspec.json.encode(progress).decode()
-        values = {"next_offset": progress.offset, "progress": text}
+        there, durable = self._positions, durable_name(self._name)
         if self._offset is None:
+            place = {"stream": progress.name, "shard": SHARD, "durable": durable}
+            place |= {"stream_id": progress.stream, "selector": "", "next_offset": progress.offset}
             try:
-                self._link.execute(sa.insert(own).values(name=self._name, **values))
+                self._link.execute(sa.insert(there).values(**place))
                 done = 1
             except sa.exc.IntegrityError:
                 done = 0
         else:
-            mine = (own.c.name == self._name) & (own.c.next_offset == self._offset)
-            done = self._link.execute(sa.update(own).where(mine).values(**values)).rowcount
+            mine = (there.c.durable == durable) & (there.c.next_offset == self._offset)
+            at = {"next_offset": progress.offset, "stream_id": progress.stream}
+            done = self._link.execute(sa.update(there).where(mine).values(**at)).rowcount
         if done != 1:
             self.rollback()
             raise FencedError(f"another process applies the sync {self._name}")
+        own, text = self._syncs, msgspec.json.encode(progress).decode()
+        values = {"next_offset": progress.offset, "progress": text}
+        changed = sa.update(own).where(own.c.name == self._name).values(**values)
+        if not self._link.execute(changed).rowcount:
+            self._link.execute(sa.insert(own).values(name=self._name, **values))
         self._link.commit()
         self._began = False
         self._offset = progress.offset
@@ -239,8 +253,9 @@ class AlchemyDestination:
 
     def remove(self) -> None:
         """See `Destination`."""
-        own = self._positions
+        own, there = self._syncs, self._positions
         self._link.execute(sa.delete(own).where(own.c.name == self._name))
+        self._link.execute(sa.delete(there).where(there.c.durable == durable_name(self._name)))
         self._link.commit()
 
     def _learn(self, table: Table) -> None:

@@ -14,7 +14,8 @@ from canopy.sync.values import Row
 
 
 class Progress(msgspec.Struct):
-    """How far a sync has come, as its destination has it in the table `canopy_positions`."""
+    """How far a sync has come, as its destination has it: the offset in the table
+    `canopy_positions`, as of any consumer (canopy/sinks), all of it in `canopy_syncs`."""
 
     stream: str = ""
     """The stream's founding id; "": nothing was applied yet."""
@@ -26,6 +27,8 @@ class Progress(msgspec.Struct):
     """Of the source, the newest that was applied."""
     tables: dict[str, Table] = msgspec.field(default_factory=dict)
     """The shapes of the tables, as the stream has said them so far."""
+    name: str = ""
+    """What the stream is called."""
     applied: float = 0.0
     """When, seconds since 1970 by the clock of the side that applies."""
 

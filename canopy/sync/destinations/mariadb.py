@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import pymysql
 
+from canopy.sinks import positions
 from canopy.sync.changes import Column, Table
 from canopy.sync.destinations.sql import SqlDestination, Statements, computed, quoted
 from canopy.sync.errors import SchemaError, UnfitError
@@ -44,7 +45,7 @@ class MariadbDestination(SqlDestination):
     text_type, int_type = "longtext", "bigint"
     name_type = "varchar(60)"
     begin_view = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
-    insert_position = "INSERT IGNORE INTO canopy_positions VALUES ({mark}, {mark}, {mark})"
+    unless_there = positions.ADD.replace("INSERT", "INSERT IGNORE", 1)
 
     def __init__(self, name: str, url: str) -> None:
         self._url = url

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from itertools import islice
@@ -11,6 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
+from canopy.sinks import positions
+from canopy.sinks.positions import SYNCS, TABLE, TAKE_OVER
 from canopy.sync.changes import Column, Table
 from canopy.sync.conflicts import Conflict
 from canopy.sync.destinations.destination import Progress
@@ -24,9 +27,12 @@ CONFLICTS = """
 CREATE TABLE IF NOT EXISTS canopy_conflicts (
   name {text}, at {text}, tab {text}, row_key {text}, rule {text}, applied {text},
   "before" {text}, incoming {text}, own {text})"""
-POSITIONS = """
-CREATE TABLE IF NOT EXISTS canopy_positions (
+SYNCS_MADE = """
+CREATE TABLE IF NOT EXISTS {syncs} (
   name {name} PRIMARY KEY, next_offset {int} NOT NULL, progress {text} NOT NULL)"""
+SHARD: Final = 0
+"""Of a stream that is synced, which has one."""
+_NAMED: Final = re.compile(r":([a-z_]+)")
 
 
 OVERRIDING: Final = "OVERRIDING SYSTEM VALUE"
@@ -132,6 +138,11 @@ def _on_conflict(table: Table, kind: str) -> str:
     )
 
 
+def durable_name(sync: str) -> str:
+    """What the consumer is called that a sync is to its stream, in the table of positions."""
+    return f"sync:{sync}"
+
+
 def computed(table: Table, name: str) -> str:
     """What is said of a column that the destination computes, and the source does not."""
     return (
@@ -161,9 +172,8 @@ class SqlDestination:
     name_type = ""  # of a text that is a key
     begin_view = "BEGIN"
     has_savepoints = True
-    insert_position = (
-        "INSERT INTO canopy_positions VALUES ({mark}, {mark}, {mark}) ON CONFLICT (name) DO NOTHING"
-    )
+    unless_there = f"{positions.ADD} ON CONFLICT DO NOTHING"
+    """Adds a position, unless there is one."""
 
     def __init__(self, name: str, connection: Any) -> None:
         self._name = name
@@ -171,7 +181,7 @@ class SqlDestination:
         self._statements: dict[str, Statements] = {}
         self._keepings: dict[str, Keeping | None] = {}  # None: the table keeps all values
         self._offset = 0  # of the last commit
-        self._known = False  # there is a row for the sync
+        self._known: str | None = None  # the stream of the sync's row; None: there is none
         self._in_transaction = False
         with ExitStack() as failed:
             failed.callback(connection.close)
@@ -179,10 +189,26 @@ class SqlDestination:
             failed.pop_all()
 
     def _prepare(self) -> None:
+        """Make the tables of positions. One of an earlier version is taken over: it had what
+        `canopy_syncs` has now, in the place of the sinks' own."""
+        there = {name: self._columns(Table(name, (), ())) for name in (TABLE, SYNCS)}
+        if positions.FORMER_COLUMN in there[TABLE]:
+            if not there[SYNCS]:
+                self._execute(TAKE_OVER)
+            else:  # it was made once more, by an earlier version
+                self._execute(
+                    f"INSERT INTO {SYNCS} SELECT name, next_offset, progress FROM {TABLE} "
+                    f"WHERE name NOT IN (SELECT name FROM {SYNCS})"
+                )
+                self._execute(f"DROP TABLE {TABLE}")
+        name = self.name_type or self.text_type
         self._execute(
-            POSITIONS.format(
-                text=self.text_type, int=self.int_type, name=self.name_type or self.text_type
-            )
+            SYNCS_MADE.format(syncs=SYNCS, text=self.text_type, int=self.int_type, name=name)
+        )
+        parts = [f"{column.name} {column.kind} NOT NULL" for column in positions.COLUMNS]
+        key = ", ".join(column.name for column in positions.COLUMNS if column.is_key)
+        self._execute(
+            f"CREATE TABLE IF NOT EXISTS {TABLE} ({', '.join(parts)}, PRIMARY KEY ({key}))"
         )
 
     def close(self) -> None:
@@ -192,14 +218,18 @@ class SqlDestination:
     def progress(self) -> Progress:
         """See `Destination`."""
         found = self._execute(
-            f"SELECT next_offset, progress FROM canopy_positions WHERE name = {self.mark}",
-            [self._name],
+            f"SELECT progress FROM {SYNCS} WHERE name = {self.mark}", [self._name]
         ).fetchone()
+        self._known, self._offset = None, 0
         if found is None:
-            self._known, self._offset = False, 0
             return Progress()
-        progress = msgspec.json.decode(found[1], type=Progress)
-        self._known, self._offset = True, progress.offset
+        progress = msgspec.json.decode(found[0], type=Progress)
+        place = self._execute(
+            f"SELECT stream, next_offset FROM {TABLE} WHERE durable = {self.mark}",
+            [durable_name(self._name)],
+        ).fetchone()
+        if place is not None:  # else an earlier version has made the row, and there is none yet
+            self._known, self._offset = str(place[0]), int(place[1])
         for table in progress.tables.values():
             self._learn(table)
         return progress
@@ -211,25 +241,39 @@ class SqlDestination:
 
     def commit(self, progress: Progress) -> None:
         """See `Destination`."""
-        text, mark = msgspec.json.encode(progress).decode(), self.mark
-        if self._known:
-            done = self._count(
-                f"UPDATE canopy_positions SET next_offset = {mark}, progress = {mark} "
-                f"WHERE name = {mark} AND next_offset = {mark}",
-                [progress.offset, text, self._name, self._offset],
-            )
+        stream = progress.name if self._known is None else self._known
+        place: dict[str, Any] = {"stream": stream, "shard": SHARD}
+        place |= {"durable": durable_name(self._name), "position": progress.offset}
+        place |= {"stream_id": progress.stream}
+        if self._known is None:
+            done = self._carried_out(self.unless_there, place | {"selector": ""})
         else:
-            done = self._count(
-                self.insert_position.format(mark=mark),
-                [self._name, progress.offset, text],
-            )
-        if done != 1:
+            done = self._carried_out(positions.MOVE, place | {"former": self._offset})
+        if done == 1:
+            self._keep_progress(progress)
+        else:
             self.rollback()
             raise FencedError(f"another process applies the sync {self._name}")
         with self._told("the end of a transaction"):
             self._execute("COMMIT")
         self._in_transaction = False
-        self._known, self._offset = True, progress.offset
+        self._known, self._offset = stream, progress.offset
+
+    def _carried_out(self, statement: str, values: Mapping[str, Any]) -> int:
+        """Execute a statement of canopy/sinks, with `:named` values; how many rows it has
+        changed."""
+        names = _NAMED.findall(statement)
+        return self._count(_NAMED.sub(self.mark, statement), [values[name] for name in names])
+
+    def _keep_progress(self, progress: Progress) -> None:
+        values = [progress.offset, msgspec.json.encode(progress).decode(), self._name]
+        one = self.mark
+        found = f"UPDATE {SYNCS} SET next_offset = {one}, progress = {one} WHERE name = {one}"
+        if not self._count(found, values):
+            marks = ", ".join([one] * 3)
+            self._execute(
+                f"INSERT INTO {SYNCS} (next_offset, progress, name) VALUES ({marks})", values
+            )
 
     def rollback(self) -> None:
         """See `Destination`."""
@@ -394,7 +438,9 @@ class SqlDestination:
 
     def remove(self) -> None:
         """See `Destination`."""
-        self._execute(f"DELETE FROM canopy_positions WHERE name = {self.mark}", [self._name])
+        self._execute(f"DELETE FROM {SYNCS} WHERE name = {self.mark}", [self._name])
+        durable = durable_name(self._name)
+        self._execute(f"DELETE FROM {TABLE} WHERE durable = {self.mark}", [durable])
 
     def _learn(self, table: Table) -> None:
         self._statements[table.name] = Statements(table, self.kind, self.mark, self._named(table))

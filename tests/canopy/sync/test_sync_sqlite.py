@@ -204,7 +204,7 @@ def test_either_side_is_killed_at_every_step(
         except Killed:
             target._connection.close()
             kit.open.remove(target)
-        whole = kit.rows(kit.target, "canopy_positions")
+        whole = kit.rows(kit.target, "canopy_syncs")
         assert not whole or '"applied"' in repr(whole)
     drained(kit.capture())
     drained(kit.apply())

@@ -1,0 +1,141 @@
+"""Syncs and exactly-once sinks in one database, whichever comes first, and of which version."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from bench.processes.mariadb import MariadbServer
+from bench.processes.postgres import Server
+from canopy.sinks.alchemy import SqlAlchemySink
+from canopy.sinks.sqlite import SqliteSink
+from canopy.sync.applying import Apply
+from canopy.sync.errors import FencedError
+from canopy.sync.filtering import RowFilter
+from canopy.sync.opening import open_destination
+from tests.support.sync_pair import Pair, pg_url
+
+KINDS = ("sqlite", "postgresql", "mariadb", "duckdb", "sqlalchemy")
+
+
+@pytest.fixture(params=KINDS)
+def urls(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
+    """The destination's, and what SQLAlchemy calls it ("": it has no dialect here)."""
+    copy = tmp_path / "b.db"
+    if request.param == "sqlite":
+        return f"sqlite:{copy}", f"sqlite:///{copy}"
+    if request.param == "sqlalchemy":
+        return f"sqlalchemy:sqlite:///{copy}", f"sqlite:///{copy}"
+    if request.param == "duckdb":
+        return f"duckdb:{tmp_path / 'b.duck'}", ""
+    if request.param == "postgresql":
+        server: Server = request.getfixturevalue("server")
+        url = pg_url(server, server.database())
+        return url, url.replace("postgresql:", "postgresql+psycopg:")
+    maria: MariadbServer = request.getfixturevalue("maria")
+    url = f"mariadb://root@localhost/{maria.database()}?unix_socket={maria.socket}"
+    return url, url.replace("mariadb:", "mariadb+pymysql:")
+
+
+@pytest.fixture
+def open_pair(tmp_path: Path, urls: tuple[str, str]) -> Iterator[Callable[[], Pair]]:
+    db = sqlite3.connect(tmp_path / "a.db")
+    db.execute("CREATE TABLE t (id INTEGER PRIMARY KEY)")
+    db.execute("INSERT INTO t VALUES (1)")
+    db.commit()
+    db.close()
+    made: list[Pair] = []
+
+    def opened() -> Pair:
+        made.append(Pair(f"sqlite:{tmp_path / 'a.db'}", urls[0]))
+        return made[-1]
+
+    yield opened
+    for pair in made:
+        pair.close()
+
+
+def run(pair: Pair, *statements: str) -> None:
+    """Statements of the destination's own connection."""
+    link = getattr(pair.target, "_engine", None)
+    if link is not None:
+        with link.begin() as connection:
+            for statement in statements:
+                connection.execute(sa.text(statement))
+        return
+    for statement in statements:
+        pair.target._execute(statement)
+
+
+def begin_sink(url: str) -> None:
+    engine = sa.create_engine(url)
+    sink = SqlAlchemySink(engine, "invoices")
+    assert sink.positions("orders") == {}
+    engine.dispose()
+
+
+def test_a_sink_and_a_sync_share_the_table_of_positions(
+    urls: tuple[str, str], open_pair: Callable[[], Pair]
+) -> None:
+    if not urls[1]:
+        pytest.skip("SQLAlchemy has no dialect for it here")
+    begin_sink(urls[1])
+    pair = open_pair()
+    pair.begin()
+    begin_sink(urls[1])
+    engine = sa.create_engine(urls[1])
+    with engine.connect() as link:
+        found = link.execute(
+            sa.text("SELECT stream, shard, durable, next_offset FROM canopy_positions")
+        )
+        assert [tuple(row) for row in found] == [
+            ("memory", 0, "sync:kept", pair.apply.progress.offset)
+        ]
+    engine.dispose()
+
+
+@pytest.mark.parametrize("sink_first", [False, True], ids=["sync", "sink"])
+def test_positions_of_an_earlier_version_are_taken_over(
+    urls: tuple[str, str], open_pair: Callable[[], Pair], sink_first: bool, tmp_path: Path
+) -> None:
+    if sink_first and not urls[1]:
+        pytest.skip("SQLAlchemy has no dialect for it here")
+    pair = open_pair()
+    pair.begin()
+    run(pair, "DROP TABLE canopy_positions", "ALTER TABLE canopy_syncs RENAME TO canopy_positions")
+    offset = pair.apply.progress.offset
+    pair.apply.close()
+    pair.target.close()
+    if sink_first and urls[0].startswith("sqlite:"):
+        db = sqlite3.connect(tmp_path / "b.db", isolation_level=None)
+        SqliteSink(db, "invoices")
+        db.close()
+    elif sink_first:
+        begin_sink(urls[1])
+    pair.target = open_destination("kept", urls[0])
+    pair.apply = Apply(pair.stream, pair.target, RowFilter({}))
+    pair.apply.begin()
+    assert pair.apply.progress.offset == offset
+    db = sqlite3.connect(tmp_path / "a.db")
+    db.execute("INSERT INTO t VALUES (2)")
+    db.commit()
+    pair.go_on()
+    assert sorted(pair.target.scan(pair.apply.progress.tables["t"])) == [(1,), (2,)]
+    pair.target.rollback()
+    if not urls[0].startswith("duckdb"):  # one process opens it
+        other = open_destination("kept", urls[0])
+        late: Any = Apply(pair.stream, other, RowFilter({}))
+        late.begin()
+        db.execute("INSERT INTO t VALUES (3)")
+        db.commit()
+        pair.go_on()
+        with pytest.raises(FencedError):
+            late.run_once(0)
+        late.close()
+        other.close()
+    db.close()
