@@ -54,13 +54,19 @@ class Capture:
         self._commit: Commit | None = None  # the last in the batch
         self._held: Change | None = None  # until it is known whether it is the last one
         self._marked = 0  # position that was appended
+        self._foreign: set[int] = set()  # offsets of events that are no changes
         self._under_way: deque[tuple[int, Commit | None]] = deque()  # batches, as for `Report`
+
+    @property
+    def foreign(self) -> int:
+        """How many events near the stream's end were no changes, and were passed over."""
+        return len(self._foreign)
 
     def begin(self, snapshot: bool = False, from_now: bool = False) -> None:
         """Go on behind what the stream has; with a snapshot if it has nothing, or if asked to.
         `from_now`: an empty stream needs none. Raises SourceLostError."""
         self._stream.begin()
-        commit, unfinished, behind = last_commit(self._stream)
+        commit, unfinished, behind = last_commit(self._stream, self._foreign.add)
         if commit is not None and not snapshot and unfinished != SNAPSHOT:
             self._source.resume(commit, shapes(self._stream, behind))
             self._marked = commit.position

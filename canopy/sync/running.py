@@ -132,6 +132,7 @@ class Side:
             stream = ClientStream(client, one.stream, f"sync.{one.name}", self._start)
             capture = Capture(source, stream, RowFilter(one.where), self._captured)
             capture.begin(self._snapshot, from_now=not one.snapshot)
+            self.status.foreign = capture.foreign
             self._snapshot = False
             self._running()
             while not self._stop.is_set():

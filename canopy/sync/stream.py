@@ -7,7 +7,7 @@ stream's end: what is there is all that there will ever be of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol
 
@@ -188,14 +188,16 @@ class ClientStream:
         return reading.positions[0], reading.ends[0]
 
 
-def last_commit(stream: Stream) -> tuple[Commit | None, int, int]:
+def last_commit(
+    stream: Stream, passed_over: Callable[[int], object] = lambda offset: None
+) -> tuple[Commit | None, int, int]:
     """How far the source was read, None: nothing is known; with which operation a transaction
     begins that follows and was not finished, 0: there is none; and the offset behind the commit."""
     first, end = stream.ends()
     size = LOOK_BACK
     while True:
         begin = max(first, end - size)
-        found = _read(stream, begin, end)
+        found = _read(stream, begin, end, passed_over)
         for place in range(len(found) - 1, -1, -1):
             offset, change = found[place]
             if change.commit is not None:
@@ -233,8 +235,11 @@ def change_in(event: StreamEvent) -> Change | None:
         return None
 
 
-def _read(stream: Stream, begin: int, end: int) -> list[tuple[int, Change]]:
-    """The changes from one offset to another, each with its own."""
+def _read(
+    stream: Stream, begin: int, end: int, passed_over: Callable[[int], object]
+) -> list[tuple[int, Change]]:
+    """The changes from one offset to another, each with its own; `passed_over` is told of what is
+    none."""
     found: list[tuple[int, Change]] = []
     at = begin
     events = stream.read(begin)
@@ -243,7 +248,11 @@ def _read(stream: Stream, begin: int, end: int) -> list[tuple[int, Change]]:
             for event in events.take(TIMEOUT):
                 at = event.offset + 1
                 change = change_in(event)
-                if change is not None and at <= end:
+                if at > end:
+                    break
+                if change is None:
+                    passed_over(event.offset)
+                else:
                     found.append((event.offset, change))
     finally:
         events.close()

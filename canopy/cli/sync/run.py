@@ -159,9 +159,11 @@ def _line(one: SideStatus) -> str:
     lag = "" if one.lag is None else f", lag {one.lag * 1000:,.0f} ms"
     error = f": {one.error}" if one.error else ""
     conflicts = f", {one.conflicts:,} conflicts" if one.conflicts else ""
+    foreign = f", {one.foreign:,} events passed over" if one.foreign else ""
     rate = f", {one.rate:,.0f}/s" if one.state == "running" else ""
     return (
         f"{one.name} {one.side} {one.state}{error}, {one.changes:,} changes{rate}{lag}{conflicts}"
+        f"{foreign}"
     )
 
 

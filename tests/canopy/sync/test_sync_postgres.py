@@ -666,3 +666,4 @@ def test_an_identity_without_the_key_is_refused(sides: Sides) -> None:
     sides.db.execute("INSERT INTO i VALUES (1, 'a')")
     with pytest.raises(SchemaError, match="i has a REPLICA IDENTITY without its primary key"):
         captured(capture)
+    sides.db.execute("ALTER TABLE i REPLICA IDENTITY DEFAULT")
