@@ -110,9 +110,8 @@ def sub(
     a tab and a line end.
 
     --stream reads what a stream has kept, and goes on with what comes: the events that SELECTOR
-    matches (all, if there is none), in the order of their offsets. With --durable the position is
-    kept in the stream after each part that was printed. The programs
-    of one --group share the events: who prints one acknowledges it.
+    matches (all, if there is none), in the order of their offsets. With --durable the stream keeps
+    the position of what was printed. Programs of one --group share the events that they print.
 
     --diff compares two selectors without subscribing: on the node's last events (tree.history), and
     for any event by the values of single attributes.
