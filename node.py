@@ -486,6 +486,12 @@ class Node:
         return len(self.view)
 
     @property
+    def unreached(self) -> Mapping[str, str]:
+        """By address of the peer list, why no node was reached there."""
+        known = ("reached", "not tried yet")
+        return {address: why for address, why in self._seeds.items() if why not in known}
+
+    @property
     def drained(self) -> bool:
         """Whether nothing is under way any more."""
         return self.draining and not self.unfinished

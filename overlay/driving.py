@@ -59,6 +59,10 @@ class DrivenNode(Protocol):
         """How many other nodes it knows; 0: it is alone in its overlay."""
 
     @property
+    def unreached(self) -> Mapping[str, str]:
+        """By address of the peer list, why no node was reached there; without those that were."""
+
+    @property
     def drained(self) -> bool:
         """Whether nothing is under way any more, after `drain`."""
 

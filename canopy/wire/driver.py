@@ -545,6 +545,8 @@ class TrioDriver:
         del self._connections[connection.number]
         if reason is None:
             return
+        if connection.is_server and connection.tls is not None and not connection.was_open:
+            self._log.seldom("not_let_in", address=connection.address, reason=reason)
         self._log.debug("closed", address=connection.address, reason=reason)
         if connection.was_open or not connection.is_server:  # else the node has not heard of it
             self.turn(self.node.on_closed, connection.number, reason)

@@ -29,11 +29,11 @@ from canopy.wire.process.security import NodeSecurity
 from canopy.wire.sparing import Sparing
 from canopy.wire.transport import accepting
 from canopy.wire.transport.accept_limits import AcceptLimits
-from canopy.wire.transport.framing import NODE_FRAMES
+from canopy.wire.transport.framing import NODE_FRAMES, FrameReader
 from canopy.wire.transport.handshake_turns import BURST, HandshakeTurns
 from canopy.wire.transport.handshake_turns import PER_SECOND as HANDSHAKES
 from canopy.wire.transport.tls import Chain, TlsError, TlsPipe, new_context
-from overlay.links.messages import PROTOCOL, Ack, Batch, Hello
+from overlay.links.messages import PROTOCOL, Ack, Batch, Bye, Hello
 from overlay.machine import Peer
 from overlay.rights import Principal, Role
 from tests.support.real.echo_node import EchoNode
@@ -178,7 +178,7 @@ async def test_what_is_no_tls_reaches_nobody(keys: Keys, words: bytes) -> None:
     async with rig(security=keys.security(), connect_timeout=0.3) as node:
         stream = await node.dial()
         await stream.send_all(words)
-        assert len(await closed(stream)) < 100  # an alert at most
+        assert len(await closed(stream)) < 150  # an alert, or a goodbye that says why
         assert heard_nothing(node)
         await believed(node, keys.folder("b"), keys)
 
@@ -584,7 +584,10 @@ async def test_a_stranger_without_keys_cannot_fill_the_log() -> None:
         assert [one.split()[2] for one in lines] == ["garbage"]
 
 
-async def test_neighbours_that_come_and_go_are_written_down_now_and_then(tmp_path: Path) -> None:
+async def test_neighbours_that_come_and_go_are_written_down_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("canopy.wire.process.node_process.ALONE_AFTER", 0.0)
     config = NodeConfig(listen="127.0.0.1:0", data=str(tmp_path), peers=("a:1",))
     folder, out = DataFolder(tmp_path), io.StringIO()
     process = NodeProcess(config, folder, Log("info", out), build_node)
@@ -595,3 +598,27 @@ async def test_neighbours_that_come_and_go_are_written_down_now_and_then(tmp_pat
     assert len(out.getvalue().splitlines()) == NOTES_MOST
     process.close_shards()
     folder.close()
+
+
+async def test_a_node_without_keys_hears_that_the_other_one_has_some(keys: Keys) -> None:
+    async with rig(security=keys.security()) as node:
+        stream = await node.dial()
+        await stream.send_all(HELLO)
+        reader = FrameReader(NODE_FRAMES)
+        (bye,) = reader.feed(await closed(stream))
+        assert isinstance(bye, Bye)
+        assert "canopy keys invite" in bye.reason
+        assert heard_nothing(node)
+        with trio.fail_after(PATIENCE):
+            while "it is a node without keys" not in node.log.getvalue():
+                await trio.sleep(0.005)
+
+
+async def test_a_node_with_keys_that_dials_one_without_is_told_why() -> None:
+    async with rig() as node:
+        stream = await node.dial()
+        await stream.send_all(b"\x16\x03\x01\x02\x00\x01\x00")
+        reader = FrameReader(NODE_FRAMES)
+        (bye,) = reader.feed(await closed(stream))
+        assert isinstance(bye, Bye)
+        assert "this node has none" in bye.reason

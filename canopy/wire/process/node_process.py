@@ -90,6 +90,10 @@ START_FAILED: Final = 1
 INTERRUPTED: Final = 130
 """Exit code of a process that a second signal ended (docs/reference/commands.md)."""
 
+ALONE_AFTER: Final = 5.0
+"""Seconds without a neighbour after which a node that has peers says that it is alone: as long as a
+connection may take, so that one which starts again and is answered a moment later does not."""
+
 NOTES_MOST: Final = 5.0
 """Lines at once that it has neighbours, and that it has none any more."""
 
@@ -241,6 +245,7 @@ class NodeProcess:
         self._conflict: IdentityConflict | None = None  # the last that was logged
         self._ready = self._draining = False
         self._alone: bool | None = None  # None: not known before it is ready
+        self._alone_since: float | None = None  # since when it has peers, and none is a neighbour
         self._notes, self._noted = NOTES_MOST, 0.0
         self._nursery: trio.Nursery | None = None
         self._over = trio.Event()
@@ -484,14 +489,22 @@ class NodeProcess:
         """Log when the node finds the first other node, and when it has none (any more)."""
         count = self.driver.node.neighbours
         alone = count == 0
+        if not alone or not self.peers:
+            self._alone_since = None
+        elif self._alone_since is None:
+            self._alone_since = time.monotonic()
+        if self._alone_since is not None and time.monotonic() < self._alone_since + ALONE_AFTER:
+            return  # the peers are being dialled
         if alone is self._alone or not self._may_note_neighbours():
             return  # what is so then is written later: strangers come and go as they like
         self._alone = alone
         if not alone:
             self.log.info("joined", neighbours=count)
         elif self.peers:
-            reason = "no peer answers: an overlay of its own; goes on dialling"
-            self.log.warning("alone", reason=reason, peers=",".join(self.peers))
+            reason = "no peer lets it in: an overlay of its own; goes on dialling"
+            unreached = self.driver.node.unreached
+            why = "; ".join(f"{address}: {why}" for address, why in unreached.items())
+            self.log.warning("alone", reason=reason, peers=why or ",".join(self.peers))
         else:
             self.log.info("alone", reason="the first node of its overlay")
 

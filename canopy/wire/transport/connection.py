@@ -13,6 +13,7 @@ session above resumes on the next connection (M5).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 import trio
 
@@ -24,6 +25,15 @@ from canopy.wire.transport.tls import SecureInlet, TlsError, TlsPipe
 from overlay.links.events import REFUSED
 from overlay.links.messages import Bye, Frame
 from overlay.rights import Principal
+
+TLS_RECORDS: Final = (b"\x15\x03", b"\x16\x03")
+"""How a TLS record begins (RFC 8446, section 5.1): an alert, a handshake. A frame that does would
+be larger than any may be."""
+
+SPEAKS_TLS: Final = (
+    "it speaks TLS: its overlay has keys and this node has none; "
+    "start it with --join and a token that 'canopy keys invite' prints there"
+)
 
 
 class Connection:
@@ -55,6 +65,7 @@ class Connection:
         self.first = b""
         """What was read of it already."""
         self.was_open = False
+        self._has_read = False
         self._open = False
         self._counters = counters
         self._on_frames = on_frames
@@ -178,6 +189,10 @@ class Connection:
                     else "the peer closed it"
                 )
                 break
+            if self._is_tls(data):
+                counters.errors += 1
+                self._refuse(SPEAKS_TLS)
+                return
             frames = reader.feed(data)
             counters.bytes_in += len(data)
             counters.frames_in += len(frames)
@@ -188,6 +203,12 @@ class Connection:
                 self._refuse(reader.error)
                 return
         scope.cancel()
+
+    def _is_tls(self, data: bytes | bytearray) -> bool:
+        """Whether the first bytes are a TLS record, an alert or a greeting, where a frame should
+        be."""
+        is_first, self._has_read = not self._has_read, True
+        return is_first and self.tls is None and bytes(data[:2]) in TLS_RECORDS
 
     async def _write(self, scope: trio.CancelScope) -> None:
         while True:

@@ -19,7 +19,9 @@ import trio
 
 from canopy.wire.constants import READ_SIZE
 from canopy.wire.transport.accept_limits import AcceptLimits
+from canopy.wire.transport.framing import NODE_FRAMES
 from canopy.wire.transport.inlet import Inlet
+from overlay.links.messages import Bye
 from overlay.rights import Principal
 
 BUFFER: Final = 64 * 1024
@@ -34,6 +36,19 @@ IGNORE_CRITICAL: Final = ssl.VerifyFlags(0x10)
 """OpenSSL's X509_V_FLAG_IGNORE_CRITICAL: extensions that it does not know are not its business.
 `identify` looks at all of them (canopy/wire/keys/chains.py)."""
 
+
+NO_TLS: Final = ("wrong version number", "packet length too long", "record layer failure")
+"""OpenSSL's reasons where the other side's first bytes are no TLS record."""
+
+NO_KEYS: Final = "it speaks no TLS: it is a node without keys, or none, and this one has keys"
+
+PLAIN_BYE: Final = NODE_FRAMES.encode(
+    Bye(
+        "this overlay has keys: start with --join and a token that 'canopy keys invite' prints "
+        "at a node of it"
+    )
+)
+"""What a node without keys hears of one that has some."""
 
 _DER: Final = 2
 """How Python before 3.13 is asked for a certificate's bytes."""
@@ -108,8 +123,9 @@ class TlsPipe:
             self.chain = verified_chain(self._object)
             principal = self._security.identify(self.chain)
         except ssl.SSLError as error:
-            await self._tell(stream)
-            raise TlsError(tls_fault(error)) from None
+            fault = tls_fault(error)
+            await self._tell(stream, PLAIN_BYE if fault == NO_KEYS and first else b"")
+            raise TlsError(fault) from None
         except TlsError:
             await self._tell(stream)
             raise
@@ -122,11 +138,12 @@ class TlsPipe:
         if self._outgoing.pending:
             await stream.send_all(self._outgoing.read())
 
-    async def _tell(self, stream: trio.SocketStream) -> None:
-        """Send the alert that says why, as far as that goes at once."""
+    async def _tell(self, stream: trio.SocketStream, plain: bytes = b"") -> None:
+        """Send the alert that says why, as far as that goes at once; or `plain`, to a node that
+        speaks no TLS and would not understand it."""
         with trio.move_on_after(1.0):
             try:
-                await self._send(stream)
+                await (stream.send_all(plain) if plain else self._send(stream))
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 return
 
@@ -210,4 +227,6 @@ def tls_fault(error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is refused: {error.verify_message}"
     reason = (error.reason or str(error) or type(error).__name__).lower().replace("_", " ")
+    if reason in NO_TLS:
+        return NO_KEYS
     return f"TLS failed: {reason}"

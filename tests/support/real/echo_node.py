@@ -43,6 +43,7 @@ class EchoNode:
         self.address = address
         self.ready = False
         self.neighbours = 1
+        self.unreached: dict[str, str] = {}
         self.drained = False
         self.conflict: IdentityConflict | None = None
         self.hold = False

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -178,16 +179,21 @@ def test_what_comes_after_the_node_was_drained_is_waited_for(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("peers", "expected"),
-    [((), 'alone reason="the first node of its overlay"'), (("127.0.0.1:9",), "no peer answers")],
+    [
+        ((), 'alone reason="the first node of its overlay"'),
+        (("127.0.0.1:9",), 'peers="127.0.0.1:9: connection refused"'),
+    ],
 )
 def test_a_node_says_that_it_is_alone_and_that_it_has_joined(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, peers: tuple[str, ...], expected: str
 ) -> None:
+    monkeypatch.setattr("canopy.wire.process.node_process.ALONE_AFTER", 0.0)
     config = NodeConfig(data=str(tmp_path / "node"), peers=peers)
     output = io.StringIO()
     with closing(DataFolder(config.folder)) as folder:
         process = NodeProcess(config, folder, Log(config.log.level, output), build_node)
         node = EchoNode(process.driver)
+        node.unreached = {"127.0.0.1:9": "connection refused"}
         process.driver.attach(node, process)
         process.end_turn()
         assert output.getvalue() == "", "it is not ready yet"
@@ -199,6 +205,23 @@ def test_a_node_says_that_it_is_alone_and_that_it_has_joined(
     assert (" warning " in alone) is bool(peers)
     assert joined.endswith("joined neighbours=3")
     assert expected in again
+
+
+def test_a_node_whose_peers_are_still_dialled_does_not_say_that_it_is_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("canopy.wire.process.node_process.ALONE_AFTER", inf)
+    config = NodeConfig(data=str(tmp_path / "node"), peers=("127.0.0.1:9",))
+    output = io.StringIO()
+    with closing(DataFolder(config.folder)) as folder:
+        process = NodeProcess(config, folder, Log(config.log.level, output), build_node)
+        node = EchoNode(process.driver)
+        process.driver.attach(node, process)
+        node.ready = True
+        for node.neighbours in (0, 0, 3):
+            process.end_turn()
+    assert "alone" not in output.getvalue()
+    assert output.getvalue().splitlines()[-1].endswith("joined neighbours=3")
 
 
 def test_a_second_signal_ends_it_at_once(processes: Processes) -> None:
