@@ -225,7 +225,7 @@ def numbers_of_events_unread() -> None:
     replace(unseen, nothing)
 
 
-@fault(VERDICT, RECORDED, "test_a_delivery_and_its_publication_have_the_same_digest")
+@fault(VERDICT, RECORDED, "test_the_digest_is_of_content_and_nothing_else")
 def digest_of_the_object() -> None:
     """The digest in trace records is of the object in memory."""
 

@@ -185,7 +185,9 @@ def _events_of(
     there = events.get(_key(run))
     last = max(run.published or 0, there.last if there else 0)
     first = 1
-    if run.first < since or run.begins_earlier:
+    if run.begins_earlier:
+        return None  # what share of its events it traced then, earlier records say
+    if run.first < since:
         if there is None:
             return None
         first = there.first
