@@ -62,6 +62,10 @@ def values(kind: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
         least = kind.min_length or 0
         most = least + 8 if kind.max_length is None else kind.max_length
         return st.text(min_size=least, max_size=min(most, least + 8))
+    if isinstance(kind, inspect.BytesType) and (kind.min_length or kind.max_length):
+        least = kind.min_length or 0
+        most = least + 8 if kind.max_length is None else kind.max_length
+        return st.binary(min_size=least, max_size=min(most, least + 20))
     if isinstance(kind, inspect.FloatType) and kind.ge is not None:
         return st.floats(kind.ge, kind.le)
     if isinstance(kind, inspect.LiteralType):
