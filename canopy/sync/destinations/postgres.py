@@ -102,10 +102,14 @@ class PostgresDestination(SqlDestination):
     def _load(self, found: Statements, rows: Iterable[Row]) -> None:
         table = found.table
         self._sequences.note_all(table, self._named(table))
+        some = list(rows)  # a part of a transaction, which is in memory anyhow
+        self._execute("SAVEPOINT canopy_step")
         try:
-            self._copy(self._named(table), table.names, found.fitted_columns(rows))
+            self._copy(self._named(table), table.names, found.fitted_columns(some))
         except psycopg.DataError as error:
-            raise UnfitError(f"{table.name}: the destination says: {error}") from None
+            self._execute("ROLLBACK TO SAVEPOINT canopy_step")
+            raise self._refused(found, some, error) from None
+        self._execute("RELEASE SAVEPOINT canopy_step")
 
     def apply(self, step: Step) -> None:
         """See `Destination`. Raises UnfitError for what only the server has found to be unfit."""

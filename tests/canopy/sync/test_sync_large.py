@@ -138,6 +138,11 @@ def test_a_row_that_a_server_does_not_take_is_named(
                 db.execute("INSERT INTO t VALUES (1, 'a'), (2, hex(zeroblob(600000))), (3, 'b')")
                 with pytest.raises(UnfitError, match=rf"t, key \(2,\).*{said}"):
                     pair.go_on()
+                pair.apply.close()
+                pair.capture.begin(snapshot=True)
+                pair.apply.begin()
+                with pytest.raises(UnfitError, match=rf"t, key \(2,\).*{said}"):
+                    pair.go_on()
                 pair.close()
         finally:
             admin.query("SET GLOBAL max_allowed_packet = 67108864")
