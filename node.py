@@ -25,7 +25,7 @@ from overlay.client import Command, Done, Drain, Failed, GetPeers, GetStatus
 from overlay.driving import Driver, Vitals
 from overlay.guard import Guard, settings_for
 from overlay.health import Health, HealthReport
-from overlay.incidents import IncidentLog
+from overlay.incidents import FAULT, IncidentLog, contain
 from overlay.inner import divided
 from overlay.links.events import (
     Codec,
@@ -408,8 +408,13 @@ class Node:
         if handler is None:
             reason = f"this node does not know {type(command).__name__}"
             self.reply(client, Failed(command.request, "usage", reason))
-        else:
+            return
+        try:
             handler(client, command)
+        except Exception as error:  # a program would bring it to the next node
+            what = type(command).__name__
+            contain(self, what, error)
+            self.reply(client, Failed(command.request, "fault", f"{what}: {FAULT}"))
 
     def on_disk(self, events: Sequence[LocalEvent]) -> None:
         """What the disk of its shards has done."""

@@ -336,8 +336,8 @@ class Reply(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 class Failed(Reply, frozen=True):
     """The command was not carried out. `code`: usage, selector, refused, policy, quota (more
-    than this node may have registered), time-out, unknown, or leaving (nothing of it was, nor will
-    be: the node is leaving the overlay).
+    than this node may have registered), time-out, unknown, fault (of the node), or leaving (nothing
+    of it was, nor will be: the node is leaving the overlay).
 
     With request 0 it is bad news: Dropped, Lapsed, Ended, full (no further program is served, and
     the connection is closed), or leaving (all subscriptions of this client have ended).

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from traceback import extract_tb
 from typing import Final, NamedTuple
 
 from overlay.bounded import BoundedDict
@@ -55,6 +56,27 @@ class Alarmed(LocalEvent, frozen=True):
 
     what: str
     text: str
+
+
+FAULT = "a fault of this node, which its operators have to look at"
+"""What others hear."""
+
+
+def contain(port: Port, what: str, error: Exception) -> str:
+    """Count a fault of this program, and let operators know where it is. `what` was handled.
+    Returns it in words.
+
+    A handler that raises what it should not mostly ends the process: of a cluster's log, votes or
+    leases nobody knows what is left of it, and what is on disk is whole. But where users' data
+    goes through, the same data goes through other nodes next: the next host of the tree, all
+    interested nodes, the node at which a program connects again. What ends one would end all,
+    again at each start. So there the event, or command, is refused."""
+    place = extract_tb(error.__traceback__)[-1]
+    where = f"{place.filename.rpartition('/')[2]}:{place.lineno}"
+    text = f"{what}: {type(error).__name__} at {where}: {str(error)[:200]}"
+    port.count("faults_contained")
+    port.emit(Alarmed("fault contained", text))
+    return text
 
 
 class IncidentLog(Machine):

@@ -132,7 +132,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(CHORD_SHARED, (*CHORD, *CHORD_SHARED)),
     "overlay.upper_tree": TREE,
     "overlay.upper_tree.delivery": TREE,
-    "overlay.upper_tree.host": (*TREE, "overlay.upper_tree.delivery"),
+    "overlay.upper_tree.host": (*TREE, "overlay.upper_tree.delivery", "overlay.incidents"),
     "overlay.upper_tree.publisher": (*TREE, "overlay.upper_tree.delivery"),
     "overlay.upper_tree.subscriber": (
         *(*TREE, "overlay.upper_tree.delivery", "overlay.incidents"),

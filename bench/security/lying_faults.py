@@ -24,6 +24,7 @@ from overlay.upper_tree.delivery.delivery_tokens import OwnToken
 from overlay.upper_tree.delivery.fan_out import Part
 from overlay.upper_tree.delivery.recipients import Recipient
 from overlay.upper_tree.host.hosted_tree import HostedTree
+from overlay.upper_tree.host.hosting import Hosting
 from overlay.upper_tree.host.visiting import is_from_host
 from overlay.upper_tree.messages import Visit
 from overlay.upper_tree.publisher.doubts import Doubts
@@ -303,3 +304,17 @@ def former_tokens_are_refused() -> None:
         return original(self, token, float("inf"))
 
     replace(OwnToken.is_shown, is_shown)
+
+
+@fault(
+    "promise: every event",
+    "tests/attacks/events/test_attacks_poison.py",
+    "test_an_event_that_no_host_can_match_is_refused_and_goes_no_further",
+)
+def poisonous_events_end_hosts() -> None:
+    """A fault of the program that an event brings to light ends each host that the event visits."""
+
+    def raising(self: Hosting, message: Visit, error: Exception) -> int:
+        raise error
+
+    replace(Hosting._match_apart, raising)

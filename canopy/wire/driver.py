@@ -14,7 +14,8 @@ so that no frame leaves before the records that it depends on are on disk. The m
 calls only queue and return; none calls back.
 
 An exception from a handler is a fault of this program: it ends the process with a traceback in the
-log. What a peer does (closing, garbage, silence) affects only its own connection.
+log, but where users' data goes through (`contain` in overlay/incidents.py). What a peer does
+(closing, garbage, silence) affects only its own connection.
 """
 
 from __future__ import annotations

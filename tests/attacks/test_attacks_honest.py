@@ -88,9 +88,11 @@ def listening(monkeypatch: pytest.MonkeyPatch) -> Iterator[Listening]:
         yield Listening(patch)
 
 
-def overlay(roles: tuple[Role, ...] = ROLES, apart: int = 0, regions: int = 1) -> World:
+def overlay(
+    roles: tuple[Role, ...] = ROLES, apart: int = 0, regions: int = 1, split_at: int = 8
+) -> World:
     """Nodes of these roles; the last `apart` know none of the others."""
-    world = World(11, WireCodec(), settings(cluster={"size": 3}, tree={"split_at": 8}))
+    world = World(11, WireCodec(), settings(cluster={"size": 3}, tree={"split_at": split_at}))
     world.roles = {f"n{number}": role for number, role in enumerate(roles)}
     first = len(roles) - apart
     for number in range(len(roles)):

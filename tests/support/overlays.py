@@ -67,6 +67,8 @@ def assert_exact(world: World, grace: float = 10.0) -> None:
     assert world.settle(), {name: world.status(name).pending for name in world.names()}
     violations: list[Violation] = check_deliveries(world, grace=grace)
     violations += [*check_arcs(world), *check_maps(world)]
+    for name in world.names():
+        assert not world.node(name).counters.get("faults_contained"), world.node(name).counters
     stories = [story_of(world, v) for v in violations[:3] if v.about]
     assert not violations, explain(violations, stories)
 

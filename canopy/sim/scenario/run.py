@@ -224,6 +224,9 @@ class Run:
         world = self.world
         self._report_progress("judge", 0.0)
         state = self._lasting_violations() if check_state else []
+        for name, driver in world.drivers.items():
+            if check_state and driver.node.counters.get("faults_contained"):
+                state.append(Violation("fault", f"{name} has contained a fault of its own"))
         clusters = 0
         if check_state:
             clusters = sum(1 for name in world.names() if world.node(name).clusters.is_primary)

@@ -13,6 +13,7 @@ from overlay.bounded import BoundedDict
 from overlay.chord.events import RingKnown, RingLeft
 from overlay.chord.keys import attribute_key, in_arc
 from overlay.chord.ring.ring import Ring
+from overlay.incidents import FAULT, contain
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.messages import AccessPoint
 from overlay.machine import (
@@ -25,6 +26,7 @@ from overlay.machine import (
     NodeId,
     Peer,
     Port,
+    ProtocolError,
     Timer,
 )
 from overlay.settings import Settings
@@ -60,6 +62,7 @@ from overlay.upper_tree.inspection_messages import AskMatches
 from overlay.upper_tree.messages import (
     Assign,
     Assigned,
+    EventsRefused,
     Install,
     Installed,
     ServingBeat,
@@ -70,7 +73,7 @@ from overlay.upper_tree.messages import (
 )
 from overlay.upper_tree.owner_claims import ClaimsDue, OwnerClaims
 from overlay.upper_tree.sliced_inbox import AT_ONCE, ENDS, SlicedInbox
-from overlay.upper_tree.visits import trees_of
+from overlay.upper_tree.visits import select_events, trees_of
 
 
 class InstallDue(Timer, frozen=True):
@@ -409,6 +412,26 @@ class Hosting(Machine):
         were matched here."""
         if self.sharing.pass_on(message, came):
             return 0
+        try:
+            return self._match(message)
+        except ProtocolError:
+            raise
+        except Exception as error:
+            return self._match_apart(message, error)
+
+    def _match_apart(self, message: Visit, error: Exception) -> int:
+        """Matching has failed: match the events one by one, and refuse the one that is to blame, so
+        that its publisher does not bring it to other hosts."""
+        if len(message.events) > 1:
+            apart = [select_events(message, [place]) for place in range(len(message.events))]
+            return sum([self._serve(one, self.port.now) for one in apart])
+        for event in message.events:
+            contain(self.port, f"matching {event.identity}", error)
+            refused = EventsRefused(event.incarnation, (event.sequence,), 0, FAULT)
+            self.port.send(message.origin, refused)
+        return 0
+
+    def _match(self, message: Visit) -> int:
         visit = self._handler(message)
         for attribute in trees_of(message):
             tree = self.trees.get(attribute)

@@ -28,6 +28,7 @@ from matching import (
 )
 from overlay.bounded import BoundedDict
 from overlay.client import Delivery, Event
+from overlay.incidents import contain
 from overlay.machine import Handlers, LocalEvent, Machine, NodeId, Peer, Port, ProtocolError
 from overlay.settings import Settings
 from overlay.upper_tree.content import digest_of
@@ -323,6 +324,15 @@ class Receiver(Machine):
         if 0 < message.life < self._incarnation:
             self._refuse_earlier(message)
             return
+        try:
+            self._take(sender, message)
+        except ProtocolError:
+            raise
+        except Exception as error:
+            text = contain(self.port, f"deliveries from {sender.id}", error)
+            self._missed(message.events, text)
+
+    def _take(self, sender: Peer, message: Deliver) -> None:
         lookup = DeliveredLookup(message, sender.id)
         if sender.id != self.port.me.id:
             for event in self.port.sampled(message.events):
@@ -361,6 +371,10 @@ class Receiver(Machine):
         Whether that process had them is not known: programs that were there may miss them."""
         events = message.events
         self.port.count("deliveries_of_earlier_life", len(events))
+        self._missed(events, "they came late, for an earlier process of this node")
+
+    def _missed(self, events: Sequence[Event], reason: str) -> None:
+        """Programs may miss these."""
         if events:
             names = dict.fromkeys(name for event in events for name in event.attributes)
             first, last = min(events, key=_published), max(events, key=_published)
@@ -368,7 +382,7 @@ class Receiver(Machine):
                 DeliveriesMissed(
                     DeliveriesGivenUp(
                         *(len(events), first.identity, last.identity, first.time, last.time),
-                        "they came late, for an earlier process of this node",
+                        reason,
                         attributes=tuple(names) if len(names) <= NAMED_ATTRIBUTES else (),
                     )
                 )
