@@ -92,6 +92,9 @@ class ClientStream:
             raise SyncError(f"stream {name} has {len(found.shards)} shards; a sync needs one order")
         self.id = found.id
         self.writers = found.writers
+        if found.mirror and not found.writers:  # it has the rows of its origin, and no others
+            origin = client.ask(GetStreams(0, found.mirror), Streams, TIMEOUT).streams[0]
+            self.writers = origin.writers
         """Who may append; (): anybody, which nobody has asked for."""
         self.name = name
         self._client = client
@@ -114,9 +117,9 @@ class ClientStream:
         """Raises OpenStreamError when anybody may append, who could write into databases so."""
         if not self.writers:
             raise OpenStreamError(
-                f"anybody may append to stream {self.name}, and so write into this database: it is "
-                f"applied when the source's canopy sync run has closed it, or canopy stream edit "
-                f"{self.name} --writer producer:sync.NAME (of the sync there) has"
+                f"waiting for the source's canopy sync run to close stream {self.name} to others, "
+                f"who could write into this database by it (or say who may append: canopy stream "
+                f"edit {self.name} --writer producer:sync.NAME, by the sync's name there)"
             )
 
     def append(self, events: Sequence[Draft]) -> int:

@@ -6,6 +6,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 
@@ -16,12 +17,15 @@ from canopy.sync.applying import Apply
 from canopy.sync.assembling import Assembler
 from canopy.sync.capturing import Capture
 from canopy.sync.changes import INSERT, PAYLOAD_TYPE, Change, Commit, Drafting
+from canopy.sync.errors import OpenStreamError
 from canopy.sync.filtering import RowFilter
-from canopy.sync.stream import last_commit
+from canopy.sync.opening import is_passing
+from canopy.sync.stream import ClientStream, last_commit
 from canopy.sync.verifying import Comparison
 from canopy.wire.control.scopes import refusal
 from canopy.wire.token_file import Token, TokenFile
-from overlay.client import AppendEvents, Command, Draft
+from overlay.client import AppendEvents, Command, Draft, GetStreams, Streams
+from overlay.info import ShardInfo, StreamInfo
 from overlay.rights import Principal, Role
 from overlay.stream_client import BeginProducer, DecideTransaction, PrepareEvents
 from overlay.tenants.confining import RULES, outcome
@@ -155,6 +159,37 @@ def test_a_token_of_a_node_appends_to_streams_that_it_names(command: Command) ->
 )
 def test_writers_that_would_let_anybody_in_are_refused(options: Any, said: str) -> None:
     assert said in fault_in_options(StreamOptions(**options))
+
+
+class Directory:
+    """Answers for a node what streams there are."""
+
+    def __init__(self, **writers: tuple[str, ...]) -> None:
+        shards = (ShardInfo(0, "", ()),)
+        self.streams = {
+            name: StreamInfo(name, name, "", 1, 0.0, 0, shards, writers=found)
+            for name, found in writers.items()
+        }
+
+    def ask(self, command: GetStreams, kind: Any, timeout: float) -> Streams:
+        return Streams(1, (self.streams[command.name],))
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_destination_waits_until_the_stream_or_its_origin_is_closed(is_closed: bool) -> None:
+    closed = ("producer:sync.shop",)
+    directory: Any = Directory(shop=closed if is_closed else (), copy=(), free=("*",))
+    copy = directory.streams["copy"]
+    directory.streams["copy"] = msgspec.structs.replace(copy, mirror="shop")
+    for name in ("shop", "copy"):
+        stream = ClientStream(directory, name)
+        if is_closed:
+            stream.check_closed()
+            continue
+        with pytest.raises(OpenStreamError, match=f"--writer|{name}") as found:
+            stream.check_closed()
+        assert is_passing(found.value)
+    ClientStream(directory, "free").check_closed()
 
 
 def forged(position: int, source: str, key: int = 7) -> Draft:
