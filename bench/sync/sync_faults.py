@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 
-from bench.mutations.planting import fault, replace
+from bench.mutations.planting import fault, replace, replace_constant
 from canopy.sinks import positions
 from canopy.sync import conflicts, fitting, stream, verifying
 from canopy.sync.capturing import Capture
@@ -105,7 +105,7 @@ def sync_verifying_compares_what_values_are_worth() -> None:
 @fault(ROWS, CATALOGS, "test_keys_of_postgresql_are_read_as_the_server_means_them")
 def sync_included_columns_are_of_the_key() -> None:
     """Columns that an index of PostgreSQL only includes are taken for columns of its key."""
-    postgres_tables.KEY = "indkey::int2[]"  # type: ignore[misc]
+    replace_constant(postgres_tables, "KEY", "indkey::int2[]")
 
 
 @fault(ROWS, CATALOGS, "test_rows_that_an_index_of_sqlite_replaces_go_from_the_copy")
@@ -153,7 +153,7 @@ def sync_large_rows_are_one_event() -> None:
 @fault(ROWS, POSITIONS, "test_positions_of_an_earlier_version_are_taken_over")
 def sync_positions_of_an_earlier_version_stay() -> None:
     """A table of positions that an earlier version has made is not taken over."""
-    positions.FORMER_COLUMN = "no such column"  # type: ignore[misc]
+    replace_constant(positions, "FORMER_COLUMN", "no such column")
 
 
 @fault(ROWS, POSTGRES, "test_a_table_that_is_made_later_is_taken_in_with_its_rows")
