@@ -11,7 +11,7 @@ import click
 
 from canopy.cli.connect import json_option
 from canopy.cli.hints import HintingGroup
-from canopy.cli.keys.command import seconds_of
+from canopy.cli.keys.command import publishes_option, seconds_of, streams_option, term_option
 from canopy.cli.output import console, print_json, table
 
 
@@ -52,19 +52,9 @@ def token() -> None:
 @click.option(
     "--where", "subscribe", metavar="SELECTOR", default="", help="Follow no more than this."
 )
-@click.option(
-    "--publishes", "publish", metavar="SELECTOR", default="", help="Publish no more than this."
-)
-@click.option(
-    "--stream",
-    "streams",
-    multiple=True,
-    metavar="STREAM",
-    help="Append to this stream, or those of a pattern (logs_*); repeatable. [default: none]",
-)
-@click.option(
-    "--for", "term", metavar="TIME", default="", help="How long: 1h, 30d. [default: for ever]"
-)
+@publishes_option
+@streams_option
+@term_option
 @file_option
 @json_option
 def add(

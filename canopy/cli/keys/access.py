@@ -10,7 +10,15 @@ import click
 
 from canopy.cli.connect import json_option
 from canopy.cli.hints import HintingGroup
-from canopy.cli.keys.command import data_option, key_folder, seconds_of, when
+from canopy.cli.keys.command import (
+    data_option,
+    key_folder,
+    publishes_option,
+    seconds_of,
+    streams_option,
+    term_option,
+    when,
+)
 from canopy.cli.output import console, print_json, table
 
 
@@ -46,25 +54,15 @@ def access() -> None:
 @click.option(
     "--where", "subscribe", metavar="SELECTOR", default="", help="Subscribe to no more than this."
 )
-@click.option(
-    "--publishes", "publish", metavar="SELECTOR", default="", help="Publish no more than this."
-)
-@click.option(
-    "--for", "term", metavar="TIME", default="", help="How long: 1h, 30d. [default: for ever]"
-)
+@publishes_option
+@term_option
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Write the access file there, readable for you alone. [default: NAME.access]",
 )
-@click.option(
-    "--stream",
-    "streams",
-    multiple=True,
-    metavar="STREAM",
-    help="Append to this stream, or those of a pattern (logs_*); repeatable. [default: none]",
-)
+@streams_option
 @data_option
 @json_option
 def add(
