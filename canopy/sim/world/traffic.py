@@ -32,6 +32,9 @@ LINKS: Final = "links"
 OTHER: Final = "other"
 """A message that is in no table; a test keeps it empty."""
 
+ARRAY_16: Final = 0xDC
+"""First byte of a MessagePack array of 16 items or more, whose number is in two bytes."""
+
 MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
     "views": ("Shuffle", "ShuffleReply"),
     "access_points": ("StalePoint",),
@@ -215,6 +218,8 @@ class Traffic:
 
 def tag(raw: msgspec.Raw) -> str:
     """The tag of an encoded message: the text at the head of its array (MessagePack: one byte for
-    the array, one with the text's length; no message has 16 fields or a name of 32 letters)."""
-    head = bytes(memoryview(raw)[:34])
-    return head[2 : 2 + (head[1] & 31)].decode("ascii", "replace")
+    the array, three where it has 16 items or more, one with the text's length; no message has a
+    name of 32 letters)."""
+    head = bytes(memoryview(raw)[:36])
+    at = 3 if head[0] == ARRAY_16 else 1
+    return head[at + 1 : at + 1 + (head[at] & 31)].decode("ascii", "replace")
