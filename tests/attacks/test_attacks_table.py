@@ -1,5 +1,5 @@
-"""The table of attacks in docs/design/security.md is true: each test that it names is there, and each
-file of attacks is in it."""
+"""The table of attacks in docs/design/security.md is true: each test that it names is there, and
+each file of attacks is in it."""
 
 from __future__ import annotations
 
