@@ -1,4 +1,4 @@
-"""One PostgreSQL and one MariaDB server for all tests of this folder."""
+"""What the tests of this folder share: servers of PostgreSQL and MariaDB, and pairs to close."""
 
 from collections.abc import Iterator
 
@@ -6,6 +6,7 @@ import pytest
 
 from bench.processes.mariadb import MariadbServer
 from bench.processes.postgres import NoServerError, Server
+from tests.support.sync_pair import Pair
 
 
 @pytest.fixture(scope="session")
@@ -26,3 +27,12 @@ def maria() -> Iterator[MariadbServer]:
         pytest.skip(str(error))
     yield made
     made.stop()
+
+
+@pytest.fixture
+def pairs() -> Iterator[list[Pair]]:
+    """Pairs that a test adds here are closed at its end."""
+    made: list[Pair] = []
+    yield made
+    for one in made:
+        one.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -15,14 +14,6 @@ from bench.processes.postgres import Server
 from canopy.sync.errors import SchemaError, SyncError
 from canopy.sync.opening import is_passing, open_destination
 from tests.support.sync_pair import Pair, pg_url
-
-
-@pytest.fixture
-def pairs() -> Iterator[list[Pair]]:
-    made: list[Pair] = []
-    yield made
-    for one in made:
-        one.close()
 
 
 def executed(dsn: str, *statements: str) -> list[tuple[object, ...]]:

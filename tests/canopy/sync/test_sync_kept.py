@@ -41,14 +41,6 @@ def db(tmp_path: Path) -> Iterator[sqlite3.Connection]:
     made.close()
 
 
-@pytest.fixture
-def pairs() -> Iterator[list[Pair]]:
-    made: list[Pair] = []
-    yield made
-    for one in made:
-        one.close()
-
-
 def stored(path: Path, table: str) -> list[str]:
     """All rows with their types."""
     with sqlite3.connect(path) as database:
