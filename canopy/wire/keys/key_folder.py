@@ -289,9 +289,7 @@ class KeyFolder:
 
     def write_made_issuer(self, name: NodeId, made: MadeIssuer) -> None:
         """Note a restricted issuer, durably."""
-        folder = self.path / "issuers"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        write_durably(folder / f"{name}.json", msgspec.json.encode(made))
+        self._write("issuers", name, made)
 
     def remove_made_issuer(self, name: NodeId) -> None:
         """Forget one that was replaced."""
@@ -307,10 +305,13 @@ class KeyFolder:
 
     def write_invitation(self, name: str, invitation: Invitation) -> None:
         """Keep an invitation, or what is left of it, durably."""
-        folder = self.path / "invites"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        write_durably(folder / f"{name}.json", msgspec.json.encode(invitation))
+        self._write("invites", name, invitation)
 
     def remove_invitation(self, name: str) -> None:
         """Forget an invitation."""
         (self.path / "invites" / f"{name}.json").unlink(missing_ok=True)
+
+    def _write(self, kind: str, name: str, value: msgspec.Struct) -> None:
+        folder = self.path / kind
+        folder.mkdir(mode=0o700, exist_ok=True)
+        write_durably(folder / f"{name}.json", msgspec.json.encode(value))
