@@ -81,6 +81,7 @@ class StreamOwner(Machine):
         self._supervised: dict[str, Supervision] = {}
         self._waiting: list[tuple[int, Peer, int, str]] = []  # (log index, who asked, ticket, name)
         self._removing: dict[str, set[NodeId]] = {}  # shard: who has destroyed it
+        self._watched: dict[NodeId, Peer] = {}  # that have shards, by the last heartbeats
         self._due = Alarm(port, KeepShardsDue())
 
     # -- what is known ---------------------------------------------------------------------------
@@ -102,9 +103,20 @@ class StreamOwner(Machine):
     def entries(self) -> list[StreamEntry]:
         """All streams that this node decides about, in order of name, removed ones among them."""
         directory = self.owner.state.directory
-        names = sorted(n.removeprefix(PREFIX) for n in directory if n.startswith(PREFIX))
+        return self._decided(
+            sorted(n.removeprefix(PREFIX) for n in directory if n.startswith(PREFIX))
+        )
+
+    def _decided(self, names: Iterable[str]) -> list[StreamEntry]:
+        """Those of these streams that there are and that this node decides about."""
         found = (self.entry(name) for name in names if self.decides(name))
         return [entry for entry in found if entry is not None]
+
+    def _is_full(self) -> bool:
+        """Whether this node decides about as many streams as it may. They are counted only where
+        the directory has as many names, since counting looks at each."""
+        is_near = len(self.owner.state.directory) >= STREAMS_MOST
+        return is_near and len(self.entries()) >= STREAMS_MOST
 
     def decides(self, name: str) -> bool:
         """Whether this node decides about a stream's name now."""
@@ -136,7 +148,7 @@ class StreamOwner(Machine):
             self._refuse(sender, message.ticket, "exists", reason)
         elif known is not None and known.id == message.id:
             self._answer_when_committed(sender, message.ticket, known)
-        elif len(self.entries()) >= STREAMS_MOST:
+        elif self._is_full():
             reason = f"this part of the directory has {STREAMS_MOST} streams already"
             self._refuse(sender, message.ticket, "full", reason)
         else:
@@ -149,7 +161,7 @@ class StreamOwner(Machine):
             entry = StreamEntry(message.name, message.id, options, places)
             self.port.count("streams_founded")
             self._answer_when_committed(sender, message.ticket, entry)
-            self._beat()
+            self._beat((entry.name,))
 
     def on_erase_stream(self, sender: Peer, message: EraseStream) -> None:
         """Remove a stream: its name keeps a tombstone, by which its shards are destroyed wherever
@@ -179,7 +191,7 @@ class StreamOwner(Machine):
             self._refuse(sender, message.ticket, "usage", refused)
             return
         self._answer_when_committed(sender, message.ticket, replace(known, options=options))
-        self._beat()
+        self._beat((known.name,))
 
     def on_ask_stream(self, sender: Peer, message: AskStream) -> None:
         """Say where a stream is."""
@@ -279,14 +291,16 @@ class StreamOwner(Machine):
         self._due.rang()
         self._beat()
 
-    def _beat(self) -> None:
+    def _beat(self, names: Iterable[str] | None = None) -> None:
+        """A heartbeat about these streams (None: all) to the nodes that have their shards. What
+        concerns one stream is said of that one only, so that it costs the same beside many."""
         if not self.owner.clusters.is_primary or not self.owner.state.directory:
             return
         self._due.within(HEARTBEAT)
         if not self.owner.clusters.is_followed:
             return
         now = self.port.now
-        entries = self.entries()
+        entries = self.entries() if names is None else self._decided(dict.fromkeys(names))
         orders: dict[NodeId, tuple[Peer, list[ShardOrder], dict[str, StreamEntry]]] = {}
         alive: set[str] = set()
         for found in entries:
@@ -317,15 +331,23 @@ class StreamOwner(Machine):
                         )
             if entry is not found:
                 self._write(entry)
-        for shard in [one for one in self._supervised if one not in alive]:
-            del self._supervised[shard]
-        self.port.watch("shards", [peer for peer, _, _ in orders.values()])
+        peers = {node: peer for node, (peer, _, _) in orders.items()}
+        if names is None:
+            for shard in [one for one in self._supervised if one not in alive]:
+                del self._supervised[shard]
+            self._watch(peers)
+        elif not peers.keys() <= self._watched.keys():
+            self._watch({**self._watched, **peers})
         for peer, mine, told in orders.values():
             for first in range(0, len(mine), SHARDS_PER_MESSAGE):
                 part = tuple(mine[first : first + SHARDS_PER_MESSAGE])
                 ids = {order.shard.rpartition("/")[0] for order in part}
                 known = tuple(entry for id_, entry in told.items() if id_ in ids)
                 self.port.send(peer, KeepShards(part, known))
+
+    def _watch(self, peers: dict[NodeId, Peer]) -> None:
+        self._watched = peers
+        self.port.watch("shards", list(peers.values()))
 
     def _order_removal(
         self,
@@ -342,7 +364,8 @@ class StreamOwner(Machine):
 
     def on_shards_report(self, sender: Peer, message: ShardsReport) -> None:
         """A node says what it has."""
-        now, is_decidable, moves = self.port.now, False, False
+        now = self.port.now
+        urgent: list[str] = []  # streams about which there is something to say at once
         for report in message.reports:
             supervision = self._supervised.get(report.shard)
             if report.is_gone:
@@ -350,23 +373,25 @@ class StreamOwner(Machine):
                 if supervision is not None:
                     supervision.destroyed(sender.id)
             elif supervision is not None:
-                moves |= supervision.moves_on(sender.id, report)
+                moves = supervision.moves_on(sender.id, report)
                 supervision.reported(sender, report, now)
                 entry = self.entry(supervision.stream)
                 place = None if entry is None else entry.places[supervision.number]
-                is_decidable |= place is not None and supervision.is_decidable(place, now)
-        if is_decidable or moves:
-            self._beat()
+                if moves or (place is not None and supervision.is_decidable(place, now)):
+                    urgent.append(supervision.stream)
+        if urgent:
+            self._beat(urgent)
 
     def on_link_down(self, event: LinkDown) -> None:
         """A node is out of reach: where it led, another is to take over at once."""
-        led = False
+        led: list[str] = []
         for supervision in self._supervised.values():
             leader = supervision.leader(self.port.now)
-            led = led or (leader is not None and leader.peer.id == event.peer.id)
+            if leader is not None and leader.peer.id == event.peer.id:
+                led.append(supervision.stream)
             supervision.link_down(event.peer.id)
         if led:
-            self._beat()
+            self._beat(led)
 
     def on_shards_orphaned(self, sender: Peer, message: ShardsOrphaned) -> None:
         """A node has shards and hears of no owner: take their streams in if they are not known, and
@@ -375,7 +400,7 @@ class StreamOwner(Machine):
             if not self.decides(entry.name):
                 continue
             known = self.entry(entry.name)
-            if known is None and (fault_in_entry(entry) or len(self.entries()) >= STREAMS_MOST):
+            if known is None and (fault_in_entry(entry) or self._is_full()):
                 self.port.count("streams_not_taken_in")
             elif known is None:
                 self.port.count("streams_taken_in")

@@ -3,13 +3,18 @@ them."""
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import Any
+
 import pytest
 
 from canopy.sim.world.log_disk import PROMISE
 from canopy.sim.world.world import World
 from overlay.client import Done, Failed, GetStreams, RemoveStream, Streams
 from overlay.info import StreamInfo
-from overlay.stream_client import AddStream
+from overlay.stream_client import AddStream, EditStream
+from streams.directory.messages import ShardOrder
+from streams.directory.supervision import HEARTBEAT, Supervision
 from streams.log import shard_log
 from streams.log.batches import Batch, BatchHead, Row
 from streams.replication.leading import Leading
@@ -252,3 +257,27 @@ def test_nodes_that_restart_before_the_log_has_begun_still_found_it(
         world.restart(name)
     shard = f"{info.id}/0"
     wait(world, lambda: len(leaders(world, shard)) == 1, 30.0, "the shard has a leader")
+
+
+def test_a_stream_is_founded_and_changed_at_the_same_cost_beside_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Others are spoken of in heartbeats only, which are as many as their time has room for."""
+    world = grown(3)
+    others = {founded(world, f"s{number}") for number in range(12)}
+    world.run(2.0)
+    orders: Counter[str] = Counter()
+    original = Supervision.order
+
+    def order(self: Supervision, *arguments: Any) -> ShardOrder:
+        orders[self.shard] += 1
+        return original(self, *arguments)
+
+    monkeypatch.setattr(Supervision, "order", order)
+    start = world.now
+    for number in range(12, 18):
+        assert isinstance(add(world, "n1", f"s{number}"), StreamInfo)
+        change = EditStream(world.clients.request(), f"s{number}", keep_seconds=9.0)
+        assert isinstance(world.ask("n1", change), Streams)
+    beats = int((world.now - start) / HEARTBEAT) + 1
+    assert max(orders[shard] for shard in others) <= beats < 6
