@@ -7,6 +7,7 @@ it leads no more, or under another epoch.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from overlay.machine import LocalEvent, Peer, Port, ProtocolError, Timer
@@ -57,7 +58,7 @@ class AppendServer(ShardServer[Appender]):
         super().__init__(port, leading, replica, clock)
         self._join = join
         self._full: dict[str, None] = {}  # shards whose disk has had no room since the last write
-        self._is_awake = False
+        self._awake: dict[str, None] = {}  # shards for which something came in
 
     def start(self) -> None:
         """Set the first timer."""
@@ -68,7 +69,8 @@ class AppendServer(ShardServer[Appender]):
         return self._led.get(shard)
 
     def _made(self, replica: Replica, leading: Leading) -> Appender:
-        return Appender(self.port, replica, leading, self._clock, self._wake)
+        wake = partial(self._wake, replica.shard)
+        return Appender(self.port, replica, leading, self._clock, wake)
 
     def _ended(self, shard: str, appender: Appender, leader: Peer | None) -> None:
         appender.end(DISK_FULL if shard in self._full else MOVED, leader)
@@ -129,14 +131,15 @@ class AppendServer(ShardServer[Appender]):
 
     def on_flush(self, event: FlushAppends) -> None:
         """Append what came in together."""
-        self._is_awake = False
-        for appender in list(self._led.kept.values()):
-            appender.flush()
+        awake, self._awake = self._awake, {}
+        for shard in awake:
+            if (appender := self._led.kept.get(shard)) is not None:
+                appender.flush()
 
-    def _wake(self) -> None:
-        if not self._is_awake:
-            self._is_awake = True
+    def _wake(self, shard: str) -> None:
+        if not self._awake:
             self.port.emit(FlushAppends())
+        self._awake[shard] = None
 
     def on_committed(self, event: ShardCommitted) -> None:
         """More of a shard's log is committed."""

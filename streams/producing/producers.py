@@ -132,6 +132,7 @@ class Producers(Machine):
         self._numbers: dict[Sending, list[int]] = {}
         self._number = self._tokens = 0
         self._busy: dict[Sending, str] = {}  # that are to be looked at, with their stream
+        self._awake: dict[Sending, None] = {}  # those of them that have something new to send
         self._is_sending = self._is_looking = self._leaving = False
 
     def commands(self) -> dict[type, Callable[..., None]]:
@@ -455,6 +456,7 @@ class Producers(Machine):
         """Nobody waits for it any more."""
         for sending in session.shards.values() if session is not None else ():
             self._busy.pop(sending, None)
+            self._awake.pop(sending, None)
             for number in self._numbers.pop(sending, ()):
                 self._requests.pop(number, None)
 
@@ -462,6 +464,7 @@ class Producers(Machine):
 
     def _wake(self, sending: Sending, stream: str) -> None:
         self._busy[sending] = stream
+        self._awake[sending] = None
         self._send_soon()
         if not self._is_looking:
             self._is_looking = True
@@ -478,7 +481,8 @@ class Producers(Machine):
         for stream, commands in gathered.items():
             self._append_gathered(stream, commands)
         self._is_sending = False
-        for sending in list(self._busy):
+        awake, self._awake = self._awake, {}
+        for sending in awake:
             sending.pump()
 
     def _send(self, sending: Sending, peer: Peer, message: Callable[[int], Message]) -> int:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
+
+import pytest
 
 from canopy.sim.world.world import World
 from overlay.client import (
@@ -19,7 +22,9 @@ from overlay.stream_client import (
     BeginProducer,
     ProducerReady,
 )
+from streams.producing.appender import Appender
 from streams.producing.producers import shard_of
+from streams.producing.sending import Sending
 from tests.support.overlays import grown, wait
 
 
@@ -212,3 +217,31 @@ def test_a_step_is_begun_again_from_its_start_in_each_shard() -> None:
     late = begin("n3", 1)
     assert isinstance(late, Failed)
     assert late.code == "fenced"
+
+
+def test_what_comes_for_one_stream_costs_the_same_beside_others_that_are_busy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each row is sent when it comes and looked at when the one before is committed, and so is the
+    shard that it is for: no other session, and no other shard."""
+    world, streams = grown(1), [f"s{number}" for number in range(8)]
+    for name in streams:
+        founded(world, name)
+        assert isinstance(ask(world, "n0", AppendEvents, name, drafts(0)), EventsAppended)
+    calls: Counter[str] = Counter()
+    pump, flush = Sending.pump, Appender.flush
+
+    def pumped(sending: Sending) -> None:
+        calls["pump"] += 1
+        pump(sending)
+
+    def flushed(appender: Appender, everything: bool = False) -> None:
+        calls["flush"] += 1
+        flush(appender, everything)
+
+    monkeypatch.setattr(Sending, "pump", pumped)
+    monkeypatch.setattr(Appender, "flush", flushed)
+    for name in streams:
+        world.drivers["n0"].command(1, AppendEvents(world.clients.request(), name, drafts(1)))
+    world.run(1.0)
+    assert calls["pump"] == calls["flush"] == 2 * len(streams)
