@@ -7,7 +7,7 @@
 Each workload runs the product's own nodes in the simulator with the wire's codec and real trace
 writers, from a fixed seed. Nothing is timed: the counts are the same on a busy machine and on an
 idle one, and differ only where the code, the interpreter's version or a library does. Counted are,
-per event (or subscription, row, hour):
+per event (or subscription, row, stream, hour):
 
 - `calls`: Python functions of the product that are entered (built-in functions are not counted);
 - `frames`, `messages` and `bytes` on links, with their length prefixes; `data` messages are those
@@ -89,6 +89,10 @@ SUBSCRIPTIONS: Final = 1_000
 CLIENTS: Final = 8
 BATCH: Final = 64
 SEED: Final = 1
+
+ROUND: Final = 6.0
+"""Seconds in which a node does all that it does about its streams from time to time: each of the
+pauses in between (0.25, 0.5, 2 and 3 seconds) goes into it, so that every round costs the same."""
 
 
 class Meter:
@@ -312,6 +316,76 @@ def appends(rows: int, batch: int, *, read: bool = False) -> tuple[Meter, int]:
     return meter, rows
 
 
+class Founded:
+    """Streams of three replicas on three nodes, which a program founds by turns and appends to."""
+
+    def __init__(self, streams: int) -> None:
+        self.overlay = Overlay(3, 1.0, subscriptions=0)
+        self.world, self.node = self.overlay.world, self.overlay.nodes[1]
+        for number in range(streams):
+            self.found(number)
+        self.world.run(ROUND)
+
+    def found(self, number: int) -> None:
+        """Found one stream more."""
+        command = AddStream(self.world.clients.request(), f"rows{number}")
+        assert isinstance(self.world.ask(self.node, command), Streams)
+
+    def metered(self, work: Callable[[], None], units: int) -> tuple[Meter, int]:
+        """Count what `work` costs in a round. What one costs without it is taken off: that of the
+        round before, and that of the one after, by how long the streams were there."""
+        before, meter, after = (Meter(self.world, self.overlay.files) for _ in range(3))
+        with before.running():
+            self.world.run(ROUND)
+        begin, end = self.world.now, self.world.now + ROUND
+        with meter.running():
+            work()
+            former = (self.world.now - begin) / 2 / ROUND  # they come one after the other
+            assert former < 0.5, "the work takes longer than a round"
+            self.world.run(end - self.world.now)
+        with after.running():
+            self.world.run(ROUND)
+        for name in meter.counts:
+            idle = former * before.counts[name] + (1 - former) * after.counts[name]
+            meter.counts[name] -= idle
+        meter.by_function.subtract(after.by_function)
+        return meter, units
+
+
+def founding(before: int, count: int) -> tuple[Meter, int]:
+    """Streams that are founded one after the other, where there are `before` already."""
+    streams = Founded(before)
+
+    def work() -> None:
+        for number in range(before, before + count):
+            streams.found(number)
+
+    return streams.metered(work, count)
+
+
+def round_robin(streams: int, rounds: int) -> tuple[Meter, int]:
+    """Rows that a program appends to many streams by turns, one to each, without waiting."""
+    founded = Founded(streams)
+    world = founded.world
+
+    def append() -> None:
+        drafts = [(Draft(founded.overlay.event()),) for _ in range(streams)]
+        commands = [
+            AppendEvents(world.clients.request(), f"rows{number}", rows)
+            for number, rows in enumerate(drafts)
+        ]
+        world.drivers[founded.node].command(1, *commands)
+        world.run(0.5)
+
+    def work() -> None:
+        for _ in range(rounds):
+            append()
+
+    append()  # the sessions are open
+    world.run(ROUND)
+    return founded.metered(work, streams * rounds)
+
+
 def idle(nodes: int) -> tuple[Meter, int]:
     """An hour of an overlay in which nothing happens (a tenth of it is counted)."""
     overlay = Overlay(nodes, 1.0, subscriptions=256)
@@ -336,13 +410,15 @@ WORKLOADS: Final[dict[str, Callable[[], tuple[Meter, int]]]] = {
     "subscription": partial(subscriptions, 8),
     "append": partial(appends, 256, 1),
     "append-batch": partial(appends, 2_048, 64),
+    "append-round-robin": partial(round_robin, 60, 8),
+    "founding": partial(founding, 100, 40),
     "reading": partial(appends, 2_048, 64, read=True),
     "idle-hour": partial(idle, 8),
 }
 
 
 def count(name: str) -> tuple[Counts, Meter]:
-    """The counts of a workload, per event (subscription, row, hour), with all that was counted."""
+    """The counts of a workload, per event (or what else is counted), with all that was counted."""
     matching.warm()
     meter, units = WORKLOADS[name]()
     return {one: round(meter.counts[one] / units, 3) for one in COUNTS}, meter
