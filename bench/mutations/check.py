@@ -82,7 +82,8 @@ def soak(fault: str, first: int, seeds: int) -> tuple[int | None, str]:
 
 
 def failure(test: str, fault: str) -> str:
-    """How a test fails with `fault` planted ("": none): its error's line; "" if it passes.
+    """How a test, or a fixture of it, fails with `fault` planted ("": none): its error's line; ""
+    if it passes.
 
     Raises RuntimeError if the test cannot be run."""
     done = subprocess.run(
@@ -95,7 +96,7 @@ def failure(test: str, fault: str) -> str:
     )
     if done.returncode not in (0, 1):
         raise RuntimeError(f"{test}: {done.stdout[-2_000:]}{done.stderr}")
-    failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
+    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
     return failed[0].partition(" - ")[2] or failed[0] if failed else ""
 
 

@@ -88,8 +88,8 @@ def held_without_bound() -> None:
 
 @fault(
     "promise: what is given up is reported",
-    OUT_OF_REACH,
-    "test_what_exceeds_the_bound_is_traced_and_reported_to_the_programs",
+    "tests/upper_tree/delivery/test_tree_holding.py",
+    "test_beyond_the_bound_the_oldest_are_given_up_and_the_node_is_notified_in_its_place",
 )
 def given_up_unreported() -> None:
     """A host traces what it gives up and does not report it to the node."""

@@ -264,8 +264,9 @@ def both_copies_stop() -> None:
 )
 def subscription_outlives_its_process() -> None:
     """The analysis takes a node that was killed and started again for one that goes on."""
+    original = runs_of
 
     def runs(*facts: Any) -> list[RunFacts]:
-        return [dataclasses.replace(run, ended=None, holes=()) for run in runs_of(*facts)]
+        return [dataclasses.replace(run, ended=None, holes=()) for run in original(*facts)]
 
-    replace(runs_of, runs)
+    replace(original, runs)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 
 import pytest
 
+from bench.lab.record import RESULTS
+from bench.lab.tables import rows_of
 from bench.mutations import check as mutations
 from bench.mutations.check import ROOT, Catch, check, failure, row, table
 from bench.mutations.planted import FAULTS
@@ -17,6 +20,9 @@ from overlay.upper_tree.host.hosted_tree import HostedTree
 from overlay.upper_tree.partition import tree_children
 
 WALK = FAULTS["walk-ignores-trace"]
+
+NOT_FOUND = {"own-visits-uncut"}
+"""Faults of which docs/lab/mutations.md says why nothing finds them."""
 
 
 def test_every_fault_can_be_planted() -> None:
@@ -51,6 +57,21 @@ def test_faults_say_what_they_do_and_name_tests_that_exist() -> None:
         if planted.test:
             path, *_, name = planted.test.split("[")[0].split("::")
             assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), planted.name
+
+
+def test_each_fault_has_one_row_that_says_what_it_does_and_what_finds_it() -> None:
+    """A row that is missing here is made as docs/lab/mutations.md says."""
+    rows = list(rows_of(RESULTS / "mutations.json"))
+    assert sorted(found["fault"] for found in rows) == sorted(FAULTS)
+    for found in rows:
+        planted = FAULTS[found["fault"]]
+        is_ = row(Catch(planted, None if planted.test else 1, "red", 1.0))
+        if not planted.test:
+            found["found_by"] = re.sub("[0-9]+$", "1", found["found_by"])
+        elif planted.name in NOT_FOUND:
+            is_["found_by"] = "not found"
+        for key in ("what", "breaks", "found_by"):
+            assert found[key] == is_[key], planted.name
 
 
 def test_a_replaced_function_is_replaced_where_it_was_imported() -> None:
@@ -94,6 +115,13 @@ def test_a_planted_fault_is_found_by_its_test() -> None:
     planted = FAULTS["access-points-of-another-ring"]
     assert check(planted, 0, {}).found
     assert failure(planted.test, "") == ""
+
+
+def test_a_fixture_that_fails_is_a_test_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "E\nERROR tests/test_a.py::test_b - OSError: gone\n1 error in 0.1s\n"
+    done = subprocess.CompletedProcess([], 1, said, "")
+    monkeypatch.setattr(mutations.subprocess, "run", lambda *_, **__: done)
+    assert failure("tests/test_a.py::test_b", "") == "OSError: gone"
 
 
 def test_a_seed_that_is_red_anyway_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
