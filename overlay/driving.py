@@ -171,12 +171,21 @@ class Driver(LinkTransport, Protocol):
     def trace(self, kind: str, fields: dict[str, Any]) -> None:
         """Write a trace record; the driver adds the wall clock and the hybrid logical clock."""
 
+    def trace_each(
+        self, kind: str, name: str, values: Sequence[str], fields: dict[str, Any]
+    ) -> None:
+        """Write trace records of a kind that differ only in the field `name`."""
+
     def trace_marks(self, incarnation: int, first: int, count: int) -> Sequence[bool] | None:
         """Which of so many events that this node publishes now, numbered from `first` on, are to be
         traced by all nodes; None: all of them."""
 
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
         """The events among these whose trace records are kept."""
+
+    def trace_unmatched(self, counts: Mapping[str, int], alone: int) -> None:
+        """Count events for which trees found no interested node: `counts` by the tree's attribute.
+        `alone` of these events found none in any tree, and so have no `match` record."""
 
     def store(self, *records: bytes, anew: bool = False) -> None:
         """Append to the node's state file, or replace it (`anew`), durable before what is written

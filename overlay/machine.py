@@ -193,6 +193,11 @@ class Port(Protocol):
         """Write one flat trace record (canopy/traces/schema.py). Costs little when tracing is
         off; `tree` is given as the function that makes it, which is called when it is written."""
 
+    def trace_each(self, kind: str, name: str, values: Sequence[str], **fields: Any) -> None:
+        """Write a record for each of these values of the field `name`; all other fields are the
+        same. Several times faster than one after another. They are of events among `sampled`, and
+        `name` is ``event`` or ``subscription``."""
+
     def trace_marks(self, incarnation: int, first: int, count: int) -> Sequence[bool] | None:
         """Which of so many events that this node publishes now, numbered from `first` on, are to be
         traced by all nodes; None: all of them."""
@@ -200,6 +205,10 @@ class Port(Protocol):
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
         """The events among these whose trace records are kept (none when tracing is off), so that a
         machine with many events builds no records of the others."""
+
+    def trace_unmatched(self, counts: Mapping[str, int], alone: int) -> None:
+        """Count events for which trees found no interested node: `counts` by the tree's attribute.
+        `alone` of these events found none in any tree, and so have no `match` record."""
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a named counter of this node (`canopy status`, metrics)."""

@@ -111,14 +111,14 @@ def matches_in_vain_counted_again() -> None:
 @fault(VERDICT, WRITER, "test_counts_are_of_one_day_and_lost_with_their_record")
 def matches_in_vain_counted_for_the_next_day() -> None:
     """The writer does not write its counts at midnight unless there are other records."""
-    write = TraceWriter.write
+    count = TraceWriter.count_unmatched
 
-    def late(self: TraceWriter, kind: str, fields: Mapping[str, Any]) -> None:
+    def late(self: TraceWriter, counts: Mapping[str, int]) -> None:
         if not self._lines:
             self._until = math.inf
-        write(self, kind, fields)
+        count(self, counts)
 
-    replace(write, late)
+    replace(count, late)
 
 
 @fault(VERDICT, MATCHER, JOIN)

@@ -21,9 +21,8 @@ from random import Random
 from typing import Any, Final
 from unittest.mock import patch
 
-from bench.node.stages import Stages, Surroundings
+from bench.node.stages import Stages, TracedSurroundings
 from bench.node.subscribing import AHEAD, selectors
-from canopy.traces.writer import TraceWriter
 from canopy.wire.transport.codec import WireCodec
 from canopy.wire.transport.framing import COMMAND_FRAMES, PREFIX, REPLY_FRAMES
 from node import Node
@@ -59,36 +58,11 @@ WATCHED: Final = (
 """Where a method or function is, its name, and the stage that it is."""
 
 
-class NoFile:
-    """A trace file that keeps nothing."""
-
-    def write(self, data: bytes, /) -> int:
-        return len(data)
-
-    def flush(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
-class TracedSurroundings(Surroundings):
-    """The driver of a node that is alone and traced."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        writer = TraceWriter(
-            lambda path: NoFile(), "ab" * 8, time.time, SHARE, hybrid=self.hybrid.read
-        )
-        self.write_record: Callable[[str, dict[str, Any]], None] = writer.write
-
-    def trace(self, kind: str, fields: dict[str, Any]) -> None:
-        self.write_record(kind, fields)
-
-
 class Registering:
     """One node, and one program that gathers."""
 
     def __init__(self, seed: int) -> None:
-        self.world = TracedSurroundings()
+        self.world = TracedSurroundings(SHARE)
         me = Peer("ab" * 8, "127.0.0.1:1")
         self.node = Node(me, 1, Settings(), Random(seed), WireCodec(), self.world)
         self.node.start()
@@ -142,7 +116,7 @@ def seconds_of(count: int, seed: int, stages: Stages | None) -> float:
         bench.register(frames(WARMING, seed + 1))
         if stages is not None:
             world = bench.world
-            world.write_record = stages.timed(world.write_record, "trace records")
+            stages.watch(world.writer, "write", "trace records")
             stages.seconds.clear()
         batches = frames(count, seed)
         gc.collect()

@@ -141,11 +141,13 @@ def _event(
     step = {"attribute": "a", "hop": 1, "peer": names[host]}
     writers[home].write("visit", event | step)
     interval = {"attribute": "a", "lo": "0.0", "hi": "0.5", "version": 1}
-    for _ in range(VAIN):
-        writers[host].write("match", event | interval | {"recipients": 0})
+    writers[host].count_unmatched({"a": VAIN})
     got = index.match(attributes)
     targets = sorted({subscription % NODES for subscription in got})
-    writers[host].write("match", event | interval | {"recipients": len(targets)})
+    if targets:
+        writers[host].write("match", event | interval | {"recipients": len(targets)})
+    else:
+        writers[host].count_unmatched({"a": 1})
     for target in targets:
         sent = {"attribute": "a", "hop": 2}
         writers[host].write("forward", event | sent | {"peer": names[target]})

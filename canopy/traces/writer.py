@@ -7,8 +7,8 @@ Every node writes its own files, and only the Spark job reads them together. Fou
   kept.
 * Tracing does not endanger the node. The buffer is bounded, files end at a size and at midnight
   UTC, and a failing disk costs records, which are counted in `lost`, and nothing else.
-* Most virtual nodes that match an event find nobody interested. That is counted by attribute, and
-  the counts are written with the buffer (records of kind ``unmatched``).
+* Most virtual nodes that match an event find nobody interested. That is counted by attribute
+  (`count_unmatched`), and the counts are written with the buffer (records of kind ``unmatched``).
 * What is absent shows. Every file begins with a record of kind ``file`` that says whose it is, of
   which overlay and run, what share of the events is kept, and how many records were written and
   lost before. All others are numbered from 1 in each run of the node's process; a lost record
@@ -48,6 +48,12 @@ disk must not fill with empty ones. Guess; records meanwhile are lost."""
 
 ENCODE: Final = msgspec.json.Encoder(order="deterministic").encode
 """Objects as JSON, the same text for the same object: an event's digest is of it."""
+
+UNREPRESENTABLE: Final = (TypeError, ValueError, msgspec.MsgspecError)
+"""What encoding raises for a value that JSON has not."""
+
+HEAD: Final = b'{"v":%d,"time":%%b,"hlc":%%d,%%b' % VERSION
+"""The beginning of a record as JSON, up to its number: of its times, and of `TraceWriter._own`."""
 
 DAY: Final = 86_400
 """Seconds. Unix time has no leap seconds, so that midnight UTC is a multiple of this."""
@@ -189,6 +195,7 @@ class TraceWriter:
         self._buffer_bytes = buffer_bytes
         self._file_bytes = file_bytes
         self._encode = msgspec.json.Encoder().encode
+        self._own = b'"node":%b,"run":%d,"n":' % (self._encode(node_id), run)
         self._lines: list[bytes] = []
         self._size = 0
         self._unmatched: dict[str, int] = {}  # by attribute, not written yet
@@ -219,8 +226,7 @@ class TraceWriter:
         return [event for event in kept if is_sampled(event.identity, self._sample)]
 
     def write(self, kind: str, fields: Mapping[str, Any]) -> None:
-        """Buffer one record, or count it. What is buffered is written when that is much, or at
-        `flush`."""
+        """Buffer one record. What is buffered is written when that is much, or at `flush`."""
         if self._sample < 1.0:
             event = fields.get("event")
             if event is not None and not is_sampled(event, self._sample):
@@ -231,37 +237,75 @@ class TraceWriter:
             fields = self._redaction.apply(kind, fields)
         if self._check:
             check_record(kind, fields)
-        if now >= self._until and (self._lines or self._unmatched):
-            self.flush()  # records from before midnight belong to the day before
-        if not self._lines and not self._unmatched:
-            self._since, self._until = now, (now // DAY + 1) * DAY
-        if kind == "match" and fields.get("recipients") == 0:
-            attribute = fields["attribute"]
-            self._unmatched[attribute] = self._unmatched.get(attribute, 0) + 1
-            return
+        if now >= self._until or not self._lines:
+            self._begin(now)
         self._append(kind, fields, now)
         if self._size >= self._buffer_bytes:
             self.flush()
 
+    def write_each(
+        self, kind: str, name: str, values: Sequence[str], fields: Mapping[str, Any]
+    ) -> None:
+        """Buffer a record for each of these values of the field `name`, the other fields of which
+        are the same: they are encoded once, and all have the same times. The records are of events
+        among `sampled`; `name` is not redacted."""
+        now = self._clock()
+        fields = complete_fields(fields, now)
+        if self._redaction is not None:
+            fields = self._redaction.apply(kind, fields)
+        if self._check:
+            check_record(kind, {**fields, name: None})
+        if now >= self._until or not self._lines:
+            self._begin(now)
+        self._append_each(kind, fields, now, name, values)
+        if self._size >= self._buffer_bytes:
+            self.flush()
+
+    def count_unmatched(self, counts: Mapping[str, int]) -> None:
+        """Count events among `sampled`, by attribute, for which a tree found no interested node."""
+        self._begin(self._clock())
+        for attribute, count in counts.items():
+            self._unmatched[attribute] = self._unmatched.get(attribute, 0) + count
+
+    def _begin(self, now: float) -> None:
+        """Something is put into the buffer now."""
+        if now >= self._until and (self._lines or self._unmatched):
+            self.flush()  # records from before midnight belong to the day before
+        if not self._lines and not self._unmatched:
+            self._since, self._until = now, (now // DAY + 1) * DAY
+
     def _append(self, kind: str, fields: Mapping[str, Any], now: float) -> None:
         self._number += 1
-        record = {
-            "v": VERSION,
-            "time": now,
-            "hlc": self._hybrid(),
-            "node": self._node,
-            "run": self._run,
-            "n": self._number,
-            "kind": kind,
-            **fields,
-        }
         try:
-            line = self._encode(record)
-        except (TypeError, ValueError, msgspec.MsgspecError) as error:
+            line = b'%b%d,"kind":"%b"%b%b' % (
+                HEAD % (self._encode(now), self._hybrid(), self._own),
+                *(self._number, kind.encode(), b"," if fields else b""),
+                self._encode(fields)[1:],
+            )
+        except UNREPRESENTABLE as error:
             self._lose(1, error)
             return
         self._lines.append(line)
         self._size += len(line) + 1
+
+    def _append_each(
+        self, kind: str, fields: Mapping[str, Any], now: float, name: str, values: Sequence[str]
+    ) -> None:
+        first, encode = self._number + 1, self._encode
+        self._number += len(values)
+        head = HEAD % (self._encode(now), self._hybrid(), self._own)
+        begin = f',"kind":"{kind}","{name}":'.encode()
+        try:
+            tail = (b"," if fields else b"") + self._encode(fields)[1:]
+            lines = [
+                b"%b%d%b%b%b" % (head, number, begin, encode(value), tail)
+                for number, value in enumerate(values, first)
+            ]
+        except UNREPRESENTABLE as error:
+            self._lose(len(values), error)
+            return
+        self._lines += lines
+        self._size += sum(map(len, lines)) + len(lines)
 
     def flush(self) -> None:
         """Write all buffered records to the operating system. Never raises for a failing disk."""

@@ -223,9 +223,16 @@ class TrioDriver:
         `latency_ms`: a machine has no wall clock."""
         if self._traces is None:
             return
-        if "since" in fields:
-            fields["latency_ms"] = (time.time() - fields.pop("since")) * 1000
+        _complete_latency(fields)
         self._traces.write(kind, fields)
+
+    def trace_each(
+        self, kind: str, name: str, values: Sequence[str], fields: dict[str, Any]
+    ) -> None:
+        """Write trace records that differ only in the field `name`."""
+        if self._traces is not None:
+            _complete_latency(fields)
+            self._traces.write_each(kind, name, values, fields)
 
     def trace_marks(self, incarnation: int, first: int, count: int) -> Sequence[bool] | None:
         """Which of the events that this node publishes now are traced; None: all of them."""
@@ -234,6 +241,11 @@ class TrioDriver:
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
         """The events among these whose trace records are kept; none without traces."""
         return () if self._traces is None else self._traces.sampled(events)
+
+    def trace_unmatched(self, counts: Mapping[str, int], alone: int) -> None:
+        """Count events for which trees, by attribute, found no interested node."""
+        if self._traces is not None:
+            self._traces.count_unmatched(counts)
 
     def store(self, *records: bytes, anew: bool = False) -> None:
         """Append to the state file; durable before the frames of this turn leave."""
@@ -574,3 +586,8 @@ class TrioDriver:
             if deadline is not None and deadline <= self.clock():
                 rest = TICK_LEAST - (self.clock() - now)
                 await trio.sleep(rest if is_alone and rest > 0 else 0)
+
+
+def _complete_latency(fields: dict[str, Any]) -> None:
+    if "since" in fields:
+        fields["latency_ms"] = (time.time() - fields.pop("since")) * 1000

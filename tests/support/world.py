@@ -56,6 +56,10 @@ class WorldNode:
         self.replies: list[tuple[int, Any]] = []
         self.traces: list[tuple[str, dict[str, Any]]] = []
         self.counts: Counter[str] = Counter()
+        self.unmatched: Counter[str] = Counter()
+        """By tree, the traced events for which it found nobody …"""
+        self.alone = 0
+        """… and how many found nobody in any tree."""
         self.watched: dict[str, tuple[Peer, ...]] = {}
         self.timers: dict[Timer, float] = {}
         """Pending timers, and when each is due."""
@@ -138,11 +142,19 @@ class WorldNode:
     def trace(self, kind: str, **fields: Any) -> None:
         self.traces.append((kind, fields))
 
+    def trace_each(self, kind: str, name: str, values: Sequence[str], **fields: Any) -> None:
+        for value in values:
+            self.trace(kind, **{name: value}, **fields)
+
     def trace_marks(self, incarnation: int, first: int, count: int) -> Sequence[bool] | None:
         return None
 
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
         return events
+
+    def trace_unmatched(self, counts: Mapping[str, int], alone: int) -> None:
+        self.unmatched.update(counts)
+        self.alone += alone
 
     def count(self, name: str, amount: int = 1) -> None:
         self.counts[name] += amount

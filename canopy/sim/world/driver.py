@@ -489,6 +489,14 @@ class SimDriver:
                 fields[name] = fields[name]()
         self._world.recorder.write(self.disk.node, kind, fields)
 
+    def trace_each(
+        self, kind: str, name: str, values: Sequence[str], fields: dict[str, Any]
+    ) -> None:
+        """Trace records that differ only in the field `name`, each charged by itself."""
+        if self.processor is not None and kind in CHARGED:
+            self._work += len(values) * self.processor.cost(kind, fields)
+        self._world.recorder.write_each(self.disk.node, kind, name, values, fields)
+
     def trace_marks(self, incarnation: int, first: int, count: int) -> Sequence[bool] | None:
         """All."""
         return None
@@ -496,6 +504,12 @@ class SimDriver:
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
         """All: a simulated run is judged by its records."""
         return events
+
+    def trace_unmatched(self, counts: Mapping[str, int], alone: int) -> None:
+        """Events that no node wanted, by tree; the work is charged as that of `match` records."""
+        if self.processor is not None:
+            self._work += self.processor.cost_unmatched(sum(counts.values()), alone)
+        self._world.recorder.count_unmatched(self.disk.node, counts)
 
     def store(self, *records: bytes, anew: bool = False) -> None:
         """Durable at the end of the turn; what the node says from now on waits for it."""

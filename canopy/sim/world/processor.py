@@ -6,7 +6,8 @@ each further tree that it visits here, and for each interested node that is foun
 the process takes nothing in, and what the turn says leaves when it is over; what comes in meanwhile
 is read, in order, before the next tick, as a process reads all its connections before it goes on
 with work that it has put off (overlay/upper_tree/host/visit_scheduler.py). The work is read off the
-trace records that the node writes about it, so that the product need not know.
+trace records that the node writes about it, and off what it counts instead of writing a record, so
+that the product need not know.
 """
 
 from __future__ import annotations
@@ -49,6 +50,12 @@ class Processor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return 0.0
         first = self.per_further if is_further else self.per_match
         return first + self.per_recipient * int(fields["recipients"])
+
+    def cost_unmatched(self, visits: int, alone: int) -> float:
+        """The processor time of so many matches in vain, each of an event in one tree, in seconds.
+        `alone`: of how many events there is no `match` record; the first one of each is no further
+        tree."""
+        return alone * self.per_match + (visits - alone) * self.per_further
 
 
 class SharedProcessors:

@@ -10,7 +10,7 @@ a real overlay.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
 from typing import Any, NamedTuple
@@ -92,14 +92,36 @@ class Recorder:
 
     def write(self, node: str, kind: str, fields: dict[str, Any]) -> None:
         """Keep one trace record of `node`."""
+        self._keep(node, kind, fields)
+        if self._out is not None:
+            self._writers[node].write(kind, fields)
+
+    def write_each(
+        self, node: str, kind: str, name: str, values: Sequence[str], fields: dict[str, Any]
+    ) -> None:
+        """Keep trace records of `node` that differ only in the field `name`."""
+        for value in values:
+            self._keep(node, kind, {**fields, name: value})
+        if self._out is not None:
+            self._writers[node].write_each(kind, name, values, fields)
+
+    def _keep(self, node: str, kind: str, fields: dict[str, Any]) -> None:
         now = self._now()
         self._hash.update(self._encode((now, node, kind, fields)))
         self.counted[kind] = self.counted.get(kind, 0) + 1
         self.records.append(Record(now, node, kind, fields))
         if self.listen is not None:
             self.listen(node, kind, complete_fields(fields, self._wall(node)))
+
+    def count_unmatched(self, node: str, counts: Mapping[str, int]) -> None:
+        """So many events, by attribute, found no interested node at `node`: a record of that comes
+        when its writer's buffer is written."""
+        self._hash.update(self._encode((self._now(), node, "unmatched", counts)))
+        if self.listen is not None:
+            for attribute, count in counts.items():
+                self.listen(node, "unmatched", {"attribute": attribute, "size": count})
         if self._out is not None:
-            self._writers[node].write(kind, fields)
+            self._writers[node].count_unmatched(counts)
 
     def events_at(self, node: str, since: float) -> EventsAt:
         """What the records since then say of events that were at a node (an id)."""

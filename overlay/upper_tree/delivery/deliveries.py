@@ -286,11 +286,10 @@ class Deliveries:
     def _trace(self, peer: Peer, message: Deliver) -> None:
         """Write a `forward` record for each event that is sampled."""
         for part in split_by_tree(message) if self.port.sampled(message.events) else ():
-            for event in self.port.sampled(part.events):
-                self.port.trace(
-                    "forward", event=event.identity, attribute=part.attribute, peer=peer.id,
-                    hop=part.hop,
-                )  # fmt: skip
+            self.port.trace_each(
+                "forward", "event", [event.identity for event in self.port.sampled(part.events)],
+                attribute=part.attribute, peer=peer.id, hop=part.hop,
+            )  # fmt: skip
 
 
 Apart = tuple[tuple[str, Interval, tuple[int, ...]], ...]

@@ -107,6 +107,10 @@ KnownVersions = dict[tuple[str, Interval], Version]
 """By tree and part of it: the version of the map that was announced to a publisher."""
 
 
+Recipients = dict[int, dict[str, int]]
+"""By an event's sequence number and tree: how many nodes are interested."""
+
+
 class AnnouncedLocations:
     """Which locations were announced to each publisher lately. Bounded: the publisher to which
     everything was announced longest ago is forgotten first. Times are seconds."""
@@ -310,8 +314,9 @@ class VisitHandler:
             self._match_counting()
             return
         me = self.port.me.id
+        events: Sequence[Event] = self.visit.events
+        traced = self.port.sampled(events)
         if not self.is_confined and all(group == me for group in self.index.groups()):
-            events: Sequence[Event] = self.visit.events
             if self._visitors or not self.whole:
                 accepted = {sequence for part in self.parts.values() for sequence in part}
                 accepted.update(*self._visitors.values())
@@ -320,14 +325,18 @@ class VisitHandler:
                 hop, origin = self.visit.hop, self.visit.origin
                 before, through = self.visit.before, last_of(self.visit)
                 self.port.emit(Visited(origin, hop, events, self.trees, before, through))
+            if traced:
+                self._trace(traced, traced, self._match_pivot(self.index, traced))
         else:
-            self._match_pivot(self.index)
-        for event in self.port.sampled(self.visit.events):
-            self._trace(event, self.index.match(event.attributes))
+            found = self._match_pivot(self.index, events)
+            self.deliveries.spread_all(events, found)
+            if traced:
+                self._trace(traced, events, found)
 
-    def _match_pivot(self, index: SharedIndex) -> None:
-        """Each event once to each node, however many of its registrations match."""
-        events, whole = self.visit.events, dict.fromkeys(() if self._visitors else self.whole)
+    def _match_pivot(self, index: SharedIndex, events: Sequence[Event]) -> list[NodeMatches]:
+        """What each interested node gets of these: an event once, however many of its registrations
+        match."""
+        whole = dict.fromkeys(() if self._visitors else self.whole)
         batch: dict[NodeId, NodeMatches] = {}
         closely: dict[int, None] = {}  # the registration found is of a tree not visited here
         found = index.find_by_group([event.attributes for event in events])
@@ -354,7 +363,7 @@ class VisitHandler:
                 for to in self._recipients(index.match(event.attributes), event).values():
                     mine = batch.setdefault(to.peer.id, NodeMatches(to.peer, [], [], []))
                     mine.add(place_, to.attribute, to.interval)
-        self.deliveries.spread_all(events, [mine for mine in batch.values() if mine.places])
+        return [mine for mine in batch.values() if mine.places]
 
     def _recipients(self, keys: list[tuple[str, str]], event: Event) -> dict[NodeId, Recipient]:
         found: dict[NodeId, Recipient] = {}
@@ -367,6 +376,7 @@ class VisitHandler:
 
     def _match_counting(self) -> None:
         """Each tree by itself, with the registrations that matched, as in the paper (C8)."""
+        recipients: Recipients = {}
         for attribute in (*self.whole, *self.parts):
             tree = self.trees[attribute]
             for event in self._events(attribute):
@@ -384,20 +394,44 @@ class VisitHandler:
                     recipient = Recipient(peer, attribute, span, 0, life)
                     for counted in in_batches(found, weigh_text, IDS_MOST):
                         self.deliveries.add(recipient, event, counted)
-                if self.port.sampled((event,)):
-                    self._trace(event, [(attribute, id_) for id_ in ids], (attribute,))
+                if matched:
+                    recipients.setdefault(event.sequence, {})[attribute] = len(matched)
+        if traced := self.port.sampled(self.visit.events):
+            self._trace_matches(traced, recipients)
 
-    def _trace(self, event: Event, keys: list[tuple[str, str]], trees: Sequence[str] = ()) -> None:
-        """One record for each tree that has accepted the event."""
-        recipients: dict[str, dict[NodeId, None]] = {}
-        for attribute, id_ in keys:
-            if not self._matches(attribute, event, id_):
-                continue
-            subscriber = self.trees[attribute].subscriber(id_)
-            recipients.setdefault(attribute, {})[subscriber.id] = None
-        for attribute in trees or (*self.whole, *self.parts):
-            span = self._span(attribute, event)
-            if span is not None:
+    def _trace(
+        self, traced: Sequence[Event], events: Sequence[Event], found: Sequence[NodeMatches]
+    ) -> None:
+        """Record what was found of the `traced` ones among these events. A node counts in the tree
+        by which it gets the event."""
+        wanted = dict.fromkeys(event.sequence for event in traced)
+        recipients: Recipients = {}
+        for mine in found:
+            for place_, attribute in zip(mine.places, mine.trees, strict=True):
+                sequence = events[place_].sequence
+                if sequence in wanted:
+                    by_tree = recipients.setdefault(sequence, {})
+                    by_tree[attribute] = by_tree.get(attribute, 0) + 1
+        self._trace_matches(traced, recipients)
+
+    def _trace_matches(self, traced: Sequence[Event], recipients: Recipients) -> None:
+        """One record for each tree in which an event has found somebody. The others are counted."""
+        if self._visitors or self.parts:
+            unmatched: dict[str, int] = {}
+            alone = 0
+            for event in traced:
+                trees = (*self.whole, *self.parts)
+                mine = [name for name in trees if self._span(name, event) is not None]
+                unmatched.update((name, unmatched.get(name, 0) + 1) for name in mine)
+                alone += bool(mine) and event.sequence not in recipients
+        else:
+            unmatched = dict.fromkeys(self.whole, len(traced))
+            alone = len(traced) - len(recipients)
+        for event in traced if recipients else ():
+            for attribute, count in recipients.get(event.sequence, {}).items():
+                span = self._span(attribute, event)
+                assert span is not None, "it was matched there"
+                unmatched[attribute] -= 1
                 self.port.trace(
                     "match",
                     event=event.identity,
@@ -405,8 +439,11 @@ class VisitHandler:
                     lo=describe(span.lo),
                     hi=describe(span.hi),
                     version=self.trees[attribute].version[1],
-                    recipients=len(recipients.get(attribute, ())),
+                    recipients=count,
                 )
+        unmatched = {attribute: count for attribute, count in unmatched.items() if count}
+        if unmatched:
+            self.port.trace_unmatched(unmatched, alone)
 
     # --- what leaves ---
 

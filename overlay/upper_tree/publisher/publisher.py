@@ -369,10 +369,11 @@ class Publisher(Machine):
         if remote:
             for names, events in groups:
                 self.copies.spend(events)
-                for event in self.port.sampled(events):
-                    self.port.trace(
-                        "visit", event=event.identity, attribute=names[0], hop=1, peer=host.id
-                    )
+                if traced := self.port.sampled(events):
+                    self.port.trace_each(
+                        "visit", "event", [event.identity for event in traced],
+                        attribute=names[0], hop=1, peer=host.id,
+                    )  # fmt: skip
         before = self._recent.before(host.id, self.port.now) + self._awaited()
         for visit in visits_of(self.port.me, int(remote), groups, cut, before):
             self.port.send(host, visit)

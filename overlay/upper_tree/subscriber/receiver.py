@@ -335,10 +335,12 @@ class Receiver(Machine):
     def _take(self, sender: Peer, message: Deliver) -> None:
         lookup = DeliveredLookup(message, sender.id)
         if sender.id != self.port.me.id:
+            came: dict[str, list[str]] = {}  # by tree
             for event in self.port.sampled(message.events):
-                attribute = lookup.of((), event).attribute
-                self.port.trace(
-                    "arrive", event=event.identity, peer=sender.id, attribute=attribute,
+                came.setdefault(lookup.of((), event).attribute, []).append(event.identity)
+            for attribute, identities in came.items():
+                self.port.trace_each(
+                    "arrive", "event", identities, peer=sender.id, attribute=attribute,
                     hop=message.hop,
                 )  # fmt: skip
         if message.passing:
@@ -588,8 +590,8 @@ class Receiver(Machine):
         pivots = list(map(self.pivots.__getitem__, witnesses.values()))
         arrivals = lookup.resolve_later(pivots, wanted)
         self.history.shown(wanted, ShownTo(arrivals, RecipientLookup(arrived), self.latest))
-        for event in self.port.sampled(events):
-            self._trace(event, lookup)
+        if traced := self.port.sampled(wanted):
+            self._trace(traced, deliveries, lookup)
         self.port.emit(arrived)
         return wanted
 
@@ -616,23 +618,41 @@ class Receiver(Machine):
                 deliveries.append(Delivery(key, event, arrival.attribute, lo, hi, arrival.hops))
         return deliveries
 
-    def _trace(self, event: Event, lookup: ArrivalLookup) -> None:
-        """One record for each subscription that the event is shown to."""
-        digest = digest_of(event)
-        for key in self.index.match(event.attributes) + self.gathering.match(event.attributes):
-            arrival = lookup.of(self.pivots[key], event)
-            self.port.trace(
-                "deliver",
-                event=event.identity,
-                id=str(event.attributes.get("id", "")),
-                subscription=key,
-                attribute=arrival.attribute,
-                hops=arrival.hops,
-                lo=describe(arrival.interval.lo),
-                hi=describe(arrival.interval.hi),
-                since=event.time,
-                digest=digest,
-            )
+    def _trace(
+        self, events: Sequence[Event], deliveries: Sequence[Delivery], lookup: ArrivalLookup
+    ) -> None:
+        """One record for each subscription that an event is shown to. Which of clients that gather
+        these are is not known yet: the clients' events were found by one subscription each."""
+        found: dict[int, list[str]] = {id(event): [] for event in events}  # by the object's id
+        for one in deliveries:
+            if (keys := found.get(id(one.event))) is not None:
+                keys.append(one.subscription)
+        for event in events:
+            keys = found[id(event)]
+            if len(self.gathering):
+                keys += self.gathering.match(event.attributes)
+                if self._younger:
+                    barred = self._barred(event)
+                    keys = [key for key in keys if key not in barred]
+            by_pivots: dict[tuple[str, ...], list[str]] = {}
+            for key in keys:
+                by_pivots.setdefault(self.pivots[key], []).append(key)
+            digest = digest_of(event)
+            for pivots, some in by_pivots.items():
+                arrival = lookup.of(pivots, event)
+                self.port.trace_each(
+                    "deliver",
+                    "subscription",
+                    some,
+                    event=event.identity,
+                    id=str(event.attributes.get("id", "")),
+                    attribute=arrival.attribute,
+                    hops=arrival.hops,
+                    lo=describe(arrival.interval.lo),
+                    hi=describe(arrival.interval.hi),
+                    since=event.time,
+                    digest=digest,
+                )
 
     def _complete(self, sender: Peer, message: Deliver) -> list[Event]:
         """Those events that are wanted whole by some conjunction, by now (C8). An event comes twice

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
-from matching import BOTTOM, EVERYTHING, TOP, Interval, place, warm
+from matching import BOTTOM, EVERYTHING, TOP, Attributes, GroupedIndex, Interval, place, warm
 from overlay.client import Event
 from overlay.settings import Settings
 from overlay.upper_tree.event_history import EventHistory
@@ -114,6 +116,41 @@ def test_a_batch_finds_whom_brute_force_finds(count: int) -> None:
         for each in message.events:
             found[each.sequence].append(to)
     assert {n: sorted(names) for n, names in found.items()} == {e.sequence: due(e) for e in events}
+    recorded = {made.identity: 0 for made in events}
+    for record in node.port.traced("match"):
+        recorded[record["event"]] += record["recipients"]
+    assert recorded == {made.identity: len(due(made)) for made in events}
+    in_vain = node.port.unmatched.total()
+    assert len(node.port.traced("match")) + in_vain == len(events) * len(("x", "y"))
+    assert node.port.alone == sum(not due(made) for made in events)
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_records_of_a_match_come_from_the_one_that_was_made(
+    monkeypatch: pytest.MonkeyPatch, others: bool
+) -> None:
+    """A batch is matched in one call, also for what is recorded of it."""
+    calls: list[int] = []
+    find = GroupedIndex.find_by_group
+
+    def counted(self: Any, batch: Sequence[Attributes]) -> Any:
+        calls.append(len(batch))
+        return find(self, batch)
+
+    def alone(self: Any, attributes: Attributes) -> Any:
+        raise AssertionError("an event is matched by itself")
+
+    home = Home()
+    home.subscribe("a", "x > 1")
+    if others:
+        install(home.node, "s/0", "x", "x > 6", "s")
+    monkeypatch.setattr(GroupedIndex, "find_by_group", counted)
+    monkeypatch.setattr(GroupedIndex, "match", alone)
+    home.port.hear(Visit(PUB, 1, ("x",), (event(1, x=5), event(2, x=7), event(3, x=0))), PUB)
+    assert calls == [3]
+    matches = [(t["event"], t["recipients"]) for t in home.port.traced("match")]
+    assert matches == [("pub.1.1", 1), ("pub.1.2", 1 + others)]
+    assert (home.port.unmatched, home.port.alone) == ({"x": 1}, 1)
 
 
 class Home:
@@ -157,7 +194,8 @@ def test_a_host_that_alone_is_interested_leaves_the_match_to_its_recheck() -> No
     assert home.port.counts["recheck_failed"] == 0, "an event without subscribers is no fault"
     assert home.visit(event(2, x=7)) == [], "once"
     matches = [(t["event"], t["recipients"]) for t in home.port.traced("match")]
-    assert matches[:3] == [("pub.1.1", 1), ("pub.1.2", 1), ("pub.1.3", 0)]
+    assert matches[:2] == [("pub.1.1", 1), ("pub.1.2", 1)]
+    assert (home.port.unmatched, home.port.alone) == ({"x": 1}, 1), "nobody wants the third"
 
 
 def test_what_was_not_wanted_here_may_still_come_for_a_later_subscription() -> None:

@@ -76,6 +76,8 @@ def test_a_subscription_is_shown_nothing_that_was_matched_before_it_was_made() -
     events = (event(1, x=2), event(2, x=6), event(3, x=7))
     assert rig.deliver(*events, held=5_000) == [("old", 2), ("old", 3), (1, 3)]
     assert rig.port.counts["deliveries_of_earlier_life"] == 1
+    recorded = [(t["event"], t["subscription"]) for t in rig.port.traced("deliver")]
+    assert recorded == [("pub.1.2", "old"), ("pub.1.3", "old"), ("pub.1.3", "gathered")]
     later = (event(4, x=2), event(5, x=7))
     assert set(rig.deliver(*later, held=1_000)) == {
         *(("new", 4), (1, 4), (2, 4)),

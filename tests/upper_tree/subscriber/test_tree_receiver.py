@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from matching import EVERYTHING, Interval, compile_selector, place
+from matching import EVERYTHING, Attributes, Index, Interval, compile_selector, place
 from overlay.client import Delivery, Event
 from overlay.machine import ProtocolError
 from overlay.settings import Settings
@@ -61,6 +63,39 @@ def test_an_event_is_shown_to_every_subscription_that_it_matches() -> None:
     rig.subscribe("c", "x > 9")
     assert rig.deliver(event(1, x=5), event(2, x=2)) == [("a", 1), ("b", 1), ("a", 2)]
     assert rig.port.counts["delivered"] == 3
+
+
+def test_deliveries_are_recorded_without_a_match_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only which subscriptions of programs that gather want an event is found for the records: one
+    of them is enough to show it."""
+    rig = Rig()
+    rig.subscribe("a", "x > 1")
+    rig.subscribe("b", "x > 3")
+    asked: list[tuple[str, object]] = []
+    match = Index.match
+
+    def counted(self: Any, attributes: Attributes) -> Any:
+        asked.append(("own" if self is rig.receiver.index else "gathered", attributes["x"]))
+        return match(self, attributes)
+
+    monkeypatch.setattr(Index, "match", counted)
+    rig.deliver(event(1, x=5), event(2, x=2), event(3, x=0))
+    assert sorted(asked) == [(who, x) for who in ("gathered", "own") for x in (0, 2, 5)]
+    for name in ("c", "d"):
+        rig.receiver.add(name, compile_selector("x > 4"), {f"{name}/0": 1}, ("x",), 1)
+    asked.clear()
+    rig.deliver(event(4, x=5), event(5, x=0))
+    assert sorted(asked) == [
+        ("gathered", 0),
+        ("gathered", 5),
+        ("gathered", 5),
+        ("own", 0),
+        ("own", 5),
+    ]
+    shown = [(t["event"], t["subscription"]) for t in rig.port.traced("deliver")]
+    assert shown[3:] == [("pub.1.4", name) for name in "abcd"]
 
 
 def test_what_came_for_another_reason_is_not_shown() -> None:

@@ -139,6 +139,8 @@ class ModeOverlay:
     def _note(self, node: str, kind: str, fields: Mapping[str, Any]) -> None:
         if kind == "match":
             self._matched[node] = self._matched.get(node, 0) + 1
+        elif kind == "unmatched":
+            self._matched[node] = self._matched.get(node, 0) + int(fields["size"])
 
     def _count(self, name: str) -> int:
         return sum(self.world.node(n).counters.get(name, 0) for n in self._names)

@@ -70,3 +70,15 @@ def test_an_overlay_whose_work_takes_time_is_exact() -> None:
         world.run(0.003)
     assert_exact(world)
     assert max(latencies(world)) > 0.03
+
+
+def test_matches_in_vain_cost_what_their_records_would() -> None:
+    """Of an event the first tree costs more than the others, whether it has found somebody or not:
+    three trees of one event that one tree wants, and two of one that nobody wants."""
+    processor = Processor(per_match=0.003, per_further=0.0005, per_recipient=0.0001)
+    one_by_one = [
+        processor.cost("match", {"recipients": recipients}, is_further)
+        for recipients, is_further in ((0, False), (2, True), (0, True), (0, False), (0, True))
+    ]
+    counted = processor.cost("match", {"recipients": 2}) + processor.cost_unmatched(4, 1)
+    assert counted == pytest.approx(sum(one_by_one))

@@ -339,13 +339,12 @@ def test_matches_without_recipients_become_counts_by_attribute() -> None:
     hybrid = HybridClock(lambda: now[0] - NOON, NOON)
     writer = TraceWriter(disk.open, "a0", lambda: now[0], hybrid=hybrid.read, check=True)
     match = {"event": "p.1.1", "attribute": "x", "lo": "0", "hi": "5", "version": 1}
-    for _ in range(3):
-        writer.write("match", match | {"recipients": 0})
-    writer.write("match", match | {"attribute": "y", "recipients": 0})
+    writer.count_unmatched({"x": 2})
+    writer.count_unmatched({"x": 1, "y": 1})
     writer.write("match", match | {"recipients": 2})
     writer.flush()
     writer.flush()
-    writer.write("match", match | {"recipients": 0})
+    writer.count_unmatched({"x": 1})
     writer.close()
     found = [(r["n"], r["kind"], r["attribute"], r.get("size")) for r in disk.records()]
     assert found == [
@@ -357,19 +356,64 @@ def test_matches_without_recipients_become_counts_by_attribute() -> None:
     assert writer.written == 4
 
 
+def test_records_that_differ_in_one_field_are_as_if_written_one_by_one(
+    disk: Disk, clock: Clock
+) -> None:
+    other = Disk()
+    fields = {"event": "p.1.1", "id": 'a"b\n', "hops": 2, "since": NOON - 0.5, "lo": "-∞"}
+    names = ["n1.1.1", 'n1.1."2', "n1.1.ü"]
+    together, apart = (writer_of(d.open, "n1", clock, check=True) for d in (disk, other))
+    together.write("ready", {})
+    apart.write("ready", {})
+    together.write_each("deliver", "subscription", names, fields)
+    for name in names:
+        apart.write("deliver", {**fields, "subscription": name})
+    for writer in (together, apart):
+        writer.write("ready", {})
+        writer.close()
+    hlcs = [record["hlc"] for record in disk.records()]
+    assert hlcs == sorted(hlcs)
+    assert len(set(hlcs[1:4])) == 1, "they are of one moment"
+    one, two = (
+        [{name: value for name, value in record.items() if name != "hlc"} for record in d.records()]
+        for d in (disk, other)
+    )
+    assert one == two
+    assert [record["n"] for record in disk.records()] == [1, 2, 3, 4, 5]
+    assert together.written == apart.written == 5
+
+
+def test_of_records_with_a_common_value_that_is_no_json_all_are_counted(
+    disk: Disk, clock: Clock
+) -> None:
+    writer = writer_of(disk.open, "n1", clock)
+    writer.write_each("arrive", "event", ["p.1.1", "p.1.2"], {"peer": object()})
+    writer.write_each("arrive", "event", ["p.1.3"], {"peer": "x"})
+    writer.close()
+    assert writer.lost == 2
+    assert [record["n"] for record in disk.records()] == [3]
+
+
+def test_records_that_differ_in_one_field_are_redacted(disk: Disk, clock: Clock) -> None:
+    writer = writer_of(disk.open, "n1", clock, redact=True)
+    writer.write_each("deliver", "subscription", ["s", "t"], {"event": "e", "lo": "5", "digest": 7})
+    writer.close()
+    assert [record["subscription"] for record in disk.records()] == ["s", "t"]
+    assert all(record["lo"] != "5" and "digest" not in record for record in disk.records())
+
+
 def test_counts_are_of_one_day_and_lost_with_their_record() -> None:
     disk, now = Disk(), [NOON + 43_199.0]
     hybrid = HybridClock(lambda: now[0] - NOON, NOON)
     writer = TraceWriter(disk.open, "a0", lambda: now[0], hybrid=hybrid.read)
-    match = {"event": "p.1.1", "attribute": "x", "lo": "0", "hi": "5", "version": 1}
-    writer.write("match", match | {"recipients": 0})
+    writer.count_unmatched({"x": 1})
     now[0] += 2
-    writer.write("match", match | {"recipients": 0})
+    writer.count_unmatched({"x": 1})
     writer.flush()
     one, other = disk.records()
     assert one["time"] < NOON + 43_200.0 <= other["time"], "each in the file of its day"
     assert len(disk.files) == 2
     disk.full = True
-    writer.write("match", match | {"recipients": 0})
+    writer.count_unmatched({"x": 1})
     writer.flush()
     assert (writer.written, writer.lost) == (2, 1)
