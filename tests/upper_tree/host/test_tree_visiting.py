@@ -125,6 +125,20 @@ def test_a_batch_finds_whom_brute_force_finds(count: int) -> None:
     assert node.port.alone == sum(not due(made) for made in events)
 
 
+def test_matches_in_vain_are_counted_where_an_event_was_accepted() -> None:
+    """Part of a tree is elsewhere, and what lies there is no match here."""
+    node = host()
+    assign(node, "x", LOW, MIDDLE)
+    assign(node, "y", LOW, MIDDLE, HIGH)
+    install(node, "s/0", "x", "x > 1 AND y > 1", "s")
+    events = (event(1, x=5, y=5), event(2, x=50, y=0), event(3, x=5, y=0))
+    node.port.hear(Visit(PUB, 1, ("x", "y"), events), PUB)
+    matches = [(t["event"], t["attribute"], t["hi"]) for t in node.port.traced("match")]
+    assert matches == [("pub.1.1", "x", "20")]
+    assert node.port.unmatched == {"x": 1, "y": 3}
+    assert node.port.alone == 2, "of the first there is a record"
+
+
 @pytest.mark.parametrize("others", [False, True])
 def test_records_of_a_match_come_from_the_one_that_was_made(
     monkeypatch: pytest.MonkeyPatch, others: bool
