@@ -31,6 +31,7 @@ class OpaqueEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
     payload: bytes = b""
     payload_type: str = ""
     proof: bytes | None = None
+    traced: bool = True
 
     @property
     def attributes(self) -> dict[str, Value | None]:
@@ -53,6 +54,7 @@ class OpaqueEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
             self.payload,
             self.payload_type,
             self.proof,
+            self.traced,
         )
 
 

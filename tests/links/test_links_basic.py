@@ -15,8 +15,8 @@ def test_messages_arrive_in_order_in_one_batch_per_turn() -> None:
     world.run(1.0)
     assert b.numbers(a) == list(range(100))
     assert len(a.frames(Batch)) == 1
-    assert a.of(LinkUp) == [LinkUp(b.peer, True)]
-    assert b.of(LinkUp) == [LinkUp(a.peer, True)]
+    assert a.of(LinkUp) == [LinkUp(b.peer, True, 1)]
+    assert b.of(LinkUp) == [LinkUp(a.peer, True, 1)]
     assert a.links.connected("b")
     assert a.links.sessions()[0].in_flight_bytes == 0
 

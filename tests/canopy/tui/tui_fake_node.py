@@ -277,6 +277,7 @@ class FakeClient:
     def __init__(self, node: FakeNode) -> None:
         self.node = node
         self.position = None
+        self.complete_until = 0.0
         self.notices: deque[Failed] = deque()
         self.subscriptions: dict[str, tuple[str, str]] = {}
         self.queue: deque[Delivery] = deque()

@@ -38,6 +38,8 @@ FOUND: dict[str, tuple[list[str], list[str]]] = {
     "a subscription without any record": (["absent records"], []),
     "killed and started again": ([], ["clock set", "clock"]),
     "different sampling": ([], ["sampling"]),
+    "a share of the events": ([], ["sampling"]),
+    "a share and an event without any record": ([], ["sampling"]),
     "a file cut short": (["no end"], []),
     "copied while it was written": (["no end"] * 4, []),
     "broken JSON in attributes": (["unreadable attributes"], []),
