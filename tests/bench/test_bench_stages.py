@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import argparse
 
+import pytest
+
 from bench.node.stages import Stages, measure
 
 
-def test_every_stage_of_an_event_is_timed() -> None:
-    options = argparse.Namespace(subscriptions=40, matches=2.0, events=256, batch=64, seed=3)
+@pytest.mark.parametrize("traced", [False, True])
+def test_every_stage_of_an_event_is_timed(traced: bool) -> None:
+    options = argparse.Namespace(
+        subscriptions=40, matches=2.0, events=256, batch=64, seed=3, traced=traced
+    )
     found = measure(options)
     assert len(found["stages"]) == 10
     assert all(us > 0 for us in found["stages"].values())
