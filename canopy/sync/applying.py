@@ -9,6 +9,7 @@ from typing import Final
 from canopy.sync.assembling import LONG, Assembler, Part
 from canopy.sync.changes import (
     END,
+    FILL,
     INSERT,
     MARK,
     SCHEMA,
@@ -128,7 +129,7 @@ class Apply:
             self._is_open = True
         rows: list[Change] = []
         for change in part.changes:
-            if change.op in (SCHEMA, SNAPSHOT, END, MARK):
+            if change.op in (SCHEMA, SNAPSHOT, END, MARK, FILL):
                 self._apply(rows)
                 rows = []
                 self._barrier(change)
@@ -156,6 +157,10 @@ class Apply:
         elif change.op == END:
             self._snapshot = False
             self._cleared.clear()
+        elif change.op == FILL and change.after is not None:
+            table = self.progress.tables[change.table]
+            # Where both sides are written to, a value that is there may be newer.
+            self._destination.fill(table, change.after, self._conflicts.watches(change.table))
         elif change.schema is not None:
             self._destination.take_up(change.schema)
             self._rows.learn(change.schema)

@@ -54,6 +54,7 @@ class Capture:
         self._commit: Commit | None = None  # the last in the batch
         self._held: Change | None = None  # until it is known whether it is the last one
         self._marked = 0  # position that was appended
+        self._closed = 0  # transactions that were taken
         self._foreign: set[int] = set()  # offsets of events that are no changes
         self._under_way: deque[tuple[int, Commit | None]] = deque()  # batches, as for `Report`
 
@@ -84,15 +85,15 @@ class Capture:
         """Append what was committed since, and wait for it at most so many seconds; whether there
         was something. It is in the stream for good when a later call finds nothing more, or after
         `settle`."""
-        before = self._marked
+        before = self._closed
         if self._under_way:
             self._take(self._source.changes(0.0))
-            if self._marked == before:
+            if self._closed == before:
                 self.settle()
-        if self._marked == before:
+        if self._closed == before:
             self._take(self._source.changes(wait))
         self._flush()
-        return self._marked != before
+        return self._closed != before
 
     def settle(self) -> None:
         """Wait until everything that was appended is in the stream for good."""
@@ -137,6 +138,7 @@ class Capture:
             self._add(Change(MARK), commit)
         self._whole, self._commit = len(self._batch), commit
         self._marked = commit.position
+        self._closed += 1
 
     def _add(self, change: Change, commit: Commit | None) -> None:
         try:

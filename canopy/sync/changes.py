@@ -8,7 +8,8 @@ The last event of a transaction carries a `Commit`. What follows on it belongs t
 transaction may be of any size, and one that was cut short is taken back by an event `ABORT`. A
 *snapshot* is a transaction as well: `SNAPSHOT`, for each table its `SCHEMA` and all of its rows as
 inserts, and `END`. A `SCHEMA` says of a table how the rows behind it are to be read: it is the
-barrier between the shapes of a table. `MARK` has a position and nothing else.
+barrier between the shapes of a table. `FILL` gives all rows of a table that are there the values
+that its row has, but where that is ABSENT. `MARK` has a position and nothing else.
 
 A change that is larger than one event may be is cut: its payload lies in events `PART` and one
 `LAST`, which has the attributes and the commit of the whole.
@@ -37,6 +38,7 @@ ABORT: Final = 8
 MARK: Final = 9
 PART: Final = 10
 LAST: Final = 11
+FILL: Final = 12
 
 OPERATIONS: Final = {
     INSERT: "insert",
@@ -49,6 +51,7 @@ OPERATIONS: Final = {
     ABORT: "abort",
     MARK: "mark",
     PART: "part",
+    FILL: "fill",
 }
 
 PAYLOAD_TYPE: Final = "application/x-canopy-change"
@@ -91,6 +94,8 @@ class Table(msgspec.Struct, frozen=True, array_like=True):
     """The schema that it is in, where its name has that."""
     options: str = ""
     """What SQLite's CREATE TABLE says behind the columns: STRICT, or nothing."""
+    is_partial: bool = False
+    """Whether rows that were there before it are still to come in this shape."""
 
     @property
     def bare(self) -> str:

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from canopy.sync.assembling import Assembler
-from canopy.sync.changes import DELETE, SNAPSHOT, TRUNCATE, Change, Table, merged
+from canopy.sync.changes import DELETE, FILL, SNAPSHOT, TRUNCATE, Change, Table, merged
 from canopy.sync.destinations.destination import Progress
 from canopy.sync.errors import SyncError, UnfitError
 from canopy.sync.filtering import RowFilter
@@ -91,12 +91,20 @@ class _Changed:
     def __init__(self) -> None:
         self.rows: dict[str, dict[Row, Row | None]] = {}
         self.cleared: set[str] = set()
+        self.filled: dict[str, Row] = {}
+        """By table, the values that all rows have got in new columns."""
 
     def note(self, change: Change, table: Table) -> None:
         rows = self.rows.setdefault(table.name, {})
         if change.op == TRUNCATE:
             rows.clear()
             self.cleared.add(table.name)
+            return
+        if change.op == FILL and change.after is not None:
+            self.filled[table.name] = change.after
+            for key, row in rows.items():
+                if row is not None:
+                    rows[key] = _widened(row, change.after)
             return
         if change.before is not None:
             rows[table.key_of(change.before)] = None
@@ -109,21 +117,28 @@ class _Changed:
         """The source's rows as they are at the destination's position."""
         changed = self.rows.get(table.name, {})
         known: dict[Row, Row] = {}
+        fill = self.filled.get(table.name, ())
         if table.name not in self.cleared:
-            for row in rows:
+            for found in rows:
+                row = found if len(found) >= len(fill) else _widened(found, fill)
                 key = table.key_of(row)
                 if key not in changed:
                     yield row
                 else:
                     known[key] = row
-        for key, found in changed.items():
-            if found is None:
+        for key, last in changed.items():
+            if last is None:
                 continue
-            if any(value is ABSENT for value in found):
+            if any(value is ABSENT for value in last):
                 if key not in known:
                     continue  # it had another key before: its large values are not known here
-                found = merged(known[key], found)
-            yield found
+                last = merged(known[key], last)
+            yield last
+
+
+def _widened(row: Row, fill: Row) -> Row:
+    """A row, perhaps of before new columns were there, with their values."""
+    return merged((*row, *[None] * (len(fill) - len(row))), fill)
 
 
 class Comparison:
@@ -194,7 +209,7 @@ class Comparison:
                         raise SyncError(f"the destination knows nothing of table {table.name} yet")
                     wanted = None if only is None else only[table.name]
                     self._compare(shape, source, target, changed, found, wanted)
-                    if table.name in changed.cleared:
+                    if table.name in changed.cleared or table.name in changed.filled:
                         believed[table.name] = None
                     elif keys := self._keys(shape, changed):
                         believed[table.name] = keys
@@ -213,9 +228,16 @@ class Comparison:
     def _await(self, position: int, timeout: float) -> None:
         until = self._clock() + timeout
         while True:
-            commit = self._destination.progress().commit
-            if commit is not None and commit.position >= position:
+            progress = self._destination.progress()
+            commit = progress.commit
+            partial = [table.name for table in progress.tables.values() if table.is_partial]
+            if commit is not None and commit.position >= position and not partial:
                 return
+            if self._clock() > until and partial:
+                raise SyncError(
+                    f"table {partial[0]} was altered, and its rows were not all sent again within "
+                    f"{timeout:g} s: verify again when they are (--timeout waits longer)"
+                )
             if self._clock() > until:
                 raise SyncError(
                     f"the destination has not reached position {position} within {timeout:g} s: is "

@@ -212,6 +212,16 @@ class AlchemyDestination:
             sets = {f"c{n}": _plain(v) for n, v in enumerate(values) if v is not ABSENT}
             self._link.execute(sa.update(target).where(*same).values(sets))
 
+    def fill(self, table: Table, row: Row, only_null: bool) -> None:
+        """See `Destination`."""
+        statements, target = self._tables[table.name]
+        (values,) = statements.fitted([row])
+        for place, value in enumerate(values):
+            if row[place] is not ABSENT:
+                column = target.c[f"c{place}"]
+                changed = sa.update(target).values({f"c{place}": _plain(value)})
+                self._link.execute(changed.where(column.is_(None)) if only_null else changed)
+
     def fetch(self, table: Table, keys: Sequence[Row]) -> dict[Row, Row]:
         """See `Destination`."""
         statements, target = self._tables[table.name]

@@ -65,6 +65,10 @@ class Destination(Protocol):
     def apply(self, step: Step) -> None:
         """Carry out a step; its rows are values of the source."""
 
+    def fill(self, table: Table, row: Row, only_null: bool) -> None:
+        """Give all rows the values of `row`, a row of the source, but where that is ABSENT;
+        `only_null`: those rows that have NULL there."""
+
     def fetch(self, table: Table, keys: Sequence[Row]) -> dict[Row, Row]:
         """The rows with these keys, as this database keeps them."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from itertools import islice
 from typing import Any, Final
 
@@ -218,9 +218,30 @@ class MariadbDestination(SqlDestination):
         if some:
             yield ",".join(some)
 
+    def fill(self, table: Table, row: Row, only_null: bool) -> None:
+        """See `Destination`."""
+        self._touched.add(table.name)
+        with self._refusing():
+            super().fill(table, row, only_null)
+
+    def _changing(self, table: Table) -> list[str]:
+        found = asked(
+            self._connection,
+            "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() "
+            "AND TABLE_NAME = %s AND EXTRA LIKE 'on update%%'",
+            [table.name],
+        )
+        return [name for (name,) in found]
+
     def _query(self, statement: str) -> None:
-        try:
+        with self._refusing():
             self._connection.query(statement)
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """Raises UnfitError for a value that the server refuses."""
+        try:
+            yield
         except (pymysql.DataError, pymysql.OperationalError, pymysql.IntegrityError) as error:
             if error.args[0] in _UNFIT and error.args[0] != 1062:
                 raise UnfitError(f"the destination says: {error.args[1]}") from None

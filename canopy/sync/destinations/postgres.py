@@ -230,6 +230,13 @@ class PostgresDestination(SqlDestination):
             for some in values:
                 copy.write(to_copy(some))
 
+    def fill(self, table: Table, row: Row, only_null: bool) -> None:
+        """See `Destination`. Raises UnfitError for what only the server has found to be unfit."""
+        try:
+            super().fill(table, row, only_null)
+        except psycopg.DataError as error:
+            raise UnfitError(f"{table.name}: the destination says: {error}") from None
+
     def _execute(self, statement: str, values: Sequence[Any] = ()) -> Any:
         return self._connection.execute(statement, self._spelled(values) or None)
 

@@ -79,6 +79,15 @@ class Statements:
         ]
         return f"UPDATE {self.name} SET {', '.join(sets)} WHERE {self.key}"
 
+    def fill(self, place: int, only_null: bool, kept: Iterable[str]) -> str:
+        """The statement that sets one column of all rows, or of those that have NULL there;
+        `kept`: columns that would change with it otherwise."""
+        name = quoted(self.table.names[place]).replace("%", self._double)
+        same = [quoted(each).replace("%", self._double) for each in kept]
+        sets = ", ".join([f"{name} = {self._mark}", *(f"{each} = {each}" for each in same)])
+        where = f" WHERE {name} IS NULL" if only_null else ""
+        return f"UPDATE {self.name} SET {sets}{where}"
+
     def fitted(self, rows: Iterable[Row]) -> Iterator[Sequence[Any]]:
         """The rows as the driver is handed them. Raises UnfitError."""
         for columns in self.fitted_columns(rows):
@@ -392,6 +401,25 @@ class SqlDestination:
     def _options(self, table: Table) -> str:
         """What CREATE TABLE says behind the columns."""
         return ""
+
+    def fill(self, table: Table, row: Row, only_null: bool) -> None:
+        """See `Destination`."""
+        found, keeping = self._statements[table.name], self._keeping(table)
+        (values,) = found.fitted([row])
+        with self._told(table.name):
+            for place, value in enumerate(values):
+                if row[place] is not ABSENT:
+                    kept = [name for name in self._changing(table) if name != table.names[place]]
+                    self._execute(found.fill(place, only_null, kept), [value])
+        if keeping is not None and not only_null:
+            for there in self.scan(table):
+                key = table.key_of(there)
+                keeping.check_kept([(key, row)], {key: there})
+                break
+
+    def _changing(self, table: Table) -> list[str]:
+        """Columns of the destination's table that it changes by itself in an update."""
+        return []
 
     def fetch(self, table: Table, keys: Sequence[Row]) -> dict[Row, Row]:
         """See `Destination`."""

@@ -8,6 +8,7 @@ server that does not know that GTID refuses (`SourceLostError`).
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any, Final
@@ -36,11 +37,14 @@ from canopy.sync.sources.mariadb_cascades import Cascades
 from canopy.sync.sources.mariadb_tables import (
     PREFIX,
     Logged,
+    behind,
+    is_paged,
     is_sequence,
     scan,
     shape_of,
     user_tables,
 )
+from canopy.sync.sources.resending import Resending, added, filled
 from canopy.sync.sources.source import ASKED, check_source, check_there, is_wanted, wanted_of
 from canopy.sync.values import Row
 
@@ -78,6 +82,12 @@ _ALTERED: Final = re.compile(
     rf"{_BLANK}*(?:alter\b|create\b).*\btable\b", re.IGNORECASE | re.DOTALL
 )
 """Statements after which a table has another shape, or is there."""
+_MOVED: Final = re.compile(
+    rf"{_BLANK}*alter\b.*\b(?:change|first|after|drop\s+(?!(?:index|key|primary|foreign|constraint|"
+    r"check|partition|period|system)\b))",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Statements after which a column may be another one, and the shape of the table the same."""
 _WORD: Final = re.compile(r"`(?:[^`]|``)+`|\"(?:[^\"]|\"\")+\"|[\w$]+")
 
 
@@ -126,9 +136,11 @@ class MariadbSource:
         self._log: BinlogLink | None = None
         self._binlog = binlog.Binlog(dict(self._collations()))
         self._position = 0
+        self._server = 0  # of the GTID there
         self._logged: dict[str, Logged] = {}  # by table, as the log has it
         self._known: dict[str, Table] = {}  # as the stream has them
         self._cascades = Cascades(self._sql)
+        self._resending = Resending(self._piece)
         self._touched: set[str] = set()  # tables of which rows may have been changed unseen
 
     def close(self) -> None:
@@ -154,7 +166,7 @@ class MariadbSource:
 
     def reached(self, target: int) -> bool:
         """See `Source`."""
-        return self._position >= target
+        return self._position >= target and not self._resending
 
     def mark(self) -> int:
         """See `Source`."""
@@ -184,6 +196,9 @@ class MariadbSource:
                 f"the server was put back to an older state: its log ends at {end}, and the "
                 f"stream has {commit.position}; take a new snapshot (canopy sync run --snapshot)"
             )
+        for table in self._known.values():
+            if table.is_partial:
+                self._resending.begin(table)
         self._begin(commit.transaction, commit.position)
 
     def snapshot(self) -> Iterator[Change]:
@@ -194,6 +209,7 @@ class MariadbSource:
             for name in self._captured():
                 table = check_table(shape_of(self._sql, name))
                 self._known[name] = table
+                self._resending.forget(name)
                 yield Change(SCHEMA, name, schema=table)
                 for row in scan(reader, table):
                     yield Change(INSERT, name, None, row, table)
@@ -208,6 +224,13 @@ class MariadbSource:
         held: Change | None = None
         begun: binlog.Begin | None = None
         echo, merged = False, 0
+        for piece in self._resending.piece(
+            Commit(self._position, self._server, time.time(), self.id)
+        ):
+            if piece.op == SCHEMA and piece.schema is not None:
+                self._known[piece.table] = piece.schema
+            yield piece
+            wait = 0.0
         while True:
             data = self._log.receive(wait if begun is None else 60.0)
             if data is None:
@@ -244,7 +267,7 @@ class MariadbSource:
                 merged = 0
                 commit = Commit(begun.sequence, begun.server, float(begun.time), self.id)
                 yield msgspec.structs.replace(held or Change(MARK), commit=commit)
-                self._position = begun.sequence
+                self._position, self._server = begun.sequence, begun.server
                 begun, held, wait = None, None, 0.0
         if begun is not None:
             raise pymysql.OperationalError(2013, "the server has sent a part of a transaction")
@@ -266,7 +289,7 @@ class MariadbSource:
             raise SyncError("the server's log has an XA transaction, which cannot be captured")
 
     def _begin(self, server: int, position: int) -> None:
-        self._position = position
+        self._position, self._server = position, server
         if self._log is not None:
             self._log.close()
         gtid = f"{self._domain}-{server}-{position}" if position else ""
@@ -354,7 +377,7 @@ class MariadbSource:
                     yield from self._renewed(name)
             elif _ALTERED.match(found.text):
                 for name in named.intersection(self._captured()):
-                    yield from self._altered(name)
+                    yield from self._altered(name, bool(_MOVED.match(found.text)))
 
     def _renewed(self, name: str) -> Iterator[Change]:
         """A table that was dropped, renamed or made anew, and is there by now: its shape, and its
@@ -362,20 +385,22 @@ class MariadbSource:
         is_other = name in self._known
         table = self._known[name] = check_table(shape_of(self._sql, name))
         self._logged.pop(name, None)
+        self._resending.forget(name)
         yield Change(SCHEMA, name, schema=table)
         if is_other:
             yield Change(TRUNCATE, name, schema=table)
         yield from self._resent(table)
 
-    def _altered(self, name: str) -> Iterator[Change]:
+    def _altered(self, name: str, is_moved: bool) -> Iterator[Change]:
         """A table that may be new, or have another shape: its shape, and its rows, if it has. One
-        without a key has its say when rows of it come."""
+        without a key has its say when rows of it come. `is_moved`: its columns may be others."""
         table = shape_of(self._sql, name)
-        if table.key and table != self._known.get(name):
-            self._known[name] = table
+        known = self._known.get(name)
+        if not table.key or (not is_moved and table == known):
+            return
+        if is_moved or not self._resending.is_under_way(table):
             self._logged.pop(name, None)
-            yield Change(SCHEMA, name, schema=table)
-            yield from self._resent(table)
+            yield from self._reshaped(None if is_moved else known, table, known is None)
 
     def _acted(self) -> Iterator[Change]:
         """The tables of which a foreign key may have changed rows, with their rows as they are by
@@ -396,13 +421,42 @@ class MariadbSource:
         known = self._known.get(name)
         if known is not None and known == made.table:
             made.table = known
-        else:
+        elif known is None:
             self._known[name] = check_table(made.table)
             yield Change(SCHEMA, name, schema=made.table)
-            if known is not None:
-                yield from self._resent(made.table)
+        elif not self._resending.is_under_way(made.table):
+            yield from self._reshaped(known, check_table(made.table), False)
         self._logged[name] = made
         return made
+
+    def _reshaped(self, known: Table | None, table: Table, is_new: bool) -> Iterator[Change]:
+        """The shape of a table, and what its rows have in new columns, of which the log says
+        nothing. `known`: the shape that only got columns, if that is so; `is_new`: the stream has
+        nothing of the table yet."""
+        count = added(known, table)
+        is_whole = is_new or not is_paged(table)
+        if (is_whole or count) and shape_of(self._sql, table.name) == table:
+            with closing(connected(self._url, streaming=True)) as reader:
+                rows = scan(reader, table)
+                changes = filled(table, count, rows) if count else None
+                if changes is None and is_whole:
+                    changes = self._resent(table)
+                if changes is not None:
+                    self._known[table.name] = table
+                    self._resending.forget(table.name)
+                    yield Change(SCHEMA, table.name, schema=table)
+                    yield from changes
+                    return
+        told = self._known[table.name] = self._resending.begin(table)
+        yield Change(SCHEMA, table.name, schema=told)
+
+    def _piece(self, table: Table, after: Row | None, most: int) -> list[Row] | None:
+        """See `ReadPiece`."""
+        if shape_of(self._sql, table.name) != table:
+            return None
+        if not is_paged(table):
+            return list(scan(self._sql, table)) if after is None else []
+        return list(scan(self._sql, table, behind(self._sql, table, after, most)))
 
     def _resent(self, table: Table) -> Iterator[Change]:
         """All rows as they are now; what follows in the log brings about the same rows. None, if

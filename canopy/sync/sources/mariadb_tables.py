@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from canopy.sync.mariadb_link import asked
 from canopy.sync.mariadb_values import decoder, meaning, selected
 from canopy.sync.sources import binlog_cells as cells
 from canopy.sync.sources.binlog import Layout
-from canopy.sync.values import Row
+from canopy.sync.values import Literal, Row
 
 PREFIX: Final = "canopy_"
 """Of tables that are a sync's own."""
@@ -43,6 +44,9 @@ _KINDS: Final = {
     cells.SET: "set",
     cells.GEOMETRY: "geometry",
 }
+_PAGED: Final = re.compile(
+    r"(tiny|small|medium|big)?int\b|decimal\b|(var)?(char|binary)\b|date(time)?\b", re.IGNORECASE
+)
 NATIVE: Final = ("uuid", "inet4", "inet6")
 
 
@@ -193,6 +197,25 @@ def _is_like(declared: str, words: str) -> bool:
     if declared in NATIVE:
         return words.startswith("binary")
     return meaning(declared) == meaning(words)
+
+
+def is_paged(table: Table) -> bool:
+    """Whether the values of the key say in which order the server has its rows: an ENUM is in the
+    order of its numbers, and shown as its label."""
+    declared = [table.columns[place].declared for place in table.key]
+    return all(_PAGED.match(words) for words in declared)
+
+
+def behind(link: pymysql.Connection[Any], table: Table, key: Row | None, most: int) -> str:
+    """The condition for so many rows in the order of their keys, those behind one."""
+    keys = ", ".join(map(quoted, table.keys))
+    where = ""
+    if key is not None:
+        values = [link.escape(v.text if type(v) is Literal else v) for v in key]
+        where = (  # the server looks in its index for the first column only
+            f"WHERE {quoted(table.keys[0])} >= {values[0]} AND ({keys}) > ({', '.join(values)}) "
+        )
+    return f"{where}ORDER BY {keys} LIMIT {most}"
 
 
 def scan(link: pymysql.Connection[Any], table: Table, where: str = "") -> Iterator[Row]:

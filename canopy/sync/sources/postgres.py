@@ -40,11 +40,15 @@ from canopy.sync.sources.postgres_tables import (
     Place,
     Publication,
     Shape,
+    behind,
+    has_dropped_columns,
     scan,
     shape_of,
 )
 from canopy.sync.sources.replication import Replication, lsn_number, lsn_text
+from canopy.sync.sources.resending import Resending, added, filled
 from canopy.sync.sources.source import ASKED, check_source, check_there, is_wanted
+from canopy.sync.values import Row
 
 ECHO: Final = "canopy"
 """Prefix of the message with which a destination begins what it applies."""
@@ -120,6 +124,7 @@ class PostgresSource:
         self._shapes: dict[int, Shape] = {}  # by the relation's id
         self._keys: dict[int, tuple[bool, ...]] = {}
         self._known: dict[str, Table] = {}  # as the stream has them
+        self._resending = Resending(self._piece)
         self._position = 0
         self._looked = time.monotonic()  # for new tables
         self._seen: dict[Place, int] = {}  # of which shape they were then
@@ -136,7 +141,7 @@ class PostgresSource:
 
     def reached(self, target: int) -> bool:
         """See `Source`."""
-        return self._position >= target
+        return self._position >= target and not self._resending
 
     def mark(self) -> int:
         """See `Source`."""
@@ -185,6 +190,9 @@ class PostgresSource:
                 f"the replication slot {self._slot} begins at {found[0]}, the stream ends at "
                 f"{lsn_text(commit.position)}: it was made anew, or moved; {advice}"
             )
+        for table in self._known.values():
+            if table.is_partial:
+                self._resending.begin(table)
         self._begin(commit.position)
 
     def snapshot(self) -> Iterator[Change]:
@@ -198,6 +206,7 @@ class PostgresSource:
             for place in self._publication.tables():
                 shape = shape_of(reader, place)
                 self._known[place.name] = shape.table
+                self._resending.forget(place.name)
                 yield Change(SCHEMA, place.name, schema=shape.table)
                 for row in scan(reader, shape.table, shape.decoders):
                     yield Change(INSERT, place.name, None, row, shape.table)
@@ -211,6 +220,11 @@ class PostgresSource:
         echo = False
         if time.monotonic() > self._looked + LOOK_EVERY:
             self._look()
+        for piece in self._resending.piece(Commit(self._position, 0, time.time(), self.id)):
+            if piece.op == SCHEMA and piece.schema is not None:
+                self._known[piece.table] = piece.schema
+            yield piece
+            wait = 0.0
         while True:
             data = self._link.receive(wait if begun is None else 60.0)
             if data is None:
@@ -310,10 +324,10 @@ class PostgresSource:
     def _altered(self, name: str) -> Iterator[Change]:
         """The shape of a table, and its rows, unless the stream has that shape."""
         place, known = self._publication.place(name), self._known.get(name)
-        if place is not None and (table := shape_of(self._sql, place).table) != known:
-            self._known[name] = check_table(table)
-            yield Change(SCHEMA, name, schema=table)
-            yield from self._resent(table)
+        if place is None or (table := shape_of(self._sql, place).table) == known:
+            return
+        if not self._resending.is_under_way(table):
+            yield from self._reshaped(known, check_table(table))
 
     def _taken_in(self, name: str) -> Iterator[Change]:
         """A table of which changes are in the log from here on: its shape, and its rows as they are
@@ -323,6 +337,7 @@ class PostgresSource:
         if place is not None:
             is_other = name in self._known
             table = self._known[name] = shape_of(self._sql, place).table
+            self._resending.forget(name)
             yield Change(SCHEMA, name, schema=table)
             if is_other:
                 yield Change(TRUNCATE, name, schema=table)
@@ -341,17 +356,41 @@ class PostgresSource:
                 f"does not say which row has changed: ALTER TABLE … REPLICA IDENTITY DEFAULT, and "
                 f"take a new snapshot (canopy sync run --snapshot)"
             )
-        if known != shape.table:
+        if known != shape.table and not self._resending.is_under_way(shape.table):
             if not shape.table.key:
                 check_there((place.name,), self._names())
-            self._known[place.name] = check_table(shape.table)
-            yield Change(SCHEMA, place.name, schema=shape.table)
-            yield from self._resent(shape.table)  # under another name it had rows before, too
+            yield from self._reshaped(known, check_table(shape.table))
+
+    def _reshaped(self, known: Table | None, table: Table) -> Iterator[Change]:
+        """The shape of a table, and what its rows have in new columns, of which the log says
+        nothing; rows are as they are now, and what follows in the log leads to the same ones."""
+        place = Place(table.schema or PUBLIC, table.bare)
+        count = added(known, table)
+        if count and not has_dropped_columns(self._sql, place):
+            with psycopg.connect(self._conninfo, autocommit=True, options=SESSION) as reader:
+                now = shape_of(reader, place)
+                changes = None
+                if now.table == table:
+                    changes = filled(table, count, scan(reader, table, now.decoders))
+                if changes is not None:
+                    self._known[table.name] = table
+                    self._resending.forget(table.name)
+                    yield Change(SCHEMA, table.name, schema=table)
+                    yield from changes
+                    return
+        told = self._known[table.name] = self._resending.begin(table)
+        yield Change(SCHEMA, table.name, schema=told)
+
+    def _piece(self, table: Table, after: Row | None, most: int) -> list[Row] | None:
+        """See `ReadPiece`."""
+        now = shape_of(self._sql, Place(table.schema or PUBLIC, table.bare))
+        if now.table != table:
+            return None
+        return list(scan(self._sql, table, now.decoders, behind(table, after, most)))
 
     def _resent(self, table: Table) -> Iterator[Change]:
-        """All rows as they are now, since a new column may have a value in each, of which the log
-        says nothing; what follows in the log brings about the same rows. None, if the table has
-        another shape by now: then they are sent for that one."""
+        """All rows as they are now; what follows in the log brings about the same rows. None, if
+        the table has another shape by now: then they are sent for that one."""
         with psycopg.connect(self._conninfo, autocommit=True, options=SESSION) as reader:
             now = shape_of(reader, Place(table.schema or PUBLIC, table.bare))
             if now.table == table:

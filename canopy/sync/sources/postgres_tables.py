@@ -11,7 +11,7 @@ from psycopg import sql
 
 from canopy.sync.changes import Column, Table, check_table
 from canopy.sync.errors import SchemaError
-from canopy.sync.postgres_values import DOMAINS, Decoder, copied, type_of
+from canopy.sync.postgres_values import DOMAINS, Decoder, copied, spelled, type_of
 from canopy.sync.sources import pgoutput
 from canopy.sync.sources.source import wanted_of
 from canopy.sync.values import ABSENT, Row
@@ -303,14 +303,36 @@ def shape_of(
     return Shape(Table(place.name, tuple(made), key, "postgresql", schema), decoders)
 
 
+def has_dropped_columns(link: psycopg.Connection[Any], place: Place) -> bool:
+    """Whether a table ever had other columns: one of the same name may have been made since."""
+    found = link.execute(
+        "SELECT 1 FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attisdropped LIMIT 1",
+        (place.quoted.as_string(link),),
+    )
+    return found.fetchone() is not None
+
+
+def behind(table: Table, key: Row | None, most: int) -> sql.Composable:
+    """The condition for so many rows in the order of their keys, those behind one."""
+    keys = sql.SQL(", ").join(map(sql.Identifier, table.keys))
+    where: sql.Composable = sql.SQL("")
+    if key is not None:
+        values = sql.SQL(", ").join(sql.Literal(spelled(value)) for value in key)
+        where = sql.SQL("WHERE ({}) > ({})").format(keys, values)
+    return sql.SQL("{} ORDER BY {} LIMIT {}").format(where, keys, sql.Literal(most))
+
+
 def scan(
-    link: psycopg.Connection[Any], table: Table, decoders: Sequence[Decoder]
+    link: psycopg.Connection[Any],
+    table: Table,
+    decoders: Sequence[Decoder],
+    condition: sql.Composable | None = None,
 ) -> Iterator[tuple[Any, ...]]:
-    """All rows of a table, without those of tables that inherit from it, which are captured
-    themselves."""
+    """All rows of a table, or those of a condition, without those of tables that inherit from it,
+    which are captured themselves."""
     columns = sql.SQL(", ").join(map(sql.Identifier, table.names))
-    statement = sql.SQL("COPY (SELECT {} FROM ONLY {}) TO STDOUT").format(
-        columns, sql.Identifier(table.schema or PUBLIC, table.bare)
+    statement = sql.SQL("COPY (SELECT {} FROM ONLY {} {}) TO STDOUT").format(
+        columns, sql.Identifier(table.schema or PUBLIC, table.bare), condition or sql.SQL("")
     )
     with link.cursor() as cursor, cursor.copy(statement) as copy:
         yield from copied(map(bytes, copy), decoders)

@@ -90,7 +90,7 @@ class Source(Protocol):
         now."""
 
     def reached(self, target: int) -> bool:
-        """Whether everything up to a `target` was read."""
+        """Whether everything up to a `target` was read, and no table is being sent again."""
 
     def mark(self) -> int:
         """Commit something of which the stream is told, though it is no row: its position."""

@@ -21,6 +21,7 @@ import msgspec
 from canopy.sync.changes import (
     DELETE,
     END,
+    FILL,
     INSERT,
     MARK,
     SCHEMA,
@@ -32,6 +33,7 @@ from canopy.sync.changes import (
     check_table,
 )
 from canopy.sync.errors import SourceLostError, SyncError
+from canopy.sync.sources.resending import SAMPLE, added, filling
 from canopy.sync.sources.source import ASKED, check_source, check_there, is_wanted, wanted_of
 from canopy.sync.sources.sqlite_triggers import (
     NOW,
@@ -43,6 +45,7 @@ from canopy.sync.sources.sqlite_triggers import (
     user_tables,
 )
 from canopy.sync.sources.sqlite_unique import quoted
+from canopy.sync.values import ABSENT
 
 LOOK: Final = 0.004
 """Seconds between two looks for commits: a look takes 4 µs."""
@@ -279,6 +282,10 @@ class SqliteSource:
             return Change(op, table.name, schema=table)
         if op == INSERT:
             return Change(INSERT, table.name, None, row[5:width], table)
+        if op == FILL:
+            at = zip(row[5:width], row[width : 2 * width - 5], strict=True)
+            fill = tuple(value if is_set else ABSENT for value, is_set in at)
+            return Change(FILL, table.name, None, fill, table)
         if op == DELETE:
             return Change(DELETE, table.name, row[5:width], None, table)
         return Change(op, table.name, row[width : 2 * width - 5], row[5:width], table)
@@ -286,7 +293,8 @@ class SqliteSource:
     def _refresh(self) -> None:
         """Take up what has become of the tables: of one that is new, has another shape, or lost its
         triggers, as one that was built anew has, all rows are logged again: what happened to them
-        meanwhile is not known."""
+        meanwhile is not known. Of one that only got columns what these have is logged: the triggers
+        that it had have told of the others."""
         (schema,) = self._database.execute("PRAGMA schema_version").fetchone()
         if schema == self._schema:
             return
@@ -313,6 +321,7 @@ class SqliteSource:
 
     def _take_up(self, table: Table) -> None:
         known = table.name in self._live
+        count = self._added(table)
         number = install(self._database, table)
         self._shapes[number] = table
         self._live[table.name] = number
@@ -322,11 +331,45 @@ class SqliteSource:
         places = ", ".join(f"v{place}" for place in range(len(table.columns)))
         log = f"INSERT INTO canopy_changes (tab, op, at{{}}) SELECT {number}, {{}}, {NOW}{{}}"
         self._database.execute(log.format("", SCHEMA, ""))
+        rows = log.format(", " + places, INSERT, ", " + columns) + f" FROM {quoted(table.name)}"
+        fill = self._filling(table, count)
+        if fill is not None:
+            names, values = table.names[-count:], fill[-count:]
+            set_ = range(len(fill) - count, len(fill))
+            into = "".join(f", v{place}, v{len(fill) + place}" for place in set_)
+            self._database.execute(log.format(into, FILL, ", ?, 1" * count), values)
+            # quote() tells 1 from 1.0, and ends a text at a character 0.
+            other = " OR ".join(
+                f"{name} COLLATE BINARY IS NOT ? OR quote({name}) IS NOT quote(?)"
+                for name in map(quoted, names)
+            )
+            twice = [each for value in values for each in (value, value)]
+            self._database.execute(f"{rows} WHERE {other}", twice)
+            return
         if known:
             self._database.execute(log.format("", TRUNCATE, ""))
-        self._database.execute(
-            log.format(", " + places, INSERT, ", " + columns) + f" FROM {quoted(table.name)}"
-        )
+        self._database.execute(rows)
+
+    def _added(self, table: Table) -> int:
+        """How many columns a table has got behind those that its triggers, which are there, know
+        of; 0: that is not all that has changed."""
+        number = self._live.get(table.name)
+        if number is None or not is_installed(self._database, self._shapes[number], number):
+            return 0
+        return added(self._shapes[number], table)
+
+    def _filling(self, table: Table, count: int) -> tuple[Any, ...] | None:
+        """See `filling`; None also for a text that SQLite would not take back."""
+        columns = ", ".join(map(quoted, table.names))
+        sample = self._database.execute(
+            f"SELECT {columns} FROM {quoted(table.name)} LIMIT {SAMPLE if count else 0}"
+        ).fetchall()
+        fill = filling(table, count, sample)
+        try:
+            "".join(value for value in fill or () if type(value) is str).encode()
+        except UnicodeEncodeError:
+            return None
+        return fill
 
     def _forget(self, name: str) -> None:
         """A table that is gone is none of the sync's any more."""

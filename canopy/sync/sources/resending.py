@@ -1,0 +1,114 @@
+"""How the rows of a table that was altered come to the destination.
+
+A new column mostly has one value in all rows that are there: the default that it was added with.
+Then the stream has that value once (`FILL`), and behind it only the rows that have another. Which
+value it is, is seen from the rows: a catalogue does not tell what a default was when the column was
+added. Anything else is sent again, a piece at a time: each piece is a transaction of its own, and
+the database's log is read on between two of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Final
+
+import msgspec
+
+from canopy.sync.changes import FILL, INSERT, SCHEMA, Change, Commit, Table
+from canopy.sync.values import ABSENT, Row
+
+SAMPLE: Final = 1_000
+"""Rows that are looked at for the value of a new column."""
+PIECE_ROWS: Final = 5_000
+"""Rows of a table that are sent again in one transaction."""
+
+ReadPiece = Callable[[Table, Row | None, int], list[Row] | None]
+"""Rows of a table as they are now, in the order of their keys: those behind a key (None: from the
+first on), at most so many. None, if the table has another shape by now."""
+
+
+def added(known: Table | None, table: Table) -> int:
+    """How many columns `table` has behind those of `known`, if nothing else has changed; else 0."""
+    if known is None or known.is_partial:
+        return 0
+    count = len(known.columns)
+    if msgspec.structs.replace(table, columns=table.columns[:count]) != known:
+        return 0
+    return len(table.columns) - count
+
+
+def filling(table: Table, count: int, sample: Sequence[Row]) -> Row | None:
+    """A row with the value that the last `count` columns have in most rows of a sample, and ABSENT
+    in the others. None, if there is no such value."""
+    if not sample or not count:
+        return None
+    ((spelled, times),) = Counter(repr(row[-count:]) for row in sample).most_common(1)
+    if 2 * times <= len(sample):
+        return None
+    found = next(row for row in sample if repr(row[-count:]) == spelled)
+    return (*[ABSENT] * (len(table.columns) - count), *found[-count:])
+
+
+def filled(table: Table, count: int, rows: Iterable[Row]) -> Iterator[Change] | None:
+    """What gives the last `count` columns the values that they have in `rows`, which are all of the
+    table: one value for all rows, and the rows that have another. None, if most do not have the
+    same."""
+    rest = iter(rows)
+    sample = list(islice(rest, SAMPLE))
+    fill = filling(table, count, sample)
+    if fill is None:
+        return None if sample else iter(())
+    spelled = repr(fill[-count:])  # 1 and 1.0, 1.0 and 1.00 are equal, and not the same
+    others = (row for row in chain(sample, rest) if repr(row[-count:]) != spelled)
+    return chain(
+        (Change(FILL, table.name, None, fill, table),),
+        (Change(INSERT, table.name, None, row, table) for row in others),
+    )
+
+
+class Resending:
+    """Tables of which all rows are sent again. Until that is done, the stream has a shape of the
+    table that `is_partial`: whoever takes over sends them from the first one on."""
+
+    def __init__(self, read: ReadPiece) -> None:
+        self._read = read
+        self._after: dict[str, tuple[Table, Row | None]] = {}
+
+    def __bool__(self) -> bool:
+        """Whether there is such a table."""
+        return bool(self._after)
+
+    def forget(self, name: str) -> None:
+        """The rows of a table need not be sent (any more)."""
+        self._after.pop(name, None)
+
+    def is_under_way(self, table: Table) -> bool:
+        """Whether the rows of this shape are being sent."""
+        return table.name in self._after and self._after[table.name][0] == table
+
+    def begin(self, table: Table) -> Table:
+        """Send all rows of a table. Returns the shape that the stream is told."""
+        whole = msgspec.structs.replace(table, is_partial=False)
+        self._after[table.name] = (whole, None)
+        return msgspec.structs.replace(table, is_partial=True)
+
+    def piece(self, commit: Commit) -> Iterator[Change]:
+        """The next piece of a table as one transaction, the last with the whole shape; nothing, if
+        there is none, or if the table was altered once more: then it begins anew when that is read
+        in the log. What follows in the log leads to the same rows."""
+        for name in list(self._after):
+            table, after = self._after[name]
+            rows = self._read(table, after, PIECE_ROWS)
+            if rows is None:
+                continue
+            changes = [Change(INSERT, name, None, row, table) for row in rows]
+            del self._after[name]
+            if rows:  # the other tables come first
+                self._after[name] = (table, table.key_of(rows[-1]))
+            else:
+                changes = [Change(SCHEMA, name, schema=table)]
+            yield from changes[:-1]
+            yield msgspec.structs.replace(changes[-1], commit=commit)
+            return
