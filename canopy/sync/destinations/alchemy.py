@@ -210,6 +210,14 @@ class AlchemyDestination:
                 target.c[f"c{p}"] == _plain(v) for p, v in zip(step.table.key, where, strict=True)
             ]
             sets = {f"c{n}": _plain(v) for n, v in enumerate(values) if v is not ABSENT}
+            moved = step.table.key_of(row)
+            if moved != key and ABSENT not in moved and self.fetch(step.table, [moved]):
+                self._link.execute(sa.delete(target).where(*same))  # it was sent again meanwhile
+                (where,) = statements.fitted_keys([moved])
+                same = [
+                    target.c[f"c{p}"] == _plain(v)
+                    for p, v in zip(step.table.key, where, strict=True)
+                ]
             self._link.execute(sa.update(target).where(*same).values(sets))
 
     def fill(self, table: Table, row: Row, only_null: bool) -> None:

@@ -373,6 +373,10 @@ class SqlDestination:
         self._check_met(keeping, table, [key for key, _ in step.updates])
         for key, row in step.updates:
             (values,) = found.fitted([row])
+            moved = table.key_of(row)
+            if moved != key and ABSENT not in moved and self.fetch(table, [moved]):
+                self._delete(found, [key])  # the row was sent again meanwhile, with its new key
+                key = moved
             (where,) = found.fitted_keys([key])
             sets = [value for value in values if value is not ABSENT]
             self._execute(found.update(row), [*sets, *where])

@@ -224,11 +224,8 @@ class MariadbSource:
         held: Change | None = None
         begun: binlog.Begin | None = None
         echo, merged = False, 0
-        for piece in self._resending.piece(
-            Commit(self._position, self._server, time.time(), self.id)
-        ):
-            if piece.op == SCHEMA and piece.schema is not None:
-                self._known[piece.table] = piece.schema
+        commit = Commit(self._position, self._server, time.time(), self.id)
+        for piece in self._resending.piece(self._known, commit):
             yield piece
             wait = 0.0
         while True:
@@ -441,14 +438,9 @@ class MariadbSource:
                 changes = filled(table, count, rows) if count else None
                 if changes is None and is_whole:
                     changes = self._resent(table)
-                if changes is not None:
-                    self._known[table.name] = table
-                    self._resending.forget(table.name)
-                    yield Change(SCHEMA, table.name, schema=table)
-                    yield from changes
-                    return
-        told = self._known[table.name] = self._resending.begin(table)
-        yield Change(SCHEMA, table.name, schema=told)
+                yield from self._resending.barrier(self._known, table, changes)
+                return
+        yield from self._resending.barrier(self._known, table, None)
 
     def _piece(self, table: Table, after: Row | None, most: int) -> list[Row] | None:
         """See `ReadPiece`."""

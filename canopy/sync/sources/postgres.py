@@ -48,7 +48,7 @@ from canopy.sync.sources.postgres_tables import (
 from canopy.sync.sources.replication import Replication, lsn_number, lsn_text
 from canopy.sync.sources.resending import Resending, added, filled
 from canopy.sync.sources.source import ASKED, check_source, check_there, is_wanted
-from canopy.sync.values import Row
+from canopy.sync.values import ABSENT, Row
 
 ECHO: Final = "canopy"
 """Prefix of the message with which a destination begins what it applies."""
@@ -125,6 +125,7 @@ class PostgresSource:
         self._keys: dict[int, tuple[bool, ...]] = {}
         self._known: dict[str, Table] = {}  # as the stream has them
         self._resending = Resending(self._piece)
+        self._ends: dict[str, int] = {}  # by table, to where the log is read after its last piece
         self._position = 0
         self._looked = time.monotonic()  # for new tables
         self._seen: dict[Place, int] = {}  # of which shape they were then
@@ -220,9 +221,8 @@ class PostgresSource:
         echo = False
         if time.monotonic() > self._looked + LOOK_EVERY:
             self._look()
-        for piece in self._resending.piece(Commit(self._position, 0, time.time(), self.id)):
-            if piece.op == SCHEMA and piece.schema is not None:
-                self._known[piece.table] = piece.schema
+        commit = Commit(self._position, 0, time.time(), self.id)
+        for piece in self._resending.piece(self._known, commit):
             yield piece
             wait = 0.0
         while True:
@@ -292,6 +292,8 @@ class PostgresSource:
                 before = shape.key_row(found.before, self._keys[found.relation])
             elif found.before is not None:
                 before = shape.row(found.before)
+            if before is not None and after is not None and ABSENT in after:
+                self._resending.again(table.name)  # the row may have moved to where pieces were
             op = DELETE if after is None else UPDATE if found.is_update else INSERT
             yield Change(op, table.name, before, after, table)
         elif isinstance(found, pgoutput.Truncated):
@@ -372,21 +374,23 @@ class PostgresSource:
                 changes = None
                 if now.table == table:
                     changes = filled(table, count, scan(reader, table, now.decoders))
-                if changes is not None:
-                    self._known[table.name] = table
-                    self._resending.forget(table.name)
-                    yield Change(SCHEMA, table.name, schema=table)
-                    yield from changes
-                    return
-        told = self._known[table.name] = self._resending.begin(table)
-        yield Change(SCHEMA, table.name, schema=told)
+                yield from self._resending.barrier(self._known, table, changes)
+                return
+        yield from self._resending.barrier(self._known, table, None)
 
     def _piece(self, table: Table, after: Row | None, most: int) -> list[Row] | None:
         """See `ReadPiece`."""
         now = shape_of(self._sql, Place(table.schema or PUBLIC, table.bare))
         if now.table != table:
             return None
-        return list(scan(self._sql, table, now.decoders, behind(table, after, most)))
+        rows = list(scan(self._sql, table, now.decoders, behind(table, after, most)))
+        if rows:
+            self._ends.pop(table.name, None)
+            return rows
+        # A row that has moved to where pieces were, without its large values, is in the log by now.
+        if table.name not in self._ends:
+            self._ends[table.name] = self._note("target")
+        return rows if self._position >= self._ends[table.name] else None
 
     def _resent(self, table: Table) -> Iterator[Change]:
         """All rows as they are now; what follows in the log brings about the same rows. None, if

@@ -26,7 +26,8 @@ PIECE_ROWS: Final = 5_000
 
 ReadPiece = Callable[[Table, Row | None, int], list[Row] | None]
 """Rows of a table as they are now, in the order of their keys: those behind a key (None: from the
-first on), at most so many. None, if the table has another shape by now."""
+first on), at most so many. None, if the table has another shape by now, or the log has to be read
+on first."""
 
 
 def added(known: Table | None, table: Table) -> int:
@@ -88,16 +89,35 @@ class Resending:
         """Whether the rows of this shape are being sent."""
         return table.name in self._after and self._after[table.name][0] == table
 
+    def again(self, name: str) -> None:
+        """Send the rows of a table from the first one on, if they are being sent."""
+        if name in self._after:
+            self._after[name] = (self._after[name][0], None)
+
+    def barrier(
+        self, known: dict[str, Table], table: Table, changes: Iterable[Change] | None
+    ) -> Iterator[Change]:
+        """The new shape of a table, and the changes that give its rows their values; None: its
+        rows follow in pieces. `known`: by name, the shapes that the stream has, as of then."""
+        if changes is None:
+            told = known[table.name] = self.begin(table)
+            yield Change(SCHEMA, table.name, schema=told)
+        else:
+            known[table.name] = table
+            self.forget(table.name)
+            yield Change(SCHEMA, table.name, schema=table)
+            yield from changes
+
     def begin(self, table: Table) -> Table:
         """Send all rows of a table. Returns the shape that the stream is told."""
         whole = msgspec.structs.replace(table, is_partial=False)
         self._after[table.name] = (whole, None)
         return msgspec.structs.replace(table, is_partial=True)
 
-    def piece(self, commit: Commit) -> Iterator[Change]:
+    def piece(self, known: dict[str, Table], commit: Commit) -> Iterator[Change]:
         """The next piece of a table as one transaction, the last with the whole shape; nothing, if
-        there is none, or if the table was altered once more: then it begins anew when that is read
-        in the log. What follows in the log leads to the same rows."""
+        there is none, or not yet: a table that was altered once more begins anew when that is read
+        in the log. What follows in the log leads to the same rows. `known`: as of `barrier`."""
         for name in list(self._after):
             table, after = self._after[name]
             rows = self._read(table, after, PIECE_ROWS)
@@ -108,6 +128,7 @@ class Resending:
             if rows:  # the other tables come first
                 self._after[name] = (table, table.key_of(rows[-1]))
             else:
+                known[name] = table
                 changes = [Change(SCHEMA, name, schema=table)]
             yield from changes[:-1]
             yield msgspec.structs.replace(changes[-1], commit=commit)

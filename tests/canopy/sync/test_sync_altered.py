@@ -18,6 +18,7 @@ from bench.sync.databases.mariadb import Mariadb
 from bench.sync.databases.memory import Killed, MemoryStream
 from canopy.sync.capturing import Capture
 from canopy.sync.changes import Table, change_of
+from canopy.sync.conflicts import parse_rule
 from canopy.sync.filtering import RowFilter
 from canopy.sync.opening import open_source
 from canopy.sync.sources import resending
@@ -125,7 +126,7 @@ def test_a_value_that_the_other_side_has_is_not_filled_over_where_a_rule_decides
     tmp_path: Path, lite: tuple[Pair, sqlite3.Connection, sqlite3.Connection]
 ) -> None:
     pair, db, copy = lite
-    pair.apply._conflicts.rules["t"] = "source"
+    pair.apply._conflicts.rules["t"] = parse_rule("incoming")
     copy.execute("ALTER TABLE t ADD COLUMN d INT")
     copy.execute("UPDATE t SET d = 5 WHERE id = 1")
     copy.commit()
@@ -231,6 +232,30 @@ def test_values_that_differ_come_in_pieces_from_postgresql(
         for table in ("t", "u"):
             every = f"SELECT * FROM {table} ORDER BY id"
             assert copy.execute(every).fetchall() == db.execute(every).fetchall()
+
+
+def test_a_large_value_moves_to_a_key_that_pieces_have_passed(
+    server: Server, dsns: list[str], pairs: list[Pair], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resending, "PIECE_ROWS", PIECE)
+    with psycopg.connect(dsns[0], autocommit=True) as db, psycopg.connect(dsns[1]) as copy:
+        db.execute(POSTGRES)
+        pairs.append(pair := Pair(pg_url(server, dsns[0]), pg_url(server, dsns[1])))
+        pair.begin()
+        db.execute(
+            "ALTER TABLE t ADD COLUMN big text DEFAULT random() || repeat('x', 3000), "
+            "ALTER big SET STORAGE EXTERNAL"  # an update does not repeat it
+        )
+        pair.source.target()
+        while pair.stream.events[-1].attributes["_op"] != "insert":
+            pair.capture.run_once(0.1)
+        db.execute("UPDATE t SET k = 'a' WHERE k = 'k''2' AND id = 38")
+        db.execute(
+            "UPDATE t SET k = 'z' WHERE k = 'k''2' AND id = 35"
+        )  # and to one before they come
+        pair.go_on(0.1)
+        every = "SELECT * FROM t ORDER BY id"
+        assert copy.execute(every).fetchall() == db.execute(every).fetchall()
 
 
 def test_columns_come_as_values_and_in_pieces_from_mariadb(
