@@ -160,6 +160,10 @@ def ls(names: tuple[str, ...], as_json: bool, config: Path) -> None:
         if row.get("error"):
             wrong = f"{row['name']}, {row['side']}: {row['error']}"
             console().print(label(wrong), soft_wrap=True)
+        if row.get("partial"):
+            partial = ", ".join(row["partial"])
+            again = f"{row['name']}, to: altered, rows are being sent again: {partial}"
+            console().print(label(again), soft_wrap=True)
         if any(lag is not None for lag in row.get("lags", ())):
             picture = lag_picture(row["lags"], unknown=" ")
             console().print(label(f"{row['name']}, lag in the last minute, at most {picture}"))
@@ -253,6 +257,8 @@ def _place(name: str, side: str, url: str) -> dict[str, Any]:
     except Exception as error:  # of any driver
         return {"error": " ".join(str(error).split())}
     found = {"offset": progress.offset, "tables": sorted(progress.tables)}
+    if partial := sorted(table.name for table in progress.tables.values() if table.is_partial):
+        found["partial"] = partial
     if progress.commit is not None:
         found |= plain({"position": progress.commit.position})
         if progress.commit.time:

@@ -204,21 +204,20 @@ class AlchemyDestination:
             self._guarded(sa.delete(target).where(*same), rows)
         self.load(step.table, step.upserts)
         for key, row in step.updates:
-            (values,) = statements.fitted([row])
-            (where,) = statements.fitted_keys([key])
-            same = [
-                target.c[f"c{p}"] == _plain(v) for p, v in zip(step.table.key, where, strict=True)
-            ]
-            sets = {f"c{n}": _plain(v) for n, v in enumerate(values) if v is not ABSENT}
             moved = step.table.key_of(row)
             if moved != key and ABSENT not in moved and self.fetch(step.table, [moved]):
-                self._link.execute(sa.delete(target).where(*same))  # it was sent again meanwhile
-                (where,) = statements.fitted_keys([moved])
-                same = [
-                    target.c[f"c{p}"] == _plain(v)
-                    for p, v in zip(step.table.key, where, strict=True)
-                ]
-            self._link.execute(sa.update(target).where(*same).values(sets))
+                # The row was sent again meanwhile, with its new key.
+                self._link.execute(sa.delete(target).where(*self._same(step.table, key)))
+                key = moved
+            (values,) = statements.fitted([row])
+            sets = {f"c{n}": _plain(v) for n, v in enumerate(values) if v is not ABSENT}
+            self._link.execute(sa.update(target).where(*self._same(step.table, key)).values(sets))
+
+    def _same(self, table: Table, key: Row) -> list[sa.ColumnElement[bool]]:
+        """The conditions for the row with this key."""
+        statements, target = self._tables[table.name]
+        (fitted,) = statements.fitted_keys([key])
+        return [target.c[f"c{p}"] == _plain(v) for p, v in zip(table.key, fitted, strict=True)]
 
     def fill(self, table: Table, row: Row, only_null: bool) -> None:
         """See `Destination`."""
@@ -232,11 +231,11 @@ class AlchemyDestination:
 
     def fetch(self, table: Table, keys: Sequence[Row]) -> dict[Row, Row]:
         """See `Destination`."""
-        statements, target = self._tables[table.name]
+        _, target = self._tables[table.name]
         rows = {}
-        for key, fitted in zip(keys, statements.fitted_keys(keys), strict=True):
-            same = [target.c[f"c{p}"] == _plain(v) for p, v in zip(table.key, fitted, strict=True)]
-            found = self._link.execute(sa.select(target).where(*same).with_for_update()).fetchone()
+        for key in keys:
+            wanted = sa.select(target).where(*self._same(table, key)).with_for_update()
+            found = self._link.execute(wanted).fetchone()
             if found is not None:
                 rows[key] = _zoned(table, found)
         return rows

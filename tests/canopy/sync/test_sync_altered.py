@@ -16,11 +16,13 @@ from bench.processes.mariadb import MariadbServer
 from bench.processes.postgres import Server
 from bench.sync.databases.mariadb import Mariadb
 from bench.sync.databases.memory import Killed, MemoryStream
+from canopy.cli.sync.manage import _place
+from canopy.sync.applying import Apply
 from canopy.sync.capturing import Capture
 from canopy.sync.changes import Table, change_of
 from canopy.sync.conflicts import parse_rule
 from canopy.sync.filtering import RowFilter
-from canopy.sync.opening import open_source
+from canopy.sync.opening import open_destination, open_source
 from canopy.sync.sources import resending
 from tests.support.sync_pair import Pair, pg_url
 
@@ -137,6 +139,36 @@ def test_a_value_that_the_other_side_has_is_not_filled_over_where_a_rule_decides
     ]
 
 
+@pytest.mark.parametrize("target", ["duckdb:{}/c.duck", "sqlalchemy:sqlite:///{}/c.db"])
+def test_other_destinations_are_filled(
+    tmp_path: Path, lite: tuple[Pair, sqlite3.Connection, sqlite3.Connection], target: str
+) -> None:
+    pair, db, _ = lite
+    made = open_destination("other", target.format(tmp_path))
+    apply = Apply(pair.stream, made, RowFilter({}))
+    apply.begin()
+    try:
+        while apply.run_once(0):
+            pass
+        if "sqlalchemy" in target:  # whose tables are altered by hand
+            with sqlite3.connect(tmp_path / "c.db") as there:
+                there.execute("ALTER TABLE t ADD COLUMN d TEXT")
+            there.close()
+
+        def alter() -> None:
+            db.execute("ALTER TABLE t ADD COLUMN d TEXT DEFAULT 'none'")
+            db.execute("UPDATE t SET d = NULL WHERE id = 3")
+
+        assert altered(pair, alter)["fill"] == 1
+        while apply.run_once(0):
+            pass
+        rows = sorted(made.scan(apply.progress.tables["t"]))
+        assert [row[2] for row in rows] == [None if n == 3 else "none" for n in range(ROWS)]
+    finally:
+        apply.close()
+        made.close()
+
+
 @pytest.fixture
 def dsns(server: Server, pairs: list[Pair]) -> list[str]:
     return [server.database(), server.database()]
@@ -191,7 +223,11 @@ def test_a_column_with_a_default_is_one_value_in_postgresql(
 
 
 def killed_between_pieces(
-    pair: Pair, url: str, monkeypatch: pytest.MonkeyPatch, alter: Callable[[], object], count: int
+    pair: Pair,
+    url: str,
+    target: str,
+    monkeypatch: pytest.MonkeyPatch,
+    alter: Callable[[], object],
 ) -> None:
     """Another process goes on after each piece, and other tables do not wait for the rest."""
     monkeypatch.setattr(resending, "PIECE_ROWS", PIECE)
@@ -201,6 +237,9 @@ def killed_between_pieces(
         pair.stream.kill_at = 2
         with pytest.raises(Killed):
             pair.go_on(0.2)
+        while pair.apply.run_once(0):
+            pass
+        assert _place("kept", "destination", target)["partial"] == ["t"]
         pair.source.close()
         pair.source = open_source("kept", url)
         pair.capture = Capture(pair.source, pair.stream, RowFilter({}))
@@ -209,7 +248,7 @@ def killed_between_pieces(
     pair.go_on(0.2)
     found = [each for each in transactions(pair.stream, begin) if each]
     assert max(map(len, found)) == PIECE
-    assert sum(len(each) for each in found if "t" in each) >= count
+    assert sum(len(each) for each in found if "t" in each) >= ROWS
     assert ["u"] in found[:-1]  # it did not wait for the rest
     shapes: dict[str, Table] = pair.apply.progress.tables
     assert not shapes["t"].is_partial
@@ -228,7 +267,8 @@ def test_values_that_differ_come_in_pieces_from_postgresql(
             db.execute("INSERT INTO u VALUES (1)")
             db.execute("UPDATE t SET v = 'changed' WHERE id = 40")
 
-        killed_between_pieces(pair, pg_url(server, dsns[0]), monkeypatch, alter, ROWS)
+        urls = [pg_url(server, each) for each in dsns]
+        killed_between_pieces(pair, urls[0], urls[1], monkeypatch, alter)
         for table in ("t", "u"):
             every = f"SELECT * FROM {table} ORDER BY id"
             assert copy.execute(every).fetchall() == db.execute(every).fetchall()
@@ -304,7 +344,7 @@ def test_columns_come_as_values_and_in_pieces_from_mariadb(
             db.execute("ALTER TABLE t MODIFY id bigint")
             db.execute("INSERT INTO u VALUES (1)")
 
-        killed_between_pieces(pair, db.url, monkeypatch, retype, ROWS)
+        killed_between_pieces(pair, db.url, copy.url, monkeypatch, retype)
         check("id, k, v, n, m")
     finally:
         db.close()
