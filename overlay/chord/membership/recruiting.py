@@ -183,8 +183,8 @@ class Recruiting:
             self.port.send(peer, Recruit(cluster))
 
     def _candidates(self) -> list[Peer]:
-        """Nodes that may be asked now: the healthy before the others, of these the preferred ones
-        first, the rest by chance."""
+        """Nodes that may be asked now, without those whose certificate lets them not vote: the
+        healthy before the others, of these the preferred ones first, the rest by chance."""
         members = {peer.id for peer in self._cluster_members()}
         idle = list(self.view.idle_peers())
         self.port.rng.shuffle(idle)
@@ -194,6 +194,7 @@ class Recruiting:
                 peer.id not in members
                 and peer.id not in self._asked
                 and peer.id not in self._refused
+                and self.ring.votes(peer.id) is not False
             ):
                 candidates[peer.id] = peer
         candidates.pop(self.port.me.id, None)

@@ -94,6 +94,19 @@ def test_a_cluster_recruits_until_it_has_its_size(size: int) -> None:
     world.members_agree()
 
 
+def test_a_cluster_asks_no_node_whose_certificate_lets_it_not_vote() -> None:
+    """A leaf would have to refuse with a message that its role may not say."""
+    world = RingWorld(cluster=ClusterSettings(size=5))
+    founder = world.add(founder=True)
+    others = [world.add() for _ in range(6)]
+    leaves = {node.peer.id for node in others[:4]}
+    for node in world.members.values():
+        node.ring.votes = lambda node: node not in leaves
+    world.run(20)
+    members = {peer.id for peer in founder.clusters.members()}
+    assert members == {node.peer.id for node in (founder, *others[4:])}
+
+
 def test_the_first_recruit_is_the_standby_and_the_others_are_match_brokers() -> None:
     world = RingWorld(cluster=ClusterSettings(size=4))
     founder = world.add(founder=True)
