@@ -169,12 +169,12 @@ class TraceFiles:
         return self
 
     def write(self, data: bytes, /) -> int:
-        """Count `data`."""
+        """Count the bytes of `data`, which are not kept; their number, as a file returns it."""
         self.size += len(data)
         return len(data)
 
     def flush(self) -> None:
-        """Does nothing."""
+        """Nothing is buffered here: what the writer holds back is asked of the recorder."""
 
     close = flush
 

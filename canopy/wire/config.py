@@ -65,8 +65,8 @@ class TraceConfig(SettingsGroup, frozen=True):
     dir: str = ""  # "": the folder `traces` in the data folder
     sample: Annotated[float, Meta(ge=0, le=1)] = 1.0  # the share of events that is traced at most
     rate: Annotated[float, Meta(ge=0)] = 100.0  # own events that are traced per second; of more
-    # a share is, the same one at all nodes; 0: however many. A traced event costs all nodes as much
-    # as five that are not, or fifty where it matches a hundred subscriptions
+    # a share is, the same one at all nodes; 0: however many. A traced event costs as much
+    # as three that are not, or eleven where it matches a hundred subscriptions
     # (docs/lab/performance.md)
     enabled: bool = True
     stream: Annotated[str, Meta(max_length=200)] = ""  # that records are sent to; "": none

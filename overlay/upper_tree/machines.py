@@ -21,8 +21,9 @@ MACHINES_MOST = 1_024
 
 HOSTS_SHARE = 0.5
 """The share of a machine's processors that hosts are to have; the others are publishers' and
-interested nodes'. Measured: eight nodes on two processors take half of the processor time per event
-with one host that they take with four (docs/lab/performance.md)."""
+interested nodes'. Measured once on a busy machine: eight nodes on two processors take a third of
+the processor time per event with one host that they take with four
+(docs/design/attribute-trees.md)."""
 
 
 def hosts_of(processors: int) -> int:
