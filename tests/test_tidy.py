@@ -50,7 +50,7 @@ CHORD_SHARED = tuple(  # `clusters` and `role_changes` put the parts together: t
     for name in shared("overlay.chord")
     if name.rpartition(".")[2] not in ("clusters", "role_changes")
 )
-CHORD_BASE = ("overlay.chord.ring", "overlay.chord.consensus")
+CHORD_BASE = ("overlay.chord.ring", "overlay.chord.cluster")
 TREE = (*CHORD, "overlay.chord", *shared("overlay.upper_tree"))
 CORE = (
     *("node", "overlay", "streams", "matching"),
@@ -125,7 +125,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "overlay.lower_random": LOWER,
     "overlay.chord": CHORD,
     "overlay.chord.ring": (*CHORD, *CHORD_SHARED),
-    "overlay.chord.consensus": (*CHORD, *CHORD_SHARED),
+    "overlay.chord.cluster": (*CHORD, *CHORD_SHARED),
     "overlay.chord.membership": (*CHORD, *CHORD_SHARED, *CHORD_BASE),
     "overlay.chord.recovery": (*CHORD, *CHORD_SHARED, *CHORD_BASE, "overlay.chord.membership"),
     "overlay.chord.merging": (*CHORD, *CHORD_SHARED, *CHORD_BASE, "overlay.chord.membership"),

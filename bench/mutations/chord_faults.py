@@ -10,13 +10,13 @@ from msgspec.structs import replace as changed
 
 from bench.mutations.planting import fault, replace, replaced
 from overlay.bounded import BoundedDict
-from overlay.chord.consensus.election import Election
-from overlay.chord.consensus.election_timeout import ElectionTimeout
-from overlay.chord.consensus.follower_log import FollowerLog
-from overlay.chord.consensus.heartbeat import Heartbeat
-from overlay.chord.consensus.journal import Journal, Snapshot
-from overlay.chord.consensus.leader_log import LeaderLog
-from overlay.chord.consensus.messages import LogAck, LogEntries, LogEntry, VoteRecord
+from overlay.chord.cluster.election import Election
+from overlay.chord.cluster.election_timeout import ElectionTimeout
+from overlay.chord.cluster.follower_log import FollowerLog
+from overlay.chord.cluster.heartbeat import Heartbeat
+from overlay.chord.cluster.journal import Journal, Snapshot
+from overlay.chord.cluster.leader_log import LeaderLog
+from overlay.chord.cluster.messages import LogAck, LogEntries, LogEntry, VoteRecord
 from overlay.chord.epochs import ELECTION_BITS, above_fork, new_fork
 from overlay.chord.events import ArcTaken, ObservedArc
 from overlay.chord.membership.cluster_merge import ClusterMerges
@@ -38,7 +38,7 @@ from overlay.upper_tree.owner.registrations.arc_merge import ArcMerge
 from overlay.upper_tree.owner.registrations.restoration import TreeRestoration
 from overlay.upper_tree.owner.registrations.tree_stop import TreeStop
 
-BEHIND_TESTS = "tests/chord/consensus/test_chord_stored.py"
+BEHIND_TESTS = "tests/chord/cluster/test_chord_stored.py"
 
 
 @fault("P2")
@@ -78,7 +78,7 @@ def primary_ignores_its_lease() -> None:
 
 @fault(
     "P4",
-    "tests/chord/consensus/test_chord_turns.py",
+    "tests/chord/cluster/test_chord_turns.py",
     "test_who_hears_the_primary_again_asks_for_no_epoch",
 )
 def candidate_ignores_returned_primary() -> None:
@@ -97,7 +97,7 @@ def candidate_ignores_returned_primary() -> None:
 
 @fault(
     "P4",
-    "tests/chord/consensus/test_chord_restart.py",
+    "tests/chord/cluster/test_chord_restart.py",
     "test_the_last_member_leads_on_though_its_primary_had_asked_it_for_patience",
 )
 def promise_taken_for_round_trip() -> None:
@@ -114,7 +114,7 @@ def promise_taken_for_round_trip() -> None:
 
 @fault(
     "P4",
-    "tests/chord/consensus/test_chord_patience.py",
+    "tests/chord/cluster/test_chord_election_timeout.py",
     "test_an_outage_is_no_measure_of_the_network",
 )
 def outage_measured_as_round_trip() -> None:
@@ -348,7 +348,7 @@ def copies_keep_what_went_with_an_arc() -> None:
 
 @fault(
     "P4",
-    "tests/chord/consensus/test_chord_restart.py",
+    "tests/chord/cluster/test_chord_restart.py",
     "test_the_file_grows_to_a_few_times_the_state_and_no_further",
 )
 def compaction_drops_votes() -> None:
@@ -666,7 +666,7 @@ def merge_below_ignored() -> None:
 
 @fault(
     "P4",
-    "tests/chord/consensus/test_chord_hello.py",
+    "tests/chord/cluster/test_chord_hello.py",
     "test_who_believes_late_that_a_primary_was_elected_answers_its_hello_then",
 )
 def late_follower_says_nothing() -> None:
@@ -681,7 +681,7 @@ def late_follower_says_nothing() -> None:
 
 @fault(
     "P1",
-    "tests/chord/consensus/test_chord_hello.py",
+    "tests/chord/cluster/test_chord_hello.py",
     "test_a_voter_that_is_started_again_at_once_gets_what_was_under_way",
 )
 def returned_voter_not_asked() -> None:

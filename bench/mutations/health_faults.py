@@ -18,7 +18,7 @@ from canopy.traces.health_file import NodeFinding
 from canopy.wire.directory.discovery import Discovery
 from canopy.wire.log import Log
 from canopy.wire.process.health_watch import HealthWatch
-from overlay.chord.consensus.election import Election
+from overlay.chord.cluster.election import Election
 from overlay.chord.membership.members import Members
 from overlay.chord.messages import Cluster
 from overlay.health import Health, HealthReport

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from bench.mutations.planting import fault, replace
-from overlay.chord.consensus.follower_log import FollowerLog
-from overlay.chord.consensus.leader_log import LeaderLog
-from overlay.chord.consensus.messages import LogSnapshot
+from overlay.chord.cluster.follower_log import FollowerLog
+from overlay.chord.cluster.leader_log import LeaderLog
+from overlay.chord.cluster.messages import LogSnapshot
 from overlay.chord.recovery.messages import ObserverSnapshot
 from overlay.chord.recovery.observed_logs import ObservedLogs
 from overlay.chord.recovery.observers import Observers
 from overlay.links.events import MessageDropped
 from overlay.machine import Peer
 
-DROPPED = "tests/chord/consensus/test_chord_dropped.py"
+DROPPED = "tests/chord/cluster/test_chord_dropped.py"
 
 
 @fault("P1", DROPPED, "test_a_voter_gets_what_the_link_had_no_room_for")

@@ -26,7 +26,7 @@ from bench.node.subscribing import AHEAD, selectors
 from canopy.wire.transport.codec import WireCodec
 from canopy.wire.transport.framing import COMMAND_FRAMES, PREFIX, REPLY_FRAMES
 from node import Node
-from overlay.chord.consensus.leader_log import LeaderLog
+from overlay.chord.cluster.leader_log import LeaderLog
 from overlay.client import Gather, Subscribe, Subscribed
 from overlay.machine import Peer
 from overlay.settings import Settings

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from bench.mutations.planting import fault, replace
-from overlay.chord.consensus.election import Election
-from overlay.chord.consensus.heartbeat import Heartbeat
-from overlay.chord.consensus.leader_log import LeaderLog
-from overlay.chord.consensus.messages import ClusterHeartbeat, VoteReply
+from overlay.chord.cluster.election import Election
+from overlay.chord.cluster.heartbeat import Heartbeat
+from overlay.chord.cluster.leader_log import LeaderLog
+from overlay.chord.cluster.messages import ClusterHeartbeat, VoteReply
 from overlay.chord.membership.members import Members
 from overlay.chord.messages import Cluster
 from overlay.chord.ring.claims import Claims
@@ -238,7 +238,7 @@ def members_of_any_claim() -> None:
 
 @fault(
     "P4",
-    "tests/chord/consensus/test_chord_hello.py",
+    "tests/chord/cluster/test_chord_hello.py",
     "test_a_cluster_with_more_members_than_voters_follows_whom_they_elect",
 )
 def members_count_as_voters() -> None:

@@ -27,8 +27,8 @@ from canopy.wire.transport.connection import Connection
 from canopy.wire.transport.framing import FrameFormat, FrameReader
 from canopy.wire.transport.tls import Chain, new_context
 from matching import Value
-from overlay.chord.consensus.election import Election
-from overlay.chord.consensus.messages import VoteReply
+from overlay.chord.cluster.election import Election
+from overlay.chord.cluster.messages import VoteReply
 from overlay.chord.merging.merging import Merging
 from overlay.chord.messages import Cluster
 from overlay.client import Event

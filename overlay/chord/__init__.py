@@ -11,13 +11,13 @@ clusters as the load needs; most nodes may be in none. `node.py` builds two mach
 * `role`: this node's role, and the one place where it changes. `constants`: every number that is
   no setting.
 * `ring/`: who owns a key? Chord (Stoica et al.) over clusters, with Zave's corrections.
-* `consensus/`: the replicated log, heartbeats and elections of one cluster (Raft).
+* `cluster/`: the replicated log, heartbeats and elections of one cluster (Raft).
 * `membership/`: founding, recruiting, joining, leaving, splitting.
 * `recovery/`: copies of the log outside of the cluster, and who takes the place of a lost cluster.
 * `merging/`: two rings that become one.
 * `clusters`, `role_changes`: put the parts together; what follows when another node leads.
 
-Imports go one way: shared files ← `ring`, `consensus` ← `membership` ← `recovery`, `merging` ←
+Imports go one way: shared files ← `ring`, `cluster` ← `membership` ← `recovery`, `merging` ←
 `role_changes`, `clusters`.
 
 Two rules hold everything together. **Arcs decide, pointers route**: a primary owns what its own

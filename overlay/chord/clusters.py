@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from overlay.chord.consensus.election import Election
-from overlay.chord.consensus.follower_log import FollowerLog
-from overlay.chord.consensus.heartbeat import Heartbeat
-from overlay.chord.consensus.journal import Journal
-from overlay.chord.consensus.leader_log import LeaderLog
+from overlay.chord.cluster.election import Election
+from overlay.chord.cluster.follower_log import FollowerLog
+from overlay.chord.cluster.heartbeat import Heartbeat
+from overlay.chord.cluster.journal import Journal
+from overlay.chord.cluster.leader_log import LeaderLog
 from overlay.chord.epochs import above_fork
 from overlay.chord.events import (
     ArcTaken,
@@ -82,7 +82,7 @@ class Clusters(Machine):
         self.ring = ring
         self.journal = journal = Journal(port, restored)
         self.cluster_role = role = ClusterRole(port, ring, view, journal, settings.serve)
-        # consensus
+        # cluster
         self.log = log = FollowerLog(role, journal, settings)
         self.heartbeat = heartbeat = Heartbeat(chosen, role, log, journal)
         self.election = Election(

@@ -97,7 +97,7 @@ SEALS_KEPT: Final = 256
 """Descriptions whose signature was verified, by which the same one is not verified again: as many
 as `ring.known_clusters`."""
 
-# --- consensus: votes ---
+# --- cluster: votes ---
 
 EPOCH_STEP_MOST: Final = 1 << 35
 """By how much one voter's word raises the epoch that the next candidate asks for: eight forks
@@ -109,7 +109,7 @@ RAISE_AGAIN: Final = 30.0
 follows to so many elections in so many seconds, where nodes have keys. Guess: an honest one says so
 once, after a partition."""
 
-# --- consensus: the log ---
+# --- cluster: the log ---
 
 ENTRY_OVERHEAD: Final = 160
 """Bytes that each entry of a log counts in memory beside its body: two objects and a pointer."""
@@ -138,7 +138,7 @@ VOTED_CLUSTERS_MOST: Final = 256
 """Clusters in which a node remembers its vote. A node serves in one at a time, so this is its whole
 life. Guess; to be measured by the clusters that a node serves in per month."""
 
-# --- consensus: heartbeats, lease, elections ---
+# --- cluster: heartbeats, lease, elections ---
 
 LEASE_SHARE: Final = 0.8
 """Share of the election timeout for which a voter's answer lets the primary decide: clocks may

@@ -59,7 +59,7 @@ class RingPart(Protocol):
 
 
 class DescriptionStore(Protocol):
-    """Where the description of the own cluster is kept on disk (`consensus.journal.Journal`)."""
+    """Where the description of the own cluster is kept on disk (`cluster.journal.Journal`)."""
 
     def store_cluster(self, cluster: Cluster | None) -> None:
         """Store the description; None: this node serves nowhere."""

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from overlay.bounded import BoundedDict
-from overlay.chord.consensus.election import Campaign
-from overlay.chord.consensus.heartbeat import PrimarySilent
-from overlay.chord.consensus.messages import ClusterHeartbeatReply
+from overlay.chord.cluster.election import Campaign
+from overlay.chord.cluster.heartbeat import PrimarySilent
+from overlay.chord.cluster.messages import ClusterHeartbeatReply
 from overlay.chord.constants import NOT_LOST_AFTER, RAISE_AGAIN, RAISES_MOST, REMOVED_MOST
 from overlay.chord.epochs import above_fork, fork_count, fork_id
 from overlay.chord.events import ArcDivided, ArcGone, Elected, Replanted

@@ -13,7 +13,7 @@ from canopy.sim.world.signer import SimulatedSigner
 from canopy.wire.keys.certificates import node_id, raw_key
 from canopy.wire.keys.signing import KeySigner
 from canopy.wire.transport.codec import WireCodec
-from overlay.chord.consensus.messages import (
+from overlay.chord.cluster.messages import (
     ClusterHeartbeatReply,
     ClusterHello,
     LogAck,

@@ -9,7 +9,7 @@ import pytest
 from canopy.sim.world.world import World
 from canopy.wire.transport.codec import MESSAGES, WireCodec
 from matching import EVERYTHING
-from overlay.chord.consensus.messages import RequestVote
+from overlay.chord.cluster.messages import RequestVote
 from overlay.hybrid_clock import HybridClock
 from overlay.links.events import LinkUp
 from overlay.links.links import Links

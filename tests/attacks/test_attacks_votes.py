@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from overlay.chord.consensus.messages import ClusterHeartbeatReply, RequestVote, VoteReply
+from overlay.chord.cluster.messages import ClusterHeartbeatReply, RequestVote, VoteReply
 from overlay.chord.messages import Cluster
 from overlay.machine import Message, Peer
 from tests.support.rings import RingNode, RingWorld, cluster_of, grown

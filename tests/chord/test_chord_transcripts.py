@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from textwrap import dedent
 
-from overlay.chord.consensus.election import CampaignDue
-from overlay.chord.consensus.heartbeat import PrimarySilent
-from overlay.chord.consensus.messages import (
+from overlay.chord.cluster.election import CampaignDue
+from overlay.chord.cluster.heartbeat import PrimarySilent
+from overlay.chord.cluster.messages import (
     ClusterHello,
     ClusterHelloReply,
     LogAck,

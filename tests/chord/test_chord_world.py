@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pytest
 
-from overlay.chord.consensus.messages import ClusterHeartbeat, ClusterHeartbeatReply
+from overlay.chord.cluster.messages import ClusterHeartbeat, ClusterHeartbeatReply
 from overlay.chord.events import OwnerFound
 from overlay.chord.keys import key_of
 from tests.support.examples import seeds

@@ -11,7 +11,7 @@ from math import log2
 
 import pytest
 
-from overlay.chord.consensus.messages import ClusterHello, ClusterHelloReply, RequestVote
+from overlay.chord.cluster.messages import ClusterHello, ClusterHelloReply, RequestVote
 from overlay.chord.events import Elected, OwnerFound, Replanted
 from overlay.chord.keys import key_of
 from overlay.chord.messages import Cluster, Find, Rejoin

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from overlay.chord.consensus.messages import (
+from overlay.chord.cluster.messages import (
     ClusterHello,
     ClusterHelloReply,
     LogAck,

@@ -25,7 +25,7 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from overlay.chord.consensus.leader_log import snapshot_pieces
+from overlay.chord.cluster.leader_log import snapshot_pieces
 from overlay.chord.constants import (
     HAND_OVER_MOST,
     MERGE_AGAIN,

@@ -1,6 +1,6 @@
 """Members that are about to go: those who leave, and those who move to a new cluster (P1).
 
-They go on serving, but should not vote (`consensus.leader_log`) nor become the standby. Only the
+They go on serving, but should not vote (`cluster.leader_log`) nor become the standby. Only the
 primary keeps these lists; they end when another node leads.
 """
 

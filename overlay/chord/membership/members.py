@@ -18,11 +18,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from overlay.bounded import BoundedDict
-from overlay.chord.consensus.election import Election
-from overlay.chord.consensus.follower_log import FollowerLog
-from overlay.chord.consensus.heartbeat import Heartbeat
-from overlay.chord.consensus.leader_log import LeaderLog
-from overlay.chord.consensus.messages import ClusterHello
+from overlay.chord.cluster.election import Election
+from overlay.chord.cluster.follower_log import FollowerLog
+from overlay.chord.cluster.heartbeat import Heartbeat
+from overlay.chord.cluster.leader_log import LeaderLog
+from overlay.chord.cluster.messages import ClusterHello
 from overlay.chord.constants import CONTACT_AGAIN, LEAVE_WITHIN, REMOVED_MOST
 from overlay.chord.epochs import fork_count
 from overlay.chord.events import ClaimBelieved, Fenced, MemberJoined, MemberLeaving, MemberLost

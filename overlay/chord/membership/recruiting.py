@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from overlay.chord.consensus.journal import Journal
+from overlay.chord.cluster.journal import Journal
 from overlay.chord.constants import (
     IDLE_LEAST,
     MEMBERS_MOST,

@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from overlay.chord.consensus.election import Election
-from overlay.chord.consensus.follower_log import FollowerLog
-from overlay.chord.consensus.heartbeat import Heartbeat
-from overlay.chord.consensus.journal import Journal, OfferedArc
-from overlay.chord.consensus.leader_log import LeaderLog
+from overlay.chord.cluster.election import Election
+from overlay.chord.cluster.follower_log import FollowerLog
+from overlay.chord.cluster.heartbeat import Heartbeat
+from overlay.chord.cluster.journal import Journal, OfferedArc
+from overlay.chord.cluster.leader_log import LeaderLog
 from overlay.chord.constants import ASK_ARC_EVERY
 from overlay.chord.membership.departures import Departures
 from overlay.chord.membership.members import Members

@@ -32,7 +32,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from overlay.bounded import BoundedDict
-from overlay.chord.consensus.heartbeat import Heartbeat
+from overlay.chord.cluster.heartbeat import Heartbeat
 from overlay.chord.constants import (
     BACKERS_MOST,
     MERGE_HEARD_WITHIN,

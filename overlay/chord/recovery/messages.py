@@ -7,7 +7,7 @@ The rest of what the paper names there is said with the messages of every day: R
 
 from __future__ import annotations
 
-from overlay.chord.consensus.messages import LogEntry
+from overlay.chord.cluster.messages import LogEntry
 from overlay.chord.messages import Cluster
 from overlay.machine import Key, Message, Uint53, Version
 

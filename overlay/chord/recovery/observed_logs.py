@@ -13,7 +13,7 @@ node, and was heard until shortly before its link was lost; it may have waited n
 
 from __future__ import annotations
 
-from overlay.chord.consensus.follower_log import EMPTY
+from overlay.chord.cluster.follower_log import EMPTY
 from overlay.chord.constants import OBSERVED_LOG_KEPT, OBSERVED_LOGS_MOST, WHOLE_WITHIN
 from overlay.chord.events import (
     EntryObserved,

@@ -23,8 +23,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha1
 
-from overlay.chord.consensus.follower_log import EMPTY
-from overlay.chord.consensus.leader_log import LeaderLog, log_pieces, snapshot_pieces
+from overlay.chord.cluster.follower_log import EMPTY
+from overlay.chord.cluster.leader_log import LeaderLog, log_pieces, snapshot_pieces
 from overlay.chord.constants import (
     OBSERVER_AGAIN,
     OBSERVER_AWAITED,

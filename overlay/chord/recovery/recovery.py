@@ -38,8 +38,8 @@ from math import inf
 from typing import NamedTuple, Protocol
 
 from overlay.bounded import BoundedDict
-from overlay.chord.consensus.follower_log import EMPTY, FollowerLog
-from overlay.chord.consensus.heartbeat import Heartbeat
+from overlay.chord.cluster.follower_log import EMPTY, FollowerLog
+from overlay.chord.cluster.heartbeat import Heartbeat
 from overlay.chord.constants import (
     AGREE_AFTER,
     AGREED_FOR,

@@ -74,7 +74,7 @@ are lost within a day in the largest simulated overlay."""
 
 LEASE_SHARE = 0.8
 """Of the term, as the host counts it: clocks may differ in rate by a fifth, as between voters
-(overlay/chord/consensus/heartbeat.py)."""
+(overlay/chord/cluster/heartbeat.py)."""
 
 REPLIES_MOST = 32
 """Own answers that a host remembers, per owner: more than fit into a term."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from overlay.chord.consensus.follower_log import EMPTY
-from overlay.chord.consensus.messages import LogEntry
+from overlay.chord.cluster.follower_log import EMPTY
+from overlay.chord.cluster.messages import LogEntry
 from overlay.chord.constants import (
     OBSERVED_LOG_KEPT,
     OBSERVED_LOGS_MOST,

@@ -7,7 +7,7 @@ from random import Random
 import msgspec
 import pytest
 
-from overlay.chord.consensus.messages import ClusterHeartbeatReply
+from overlay.chord.cluster.messages import ClusterHeartbeatReply
 from overlay.chord.epochs import above_fork, fork_count, fork_id, new_fork
 from overlay.chord.events import Elected, Replanted
 from overlay.chord.keys import key_of

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from canopy.sim.world.signer import SimulatedSigner
-from overlay.chord.consensus.messages import VoteRecord
+from overlay.chord.cluster.messages import VoteRecord
 from overlay.chord.constants import NOT_LOST_AFTER
 from overlay.chord.epochs import ELECTION_BITS, FORK, fork_count
 from overlay.chord.grants import granting, sealing

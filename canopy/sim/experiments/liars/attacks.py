@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from canopy.sim.experiments.liars.lying_node import Attack, Band
 from canopy.sim.world.signer import SimulatedSigner
-from overlay.chord.consensus.messages import (
+from overlay.chord.cluster.messages import (
     ClusterHello,
     LogAck,
     LogEntries,

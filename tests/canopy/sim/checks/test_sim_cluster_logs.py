@@ -7,7 +7,7 @@ import pytest
 from canopy.sim.checks.cluster_logs import LogWatch, check_voters
 from canopy.sim.world.disk import DiskConditions
 from canopy.sim.world.world import World
-from overlay.chord.consensus.messages import LogEntry
+from overlay.chord.cluster.messages import LogEntry
 from overlay.chord.keys import attribute_key
 from tests.support.overlays import acknowledged, grown, settings, with_role
 

@@ -29,9 +29,9 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from overlay.chord.consensus.follower_log import FollowerLog
-from overlay.chord.consensus.heartbeat import Heartbeat
-from overlay.chord.consensus.messages import RequestVote, VoteReply
+from overlay.chord.cluster.follower_log import FollowerLog
+from overlay.chord.cluster.heartbeat import Heartbeat
+from overlay.chord.cluster.messages import RequestVote, VoteReply
 from overlay.chord.constants import EPOCH_STEP_MOST, STALLED_FOR
 from overlay.chord.epochs import above_fork, fork_id
 from overlay.chord.events import PrimarySuspected

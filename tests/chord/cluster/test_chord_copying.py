@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from overlay.chord.consensus.leader_log import snapshot_pieces
-from overlay.chord.consensus.messages import LogAck, LogEntries, LogEntry, LogSnapshot
+from overlay.chord.cluster.leader_log import snapshot_pieces
+from overlay.chord.cluster.messages import LogAck, LogEntries, LogEntry, LogSnapshot
 from overlay.chord.constants import SNAPSHOT_PIECE
 from overlay.chord.events import ArcGone, Committed, EntryReceived, LogReset
 from overlay.chord.keys import key_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from overlay.chord.consensus.messages import Configuration, LogEntry
+from overlay.chord.cluster.messages import Configuration, LogEntry
 from overlay.chord.constants import ENTRY_OVERHEAD
 from overlay.machine import Key, Version
 

@@ -22,8 +22,8 @@ import msgspec
 
 from overlay.backlog import Backlog
 from overlay.bounded import BoundedDict
-from overlay.chord.consensus.journal import Journal, Snapshot
-from overlay.chord.consensus.messages import (
+from overlay.chord.cluster.journal import Journal, Snapshot
+from overlay.chord.cluster.messages import (
     ClusterHelloReply,
     Configuration,
     LogAck,
@@ -32,7 +32,7 @@ from overlay.chord.consensus.messages import (
     LogSnapshot,
     VoteRecord,
 )
-from overlay.chord.consensus.voter_log import VoterLog, size_of
+from overlay.chord.cluster.voter_log import VoterLog, size_of
 from overlay.chord.constants import DISCONNECT_ASSUMED, HELLOS_KEPT
 from overlay.chord.events import ArcGone, EntryReceived, LogReset
 from overlay.chord.keys import in_arc

@@ -22,8 +22,8 @@ from collections.abc import Sequence
 import msgspec
 
 from overlay.bounded import BoundedDict
-from overlay.chord.consensus.messages import Configuration, LogEntry, VoteRecord
-from overlay.chord.consensus.voter_log import VoterLog
+from overlay.chord.cluster.messages import Configuration, LogEntry, VoteRecord
+from overlay.chord.cluster.voter_log import VoterLog
 from overlay.chord.constants import (
     JOURNAL_GROWTH,
     JOURNAL_GROWTH_LEAST,

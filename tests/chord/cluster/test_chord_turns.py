@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from overlay.chord.consensus.election import CampaignTimeout
-from overlay.chord.consensus.messages import ClusterHeartbeat, RequestVote, VoteReply
+from overlay.chord.cluster.election import CampaignTimeout
+from overlay.chord.cluster.messages import ClusterHeartbeat, RequestVote, VoteReply
 from overlay.chord.keys import key_of
 from overlay.links.events import LocalStall
 from tests.support.rings import RingNode, RingWorld, grown

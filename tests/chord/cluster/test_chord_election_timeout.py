@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from overlay.chord.consensus.election_timeout import ElectionTimeout
-from overlay.chord.consensus.messages import ClusterHeartbeat
+from overlay.chord.cluster.election_timeout import ElectionTimeout
+from overlay.chord.cluster.messages import ClusterHeartbeat
 from overlay.chord.constants import TIMEOUT_HALF_LIFE
 from overlay.machine import ProtocolError
 from tests.support.rings import grown

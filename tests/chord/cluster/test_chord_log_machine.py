@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from overlay.chord.consensus.messages import LogEntry
+from overlay.chord.cluster.messages import LogEntry
 from overlay.machine import NodeId
 from overlay.settings import ClusterSettings
 from tests.support.rings import UNRECOVERED, RingNode, RingWorld

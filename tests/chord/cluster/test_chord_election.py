@@ -7,9 +7,9 @@ from random import Random
 import msgspec
 import pytest
 
-from overlay.chord.consensus.election import CampaignDue
-from overlay.chord.consensus.journal import Journal
-from overlay.chord.consensus.messages import LogAck, LogEntries, RequestVote, VoteReply
+from overlay.chord.cluster.election import CampaignDue
+from overlay.chord.cluster.journal import Journal
+from overlay.chord.cluster.messages import LogAck, LogEntries, RequestVote, VoteReply
 from overlay.chord.epochs import new_fork
 from overlay.chord.events import Elected
 from overlay.chord.keys import key_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from overlay.chord.consensus import journal as module
-from overlay.chord.consensus.journal import Journal
-from overlay.chord.consensus.messages import RequestVote
+from overlay.chord.cluster import journal as module
+from overlay.chord.cluster.journal import Journal
+from overlay.chord.cluster.messages import RequestVote
 from overlay.chord.constants import RESTARTING
 from overlay.chord.events import Elected
 from overlay.chord.keys import key_of

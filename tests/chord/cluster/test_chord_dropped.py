@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from overlay.chord.consensus import leader_log
-from overlay.chord.consensus.messages import (
+from overlay.chord.cluster import leader_log
+from overlay.chord.cluster.messages import (
     ClusterHello,
     ClusterHelloReply,
     LogAck,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from overlay.chord.consensus.messages import LogAck, LogEntries
+from overlay.chord.cluster.messages import LogAck, LogEntries
 from overlay.chord.events import Committed
 from overlay.chord.keys import key_of
 from tests.support.rings import RingNode, RingWorld, grown

@@ -20,10 +20,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from overlay.bounded import BoundedDict
-from overlay.chord.consensus.election_timeout import ElectionTimeout
-from overlay.chord.consensus.follower_log import FollowerLog
-from overlay.chord.consensus.journal import Journal
-from overlay.chord.consensus.messages import ClusterHeartbeat, ClusterHeartbeatReply
+from overlay.chord.cluster.election_timeout import ElectionTimeout
+from overlay.chord.cluster.follower_log import FollowerLog
+from overlay.chord.cluster.journal import Journal
+from overlay.chord.cluster.messages import ClusterHeartbeat, ClusterHeartbeatReply
 from overlay.chord.constants import (
     HEARTBEATS_KEPT,
     LEADERLESS_AFTER,

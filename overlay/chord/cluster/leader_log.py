@@ -23,9 +23,9 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from overlay.chord.consensus.follower_log import EMPTY, FollowerLog
-from overlay.chord.consensus.heartbeat import Heartbeat
-from overlay.chord.consensus.messages import (
+from overlay.chord.cluster.follower_log import EMPTY, FollowerLog
+from overlay.chord.cluster.heartbeat import Heartbeat
+from overlay.chord.cluster.messages import (
     ClusterHello,
     ClusterHelloReply,
     Configuration,
