@@ -12,31 +12,31 @@ from overlay.info import IntakeInfo
 from overlay.machine import Machine, Peer, Port
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.owner_claims import ClaimsDue, OwnerClaims
-from streams.capturing.captures import Captures
 from streams.consuming.explaining import RowExplaining
-from streams.consuming.read_server import ReadServer
 from streams.consuming.readers import Readers
-from streams.copying.copies import Copies
 from streams.directory.commands import StreamCommands
 from streams.directory.locator import StreamLocator
 from streams.directory.messages import KeepShards
 from streams.directory.questions import OwnerQuestions
 from streams.directory.stream_owner import StreamOwner
 from streams.disk import LogDisk
-from streams.forking.fork_copies import ForkCopies
-from streams.forking.forks import Forks
 from streams.groups.group_commands import GroupCommands
-from streams.groups.group_server import GroupServer
 from streams.groups.members import Members
 from streams.hosting.asked_checks import AskedChecks
 from streams.hosting.log_checks import LogChecks
 from streams.hosting.shard_hosts import ShardHosts
-from streams.producing.append_server import AppendServer
 from streams.producing.producers import Producers
+from streams.services.append.append_server import AppendServer
+from streams.services.capture.captures import Captures
+from streams.services.copy.copies import Copies
+from streams.services.fork.fork_copies import ForkCopies
+from streams.services.fork.forks import Forks
+from streams.services.group.group_server import GroupServer
+from streams.services.half.transaction_server import TransactionServer
+from streams.services.read.read_server import ReadServer
+from streams.services.table.table_server import TableServer
 from streams.steady_clock import SteadyClock
-from streams.tables.table_server import TableServer
 from streams.tracing import RowRecords
-from streams.transactions.transaction_server import TransactionServer
 from streams.transactions.transactors import Transactors
 
 

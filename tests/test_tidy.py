@@ -60,6 +60,7 @@ STREAMS = (
     *(*TREE, "overlay.upper_tree.owner", "overlay.client", "overlay.info"),
     *("streams.log", "streams.disk", "streams.replication"),
 )
+SERVICE = (*STREAMS, *shared("streams.services"))
 ANALYSIS_BASE = (
     *("canopy.traces.analysis.constants", "canopy.traces.analysis.errors"),
     "canopy.traces.analysis.tasks",
@@ -153,30 +154,32 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "streams.replication": (
         *("overlay.machine", "overlay.incidents", "matching", "streams.log", "streams.disk"),
     ),
-    "streams.transactions": (
-        *STREAMS,
-        "streams.producing",
-        "streams.directory",
-        "overlay.incidents",
-    ),
     "streams.producing": (*STREAMS, "streams.directory", "overlay.upper_tree.publisher"),
-    "streams.tables": STREAMS,
-    "streams.consuming": (*STREAMS, "streams.directory", "streams.tables"),
+    "streams.consuming": (*STREAMS, "streams.directory"),
+    "streams.groups": (*STREAMS, "streams.directory", "streams.consuming"),
+    "streams.transactions": (*STREAMS, "streams.producing", "streams.directory"),
+    **dict.fromkeys(("streams.services", *shared("streams.services")), SERVICE),
+    "streams.services.append": (*SERVICE, "streams.producing"),
+    "streams.services.table": SERVICE,
+    "streams.services.read": (*SERVICE, "streams.consuming", "streams.services.table"),
+    "streams.services.group": (
+        *(*SERVICE, "streams.consuming", "streams.groups", "streams.services.read"),
+    ),
+    "streams.services.half": (
+        *(*SERVICE, "streams.producing", "streams.transactions", "overlay.incidents"),
+    ),
     # What copies reads as a program does, and says where a row belongs as a producer does.
-    "streams.copying": (
-        *(*STREAMS, "streams.directory", "streams.hosting", "streams.consuming"),
+    "streams.services.copy": (
+        *(*SERVICE, "streams.directory", "streams.hosting", "streams.consuming"),
         *("streams.producing", "overlay.incidents"),
     ),
     # A capture is a client of the node's own; it says where an event belongs as a producer does.
-    "streams.capturing": (
-        *(*STREAMS, "streams.directory", "streams.hosting"),
-        "streams.producing",
+    "streams.services.capture": (
+        *(*SERVICE, "streams.directory", "streams.hosting", "streams.producing"),
     ),
-    "streams.forking": (
-        *(*STREAMS, "streams.directory", "streams.hosting"),
-        "streams.producing",
+    "streams.services.fork": (
+        *(*SERVICE, "streams.directory", "streams.hosting", "streams.producing"),
     ),
-    "streams.groups": (*STREAMS, "streams.directory", "streams.consuming"),
     "node": ("overlay", "streams", "matching"),
     "canopy": (*CLIENT, "canopy.client"),
     "canopy.client": (*CLIENT, *CLIENT_SIDE),

@@ -26,10 +26,10 @@ from streams.disk import Opened, Written
 from streams.log.batches import Row, encode_rows
 from streams.log.recovery import recover
 from streams.producing import messages as producing
-from streams.producing.append_server import AppendServer
 from streams.producing.messages import AppendRows, OpenProducer, RowBatch
 from streams.replication import messages as replication
 from streams.replication.replica import Replica
+from streams.services.append.append_server import AppendServer
 
 SHARD = "bench/0"
 WINDOW = 64

@@ -11,19 +11,19 @@ from overlay.client import BeginReading
 from streams.consuming import pieces, sharing, skipping
 from streams.consuming.asked import strange_of
 from streams.consuming.asking import Asking
-from streams.consuming.durable import DurableConsumers, Refusal
-from streams.consuming.history import HistoryScan
 from streams.consuming.messages import Durable, Piece
 from streams.consuming.readers import Readers
-from streams.consuming.shard_readings import ShardReadings
 from streams.consuming.sharing import Shared
-from streams.consuming.tail import Tail
 from streams.directory.entry import StreamEntry
 from streams.log.chunk import Chunk
 from streams.log.lost_rows import LostRows, lost_to
 from streams.log.state import ConsumerPosition, Entry, ShardState
 from streams.log.zones import Zone, ZoneMap
 from streams.replication.setting_back import set_back
+from streams.services.read.durable import DurableConsumers, Refusal
+from streams.services.read.history import HistoryScan
+from streams.services.read.shard_readings import ShardReadings
+from streams.services.read.tail import Tail
 
 ANSWERS = "tests/streams/test_streams_answers.py"
 READING = "tests/streams/consuming/test_streams_reading.py"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bench.mutations.planting import fault, replace
-from streams.consuming.expiring import Expiry
-from streams.groups.delivery import GroupDelivery
-from streams.groups.window import Pending
 from streams.log.group_state import GroupStates
 from streams.replication.leading import Leading
+from streams.services.group.delivery import GroupDelivery
+from streams.services.group.window import Pending
+from streams.services.read.expiring import Expiry
 from streams.steady_clock import SteadyClock
 
 EXPIRY = "tests/streams/consuming/test_streams_expiry.py"

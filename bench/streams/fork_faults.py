@@ -8,11 +8,6 @@ from msgspec.structs import replace as with_fields
 
 from bench.mutations.planting import fault, replace
 from overlay.machine import Peer
-from streams.forking import joining
-from streams.forking.copied_rows import CONFLICTING, NEW, REPEATED, Run, _verdict
-from streams.forking.fork_copies import ShardForkCopies, _Job
-from streams.forking.forks import Forks, _Fork
-from streams.forking.messages import ForkChunkCopied
 from streams.log.batches import BatchHead, Row
 from streams.log.chunk import Chunk
 from streams.log.fork_name import fork_shard
@@ -20,6 +15,11 @@ from streams.log.fork_state import ForkCopied, ForkStates
 from streams.log.state import ShardState
 from streams.producing.messages import JoinFork
 from streams.replication.replica import Replica
+from streams.services.fork import joining
+from streams.services.fork.copied_rows import CONFLICTING, NEW, REPEATED, Run, _verdict
+from streams.services.fork.fork_copies import ShardForkCopies, _Job
+from streams.services.fork.forks import Forks, _Fork
+from streams.services.fork.messages import ForkChunkCopied
 
 FORKING = "tests/streams/forking/test_streams_forks.py"
 PROMISE = "promise: each row that a fork acknowledged is in the main log once"

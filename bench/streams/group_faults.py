@@ -15,13 +15,8 @@ from canopy.client.steps import Steps
 from canopy.client.streams.membership import MembershipCore
 from streams.consuming import readers
 from streams.groups import members
-from streams.groups.confirming import Confirmation
-from streams.groups.delivery import GroupDelivery
-from streams.groups.group_log import GroupLog
 from streams.groups.members import LookAtMembers, Members
 from streams.groups.messages import Settlement
-from streams.groups.shard_groups import ShardGroups
-from streams.groups.window import Pending, Window
 from streams.log.group_state import (
     DeadLetter,
     FormerSelector,
@@ -30,6 +25,11 @@ from streams.log.group_state import (
     GroupKnown,
     GroupStates,
 )
+from streams.services.group.confirming import Confirmation
+from streams.services.group.delivery import GroupDelivery
+from streams.services.group.group_log import GroupLog
+from streams.services.group.shard_groups import ShardGroups
+from streams.services.group.window import Pending, Window
 
 GROUPS = "tests/streams/groups/test_streams_groups.py"
 EDITS = "tests/streams/groups/test_streams_group_edits.py"

@@ -10,10 +10,10 @@ import msgspec
 from bench.mutations.planting import fault, replace
 from streams.log.chunk import Chunk
 from streams.log.state import Entry, ProducerState, SessionOpened, ShardState
-from streams.producing.appender import Appender
 from streams.producing.numbers import New, Repeated, Wrong, judge, replaced
 from streams.producing.producers import Producers
 from streams.producing.sending import Sending
+from streams.services.append.appender import Appender
 
 APPENDING = "tests/streams/producing/test_streams_appending.py"
 PROMISE = "promise: each row of a producer is in the log once"

@@ -44,12 +44,12 @@ from streams.consuming.messages import (
     SharedRows,
     StreamRows,
 )
-from streams.consuming.read_server import ReadServer
 from streams.disk import Opened, ReadDone, Written
 from streams.log.batches import Batch, BatchHead, Row
 from streams.log.recovery import recover
 from streams.replication import messages as replication
 from streams.replication.replica import Replica
+from streams.services.read.read_server import ReadServer
 
 SHARD = "bench/0"
 CHUNK_ROWS = 1_000

@@ -17,7 +17,7 @@ from streams.log.batches import BatchHead, join_batches
 from streams.log.chunk import EVENTS
 from streams.log.half_state import Half, HalfEntry, HalfStates
 from streams.replication.leading import Leading
-from streams.transactions.halves import Halves
+from streams.services.half.halves import Halves
 from streams.transactions.messages import DecideHalf, HalfNotKnown, PrepareHalf, ReviewHalf
 from streams.transactions.questions import Questions
 from streams.transactions.transactors import Transactors

@@ -5,21 +5,15 @@ order of offsets, and no other row comes; a position counts what was scanned, so
 where nothing matches; a durable consumer's position never goes back and never passes what its
 program has confirmed (docs/design/streams.md#consumers).
 
-*Called by*: `node.py` builds `ReadServer`, for shards that the node leads, and `Readers`, for its
-programs.
+*Called by*: `streams.machines` builds `Readers`, for the node's programs. What a shard's leader
+does is in `streams.services.read`.
 
 *Read in this order*:
 
 * `messages`: between a reader's node and a shard's leader.
 * `pieces`: rows of a chunk as they are sent. `skipping`: which chunks a selector cannot match
   anything in, by their zone maps.
-* `expiring`: rows that are past their time.
-* `reading`: what a shard's leader knows of one reading. `history`: a reading on its way through the
-  log; `table_scan`: one that begins with the newest rows. `tail`: all readings that are at its end,
-  matched together, by `tail_index`; `sharing`: rows of several of them in one message.
-* `positions`: which offsets are there, and single rows.
-* `durable`: durable consumers in the log: attaching, fencing, positions, expiry.
-* `shard_readings`: all readings at one shard that this node leads. `read_server`: all such shards.
+* `sharing`: rows of several readings in one message. `selectors`: which of them say the same.
 * `explaining`: what became of one row.
 * `cursor`: a program's node: one shard of a reading. `asked`: what a program wants. `asking`: how
   long it waits for leaders. `readers`: all of them, and the programs.

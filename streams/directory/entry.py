@@ -92,7 +92,7 @@ class StreamOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     """The attribute with the seconds of a row that has its own; "": none has."""
     prefer: Literal["consistency", "availability"] = "consistency"
     """Whether replicas without a majority refuse rows, or take them into a fork
-    (streams/forking/)."""
+    (streams/services/fork/)."""
     writers: Names = ()
     """Who may append (streams/log/writers.py): producer:NAME, node:ID, tenant:NAME; (), or *:
     anybody."""

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from matching import SelectorError, compile_selector
-from streams.consuming.durable import same_selector
+from streams.consuming.selectors import same_selector
 from streams.groups.messages import OPTIONS, SELECTOR, Wanted
 from streams.log.group_state import GroupOptions
 

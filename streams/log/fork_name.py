@@ -1,8 +1,8 @@
 """How forks of a shard are named.
 
 A fork is the log of rows that a shard's replica took in while no majority of the replicas could be
-reached (streams/forking/). Its name says under which epoch it began, above every one that its node
-had heard of, and which chunk of the main log was the last that this node knew to be committed:
+reached (streams/services/fork/). Its name says under which epoch it began, above every one that its
+node had heard of, and which chunk of the main log was the last that this node knew to be committed:
 what stands behind that chunk in the main log is what the fork did not know.
 """
 

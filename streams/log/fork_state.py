@@ -1,4 +1,4 @@
-"""What a shard's log says of the forks that were copied into it (streams/forking/).
+"""What a shard's log says of the forks that were copied into it (streams/services/fork/).
 
 A batch that is copied names the fork and the offset there, so that the rows and how far the fork
 was copied are in one chunk. Behind the rows of a fork's chunk the log names that chunk, by number

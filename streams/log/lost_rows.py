@@ -47,3 +47,12 @@ def losses_of(lost: tuple[LostRows, ...]) -> int:
 def with_loss(lost: tuple[LostRows, ...], offset: int, end: int) -> tuple[LostRows, ...]:
     """With one more loss."""
     return (*lost, LostRows(losses_of(lost) + 1, offset, end))[-KEPT:]
+
+
+def lost_reason(who: str, position: int, lost: LostRows) -> str:
+    """That rows at a position are lost, in words."""
+    return (
+        f"{who} was at offset {position}, and the log has lost its {lost.which} "
+        f"by damage: others may have these offsets since. Begin at {lost.offset} "
+        "for all that came after"
+    )

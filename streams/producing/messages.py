@@ -1,5 +1,5 @@
 """The vocabulary between a producer's node and the leader of a shard, or a replica that opens a
-fork of it (streams/forking/)."""
+fork of it (streams/services/fork/)."""
 
 from __future__ import annotations
 

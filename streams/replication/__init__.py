@@ -14,8 +14,7 @@ hash; replicas have the same bytes up to what is committed; an epoch has at most
 * `kept_chunks`: chunks of the log, from memory or disk. `removal`: what a Cut removes.
 * `replica`: promise, log and disk of one replica, and following a leader.
 * `takeover`: `Seal`: from a majority's promises to the furthest log. `leading`: append, replicate,
-  commit, change the replicas. `led_shards`: what others keep for each shard that their node leads,
-  and the base of the machines that do (`ShardServer`).
+  commit, change the replicas.
 * `chunk_reader`: a leader's log, chunk by chunk.
 * `retention`: what is not kept any more.
 * `mending`: what is damaged, from other replicas. `checking`: a log read from end to end.

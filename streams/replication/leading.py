@@ -176,7 +176,7 @@ class Leading:
 
     def retain(self, keep: Keep, now: int) -> None:
         """Append a Cut, if at `now` (nanoseconds since 1970) there is more than is to be kept. In a
-        stream with a key that is done with the table of what goes (streams/tables/)."""
+        stream with a key that is done with the table of what goes (streams/services/table/)."""
         self.keep = keep
         floor = self.floor_due(now)
         if floor > self.replica.state.floor and not keep.key:

@@ -49,7 +49,6 @@ from streams.consuming.messages import (
 from streams.directory.messages import EraseStream, StreamRefused
 from streams.log.batches import Row, encode_rows
 from streams.log.writers import Asker
-from streams.producing.append_server import AppendServer
 from streams.producing.messages import (
     AppendRefused,
     AppendRows,
@@ -57,6 +56,7 @@ from streams.producing.messages import (
     OpenProducer,
     RowBatch,
 )
+from streams.services.append.append_server import AppendServer
 from tests.support.overlays import READY, acknowledged, settings, wait
 from tests.support.trees import event
 from tests.support.world import one_node, peer

@@ -37,9 +37,9 @@ from overlay.stream_client import (
 )
 from streams.consuming import messages as reading
 from streams.directory import messages as directory
-from streams.forking import messages as forking
 from streams.groups import messages as groups
 from streams.producing import messages as producing
+from streams.services.fork import messages as forking
 from streams.transactions import messages as halves
 from tests.support.mutated import mutated
 from tests.support.overlays import grown

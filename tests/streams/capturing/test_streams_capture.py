@@ -1,4 +1,4 @@
-"""streams/capturing: published events come into a stream by content, each once."""
+"""streams/services/capture: published events come into a stream by content, each once."""
 
 from __future__ import annotations
 

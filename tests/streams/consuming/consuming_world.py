@@ -24,14 +24,14 @@ from streams.consuming.messages import (
     StreamRows,
     cost,
 )
-from streams.consuming.read_server import ReadServer
 from streams.consuming.sharing import Shared
 from streams.log.batches import Batch, BatchHead, Row, decode_rows, rows_of
 from streams.log.chunk import EVENTS, read
 from streams.producing import messages as producing
 from streams.replication import messages as replication
 from streams.replication.replica import Replica, ShardCommitted
-from streams.tables.shard_table import ShardTable
+from streams.services.read.read_server import ReadServer
+from streams.services.table.shard_table import ShardTable
 from tests.support.logs import SHARD
 from tests.support.shards.producing_world import ProducingWorld
 from tests.support.shards.shard_world import WrongError

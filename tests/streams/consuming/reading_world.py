@@ -20,12 +20,13 @@ from overlay.client import (
     TakeEvents,
 )
 from overlay.links.events import LinkDown
-from streams.consuming import asking, readers, shard_readings
+from streams.consuming import asking, readers
 from streams.consuming.readers import Readers
 from streams.log import shard_log
 from streams.log.batches import decode_rows
 from streams.replication import kept_chunks
 from streams.replication.replica import Replica
+from streams.services.read import shard_readings
 from tests.streams.consuming.consuming_world import SELECTORS, ConsumingWorld
 from tests.support.shards.producing_world import STREAM, WorldLocator
 from tests.support.shards.shard_world import WrongError

@@ -9,7 +9,6 @@ import pytest
 
 from overlay.lower_random.policies import PolicyChanged
 from overlay.machine import Peer
-from streams.consuming import shard_readings
 from streams.consuming.messages import (
     EXPIRED,
     FENCED,
@@ -30,11 +29,12 @@ from streams.consuming.messages import (
     ReadingsScanned,
     ReadShard,
 )
-from streams.consuming.read_server import MARK
 from streams.log import shard_log
 from streams.log.chunk import CUT
 from streams.log.state import Floor, encode_entries
 from streams.replication import kept_chunks
+from streams.services.read import shard_readings
+from streams.services.read.read_server import MARK
 from tests.streams.consuming.consuming_world import SELECTORS, Client, ConsumingWorld, led_world
 from tests.support.examples import seeds
 from tests.support.logs import SHARD

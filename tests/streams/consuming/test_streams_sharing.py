@@ -14,9 +14,9 @@ from streams.consuming import sharing
 from streams.consuming.messages import LooseRows, Piece, Share, SharedRows, cost
 from streams.consuming.pieces import ChunkRows, RowPieces
 from streams.consuming.sharing import Shared, shared
-from streams.consuming.tail_index import ALIKE_MOST, TailIndex
 from streams.log.batches import Batch, BatchHead, Row, encode_batches, rows_of
 from streams.log.chunk import EVENTS, Chunk, genesis, pack
+from streams.services.read.tail_index import ALIKE_MOST, TailIndex
 from tests.streams.consuming.consuming_world import rows_of_piece
 from tests.support.examples import seeds
 from tests.support.logs import SHARD

@@ -1,4 +1,4 @@
-"""streams/copying: sources and mirrors, through lost leaders and cuts between regions."""
+"""streams/services/copy: sources and mirrors, through lost leaders and cuts between regions."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from overlay.client import (
 )
 from overlay.info import StreamInfo
 from overlay.stream_client import AddStream, EditStream
-from streams.copying.copies import Copies
-from streams.copying.origin import OriginReading
-from streams.copying.shard_copy import ShardCopy
 from streams.directory import commands
 from streams.directory.circles import CircleSearch
 from streams.log.verify import Verifier
+from streams.services.copy.copies import Copies
+from streams.services.copy.origin import OriginReading
+from streams.services.copy.shard_copy import ShardCopy
 from tests.support.overlays import READY, grown, wait
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from streams.consuming.durable import DurableConsumers
-from streams.producing.appender import Appender
+from streams.services.append.appender import Appender
+from streams.services.read.durable import DurableConsumers
 from tests.streams.directory.linear_programs import ProgramWorld
 from tests.support.examples import seeds
 from tests.support.shards.shard_world import WrongError

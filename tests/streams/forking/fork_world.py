@@ -20,9 +20,6 @@ from canopy.wire.transport.codec import WireCodec, collect
 from overlay.machine import LocalEvent
 from streams.directory.entry import ShardPlace, StreamEntry, StreamOptions
 from streams.directory.locator import StreamLocated
-from streams.forking import messages as forking
-from streams.forking.fork_copies import ForkCopies
-from streams.forking.forks import Forks
 from streams.hosting.shard_hosts import ShardHosts
 from streams.log import shard_log
 from streams.log.batches import heads_of, rows_of
@@ -30,10 +27,13 @@ from streams.log.chunk import EVENTS, read
 from streams.log.receipt import Receipt
 from streams.log.verify import Verifier
 from streams.producing import messages as producing
-from streams.producing.append_server import AppendServer
 from streams.producing.producers import Producers
 from streams.replication import messages as replication
 from streams.replication.replica import Replica, ShardCommitted
+from streams.services.append.append_server import AppendServer
+from streams.services.fork import messages as forking
+from streams.services.fork.fork_copies import ForkCopies
+from streams.services.fork.forks import Forks
 from tests.support.logs import SHARD
 from tests.support.shards.producing_world import STREAM, Program, ProgramWorld, WorldLocator
 from tests.support.shards.shard_world import ShardWorld, WrongError

@@ -10,8 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from overlay.machine import Message, Peer
-from streams.forking.copied_rows import CONFLICTING, NEW, REPEATED, MainRows, chunks_needed, parts
-from streams.forking.messages import CopyFork, ForkChunkCopied
 from streams.log.batches import Batch, BatchHead, Row, encode_batches
 from streams.log.chunk import EVENTS, Chunk, ChunkId, pack, read
 from streams.log.fork_name import ForkName, fork_shard, parse_fork, split_shard
@@ -19,6 +17,15 @@ from streams.log.receipt import Receipt
 from streams.log.verify import Verifier
 from streams.replication import kept_chunks
 from streams.replication.messages import ShardAppend
+from streams.services.fork.copied_rows import (
+    CONFLICTING,
+    NEW,
+    REPEATED,
+    MainRows,
+    chunks_needed,
+    parts,
+)
+from streams.services.fork.messages import CopyFork, ForkChunkCopied
 from tests.streams.forking.fork_world import ForkWorld, trial_of_forks
 from tests.support.logs import SHARD
 from tests.support.shards.producing_world import Program

@@ -8,7 +8,6 @@ from canopy.wire.transport.codec import WireCodec, collect
 from overlay.machine import LocalEvent, Peer
 from streams.consuming.messages import ReadFrom
 from streams.groups import messages as groups
-from streams.groups.group_server import GroupServer
 from streams.groups.messages import (
     GroupJoined,
     JoinGroup,
@@ -26,6 +25,7 @@ from streams.log.batches import Batch, BatchHead, Row, decode_rows
 from streams.producing import messages as producing
 from streams.replication import messages as replication
 from streams.replication.replica import Replica, ShardCommitted
+from streams.services.group.group_server import GroupServer
 from tests.support.logs import SHARD
 from tests.support.shards.producing_world import ProducingWorld
 

@@ -28,7 +28,6 @@ from overlay.stream_client import (
     TakeRows,
 )
 from streams.consuming.messages import ReadFrom
-from streams.groups import confirming, shard_groups
 from streams.groups.members import Members
 from streams.groups.messages import ChangeGroup, Wanted
 from streams.log import shard_log
@@ -38,6 +37,7 @@ from streams.log.group_state import DeadLetter, GroupEdited, GroupFounded, Group
 from streams.log.state import ShardState, entries_of
 from streams.replication import kept_chunks
 from streams.replication.replica import Replica
+from streams.services.group import confirming, shard_groups
 from tests.streams.groups.groups_world import GroupsWorld
 from tests.support.logs import SHARD
 from tests.support.shards.producing_world import STREAM, WorldLocator

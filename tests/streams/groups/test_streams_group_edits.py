@@ -8,7 +8,6 @@ import pytest
 
 from overlay.machine import Peer
 from streams.consuming.messages import ReadFrom
-from streams.groups import confirming, shard_groups
 from streams.groups.messages import (
     ChangeGroup,
     EndDeadLetters,
@@ -18,6 +17,7 @@ from streams.groups.messages import (
     Wanted,
 )
 from streams.log.group_state import FORMER_MOST
+from streams.services.group import confirming, shard_groups
 from tests.streams.groups.groups_world import GroupsWorld, HandMember, led_world, take_over
 from tests.support.logs import SHARD
 

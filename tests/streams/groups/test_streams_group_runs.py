@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from streams.groups.window import Window, pending
 from streams.log.group_state import GroupOptions
 from streams.log.runs import Runs
+from streams.services.group.window import Window, pending
 from tests.support.examples import seeds
 
 

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from streams.groups import delivery
-from streams.groups.confirming import FRESH
 from streams.groups.messages import (
     AskGroups,
     EndDeadLetters,
@@ -21,6 +19,8 @@ from streams.log import shard_log
 from streams.log.group_state import GroupOptions
 from streams.log.verify import Verifier
 from streams.replication.retention import Keep
+from streams.services.group import delivery
+from streams.services.group.confirming import FRESH
 from tests.streams.groups.groups_world import (
     GroupsWorld,
     HandMember,

@@ -10,7 +10,6 @@ from streams.log.batches import heads_of, rows_of
 from streams.log.chunk import EVENTS, Chunk, read
 from streams.log.receipt import Receipt
 from streams.log.verify import Verifier
-from streams.producing import appender
 from streams.producing.messages import (
     BATCH_MOST,
     EXPIRED,
@@ -28,6 +27,7 @@ from streams.producing.messages import (
     RowBatch,
     RowsAppended,
 )
+from streams.services.append import appender
 from tests.support.logs import SHARD
 from tests.support.shards.producing_world import ProducingWorld, led, row_batch
 

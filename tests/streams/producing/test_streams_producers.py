@@ -22,9 +22,9 @@ from overlay.stream_client import (
     BeginProducer,
     ProducerReady,
 )
-from streams.producing.appender import Appender
 from streams.producing.producers import shard_of
 from streams.producing.sending import Sending
+from streams.services.append.appender import Appender
 from tests.support.overlays import grown, wait
 
 

@@ -19,8 +19,8 @@ from streams.log.table import key_of, table_rows
 from streams.replication import kept_chunks
 from streams.replication.replica import Replica, ShardCommitted
 from streams.replication.retention import Keep
-from streams.tables.shard_table import ShardTable
-from streams.tables.table_server import TableServer
+from streams.services.table.shard_table import ShardTable
+from streams.services.table.table_server import TableServer
 from tests.streams.consuming.consuming_world import Attributes
 from tests.streams.consuming.reading_world import ReadingWorld
 from tests.support.logs import SHARD

@@ -27,7 +27,7 @@ from streams.log.verify import Verifier
 from streams.producing.messages import MALFORMED, QUOTA, AppendRefused, RowBatch
 from streams.replication.replica import Replica
 from streams.replication.retention import Keep
-from streams.tables import shard_table, writing
+from streams.services.table import shard_table, writing
 from tests.streams.consuming.consuming_world import Client
 from tests.streams.tables.table_world import KEY, TableWorld
 from tests.support.logs import SHARD

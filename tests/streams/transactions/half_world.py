@@ -28,10 +28,10 @@ from streams.log.chunk import EVENTS, read
 from streams.producing import messages as producing
 from streams.replication import messages as replication
 from streams.replication.replica import Replica
-from streams.transactions import halves
+from streams.services.half import halves
+from streams.services.half.transaction_server import TransactionServer
 from streams.transactions import messages as vocabulary
 from streams.transactions.messages import DecideHalf, PrepareHalf, ReviewHalf
-from streams.transactions.transaction_server import TransactionServer
 from streams.transactions.transactors import Transactors
 from tests.support.logs import SHARD
 from tests.support.shards.producing_world import STREAM, ProducingWorld, WorldLocator, row_batch

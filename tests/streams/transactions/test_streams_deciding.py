@@ -16,7 +16,7 @@ from overlay.stream_client import (
     Transactions,
     TransactionState,
 )
-from streams.transactions.halves import Halves
+from streams.services.half.halves import Halves
 from tests.support.overlays import grown
 
 SHARDS = 3

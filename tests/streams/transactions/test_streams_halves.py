@@ -11,7 +11,7 @@ from streams.log.chunk import CUT
 from streams.log.state import Floor, encode_entries
 from streams.producing.messages import FULL, QUOTA
 from streams.replication.retention import Keep
-from streams.transactions import halves
+from streams.services.half import halves
 from streams.transactions.messages import (
     COMMITTED,
     CONFLICT,

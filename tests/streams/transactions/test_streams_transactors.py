@@ -21,7 +21,8 @@ from overlay.stream_client import (
     Transactions,
     TransactionState,
 )
-from streams.transactions import halves, transactors
+from streams.services.half import halves
+from streams.transactions import transactors
 from streams.transactions.questions import Question, Questions
 from tests.streams.producing.test_streams_producers import ask, drafts, founded, leader
 from tests.streams.transactions.half_world import trial_of_transactions

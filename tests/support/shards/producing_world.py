@@ -29,7 +29,6 @@ from streams.log.chunk import EVENTS, read
 from streams.log.receipt import Receipt
 from streams.log.verify import Verifier
 from streams.producing import messages as producing
-from streams.producing.append_server import AppendServer
 from streams.producing.messages import (
     AppendRefused,
     AppendRows,
@@ -41,6 +40,7 @@ from streams.producing.messages import (
 from streams.producing.producers import Producers
 from streams.replication import messages as replication
 from streams.replication.replica import Replica, ShardCommitted
+from streams.services.append.append_server import AppendServer
 from tests.support.logs import SHARD
 from tests.support.shards.shard_world import ShardWorld, WrongError
 

@@ -33,7 +33,7 @@ UNDER_WAY: Final = 4
 """Chunks that are appended and not committed, from which on no more are: as those of producers."""
 
 CHUNK_WORK: Final = 50
-"""What reading a chunk counts for, in rows: as `streams.consuming.history.CHUNK_WORK`."""
+"""What reading a chunk counts for, in rows: as `streams.services.read.history.CHUNK_WORK`."""
 
 
 class TableWriting:

@@ -17,7 +17,7 @@ from streams.log.table import KeyTable, TableView, table_rows
 from streams.replication.chunk_reader import ChunkReader
 from streams.replication.leading import Leading
 from streams.replication.replica import Replica
-from streams.tables.writing import CHUNK_WORK, TableWriting
+from streams.services.table.writing import CHUNK_WORK, TableWriting
 
 KEYS_MOST: Final = 1_000_000
 """Keys of a shard's table at which it takes no more rows: some 250 MB at its leader."""

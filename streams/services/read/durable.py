@@ -17,11 +17,11 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from matching import SelectorError, compile_selector
 from overlay.machine import Port
 from streams.consuming.messages import EXPIRED, FENCED, FULL, LOST, OUT_OF_RANGE, SELECTOR, Durable
+from streams.consuming.selectors import same_selector
 from streams.log.chunk import POSITIONS
-from streams.log.lost_rows import LostRows, lost_to
+from streams.log.lost_rows import LostRows, lost_reason, lost_to
 from streams.log.state import (
     ConsumerAttached,
     ConsumerExpired,
@@ -237,22 +237,3 @@ class DurableConsumers:
         """More of the log is committed."""
         while self._waiting and self._waiting[0][0] <= self.replica.committed:
             self._waiting.popleft()[1]()
-
-
-def lost_reason(who: str, position: int, lost: LostRows) -> str:
-    """That rows at a position are lost, in words."""
-    return (
-        f"{who} was at offset {position}, and the log has lost its {lost.which} "
-        f"by damage: others may have these offsets since. Begin at {lost.offset} "
-        "for all that came after"
-    )
-
-
-def same_selector(one: str, other: str) -> bool:
-    """Whether two selectors say the same, as far as that is to be seen from their trees."""
-    if one == other or not one or not other:
-        return one == other
-    try:
-        return compile_selector(one) == compile_selector(other)
-    except SelectorError:
-        return False

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from streams.consuming.expiring import Expiry
 from streams.consuming.messages import Piece
 from streams.consuming.pieces import ChunkRows, RowPieces, whole_piece
-from streams.consuming.reading import Reading
-from streams.consuming.tail_index import TailIndex
 from streams.log.batches import rows_of
 from streams.log.chunk import EVENTS, Chunk
+from streams.services.read.expiring import Expiry
+from streams.services.read.reading import Reading
+from streams.services.read.tail_index import TailIndex
 
 
 class Matched(NamedTuple):

@@ -7,12 +7,12 @@ from typing import Final
 
 from overlay.machine import Peer, Port, Timer
 from streams.replication.leading import Leading
-from streams.replication.led_shards import ReplicaOf, ShardServer, work
 from streams.replication.replica import Replica, ShardCommitted, ShardLed, ShardUnled
-from streams.tables.shard_table import ShardTable
+from streams.services.led_shards import ReplicaOf, ShardServer, work
+from streams.services.table.shard_table import ShardTable
 
 BUDGET: Final = 1_000
-"""Rows' worth of work in a turn: half of what readers get (`consuming.read_server.BUDGET`)."""
+"""Rows' worth of work in a turn: half of what readers get (`services.read.read_server.BUDGET`)."""
 
 LOOK: Final = 2.0
 """Seconds between two looks at what is not kept any more: as of retention."""

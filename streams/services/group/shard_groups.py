@@ -1,7 +1,7 @@
 """All groups at one shard that this node leads, under one epoch.
 
 Joining a group that is not known founds it, which is an entry of the log. Whatever is answered from
-the log is answered when the log up to here is committed, as in `streams.consuming.durable`.
+the log is answered when the log up to here is committed, as in `streams.services.read.durable`.
 """
 
 from __future__ import annotations
@@ -10,14 +10,8 @@ from collections.abc import Callable
 from typing import Final
 
 from overlay.machine import Peer, Port
-from streams.consuming.durable import lost_reason
 from streams.consuming.messages import Piece
-from streams.consuming.positions import Positions
-from streams.groups.confirming import FRESH, Confirmation
-from streams.groups.delivery import GroupDelivery
 from streams.groups.founding import Refusal, edited, fault_of_selector, obstacle, options_of
-from streams.groups.group_log import GroupLog
-from streams.groups.member import Member, MemberKey
 from streams.groups.messages import (
     FENCED,
     FULL,
@@ -45,7 +39,6 @@ from streams.groups.messages import (
     MembersMoved,
     SettleLeases,
 )
-from streams.groups.window import Pending
 from streams.log.group_state import (
     DeadLetter,
     DeadLetterEnded,
@@ -56,9 +49,15 @@ from streams.log.group_state import (
     GroupFounded,
     GroupOptions,
 )
-from streams.log.lost_rows import LostRows, lost_to
+from streams.log.lost_rows import LostRows, lost_reason, lost_to
 from streams.replication.leading import Leading
 from streams.replication.replica import Replica
+from streams.services.group.confirming import FRESH, Confirmation
+from streams.services.group.delivery import GroupDelivery
+from streams.services.group.group_log import GroupLog
+from streams.services.group.member import Member, MemberKey
+from streams.services.group.window import Pending
+from streams.services.read.positions import Positions
 
 OperatorAsks = AskGroups | EndDeadLetters | ForgetGroup | ChangeGroup
 

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from overlay.client import StreamEvent
 from overlay.machine import Port
-from streams.copying.origin import OriginReading
 from streams.directory.entry import StreamEntry
 from streams.log.batches import BatchHead, Row, encode_rows, join_batches
 from streams.log.chunk import CHUNK_MOST, CHUNK_TARGET, CUT, EVENTS, HEAD, PRODUCERS
@@ -25,6 +24,7 @@ from streams.log.zones import encode_zones, zone_map
 from streams.producing.producers import shard_of
 from streams.replication.leading import Leading
 from streams.replication.replica import Replica
+from streams.services.copy.origin import OriginReading
 
 UNDER_WAY: Final = 4
 """Chunks that are appended and not committed, from which on nothing more is taken."""

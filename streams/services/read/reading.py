@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from matching import Predicate
 from overlay.machine import NodeId, Peer
-from streams.consuming.history import HistoryScan
-from streams.consuming.table_scan import TableScan
+from streams.services.read.history import HistoryScan
+from streams.services.read.table_scan import TableScan
 
 ReadingKey = tuple[NodeId, int]
 """A reading's node and number."""

@@ -25,13 +25,13 @@ from streams.groups.messages import (
     MembersMoved,
     SettleLeases,
 )
-from streams.groups.shard_groups import OperatorAsks, ShardGroups
 from streams.replication.leading import Leading
-from streams.replication.led_shards import ReplicaOf, ShardServer, work
 from streams.replication.replica import Replica, ShardCommitted, ShardLed, ShardUnled
+from streams.services.group.shard_groups import OperatorAsks, ShardGroups
+from streams.services.led_shards import ReplicaOf, ShardServer, work
 
 BUDGET: Final = 2_000
-"""Rows' worth of work in a turn, as `streams.consuming.read_server.BUDGET`."""
+"""Rows' worth of work in a turn, as `streams.services.read.read_server.BUDGET`."""
 
 LOOK: Final = 0.25
 """Seconds between two looks at leases and delays."""

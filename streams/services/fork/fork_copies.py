@@ -14,15 +14,6 @@ from collections.abc import Callable
 from typing import Final
 
 from overlay.machine import Machine, Peer, Port
-from streams.forking.copied_rows import (
-    CONFLICTING,
-    REPEATED,
-    MainRows,
-    Part,
-    chunks_needed,
-    parts,
-)
-from streams.forking.messages import CopyFork, ForkChunkCopied
 from streams.log.batches import MalformedChunkError, encode_rows, join_batches, rows_of
 from streams.log.chunk import CHUNK_MOST, EVENTS, HEAD, PRODUCERS, Chunk, read
 from streams.log.fork_name import parse_fork
@@ -30,8 +21,17 @@ from streams.log.fork_state import ForkCopied
 from streams.log.state import encode_entries
 from streams.log.zones import encode_zones, zone_map
 from streams.replication.leading import Leading
-from streams.replication.led_shards import LedShards
 from streams.replication.replica import Replica, ShardCommitted
+from streams.services.fork.copied_rows import (
+    CONFLICTING,
+    REPEATED,
+    MainRows,
+    Part,
+    chunks_needed,
+    parts,
+)
+from streams.services.fork.messages import CopyFork, ForkChunkCopied
+from streams.services.led_shards import LedShards
 
 FORKS_AT_ONCE: Final = 16
 """Forks of a shard of which a chunk is being compared; the holders of others repeat theirs."""
@@ -203,8 +203,7 @@ class ForkCopies(Machine):
         clock: Callable[[], int],
         flush: Callable[[str], None],
     ) -> None:
-        """As of `streams.producing.append_server.AppendServer`; `flush`: append what is queued for
-        a shard."""
+        """As of `ShardServer`; `flush`: append what is queued for a shard."""
         super().__init__(port)
         self._clock = clock
         self._flush = flush

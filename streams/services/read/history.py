@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Final
 
 from matching import Predicate
-from streams.consuming.expiring import Expiry
 from streams.consuming.messages import Piece, cost
 from streams.consuming.pieces import RowPieces, whole_piece
 from streams.consuming.skipping import SkipTest
@@ -21,6 +20,7 @@ from streams.log.table import TableView
 from streams.log.zones import decode_zones
 from streams.replication.chunk_reader import ChunkReader
 from streams.replication.replica import Replica
+from streams.services.read.expiring import Expiry
 
 CHUNK_WORK: Final = 50
 """What passing over a chunk counts for, in rows: reading one of 256 KiB takes 0.3 ms, testing a row

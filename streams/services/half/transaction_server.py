@@ -9,9 +9,9 @@ from streams.disk import DiskFailed
 from streams.log.writers import denial
 from streams.producing.messages import MOVED, POLICY
 from streams.replication.leading import Leading
-from streams.replication.led_shards import ShardServer
 from streams.replication.replica import Replica, ShardCommitted, ShardLed, ShardUnled
-from streams.transactions.halves import Halves
+from streams.services.half.halves import Halves
+from streams.services.led_shards import ShardServer
 from streams.transactions.messages import (
     AskHalves,
     DecideHalf,

@@ -16,8 +16,6 @@ from overlay.info import IntakeInfo, OriginInfo
 from overlay.inner import InnerReply
 from overlay.machine import Machine, Port, Timer
 from streams.consuming.messages import OUT_OF_RANGE
-from streams.copying.origin import OriginReading
-from streams.copying.shard_copy import ShardCopy
 from streams.directory.circles import CircleSearch, said
 from streams.directory.entry import StreamSource
 from streams.directory.locator import StreamLocated, StreamLocator
@@ -25,6 +23,8 @@ from streams.directory.questions import OwnerQuestions
 from streams.disk import Opened
 from streams.hosting.shard_hosts import ShardHosts
 from streams.replication.replica import ShardCommitted, ShardLed, ShardUnled
+from streams.services.copy.origin import OriginReading
+from streams.services.copy.shard_copy import ShardCopy
 
 LOOK: Final = 0.25
 """Seconds between looks at which shards are led here."""

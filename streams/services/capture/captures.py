@@ -24,12 +24,12 @@ from overlay.client import (
 from overlay.info import IntakeInfo
 from overlay.inner import InnerReply
 from overlay.machine import Machine, Port, Timer
-from streams.capturing.shard_capture import ShardCapture
 from streams.directory.entry import StreamEntry
 from streams.disk import Opened
 from streams.hosting.shard_hosts import ShardHosts
 from streams.producing.producers import shard_of
 from streams.replication.replica import ShardCommitted, ShardLed, ShardUnled
+from streams.services.capture.shard_capture import ShardCapture
 
 LOOK: Final = 0.25
 """Seconds between looks at which shards there are, and at what is committed."""

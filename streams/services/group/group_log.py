@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Final
 
 from overlay.machine import Port
-from streams.consuming.expiring import Expiry
 from streams.log.chunk import DEAD, POSITIONS
 from streams.log.group_state import DeadLetter, GroupEntry
 from streams.log.state import encode_entries, split_entries
 from streams.replication.leading import Leading
 from streams.replication.replica import Replica
+from streams.services.read.expiring import Expiry
 
 GATHER: Final = 0.05
 """Seconds in which acknowledgements are gathered before they are written: twenty chunks a second at

@@ -23,7 +23,7 @@ from streams.replication.replica import Replica
 
 UNDER_WAY: Final = 4
 """Chunks that are appended and not committed, from which on smaller ones wait: as
-`streams.producing.appender.UNDER_WAY`."""
+`streams.services.append.appender.UNDER_WAY`."""
 
 ROW_MOST: Final = CHUNK_MOST - 64 * 1024
 """Bytes of one row at most (`streams.producing.messages.BATCH_MOST`)."""

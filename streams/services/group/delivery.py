@@ -13,10 +13,7 @@ from typing import Final
 
 from matching import Value, compile_selector
 from overlay.machine import Peer
-from streams.consuming.history import HistoryScan
 from streams.consuming.messages import Piece
-from streams.groups.group_log import GroupLog
-from streams.groups.member import Member, MemberKey
 from streams.groups.messages import (
     LISTED_MOST,
     LeasedRow,
@@ -24,9 +21,12 @@ from streams.groups.messages import (
     LeasesSettled,
     Settlement,
 )
-from streams.groups.window import NANOSECONDS, Pending, Window, delay_of, pending, rank_of
 from streams.log.batches import decode_rows, encode_rows
 from streams.log.group_state import DeadLetter, Group, GroupEntry, GroupOptions, RowsDone
+from streams.services.group.group_log import GroupLog
+from streams.services.group.member import Member, MemberKey
+from streams.services.group.window import NANOSECONDS, Pending, Window, delay_of, pending, rank_of
+from streams.services.read.history import HistoryScan
 
 WINDOW: Final = 10_000
 """Rows that a group has found and is not done with, at most, and those of one chunk: in flight,

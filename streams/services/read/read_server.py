@@ -19,11 +19,11 @@ from streams.consuming.messages import (
     ReadingsMoved,
     ReadShard,
 )
-from streams.consuming.shard_readings import ShardReadings
 from streams.replication.leading import Leading
-from streams.replication.led_shards import ReplicaOf, ShardServer, work
 from streams.replication.replica import Replica, ShardCommitted, ShardUnled
-from streams.tables.shard_table import ShardTable
+from streams.services.led_shards import ReplicaOf, ShardServer, work
+from streams.services.read.shard_readings import ShardReadings
+from streams.services.table.shard_table import ShardTable
 
 BUDGET: Final = 2_000
 """Rows' worth of work in a turn: 2 to 10 ms, so that a node goes on answering meanwhile. Guess."""

@@ -14,9 +14,6 @@ from typing import Final, TypeVar
 
 from matching import Predicate, SelectorError, compile_selector
 from overlay.machine import NodeId, Peer, Port
-from streams.consuming.durable import DurableConsumers, Refusal, lost_reason
-from streams.consuming.expiring import Expiry
-from streams.consuming.history import MESSAGE_BYTES, HistoryScan
 from streams.consuming.messages import (
     FENCED,
     FULL,
@@ -42,18 +39,21 @@ from streams.consuming.messages import (
     StreamRows,
     cost,
 )
-from streams.consuming.positions import Positions
-from streams.consuming.reading import Reading, ReadingKey
 from streams.consuming.sharing import Mark, Wanted, shared
-from streams.consuming.table_scan import TableScan
-from streams.consuming.tail import Matched, Tail
 from streams.log.chunk import Chunk
-from streams.log.lost_rows import losses_of, lost_to
+from streams.log.lost_rows import losses_of, lost_reason, lost_to
 from streams.log.state import ConsumerPosition
 from streams.replication.chunk_reader import FETCHED
 from streams.replication.leading import Leading
 from streams.replication.replica import Replica
-from streams.tables.shard_table import ShardTable
+from streams.services.read.durable import DurableConsumers, Refusal
+from streams.services.read.expiring import Expiry
+from streams.services.read.history import MESSAGE_BYTES, HistoryScan
+from streams.services.read.positions import Positions
+from streams.services.read.reading import Reading, ReadingKey
+from streams.services.read.table_scan import TableScan
+from streams.services.read.tail import Matched, Tail
+from streams.services.table.shard_table import ShardTable
 
 Item = TypeVar("Item")
 
@@ -83,7 +83,7 @@ class ShardReadings:
         table: Callable[[], ShardTable | None],
     ) -> None:
         """`clock`: nanoseconds since 1970; `wake`: have `step` called in a turn of its own;
-        `wake_durable`: have `durable.flush` called (streams/consuming/durable.py); `table`: the
+        `wake_durable`: have `durable.flush` called (streams/services/read/durable.py); `table`: the
         newest row of each key, where the stream has one."""
         self.port = port
         self.replica = replica

@@ -16,8 +16,6 @@ from overlay.machine import Machine, Peer, Port, Timer
 from streams.directory.entry import AVAILABILITY
 from streams.directory.locator import StreamLocated, StreamLocator
 from streams.disk import Opened
-from streams.forking.joining import joined
-from streams.forking.messages import CopyFork, ForkChunkCopied
 from streams.hosting.shard_hosts import ShardHosts
 from streams.log.chunk import EVENTS, Chunk
 from streams.log.fork_name import ForkName, fork_shard, parse_fork, split_shard
@@ -25,6 +23,8 @@ from streams.log.state import ProducerState
 from streams.producing.messages import FORK_AFTER, AskFork, ForkIsOpen, ForkRefused, JoinFork
 from streams.producing.numbers import Wrong
 from streams.replication.replica import Replica, ShardCommitted, ShardLed
+from streams.services.fork.joining import joined
+from streams.services.fork.messages import CopyFork, ForkChunkCopied
 
 LOOK: Final = 0.5
 """Seconds between looks at the forks of this node, while there are some."""

@@ -14,7 +14,6 @@ from overlay.machine import LocalEvent, Peer, Port, ProtocolError, Timer
 from streams.disk import DiskFailed, Written
 from streams.log.fork_name import split_shard
 from streams.log.writers import denial
-from streams.producing.appender import Appender, Join
 from streams.producing.messages import (
     DISK_FULL,
     FORKED,
@@ -27,8 +26,9 @@ from streams.producing.messages import (
     OpenProducer,
 )
 from streams.replication.leading import Leading
-from streams.replication.led_shards import ReplicaOf, ShardServer
 from streams.replication.replica import Replica, ShardCommitted
+from streams.services.append.appender import Appender, Join
+from streams.services.led_shards import ReplicaOf, ShardServer
 
 LOOK: Final = 1.0
 """Seconds between looks at requests that have waited for too long."""
