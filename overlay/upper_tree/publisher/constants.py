@@ -101,6 +101,10 @@ named no more. Not measured; would be measured by the time from `Assign` to `Ins
 SUSPICIONS_MOST = 4_096
 """Suspicions that are remembered, the oldest forgotten first; as many as cached locations."""
 
+RANKINGS_WATCHED = 32
+"""Sets of hosts up to which a publisher chooses again among each when one was behind; beyond, all
+its trees ask again."""
+
 REPORT_FOR = 1.0
 """Seconds for which a reported load is used; long beside what an acceptance takes, short beside a
 publisher's time-out. Not measured; would be measured by `canopy sim timeliness` over this value."""

@@ -95,9 +95,11 @@ class KnownTree:
         return self._chosen[0] if self._chosen else None
 
     def _sort(self) -> list[Cut]:
-        if self._starts is None or self._chosen_at != self.replicas.changes:
+        is_sorted = self._starts is not None
+        if self._starts is None:
             self._sorted = sorted(self.located, key=lambda location: location.interval.lo)
             self._starts = [location.interval.lo for location in self._sorted]
+        if not is_sorted or self._chosen_at != self.replicas.changes:
             choose = self.replicas.choose
             self._chosen = [choose(self.attribute, location.hosts) for location in self._sorted]
             entries = tuple(self.entries.values())

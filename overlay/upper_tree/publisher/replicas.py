@@ -33,6 +33,7 @@ from overlay.upper_tree.machines import hosts_of, machine_of
 from overlay.upper_tree.partition import ranked
 from overlay.upper_tree.publisher.constants import (
     MOVED_FOR,
+    RANKINGS_WATCHED,
     SILENT_FOR,
     SMOOTHING,
     SUSPICIONS_MOST,
@@ -63,6 +64,15 @@ class LastWord(msgspec.Struct):
         if self.wait:
             took = max(took, self.wait * 0.5 ** ((now - self.at) / WAIT_HALF_LIFE))
         self.wait, self.at = took, now
+
+
+class Ranking(msgspec.Struct):
+    """Hosts in the order of preference, and the one to visit while none of them is suspected."""
+
+    order: list[Peer]
+    chosen: Peer
+    chosen_at: int
+    """The count of `ReplicaSelector.changes`."""
 
 
 class ReplicaSelector:
@@ -97,6 +107,7 @@ class ReplicaSelector:
         self._suspected: BoundedDict[tuple[str, NodeId], float] = BoundedDict(SUSPICIONS_MOST)
         """(attribute, or "" for all trees; host) -> until when."""
         self._heard_at: BoundedDict[NodeId, LastWord] = BoundedDict(SUSPICIONS_MOST)
+        self._rankings: BoundedDict[tuple[Peer, ...], Ranking] = BoundedDict(SUSPICIONS_MOST)
         self._smoothed: float | None = None  # seconds from a visit to its acceptance
 
     @classmethod
@@ -115,10 +126,21 @@ class ReplicaSelector:
         """The host to visit for this tree, of these (at least one)."""
         if len(hosts) == 1:
             return hosts[0]
-        order = ranked(self.me, hosts, self.region)
-        order = [host for host in order if not self.suspects(attribute, host.id)] or order
+        key = tuple(hosts)
+        ranking = self._rankings.get(key)
+        if ranking is None:
+            order = ranked(self.me, hosts, self.region)
+            ranking = self._rankings[key] = Ranking(order, self._best(order), self.changes)
+        if self._suspected:
+            order = [host for host in ranking.order if not self.suspects(attribute, host.id)]
+            return self._best(order or ranking.order)
+        if ranking.chosen_at != self.changes:
+            ranking.chosen, ranking.chosen_at = self._best(ranking.order), self.changes
+        return ranking.chosen
+
+    def _best(self, order: Sequence[Peer]) -> Peer:
         if self._health is not None:
-            order = list(self._health.healthiest(order))
+            order = self._health.healthiest(order)
         return self.predictor.best(self._apart(order), self._now) if self.by_time else order[0]
 
     def _apart(self, order: Sequence[Peer]) -> Sequence[Peer]:
@@ -210,7 +232,8 @@ class ReplicaSelector:
     def expire(self, now: float) -> None:
         """End the suspicions that are over, and update the predictions of who is behind."""
         self._now = now
-        self.changes += self.predictor.update(now)
+        if self.predictor.update(now):
+            self._choose_again()
         if self._health is not None and self._health.changes != self._health_changes:
             self._health_changes = self._health.changes
             self.changes += 1
@@ -218,6 +241,19 @@ class ReplicaSelector:
             for what in [what for what, until in self._suspected.items() if until <= now]:
                 del self._suspected[what]
             self.changes += 1
+
+    def _choose_again(self) -> None:
+        """A host was behind. A publisher's trees share few sets of hosts: where these are few, it
+        is told from them whether any choice is another one."""
+        if self._suspected or len(self._rankings) > RANKINGS_WATCHED:
+            self._rankings.clear()  # those that are still asked for come back
+            self.changes += 1
+            return
+        chosen = [self._best(ranking.order) for ranking in self._rankings.values()]
+        rankings = list(zip(self._rankings.values(), chosen, strict=True))
+        self.changes += any(ranking.chosen != best for ranking, best in rankings)
+        for ranking, best in rankings:
+            ranking.chosen, ranking.chosen_at = best, self.changes
 
     def __len__(self) -> int:
         """How many suspicions there are; for checks."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from overlay.machine import Peer
 from overlay.upper_tree.host_load import HostLoad
 from overlay.upper_tree.partition import ranked
+from overlay.upper_tree.publisher.constants import RANKINGS_WATCHED
 from overlay.upper_tree.publisher.load_prediction import (
     PREDICTED_MOST,
     REPORT_FOR,
@@ -217,6 +218,32 @@ def test_a_replica_that_is_behind_is_passed_over_until_it_has_caught_up() -> Non
     assert found.choose("x", HOSTS) == second
     found.expire(NOW + 1.0)
     assert found.choose("x", HOSTS) == first
+
+
+def test_who_keeps_a_choice_asks_anew_only_where_it_is_another_one() -> None:
+    found = replicas()
+    first, second, _ = ranked("me", HOSTS)
+    found.choose("x", HOSTS)
+    found.accepted(second.id, 0.1, NOW, HostLoad(0.0, 100.0, 30))
+    before = found.changes
+    for passed in (0.0, 0.1, 0.2):
+        found.expire(NOW + passed)
+    assert found.changes == before, "who is behind was not chosen"
+    found.accepted(first.id, 0.1, NOW, HostLoad(0.0, 100.0, 30))
+    found.expire(NOW + 0.2)
+    assert found.changes == before + 1
+
+
+def test_of_many_sets_of_hosts_each_is_chosen_from_again() -> None:
+    found = replicas()
+    others = [(*HOSTS, Peer(f"h{number}", "")) for number in range(RANKINGS_WATCHED + 1)]
+    best = [ranked("me", hosts)[:2] for hosts in others]
+    assert [found.choose("x", hosts) for hosts in others] == [first for first, _ in best]
+    behind = best[0][0]
+    found.accepted(behind.id, 0.1, NOW, HostLoad(0.0, 100.0, 30))
+    found.expire(NOW)
+    wanted = [second if first == behind else first for first, second in best]
+    assert [found.choose("x", hosts) for hosts in others] == wanted
 
 
 def test_a_silent_replica_is_not_chosen_however_little_waits_there() -> None:
