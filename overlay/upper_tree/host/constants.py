@@ -112,6 +112,10 @@ HELD_BACK_CHECK = 0.02
 """Seconds after which a host that was held back looks again: as long as a piece of held deliveries
 waits for the next (delivery/constants.py)."""
 
+LITTLE_WORK, LITTLE_TIMED = 0.002, 0.02
+"""Seconds of a turn's matching of which the time is taken only once in so many seconds: it takes a
+timer, and so a turn of its own for each event that comes alone."""
+
 MATCH_AT_ONCE = 256
 """Events that a host which has nothing to do yet matches in the turn in which they come at most:
 one full visit (batches.py), if it takes no longer than `SLICE_SECONDS`."""
@@ -141,6 +145,10 @@ LOADS_PERIOD = 0.4
 """Seconds between two measurements of what virtual nodes ask for: half of the time between two
 serving beats, so that each answer has a new one. By the time until a tree has grown (`canopy sim
 scaling`)."""
+
+TOGETHER_MOST = 64
+"""Sets of trees that events visit together which are remembered: as many shapes of events as are
+published at a time; others are looked at tree by tree."""
 
 PLACES_LEAST, PLACES_MOST = 128, 256
 """Places of events that are drawn between two measurements, about, and that are remembered of one

@@ -51,6 +51,7 @@ from overlay.upper_tree.host.orphaned_trees import OrphanedTrees
 from overlay.upper_tree.host.queue_sharing import QueueSharing
 from overlay.upper_tree.host.served_loads import SampledTree
 from overlay.upper_tree.host.serving_leases import ServingLeases
+from overlay.upper_tree.host.trees_together import KnownTogether, TreesTogether
 from overlay.upper_tree.host.visit_scheduler import MatchDue, VisitScheduler
 from overlay.upper_tree.host.visiting import (
     AnnouncedLocations,
@@ -140,6 +141,7 @@ class Hosting(Machine):
         self.gathering = ShardGathering(port, self.trees, lambda: self.scheduler.load)
         self.sharing = QueueSharing(port, self.trees, self.copies)
         self.leases = ServingLeases()
+        self._together = KnownTogether(port.rng)
         self.loads = self.scheduler.served_loads()
         """What virtual nodes ask of this host."""
         self._announced = AnnouncedLocations()
@@ -218,6 +220,7 @@ class Hosting(Machine):
             return
         tree = self._tree(message.attribute)
         if message.version >= tree.version:
+            self._together.forget()
             tree.assign(message, sender, self.port.now)
             if not message.intervals:
                 self.access_points.withdraw(message.attribute)
@@ -266,6 +269,7 @@ class Hosting(Machine):
         under way is fenced by the epoch."""
         if self._ring and message.ring not in ("", self._ring):
             return  # of a ring that has not ended yet; it has nothing here
+        self._together.forget()
         if message.epoch >= self._arc_epochs.get(message.key, ("", 0))[1]:
             self._arc_epochs[message.key] = (message.start, message.epoch)
         listed = dict.fromkeys(message.attributes)
@@ -285,9 +289,7 @@ class Hosting(Machine):
     def on_serving_beat(self, sender: Peer, message: ServingBeat) -> None:
         """An owner grants a serving lease, or renews it."""
         self.leases.take(sender.id, message, self.port.now)
-        self.loads.measure(
-            lambda: [SampledTree(tree.intervals, tree.visits) for tree in self.trees.values()]
-        )
+        self.loads.measure(self.samples)
         load = self.loads.report(
             lambda name: (
                 in_arc(self.trees[name].key, message.start, message.key)
@@ -298,6 +300,11 @@ class Hosting(Machine):
         reply = ServingReply(message.key, message.number, load, self.port.processors)
         self.port.send(sender, reply)
 
+    def samples(self) -> list[SampledTree]:
+        """Which of the events that came lie where in which tree."""
+        self._together.hand_over()
+        return [SampledTree(tree.intervals, tree.visits) for tree in self.trees.values()]
+
     def known_epoch(self, tree: HostedTree) -> int:
         """The epoch of the tree's owner, the latest that this host heard of."""
         known = max(tree.version[0], self._epochs.get(tree.attribute, 0))
@@ -306,6 +313,9 @@ class Hosting(Machine):
     def has_lease(self, tree: HostedTree) -> bool:
         """Whether the tree's owner lets this host serve it now."""
         return self.leases.covers(tree.key, self.known_epoch(tree), self.port.now)
+
+    def _leased_until(self, tree: HostedTree) -> float:
+        return self.leases.until(tree.key, self.known_epoch(tree), self.port.now)
 
     def served_for_others(self) -> list[HostedTree]:
         """The trees that this host serves and another node owns."""
@@ -350,6 +360,8 @@ class Hosting(Machine):
         """Whether a message of this epoch is from a former primary."""
         known = max(self._epochs.get(attribute, 0), self._arc_epoch(attribute_key(attribute)))
         self._epochs.renew(attribute, max(known, epoch))
+        if epoch > known:
+            self._together.forget()
         if epoch < known:
             self.port.count("hosting_fenced")
         return epoch < known
@@ -433,6 +445,33 @@ class Hosting(Machine):
 
     def _match(self, message: Visit) -> int:
         visit = self._handler(message)
+        together = self._visited_together(message)
+        if together is not None:
+            visit.accept_all(together.trees)
+            together.visited(message.events, self.port.rng)
+        else:
+            self._accept_each(visit, message)
+        visit.match()
+        visit.finish()
+        return visit.matched
+
+    def _visited_together(self, visit: Visit) -> TreesTogether | None:
+        """The trees that all events of the visit visit, if all of these are served here, whole;
+        None: else, or they are to be looked at one by one."""
+        if visit.apart or visit.part is not None or visit.hop > HOP_BOUND:
+            return None
+        now, names = self.port.now, visit.attributes
+        together = self._together.get(names, now)
+        if together is None:
+            trees = {name: tree for name in names if (tree := self.trees.get(name)) is not None}
+            if len(trees) == len(names) and all(tree.is_whole for tree in trees.values()):
+                until = min([self._leased_until(tree) for tree in trees.values()], default=now)
+                if until > now:
+                    self._together.add(names, trees, until)
+                    together = self._together.get(names, now)
+        return together
+
+    def _accept_each(self, visit: VisitHandler, message: Visit) -> None:
         for attribute in trees_of(message):
             tree = self.trees.get(attribute)
             if tree is None or not tree.intervals or message.hop > HOP_BOUND:
@@ -446,6 +485,3 @@ class Hosting(Machine):
                 visit.accept(attribute, tree)
         for attribute, events, trees in visit.accepted():
             self.trees[attribute].visits.visited(events, trees)
-        visit.match()
-        visit.finish()
-        return visit.matched

@@ -44,17 +44,24 @@ class VisitSample:
 
     def visited(self, events: Sequence[Event], trees: int) -> None:
         """Events have visited so many trees here together, this one among them."""
-        count = len(events)
-        self._events += count / trees
-        if trees == 1:
-            self._alone += count
-        self._until_next -= count
+        self.count(len(events), trees)
+        self._until_next -= len(events)
         while self._until_next < 0:
-            value = value_in(events[self._until_next], self.attribute)
-            if value is not None:
-                self.places.append(place(value))
-                self._drawn += 1
+            self.draw(events[self._until_next])
             self._until_next += 1 + self._rng.randrange(2 * self._stride - 1)
+
+    def count(self, events: int, trees: int) -> None:
+        """So many events have visited so many trees here together, this one among them."""
+        self._events += events / trees
+        if trees == 1:
+            self._alone += events
+
+    def draw(self, event: Event) -> None:
+        """Remember where an event lies in the tree."""
+        value = value_in(event, self.attribute)
+        if value is not None:
+            self.places.append(place(value))
+            self._drawn += 1
 
     def take(self) -> tuple[float, float, list[Cut]]:
         """The events since the last call, as shares of what they cost; of these the share of events

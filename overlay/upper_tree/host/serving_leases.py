@@ -51,7 +51,11 @@ class ServingLeases:
 
     def covers(self, key: Key, epoch: int, now: float) -> bool:
         """Whether a tree with this key may be served, whose owner has at least this epoch."""
-        for lease in self._leases.values():  # a loop: each visit asks for each of its trees
+        return self.until(key, epoch, now) > now
+
+    def until(self, key: Key, epoch: int, now: float) -> float:
+        """Until when it may be served, as far as is known; no later than `now`: not."""
+        for lease in self._leases.values():
             if lease.until > now and lease.epoch >= epoch and in_arc(key, lease.start, lease.key):
-                return True
-        return False
+                return lease.until
+        return now

@@ -31,6 +31,8 @@ from overlay.settings import TreeSettings
 from overlay.upper_tree.host.constants import (
     GRADED_FOR,
     HELD_BACK_CHECK,
+    LITTLE_TIMED,
+    LITTLE_WORK,
     MATCH_AT_ONCE,
     SLICE_CALM,
     SLICE_FIRST,
@@ -79,7 +81,9 @@ class VisitScheduler:
         self._meter = LoadMeter(port.now)
         self._alarm = Alarm(port, MatchDue())
         self._began: float | None = None  # when the work began that the alarm follows
-        self._served = 0  # events since then
+        self._served = 0  # events since then, or in this turn
+        self._timed_at = float("-inf")  # when an alarm last said how long work took
+        self._turn = port.now  # when the turn began in which a visit came last
         self._graded_at = (
             -GRADED_FOR
         )  # when an event last came that a subscription names a level for
@@ -95,9 +99,13 @@ class VisitScheduler:
                 if not visit.events:
                     return
         self._meter.arrived(len(visit.events), now)
+        if self._began is None and now != self._turn:
+            self._turn, self._served = now, 0
         is_idle = not len(self.queue) and (self._began is None or self._began == now)
         is_held_back = self.is_held_back()
         if is_idle and not is_held_back and self._fits_turn(len(visit.events)):
+            if self._is_timed(len(visit.events), now):
+                self._begin(now)
             self._serve(visit, now)
             return
         if self._began is None:
@@ -108,6 +116,7 @@ class VisitScheduler:
             self._queued.add(part, now)
         while self.queue.is_full:
             self.port.count("queue_full")
+            self._begin(now)
             self._serve_first(self._slice)
 
     def on_match_due(self, timer: MatchDue) -> None:
@@ -116,12 +125,15 @@ class VisitScheduler:
         now = self.port.now
         if self._began is not None:
             self._meter.worked(self._served, now - self._began)
+            self._timed_at = now
         self._began, self._served = None, 0
         if len(self.queue) and self.is_held_back():
             self._tell_waiting()
             self._alarm.within(HELD_BACK_CHECK)
             return
         left = self._slice
+        if len(self.queue):
+            self._begin(now)
         while left > 0 and len(self.queue):
             left -= self._serve_first(left)
         self._tell_waiting()
@@ -168,10 +180,22 @@ class VisitScheduler:
         self._serve(visit, came)
         return len(visit.events)
 
-    def _serve(self, visit: Visit, came: float) -> None:
+    def _is_timed(self, events: int, now: float) -> bool:
+        """Whether a visit that is served at once is worth a timer, so that what comes meanwhile
+        waits for its turn and the time that it takes is known. Of little work one in a while is,
+        unless some of it is more urgent."""
+        if self._began is not None or now - self._graded_at <= GRADED_FOR:
+            return True
+        little = LITTLE_WORK * self._meter.service
+        return self._served + events > little or now - self._timed_at > LITTLE_TIMED
+
+    def _begin(self, now: float) -> None:
+        """Work begins whose end the alarm says."""
         if self._began is None:
-            self._began = self.port.now
+            self._began = now
         self._alarm.within(0.0)
+
+    def _serve(self, visit: Visit, came: float) -> None:
         served = self.serve(visit, came)
         self._served += served
         if served:

@@ -103,8 +103,14 @@ def is_from_host(visit: Visit, sender: NodeId, trees: Mapping[str, HostedTree]) 
     )
 
 
-KnownVersions = dict[tuple[str, Interval], Version]
-"""By tree and part of it: the version of the map that was announced to a publisher."""
+class Announced(msgspec.Struct):
+    """What was announced to a publisher since a time."""
+
+    since: float
+    versions: dict[tuple[str, Interval], Version] = {}
+    """By tree and part of it, of the map."""
+    together: dict[str, HostedTree] | None = None
+    """Trees of which all was announced last, as one found them (trees_together.py)."""
 
 
 Recipients = dict[int, dict[str, int]]
@@ -116,17 +122,15 @@ class AnnouncedLocations:
     everything was announced longest ago is forgotten first. Times are seconds."""
 
     def __init__(self) -> None:
-        self._announced: BoundedDict[NodeId, tuple[float, KnownVersions]] = BoundedDict(
-            ANNOUNCED_MOST
-        )
+        self._announced: BoundedDict[NodeId, Announced] = BoundedDict(ANNOUNCED_MOST)
 
-    def known_to(self, publisher: NodeId, now: float) -> KnownVersions:
+    def known_to(self, publisher: NodeId, now: float) -> Announced:
         """What was announced to the publisher lately. What announces more notes that there."""
         known = self._announced.get(publisher)
-        if known is None or now - known[0] > ANNOUNCE_AGAIN:
-            known = (now, {})
+        if known is None or now - known.since > ANNOUNCE_AGAIN:
+            known = Announced(now)
             self._announced.renew(publisher, known)
-        return known[1]
+        return known
 
 
 class VisitHandler:
@@ -134,7 +138,7 @@ class VisitHandler:
 
     def __init__(
         self, port: Port, visit: Visit, index: SharedIndex | None, trees: Mapping[str, HostedTree],
-        copies: CopyBudget, holding: Holding, gathering: ShardGathering, known: KnownVersions,
+        copies: CopyBudget, holding: Holding, gathering: ShardGathering, known: Announced,
         load: HostLoad | None = None, is_confined: bool = False,
     ) -> None:  # fmt: skip
         """`index`: None in counting routing; `copies` and `holding`: this node's (delivery/);
@@ -168,6 +172,14 @@ class VisitHandler:
         )  # fmt: skip
 
     # --- routing ---
+
+    def accept_all(self, trees: dict[str, HostedTree]) -> None:
+        """Accept all events of a visit, which visit all of these trees, each of them whole."""
+        self.whole = trees
+        if self.known.together is not trees:
+            self.known.together = trees
+            for tree in trees.values():
+                self._announce(tree, EVERYTHING)
 
     def accept(self, attribute: str, tree: HostedTree) -> None:
         """Accept all events of the visit in one tree, or route them on in it."""
@@ -248,8 +260,8 @@ class VisitHandler:
 
     def _announce(self, tree: HostedTree, span: Interval) -> None:
         key = (tree.attribute, span)
-        if self.known.get(key) != tree.version:
-            self.known[key] = tree.version
+        if self.known.versions.get(key) != tree.version:
+            self.known.versions[key] = tree.version
             shards = tree.shards.get(span)
             hosts = tree.hosts[span] if shards is None else next(by_value(shards))[1]
             hosts = hosts or (self.port.me,)

@@ -52,5 +52,5 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     made = AnnouncedLocations()
     key = ("x", Interval(BOTTOM, place(1)))
     for name in "abc":
-        made.known_to(name, 1.0)[key] = (1, 1)
-    assert [key in made.known_to(name, 1.0) for name in "cba"] == [True, True, False]
+        made.known_to(name, 1.0).versions[key] = (1, 1)
+    assert [key in made.known_to(name, 1.0).versions for name in "cba"] == [True, True, False]
