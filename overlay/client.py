@@ -99,7 +99,7 @@ class Draft(msgspec.Struct, frozen=True, array_like=True, gc=False):
     time: float = 0.0  # 0: stamped by the node's driver on arrival
 
 
-class Command(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class Command(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     """A request of a program; `request` is the program's own number and comes back in the reply."""
 
     request: int
@@ -328,7 +328,7 @@ class CloseSession(Command, frozen=True):
     Not answered; its request number is no matter."""
 
 
-class Reply(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class Reply(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     """The answer to a command, or news that was not asked for (request 0)."""
 
     request: int

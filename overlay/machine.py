@@ -71,7 +71,7 @@ def by_id(peers: Iterable[Peer], besides: NodeId = "") -> dict[NodeId, Peer]:
     return found
 
 
-class Message(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class Message(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     """What one node sends to another; named by a noun or by what has happened. No other type can be
     decoded from the wire."""
 

@@ -150,15 +150,12 @@ TRACE_FLUSH: Final = 0.5
 """Between two writes of the trace buffer: what a killed process may lose. Guess; to be measured by
 the share of a node's turns that wait for the disk."""
 
-YOUNG_OBJECTS: Final = 6_000
-"""New objects after which Python collects the youngest generation: those of a batch of events,
-where the default of 700 is a tenth of one. With 20,000 an event costs no less (measured), and on a
-machine whose memory is busy collections took over 0.1 s, which is a turn too long."""
-
-YOUNG_COLLECTIONS: Final = 2
-"""After so many of these Python collects what they left alive: up to four times as many objects.
-While a program subscribes 20,000 times that took 18 ms at most with 20,000 objects, 47 with the
-default of ten, and a collection of all that is old 120 ms, which is frozen now (processor time)."""
+YOUNG_OBJECTS: Final = 2_000
+"""New objects after which Python looks for cycles among them, and freezes the others. A node keeps
+some twenty objects of an event that comes alone, to answer `canopy why`: with 6,000, looked at two
+or three times each, collections of 5 to 30 ms came every two seconds at 1,000 events per second,
+which was the slowest hundredth of deliveries. The default of 700 is a tenth of a batch of
+events."""
 
 WARM_CHECK: Final = 1.0
 """Between two checks whether the compiled matching engine is wanted. Guess; to be measured by the

@@ -6,9 +6,10 @@ always mapped and unmapped one by one. All threads share one arena: the few that
 allocate enough to need one each.
 
 Python's collector looks for cycles among all objects that are old whenever there are a quarter more
-of them: a node with 20,000 subscriptions stood still for as long as that takes. So what is old is
-frozen: it is freed when nothing refers to it, as ever, and no more looked at. A cycle of old
-objects would not be found, and a node makes none: those of failed dials, in trio, are young
+of them: a node with 20,000 subscriptions stood still for as long as that takes. So an object is
+looked at once, soon after it was made, together with few others, and then frozen: it is freed when
+nothing refers to it, as ever, and no more looked at. A cycle of older objects would not be found,
+and a node makes none: those of failed dials, in trio, are young
 (tests/canopy/wire/process/test_wire_garbage.py holds it to that).
 """
 
@@ -18,7 +19,7 @@ import ctypes
 import gc
 from typing import Final
 
-from canopy.wire.constants import YOUNG_COLLECTIONS, YOUNG_OBJECTS
+from canopy.wire.constants import YOUNG_OBJECTS
 
 TRIM_THRESHOLD, MMAP_THRESHOLD, ARENA_MAX = -1, -3, -8  # glibc's malloc.h
 
@@ -26,9 +27,6 @@ LARGE: Final = 1024 * 1024
 """Bytes from which a block is mapped by itself, and from which the free end of the heap is
 returned. Measured with 10,000 subscriptions and 100,000 events: 124 MB resident instead of 132, at
 the same speed."""
-
-NEVER: Final = 1 << 30
-"""Collections of the middle generation after which Python would look at the oldest one."""
 
 
 def return_large_blocks() -> None:
@@ -42,15 +40,15 @@ def return_large_blocks() -> None:
 
 
 def freeze_heap() -> None:
-    """Exclude from garbage collection all present objects, and from now on those that two
-    collections have left alive."""
+    """Exclude from garbage collection all present objects, and from now on those that a collection
+    has left alive."""
     if freeze_survivors not in gc.callbacks:
         gc.callbacks.append(freeze_survivors)
     gc.collect()
-    gc.set_threshold(YOUNG_OBJECTS, YOUNG_COLLECTIONS, NEVER)
+    gc.set_threshold(YOUNG_OBJECTS)
 
 
 def freeze_survivors(phase: str, info: dict[str, int]) -> None:
-    """After a collection of more than the youngest generation."""
-    if phase == "stop" and info["generation"] > 0:
+    """After a collection."""
+    if phase == "stop":
         gc.freeze()

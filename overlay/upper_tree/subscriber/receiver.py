@@ -58,7 +58,7 @@ NOTHING_NAMED: Final[Mapping[int, str]] = {}
 """No host has named a subscription for any event."""
 
 
-class Arrived(LocalEvent, frozen=True):
+class Arrived(LocalEvent, frozen=True, gc=False):
     """Events for local subscriptions, and for clients that gather."""
 
     deliveries: tuple[Delivery, ...]
