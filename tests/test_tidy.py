@@ -44,7 +44,7 @@ def shared(folder: str) -> tuple[str, ...]:
     return tuple(f"{folder}.{file.stem}" for file in path.glob("*.py") if file.stem != "__init__")
 
 
-CHORD = (*LOWER, "overlay.lower_random")
+CHORD = (*LOWER, "overlay.lower_random", "overlay.consensus")
 CHORD_SHARED = tuple(  # `clusters` and `role_changes` put the parts together: they stand on top
     name
     for name in shared("overlay.chord")
@@ -123,6 +123,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "overlay.upper_tree",
     ),
     "overlay.links": (*COMMON, "matching"),
+    "overlay.consensus": ("overlay.machine",),
     "overlay.lower_random": LOWER,
     "overlay.chord": CHORD,
     "overlay.chord.ring": (*CHORD, *CHORD_SHARED),

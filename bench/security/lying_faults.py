@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from bench.mutations.planting import fault, replace
 from overlay.chord.cluster.election import Election
 from overlay.chord.cluster.heartbeat import Heartbeat
-from overlay.chord.cluster.leader_log import LeaderLog
 from overlay.chord.cluster.messages import ClusterHeartbeat, VoteReply
 from overlay.chord.membership.members import Members
 from overlay.chord.messages import Cluster
 from overlay.chord.ring.claims import Claims
 from overlay.chord.ring.ring_state import RingState
 from overlay.chord.role_changes import RoleChanges
+from overlay.consensus.quorum import majority, quorum_of_storers
 from overlay.lower_random.messages import Neighbour
 from overlay.lower_random.peer_records import PeerRecords
 from overlay.machine import NodeId, Peer
@@ -109,10 +109,10 @@ def lying_rivals_are_not_noticed() -> None:
 def lying_majority_commits() -> None:
     """An entry counts as stored with a majority, one of which may lie."""
 
-    def enough(self: LeaderLog, voters: int) -> int:
-        return voters // 2 + 1
+    def of_honest(voters: int, one_may_lie: bool) -> int:
+        return majority(voters)
 
-    replace(LeaderLog._enough, enough)
+    replace(quorum_of_storers, of_honest)
 
 
 @fault("keys", RECORDS, "test_what_a_node_has_not_said_itself_is_not_taken")

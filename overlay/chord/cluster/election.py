@@ -38,6 +38,7 @@ from overlay.chord.events import PrimarySuspected
 from overlay.chord.grants import granting
 from overlay.chord.messages import Cluster, Moved
 from overlay.chord.role import ClusterRole
+from overlay.consensus.votes import is_up_to_date
 from overlay.health import Health
 from overlay.links.events import LocalStall
 from overlay.links.signing import Signature, Signer
@@ -342,7 +343,7 @@ class Election:
         granted = (
             message.epoch > cluster.epoch
             and self.log.may_vote(key, message.epoch, sender.id)
-            and message.position >= self.log.position
+            and is_up_to_date(message.position, self.log.position)
             and _has_fork_of(message.position, cluster)
             and self._may_replace_primary(sender, message.transfer)
         )

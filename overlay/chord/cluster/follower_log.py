@@ -38,12 +38,11 @@ from overlay.chord.events import ArcGone, EntryReceived, LogReset
 from overlay.chord.keys import in_arc
 from overlay.chord.messages import Cluster
 from overlay.chord.role import ClusterRole
+from overlay.consensus import quorum, votes
+from overlay.consensus.votes import EMPTY
 from overlay.links.events import MessageDropped
 from overlay.machine import Key, NodeId, Peer, Version, by_id
 from overlay.settings import ClusterSettings
-
-EMPTY: Version = (0, 0)
-"""The position of a node that has no log."""
 
 
 class StagedSnapshot:
@@ -111,13 +110,13 @@ class FollowerLog:
 
     def majority(self) -> int:
         """How many voters are a majority."""
-        return len(self.voters) // 2 + 1
+        return quorum.majority(len(self.voters))
 
     @property
     def fenced(self) -> bool:
         """Whether this primary has voted for a higher epoch: it may commit no more in its own."""
         cluster = self.role.cluster
-        return cluster is not None and self.voted_epoch(cluster.key) > cluster.epoch
+        return cluster is not None and self._is_fenced(cluster.key, cluster.epoch)
 
     def is_split_off(self, key: Key) -> bool:
         """Whether `key` lies in a part of the arc that may be served by its new cluster already, or
@@ -147,10 +146,10 @@ class FollowerLog:
 
     def may_vote(self, key: Key, epoch: int, candidate: NodeId) -> bool:
         """Whether this node may vote for `candidate` in `epoch`."""
-        vote = self.journal.votes.get(key)
-        if vote is None or epoch > vote.epoch:
-            return True
-        return (epoch, candidate) == (vote.epoch, vote.candidate)
+        return votes.may_vote(self.journal.votes.get(key), epoch, candidate)
+
+    def _is_fenced(self, key: Key, epoch: int) -> bool:
+        return votes.is_fenced(self.journal.votes.get(key), epoch)
 
     def vote(
         self, key: Key, epoch: int, candidate: NodeId, voters: Sequence[Peer] | None = None
@@ -307,7 +306,7 @@ class FollowerLog:
             cluster is not None
             and not self.role.is_primary
             and (sender.id, key, epoch) == (cluster.primary.id, cluster.key, cluster.epoch)
-            and epoch >= self.voted_epoch(key)
+            and not self._is_fenced(key, epoch)
         )
 
     def _say_position(self, primary: Peer) -> None:

@@ -34,6 +34,7 @@ from overlay.chord.constants import (
 )
 from overlay.chord.messages import Leaving, Moved
 from overlay.chord.role import ClusterRole
+from overlay.consensus.quorum import reached_by
 from overlay.machine import NodeId, Peer, ProtocolError, Timer, by_id
 from overlay.settings import ElectionSettings
 
@@ -110,8 +111,7 @@ class Heartbeat:
         until = [self._leased.get(p.id, -1e9) for p in self.log.voters if p.id != self.port.me.id]
         if self.log.is_voter(self.port.me.id):
             until.append(now + LEASE_SHARE * self.settings.suspect_after)
-        until.sort(reverse=True)
-        return until[self.log.majority() - 1] - now if until else -1e9
+        return reached_by(self.log.majority(), until) - now if until else -1e9
 
     def is_following(self, node: NodeId) -> bool:
         """Whether this voter answered a heartbeat whose lease is not over."""

@@ -16,7 +16,6 @@ that of the state. The same happens when another log replaces the present one.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 
 import msgspec
@@ -32,6 +31,7 @@ from overlay.chord.constants import (
 )
 from overlay.chord.events import DiskSnapshotWanted
 from overlay.chord.messages import Cluster
+from overlay.consensus.durability import DurableQueue
 from overlay.machine import Key, Port, Version
 
 
@@ -95,7 +95,7 @@ class Journal:
         self._asked = False  # a snapshot is on its way
         self.unstored = 0
         """Entries of the log, its newest, that are not durable when this turn's messages leave."""
-        self._behind: deque[tuple[int, int]] = deque()  # ticket, and how many of them it covers
+        self._behind = DurableQueue[int]()  # how many of them wait for a ticket
         for record in restored:
             self._restore(_decoder.decode(record))
             self._grown += len(record)
@@ -162,13 +162,13 @@ class Journal:
             self._store(*encoded)
         else:
             self.unstored += len(items)
-            self._behind.append((self.port.store_later(*encoded), len(items)))
+            self._behind.add(self.port.store_later(*encoded), len(items))
         self._has_grown(encoded)
 
     def stored(self, ticket: int) -> None:
         """What was stored behind the turns is durable up to this ticket."""
-        while self._behind and self._behind[0][0] <= ticket:
-            self.unstored -= self._behind.popleft()[1]
+        for count in self._behind.stored(ticket):
+            self.unstored -= count
 
     def begin(self, voter_log: VoterLog, entries: Sequence[bytes]) -> None:
         """This log takes the place of any other."""
@@ -178,7 +178,7 @@ class Journal:
     def compact(self, voter_log: VoterLog, entries: Sequence[bytes]) -> None:
         """The own log is stored anew with its present state, behind the turn."""
         encoded = self._whole(_snapshot(voter_log, entries))
-        self._behind.append((self.port.store_later(*encoded, anew=True), 0))
+        self._behind.add(self.port.store_later(*encoded, anew=True), 0)
 
     def store_offer(self, offered: OfferedArc) -> None:
         """This node may have to serve this arc, or not any more."""

@@ -2,28 +2,26 @@
 
 The primary appends entries, each with its epoch and number, and sends them while its own disk is
 writing them (section 10.2.1); the followers get each in order, apply it and acknowledge
-cumulatively, when it is durable. An entry is *committed* when a majority of the voters has it (or
-more, where one may lie), and only together with one of the primary's own epoch (an older one alone
-may still be overwritten, section 3.6.2), which is why a primary begins with an entry of its own.
+cumulatively, when it is durable. What is committed by that, and when the voters may change, says
+`overlay.consensus`; an epoch begins with an entry of the primary's own, as it asks for.
 
 A follower says how far it is (HELLO, HELLO_REPLY) and gets what follows from the tail, or a
 snapshot of the whole state, which counts only when its last piece has come: a voter never has less
 than before.
 
-Who votes is an entry of the log as well, changed by one voter at a time, and only after the change
-before has been committed: so any two successive majorities have a node in common. The voters are an
-odd number of the members; the others follow as learners, so that they can vote soon.
+Who votes is an entry of the log as well. The voters are an odd number of the members; the others
+follow as learners, so that they can vote soon.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from msgspec.structs import replace
 
-from overlay.chord.cluster.follower_log import EMPTY, FollowerLog
+from overlay.chord.cluster.follower_log import FollowerLog
 from overlay.chord.cluster.heartbeat import Heartbeat
 from overlay.chord.cluster.messages import (
     ClusterHello,
@@ -44,8 +42,14 @@ from overlay.chord.events import (
 )
 from overlay.chord.messages import Cluster
 from overlay.chord.role import ClusterRole
+from overlay.consensus.progress import Progress, ProgressState
+from overlay.consensus.quorum import majority, quorum_of_storers
+from overlay.consensus.tracker import Tracker
+from overlay.consensus.votes import EMPTY
 from overlay.links.events import MessageDropped
 from overlay.machine import Key, NodeId, Peer, Version, by_id
+
+CATCH_UP, REPLICATE = ProgressState.CATCH_UP, ProgressState.REPLICATE
 
 
 def snapshot_pieces(entries: Sequence[bytes]) -> list[tuple[tuple[bytes, ...], bool, bool]]:
@@ -76,16 +80,6 @@ def log_pieces(
             position = (piece[-1].epoch, position[1] + len(piece))
 
 
-class FollowerProgress:
-    """What the primary knows of another node's copy of the log."""
-
-    def __init__(self, peer: Peer) -> None:
-        self.peer = peer
-        self.acknowledged = 0  # entries that it has on disk
-        self.live = False  # it gets entries as they are appended
-        self.needs_snapshot = False  # the whole state has been asked for, to be sent to it
-
-
 class VoterCandidates(Protocol):
     """Which members may become voters: those that stay (`membership.departures.Departures`)."""
 
@@ -111,9 +105,9 @@ class LeaderLog:
     def __post_init__(self) -> None:
         self.port = self.role.port
         self.committed = 0  # how many entries are committed
-        self.followers: dict[NodeId, FollowerProgress] = {}
-        self.first_of_epoch = 0  # number of the first entry of the own epoch
-        self.config_index = 0  # number of the newest change of the configuration
+        self.tracker = Tracker[Progress](self.port.me.id, 1)
+        """Of the present epoch. (A follower that catches up waits for the whole state, which the
+        registry was asked for.)"""
         self._growth_announced = False  # LogGrown is on its way
         self._when_configured: Callable[[], None] | None = None
 
@@ -138,17 +132,16 @@ class LeaderLog:
         if config.leaving is not None:
             # No node can know whether that part went: it stays, and is fenced if it did.
             config = replace(config, start=config.leaving.start, leaving=None)
-        self.followers.clear()
+        self.tracker = Tracker(self.port.me.id, self.local.next + 1)
         self.local.drop_staged()
         self.committed = 0
-        self.first_of_epoch = self.local.next
         self.configure(config)
         self.reconfigure()
 
     def forget(self) -> None:
         """This node serves in the cluster no more: its log ends, and has no followers."""
         self.local.forget_log()
-        self.followers.clear()
+        self.tracker = Tracker(self.port.me.id, self.tracker.first)
 
     # -- entries ---------------------------------------------------------------------------------
 
@@ -165,6 +158,8 @@ class LeaderLog:
         """Append an entry that changes the configuration. Returns its number."""
         own = self.role.own
         self.local.vote(own.key, own.epoch, self.port.me.id, config.voters)
+        self.tracker.check_change(self.local.voters, config.voters)
+        self.tracker.change(self.local.next + 1)
         return self._add((LogEntry(own.epoch, config=config),))
 
     def growth_handled(self) -> None:
@@ -175,12 +170,8 @@ class LeaderLog:
         """Append `entries`, send them to the followers; returns the number of the last."""
         before = self.local.position
         self.local.append(entries)
-        for back, entry in enumerate(reversed(entries), 1):
-            if entry.config is not None:
-                self.config_index = self.local.next - back
-                break
-        for follower in self.followers.values():
-            if follower.live:
+        for follower in self.tracker.followers.values():
+            if follower.state is REPLICATE:
                 self._send(follower.peer, before, entries)
         self._commit()
         if not self._growth_announced:
@@ -196,9 +187,14 @@ class LeaderLog:
     # -- who follows, and who votes --------------------------------------------------------------
 
     @property
+    def followers(self) -> Mapping[NodeId, Progress]:
+        """Who is sent the log: the other members and voters."""
+        return self.tracker.followers
+
+    @property
     def config_pending(self) -> bool:
         """Whether the newest change of the configuration is not committed yet."""
-        return self.committed <= self.config_index
+        return not self.tracker.may_change(self.committed)
 
     def reconfigure(self) -> None:
         """The members have changed, or a follower has more of the log: greet new followers, forget
@@ -207,23 +203,20 @@ class LeaderLog:
         if own is None or self.local.voter_log is None:
             return
         copies = by_id((*own.members(), *self.local.voters), besides=self.port.me.id)
-        self.followers = {n: f for n, f in self.followers.items() if n in copies}
-        for peer in copies.values():
-            if peer.id not in self.followers:
-                self.followers[peer.id] = FollowerProgress(peer)
-                self.port.send(peer, ClusterHello(own))
+        for follower in self.tracker.follow(copies, Progress):
+            self.port.send(follower.peer, ClusterHello(own))
         if not self.config_pending:
             self._change_voters()
 
     def restart_follower(self, peer: Peer) -> None:
         """A voter is reachable again: what was under way to it is lost, so ask how far it is."""
-        if self.role.is_primary and self.followers.pop(peer.id, None) is not None:
+        if self.role.is_primary and self.tracker.forget(peer.id):
             self.reconfigure()
 
     def has_answered(self, node: NodeId) -> bool:
         """Whether this member has said how far its copy of the log is since this node leads."""
         follower = self.followers.get(node)
-        return follower is not None and (follower.live or follower.acknowledged > 0)
+        return follower is not None and (follower.state is REPLICATE or follower.match > 0)
 
     @property
     def is_configured(self) -> bool:
@@ -236,7 +229,7 @@ class LeaderLog:
         out might never be committed."""
         rest = [p.id for p in self.local.voters if p.id != node]
         heard = sum(n == self.port.me.id or self.heartbeat.is_following(n) for n in rest)
-        return heard > len(rest) // 2
+        return heard >= majority(len(rest))
 
     def _wanted_voters(self) -> dict[NodeId, Peer]:
         """Who should vote: an odd number, since four voters tolerate no more losses than three and
@@ -256,7 +249,7 @@ class LeaderLog:
         voters = list(config.voters)
         wanted = self._wanted_voters()
         coming = [p for p in wanted.values() if not self.local.is_voter(p.id)]
-        ready = [p for p in coming if self._is_near(p.id)]
+        ready = [p for p in coming if self.tracker.is_caught_up(p.id, self.committed)]
         out = [p for p in voters if p.id not in wanted]
         out.sort(key=lambda p: p in staying)  # the lost ones first
         if len(voters) == 1 and coming:
@@ -274,10 +267,6 @@ class LeaderLog:
         self.port.count("voters_changed")
         self.configure(replace(config, voters=tuple(voters)))
 
-    def _is_near(self, node: NodeId) -> bool:
-        follower = self.followers.get(node)
-        return follower is not None and follower.live and follower.acknowledged >= self.committed
-
     # -- replication -----------------------------------------------------------------------------
 
     def on_hello_reply(self, sender: Peer, message: ClusterHelloReply) -> None:
@@ -286,9 +275,8 @@ class LeaderLog:
         voter_log = self.local.voter_log
         if follower is None or voter_log is None:
             return
-        if self.first_of_epoch and not follower.acknowledged and not follower.live:
+        if self.tracker.first > 1 and not follower.match and follower.state is not REPLICATE:
             self.port.emit(MemberJoined(sender))  # it lives, even if it was taken for lost
-        follower.acknowledged = 0
         entries = None
         if message.position != EMPTY:
             silent = self.heartbeat.silent_for(sender.id)
@@ -297,12 +285,11 @@ class LeaderLog:
             entries = voter_log.after(message.position)
             self.port.count("followers_copied" if entries is None else "followers_caught_up")
         if entries is None:
-            follower.live = False
-            if not follower.needs_snapshot:
-                follower.needs_snapshot = True
+            if follower.state is not CATCH_UP:
                 self.port.emit(FollowerSnapshotWanted(voter_log.key))
+            follower.restart(CATCH_UP)
             return
-        follower.live, follower.needs_snapshot = True, False
+        follower.restart(REPLICATE)
         self._send(follower.peer, message.position, entries)
 
     def dropped(self, event: MessageDropped) -> None:
@@ -316,28 +303,28 @@ class LeaderLog:
         else:
             return
         if self._follower(event.peer, key, epoch) is not None:
-            del self.followers[event.peer.id]
+            self.tracker.forget(event.peer.id)
 
     def on_ack(self, sender: Peer, message: LogAck) -> None:
         """A follower has everything before `next`: commit what a majority has by now."""
         follower = self._follower(sender, message.key, message.epoch)
         if follower is None or message.next > self.local.next:
             return
-        follower.acknowledged = max(follower.acknowledged, message.next)
+        follower.acknowledge(message.next, self.port.now)
         self._commit()
         self.reconfigure()
 
     def send_snapshot(self, entries: Sequence[bytes]) -> None:
         """The answer to FollowerSnapshotWanted: send the whole state to all who need it."""
         voter_log = self.local.voter_log
-        waiting = [f for f in self.followers.values() if f.needs_snapshot]
+        waiting = [f for f in self.followers.values() if f.state is CATCH_UP]
         if voter_log is None or not waiting or not self.role.is_primary:
             return
         peers = [follower.peer for follower in waiting]
         position, config = voter_log.position, voter_log.config
         self._send_snapshot(peers, voter_log.key, self.role.own.epoch, position, config, entries)
         for follower in waiting:
-            follower.needs_snapshot, follower.live = False, True
+            follower.change(REPLICATE)
 
     def transfer(self, arc: Cluster, entries: Sequence[bytes]) -> int:
         """Send the state of `arc` to its coming primary. Returns the number of entries."""
@@ -367,34 +354,19 @@ class LeaderLog:
             self.port.send(peer, LogEntries(own.key, own.epoch, after, piece))
 
     def _commit(self) -> None:
-        """Commit what a majority of the voters has, from the first entry of the own epoch on."""
-        reached = sorted((self._reached(peer.id) for peer in self.local.voters), reverse=True)
-        if not reached:
-            return
-        following = reached[self._enough(len(reached)) - 1]
-        if following > self.first_of_epoch and following > self.committed:
-            settled = self.committed <= self.config_index < following
-            self.committed = following
-            self.port.emit(Committed(self.role.own.key, following))
-            if settled:
+        """Commit what enough voters have, from the first entry of the own epoch on."""
+        voters = self.local.voters
+        own = 0 if self.local.fenced else self.local.durable
+        quorum = quorum_of_storers(len(voters), self.one_may_lie)
+        number = self.tracker.committable(voters, own, quorum)
+        if number > self.committed:
+            was_pending = self.config_pending
+            self.committed = number
+            self.port.emit(Committed(self.role.own.key, number))
+            if was_pending and not self.config_pending:
                 if self._when_configured is not None:
                     self._when_configured()
                 self.reconfigure()
 
-    def _enough(self, voters: int) -> int:
-        """How many of so many voters have to have an entry: a majority; where one may lie, so many
-        that any majority that elects has two of them, but not all, of whom one may be silent."""
-        majority = voters // 2 + 1
-        if not self.one_may_lie:
-            return majority
-        return max(majority, min(voters + 2 - majority, voters - 1))
-
-    def _reached(self, node: NodeId) -> int:
-        """How many entries this voter has on disk, as far as is known."""
-        if node == self.port.me.id:
-            return 0 if self.local.fenced else self.local.durable
-        follower = self.followers.get(node)
-        return 0 if follower is None else follower.acknowledged
-
-    def _follower(self, sender: Peer, key: Key, epoch: int) -> FollowerProgress | None:
-        return self.followers.get(sender.id) if self.role.leads(key, epoch) else None
+    def _follower(self, sender: Peer, key: Key, epoch: int) -> Progress | None:
+        return self.tracker.followers.get(sender.id) if self.role.leads(key, epoch) else None

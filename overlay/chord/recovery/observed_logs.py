@@ -13,7 +13,6 @@ node, and was heard until shortly before its link was lost; it may have waited n
 
 from __future__ import annotations
 
-from overlay.chord.cluster.follower_log import EMPTY
 from overlay.chord.constants import OBSERVED_LOG_KEPT, OBSERVED_LOGS_MOST, WHOLE_WITHIN
 from overlay.chord.events import (
     EntryObserved,
@@ -32,6 +31,7 @@ from overlay.chord.recovery.messages import (
 )
 from overlay.chord.ring.ring_state import RingState
 from overlay.chord.role import ClusterRole
+from overlay.consensus.votes import EMPTY
 from overlay.machine import Key, NodeId, Peer, Timer, Version, by_id
 
 

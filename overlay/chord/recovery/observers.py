@@ -23,7 +23,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha1
 
-from overlay.chord.cluster.follower_log import EMPTY
 from overlay.chord.cluster.leader_log import LeaderLog, log_pieces, snapshot_pieces
 from overlay.chord.constants import (
     OBSERVER_AGAIN,
@@ -43,21 +42,24 @@ from overlay.chord.recovery.messages import (
 )
 from overlay.chord.ring.ring_state import RingState
 from overlay.chord.role import ClusterRole, RecruitingView
+from overlay.consensus.progress import Progress, ProgressState
+from overlay.consensus.votes import EMPTY
 from overlay.links.events import MessageDropped
 from overlay.machine import Key, NodeId, Peer, Version, by_id
 
+CATCH_UP, REPLICATE = ProgressState.CATCH_UP, ProgressState.REPLICATE
 
-class ObserverProgress:
-    """What the primary knows of one copy."""
+
+class ObserverProgress(Progress):
+    """What the primary knows of one copy. One that catches up waits for the whole state."""
+
+    __slots__ = ("asked_at", "awaited", "copying", "said_at", "sent", "waits")
 
     def __init__(self, peer: Peer, now: float) -> None:
-        self.peer = peer
-        self.live = False  # it gets entries as they come
-        self.needs_snapshot = False  # it waits for the whole state …
-        self.copying = False  # … which is on its way
+        super().__init__(peer)
+        self.copying = False  # the whole state is on its way
         self.awaited = False  # a SUBACK waits for it
         self.sent: Version = EMPTY  # the position that it has when all has arrived
-        self.acknowledged = 0  # entries that it has acknowledged, or that it began with
         self.asked_at = now  # the oldest question that was not answered yet …
         self.waits = True  # … if there is one
         self.said_at = now  # when something was sent to it
@@ -120,7 +122,7 @@ class Observers:
                 self.port.send(peer, Observe(cluster))
         for observer in self.observers.values():
             quiet = now - observer.said_at >= 0.9 * OBSERVER_HEARD_EVERY  # timers: not exact
-            if observer.live and quiet:
+            if observer.state is REPLICATE and quiet:
                 self._send(observer)
         self.port.watch("observers", tuple(wanted.values()))
 
@@ -149,8 +151,8 @@ class Observers:
         """The arc has changed. Whoever was sent the whole state while that was being decided may
         have trees that have gone since, after the entry that names the arc: it comes anew."""
         for observer in self.observers.values():
-            observer.live = observer.awaited = observer.copying = False
-            observer.needs_snapshot = True
+            observer.awaited = observer.copying = False
+            observer.change(CATCH_UP)
         self.port.emit(FollowerSnapshotWanted(self.role.own.key))
         self.port.emit(ObserversProgressed())
 
@@ -180,7 +182,7 @@ class Observers:
         """Whether every observer that answers has entry `index` of the log."""
         if not self.observers:  # as where there is one node
             return True
-        return all(o.acknowledged > index for o in self.observers.values() if o.awaited)
+        return all(o.match > index for o in self.observers.values() if o.awaited)
 
     def on_observed(self, sender: Peer, message: Observed) -> None:
         """Note how far an observer's copy is; send what it lacks."""
@@ -194,18 +196,19 @@ class Observers:
         observer.waits = False
         if observer.copying and message.position == EMPTY:
             observer.say(self.port.now)  # a piece has arrived
-        elif observer.live and EMPTY < message.position <= observer.sent:
+        elif observer.state is REPLICATE and EMPTY < message.position <= observer.sent:
             self._acknowledged(observer, message.position[1])
-        elif not observer.needs_snapshot:
-            observer.live = observer.awaited = observer.copying = False
+        elif observer.state is not CATCH_UP:
+            observer.awaited = observer.copying = False
+            observer.change(ProgressState.PROBE)
             self._catch_up(observer, message.position)
 
     def _acknowledged(self, observer: ObserverProgress, reached: int) -> None:
         observer.copying = False
-        observer.acknowledged = max(observer.acknowledged, reached)
-        if observer.acknowledged < observer.sent[1]:
+        observer.acknowledge(reached, self.port.now)
+        if observer.match < observer.sent[1]:
             observer.say(self.port.now)
-        elif not observer.awaited and observer.acknowledged == self.log.next:
+        elif not observer.awaited and observer.match == self.log.next:
             observer.awaited = True
             self._send(observer)
         self.port.emit(ObserversProgressed())
@@ -215,16 +218,17 @@ class Observers:
         voter_log = self.log.voter_log
         assert voter_log is not None
         if position != EMPTY and voter_log.after(position) is not None:
-            observer.live, observer.sent, observer.acknowledged = True, position, position[1]
+            observer.restart(REPLICATE, position[1])
+            observer.sent = position
             self._send(observer)
         else:
-            observer.needs_snapshot = True
+            observer.change(CATCH_UP)
             self.port.emit(FollowerSnapshotWanted(voter_log.key))
 
     def send_snapshot(self, entries: Sequence[bytes]) -> None:
         """Answer to FollowerSnapshotWanted: send the whole state to the observers that need it."""
         voter_log = self.log.voter_log
-        waiting = [o for o in self.observers.values() if o.needs_snapshot]
+        waiting = [o for o in self.observers.values() if o.state is CATCH_UP]
         if voter_log is None or not waiting or not self.role.is_primary:
             return
         key, position = voter_log.key, voter_log.position
@@ -235,8 +239,8 @@ class Observers:
         for observer in waiting:
             for piece in pieces:
                 self.port.send(observer.peer, piece)
-            observer.needs_snapshot, observer.live, observer.copying = False, True, True
-            observer.sent, observer.acknowledged = position, voter_log.next
+            observer.restart(REPLICATE, voter_log.next)
+            observer.sent, observer.copying = position, True
             observer.say(self.port.now)
 
     def on_log_grown(self, event: LogGrown) -> None:
@@ -245,7 +249,7 @@ class Observers:
         if self.role.led is None or self.role.led.epoch != self._epoch:
             return
         for observer in self.observers.values():
-            if observer.live:
+            if observer.state is REPLICATE:
                 self._send(observer)
 
     def _send(self, observer: ObserverProgress) -> None:
@@ -253,9 +257,10 @@ class Observers:
         voter_log = self.log.voter_log
         assert voter_log is not None
         items = voter_log.after(observer.sent)
-        if items is None or voter_log.next - observer.acknowledged > OBSERVER_LAG_MOST:
+        if items is None or voter_log.next - observer.match > OBSERVER_LAG_MOST:
             self.port.emit(ObserversProgressed())
-            observer.live = observer.awaited = False  # its next answer says how far it is
+            observer.change(ProgressState.PROBE)  # its next answer says how far it is
+            observer.awaited = False
             self.port.send(observer.peer, Observe(self.role.own))
             observer.say(self.port.now)
             return

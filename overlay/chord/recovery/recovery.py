@@ -38,7 +38,7 @@ from math import inf
 from typing import NamedTuple, Protocol
 
 from overlay.bounded import BoundedDict
-from overlay.chord.cluster.follower_log import EMPTY, FollowerLog
+from overlay.chord.cluster.follower_log import FollowerLog
 from overlay.chord.cluster.heartbeat import Heartbeat
 from overlay.chord.constants import (
     AGREE_AFTER,
@@ -63,6 +63,7 @@ from overlay.chord.recovery.messages import RecoverReply, RecoverRequest
 from overlay.chord.recovery.observed_logs import ObservedLogs
 from overlay.chord.ring.ring_state import RingState
 from overlay.chord.role import ClusterRole, RecruitingView
+from overlay.consensus.votes import EMPTY
 from overlay.machine import Key, NodeId, Peer, Timer, Version, by_id
 from overlay.settings import ElectionSettings
 

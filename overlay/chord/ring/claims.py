@@ -40,6 +40,7 @@ from overlay.chord.events import ClaimBelieved
 from overlay.chord.grants import granting, sealing
 from overlay.chord.messages import Cluster, Contact
 from overlay.chord.ring.known_clusters import overlaps
+from overlay.consensus.quorum import majority
 from overlay.links.signing import Signer
 from overlay.machine import Key, NodeId, Peer, Port, Timer
 
@@ -66,7 +67,7 @@ class Doubt:
 
 def voters_majority(members: int) -> int:
     """The majority of the voters, who are the largest odd number of so many members."""
-    return (members - 1) // 2 + 1
+    return majority(members - (members + 1) % 2)
 
 
 def is_plausible(cluster: Cluster, known: Cluster | None) -> bool:
@@ -230,7 +231,7 @@ class Claims:
         claim = _claim(cluster)
         believed, until = self._settled.get(claim, (False, float("-inf")))
         if (believed and until > self.port.now) or not self._is_granted_by(
-            cluster, voters, len(voters) // 2 + 1
+            cluster, voters, majority(len(voters))
         ):
             return
         if claim in self._doubts:

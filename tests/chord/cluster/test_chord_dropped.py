@@ -17,6 +17,7 @@ from overlay.chord.cluster.messages import (
 from overlay.chord.constants import OBSERVER_AGAIN, OBSERVER_AWAITED
 from overlay.chord.keys import key_of
 from overlay.chord.recovery.messages import ObserverEntries, ObserverSnapshot
+from overlay.consensus.progress import ProgressState
 from overlay.links.events import MessageDropped
 from overlay.machine import Message, Peer
 from overlay.settings import ClusterSettings
@@ -71,7 +72,7 @@ def test_a_voter_gets_what_the_link_had_no_room_for(kind: type[Message]) -> None
     if kind in (ClusterHello, ClusterHelloReply):
         node.clusters.leader_log.restart_follower(copy.peer)  # so that it is greeted
         world.run(0.02)
-        node.clusters.leader_log.followers.pop(copy.peer.id)
+        node.clusters.leader_log.tracker.forget(copy.peer.id)
     world.drops = only(kind, copy)
     node.registry.write(KEY, "kept")
     world.run(2)
@@ -80,7 +81,7 @@ def test_a_voter_gets_what_the_link_had_no_room_for(kind: type[Message]) -> None
     world.run(4)
     world.copies_agree()
     progress = node.clusters.leader_log.followers[copy.peer.id]
-    assert (progress.live, progress.acknowledged) == (True, node.clusters.log.next)
+    assert (progress.state, progress.match) == (ProgressState.REPLICATE, node.clusters.log.next)
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from overlay.consensus.progress import ProgressState
 from overlay.links.events import LinkDown, LinkUp
 from overlay.machine import Message, Peer
 from overlay.settings import ClusterSettings
@@ -37,7 +38,7 @@ def all_follow(world: RingWorld) -> RingNode:
     log, leader_log = primary.clusters.log, primary.clusters.leader_log
     assert len(leader_log.followers) == len(world.members) - 1
     for follower in leader_log.followers.values():
-        assert (follower.live, follower.acknowledged) == (True, log.next)
+        assert (follower.state, follower.match) == (ProgressState.REPLICATE, log.next)
     world.copies_agree()
     return primary
 

@@ -57,7 +57,7 @@ class ReplicatedLog(RuleBasedStateMachine):
             leader = self.leaders.setdefault(cluster.version[0], node.peer.id)
             assert leader == node.peer.id, f"two primaries of epoch {cluster.version[0]}"
             entries = kept(node)
-            if node.clusters.leader_log.committed <= node.clusters.leader_log.first_of_epoch:
+            if node.clusters.leader_log.committed < node.clusters.leader_log.tracker.first:
                 continue
             for number in range(node.clusters.leader_log.committed):
                 if number in entries:

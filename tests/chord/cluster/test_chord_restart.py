@@ -189,7 +189,7 @@ def test_a_promise_that_stands_is_not_forgotten_for_a_shorter_one() -> None:
     assert voter.clusters.journal.election_timeout < 8.0
 
 
-def test_the_last_member_leads_on_though_its_primary_had_asked_it_for_patience() -> None:
+def test_the_last_member_leads_on_though_its_primary_had_asked_it_to_wait() -> None:
     world = grown(3, nodes=8, clusters=2, size=3)
     leader = world.primaries()[0]
     own = leader.clusters.cluster

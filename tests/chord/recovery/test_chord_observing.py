@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from overlay.chord.cluster.follower_log import EMPTY
 from overlay.chord.cluster.messages import LogEntry
 from overlay.chord.constants import (
     OBSERVED_LOG_KEPT,
@@ -16,6 +15,7 @@ from overlay.chord.constants import (
 )
 from overlay.chord.keys import in_arc, key_of
 from overlay.chord.recovery.messages import Observe, Observed, ObserverEntries
+from overlay.consensus.votes import EMPTY
 from overlay.machine import Key, Peer
 from tests.support.examples import seeds
 from tests.support.rings import RingNode, RingWorld, grown, middle_of

@@ -15,6 +15,7 @@ from overlay.chord.epochs import ELECTION_BITS, FORK, fork_count
 from overlay.chord.grants import granting, sealing
 from overlay.chord.keys import key_of
 from overlay.chord.messages import Cluster, Contact, Membership, Moved, Recruit
+from overlay.consensus.progress import ProgressState
 from tests.support.examples import seeds
 from tests.support.rings import RingNode, RingWorld, cluster_of, grown
 
@@ -89,7 +90,7 @@ def test_whatever_was_cut_off_or_lost_all_follow_one_at_last(
         assert node.clusters.is_followed
         log = node.clusters.log
         for follower in node.clusters.leader_log.followers.values():
-            assert (follower.live, follower.acknowledged) == (True, log.next)
+            assert (follower.state, follower.match) == (ProgressState.REPLICATE, log.next)
 
 
 def test_who_voted_in_another_branch_gets_the_log_of_the_one_that_recruits_it() -> None:

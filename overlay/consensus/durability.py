@@ -1,0 +1,34 @@
+"""What waits for the disk: nothing is said, counted or answered before it is durable.
+
+A disk carries out what it is asked in order, and names each request by a ticket that is higher than
+those before. So does a node's state file.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+Waiting = TypeVar("Waiting")
+
+
+class DurableQueue(Generic[Waiting]):
+    """What waits for tickets, in the order of these."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[int, Waiting]] = deque()
+
+    def add(self, ticket: int, item: Waiting) -> None:
+        """`item` waits until the disk has carried out `ticket`."""
+        self._waiting.append((ticket, item))
+
+    def stored(self, ticket: int) -> Iterator[Waiting]:
+        """Take out what has waited for `ticket` or one before."""
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= ticket:
+            yield waiting.popleft()[1]
+
+    def clear(self) -> None:
+        """What waits is not to be had any more: the disk has failed, or has it all by now."""
+        self._waiting.clear()
