@@ -200,7 +200,7 @@ class ReplicaInfo(msgspec.Struct, frozen=True):
     time: float = 0.0  # of the last chunk; seconds since 1970
     intake: IntakeInfo | None = None
     damaged: bool = False
-    """Its log was torn or damaged: it proves nothing in a takeover until a leader has completed
+    """Its log was torn or damaged: it proves nothing in a campaign until a leader has completed
     it."""
     behind: tuple[tuple[NodeId, Uint53], ...] = ()
     """Of the leader: how many chunks its followers have not acknowledged."""

@@ -265,7 +265,7 @@ class GetLogCheck(Command, frozen=True):
 class ShardCheck(msgspec.Struct, frozen=True):
     """A shard's log at one node, as a check has found it. `state`: waits, reads, whole, mended
     (there was damage, and all of it is mended), damaged (it stays: there is no other replica),
-    mending (others are asked still), opening, or barred (it has lost its promises). `bytes` of
+    mending (others are asked still), opening, or barred (it has lost its vote). `bytes` of
     `size` are read; more where it is read again after it was mended.
 
     `found`: places at which there is not what was written; `mended`: chunks that other replicas

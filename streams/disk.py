@@ -18,13 +18,13 @@ from streams.log.recovery import Recovered
 
 
 class Opened(LocalEvent, frozen=True):
-    """The shard's folder was read, or made if the node never had the shard. `promise`: what was
+    """The shard's folder was read, or made if the node never had the shard. `hard_state`: what was
     `put` last; None: nothing ever was, or it is lost (`damaged`)."""
 
     shard: str
     ticket: int
     found: Recovered
-    promise: bytes | None
+    hard_state: bytes | None
     damaged: bool
 
 
@@ -66,7 +66,7 @@ class LogDisk(Protocol):
         """Write bytes into a segment, which is made if it is not there: `Written`."""
 
     def put(self, shard: str, data: bytes) -> int:
-        """Replace the shard's promise, atomically: `Written`."""
+        """Replace the shard's hard state, its vote, atomically: `Written`."""
 
     def cut(self, shard: str, segment: str, size: int) -> int:
         """Cut a segment to `size` bytes, durably before anything that is asked for later:

@@ -148,9 +148,9 @@ def stream_that_its_owner_does_not_know_counts_as_removed() -> None:
     replace(original, answered)
 
 
-@fault(LED, DIRECTORY, "test_who_has_lost_its_promises_is_replaced_or_begins_anew[4]")
+@fault(LED, DIRECTORY, "test_who_has_lost_its_vote_is_replaced_or_begins_anew[4]")
 def shard_barred_replica_is_not_replaced() -> None:
-    """The owner of a stream takes a replica that has lost its promises for one that is there."""
+    """The owner of a stream takes a replica that has lost its vote for one that is there."""
 
     def _is_gone(self: Supervision, node: NodeId, now: float) -> bool:
         heard = self.heard.get(node)
@@ -159,9 +159,9 @@ def shard_barred_replica_is_not_replaced() -> None:
     replace(Supervision._is_gone, _is_gone)
 
 
-@fault(LED, DIRECTORY, "test_who_has_lost_its_promises_is_replaced_or_begins_anew[3]")
+@fault(LED, DIRECTORY, "test_who_has_lost_its_vote_is_replaced_or_begins_anew[3]")
 def shard_barred_replica_waits_for_another_node() -> None:
-    """Where there is no other node, a replica that has lost its promises stays one."""
+    """Where there is no other node, a replica that has lost its vote stays one."""
     original = Supervision.wanted
 
     def wanted(self: Supervision, place: ShardPlace, *others: Any) -> tuple[Peer, ...]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import shutil
 import zlib
 from collections.abc import Sequence
+from typing import Any
 
 from bench.mutations.planting import fault, replace
 from canopy.wire.durable import write_durably
 from canopy.wire.shards.log_disk import FileLogDisk, _Shard
 from canopy.wire.shards.shard_files import DURABLY, ShardFiles
 from canopy.wire.shards.shard_list import ShardList
+from overlay.consensus.tracker import Tracker
+from overlay.consensus.votes import Vote, may_vote
 from overlay.machine import NodeId, Peer
 from streams.log import recovery
 from streams.log.chunk import CUT, Chunk, ChunkId, read
@@ -18,12 +21,12 @@ from streams.log.recovery import FoundHole
 from streams.log.scan import Scan
 from streams.log.scan import scan as scan_segment
 from streams.log.shard_log import Segment
+from streams.replication.campaign import ShardCampaign
 from streams.replication.leading import Leading
-from streams.replication.messages import ShardSealed
+from streams.replication.messages import ShardVoteReply
 from streams.replication.removal import Removal
 from streams.replication.replica import Replica
 from streams.replication.retention import EVERYTHING, Keep, floor_of
-from streams.replication.takeover import Takeover
 
 SEEDS = "tests/streams/replication/test_streams_replication.py"
 DISK = "tests/canopy/wire/shards/test_wire_shards.py"
@@ -34,14 +37,14 @@ PROMISE = "promise: what is acknowledged is never lost"
 @fault(PROMISE, SEEDS, "test_a_leader_counts_itself_when_its_disk_has_the_chunk")
 def shard_leader_counts_itself_before_its_disk() -> None:
     """A shard's leader counts itself for a chunk that is not on its own disk yet."""
-    original = Leading._reached
+    original = Leading.commit
 
-    def _reached(self: Leading, node: NodeId) -> int:
-        if node == self.replica.port.me.id:
-            return self.replica.log.end.number
-        return original(self, node)
+    def commit(self: Leading) -> None:
+        durable, self.replica.durable = self.replica.durable, self.replica.log.end.number
+        original(self)
+        self.replica.durable = durable
 
-    replace(original, _reached)
+    replace(original, commit)
 
 
 @fault(PROMISE, SEEDS, "test_a_follower_acknowledges_when_its_disk_has_the_chunk")
@@ -59,22 +62,24 @@ def shard_follower_acknowledges_before_its_disk() -> None:
 @fault(PROMISE, SEEDS, "test_chunks_of_older_epochs_are_not_committed_by_counting")
 def shard_commits_by_older_epochs() -> None:
     """A shard's leader commits chunks of older epochs by counting who has them."""
-    original = Leading.begin
+    original = Tracker.committable
 
-    def begin(self: Leading) -> None:
-        self.first = 0
-        original(self)
+    def committable(self: Tracker[Any], voters: Sequence[Peer], own: int, quorum: int = 0) -> int:
+        first, self.first = self.first, 0
+        number = original(self, voters, own, quorum)
+        self.first = first
+        return number
 
-    replace(original, begin)
+    replace(original, committable)
 
 
 @fault(PROMISE, SEEDS, SEARCH)
 def shard_sealed_by_a_minority() -> None:
-    """A candidate for a shard leads without the promises of a majority."""
-    original = Takeover.is_enough
+    """A candidate for a shard leads without the votes of a majority."""
+    original = ShardCampaign.is_enough
 
-    def is_enough(self: Takeover) -> bool:
-        return bool(self.grants and self.replica.replicas)
+    def is_enough(self: ShardCampaign) -> bool:
+        return bool(self.votes and self.replica.replicas)
 
     replace(original, is_enough)
 
@@ -82,17 +87,17 @@ def shard_sealed_by_a_minority() -> None:
 @fault(PROMISE, SEEDS, "test_the_highest_epoch_wins_and_not_the_longest_log")
 def shard_longest_log_wins() -> None:
     """A candidate for a shard takes the log with the most chunks, whatever its last epoch."""
-    original = Takeover.furthest
+    original = ShardCampaign.furthest
 
-    def furthest(self: Takeover) -> tuple[Peer, ShardSealed]:
-        return max(self.grants.values(), key=lambda grant: grant[1].position[1])
+    def furthest(self: ShardCampaign) -> tuple[Peer, ShardVoteReply]:
+        return max(self.votes.values(), key=lambda vote: vote[1].position[1])
 
     replace(original, furthest)
 
 
 @fault(PROMISE, SEEDS, SEARCH)
 def shard_torn_replica_counts() -> None:
-    """A replica whose tail is torn counts in a takeover as one that lacks nothing."""
+    """A replica whose tail is torn counts in a campaign as one that lacks nothing."""
     original = Replica._suspect
 
     def _suspect(self: Replica, surplus: Sequence[str] = ()) -> None:
@@ -121,23 +126,21 @@ def shard_damage_is_not_looked_for() -> None:
 @fault(PROMISE, SEEDS, "test_replicas_change_one_at_a_time")
 def shard_replicas_change_two_at_once() -> None:
     """A shard's leader changes the replicas again before the change before is committed."""
-    original = Leading.may_change
 
-    def may_change(self: Leading) -> bool:
+    def may_change(self: Tracker[Any], committed: int) -> bool:
         return True
 
-    replace(original, may_change)
+    replace(Tracker.may_change, may_change)
 
 
-@fault(PROMISE, SEEDS, "test_a_promise_outlives_a_restart_and_holds_against_lower_epochs")
-def shard_promise_is_not_stored() -> None:
-    """A shard's replica forgets at a restart which epoch it has promised to whom."""
-    original = Replica._may_promise
+@fault(PROMISE, SEEDS, "test_a_vote_survives_a_restart_and_holds_against_lower_epochs")
+def shard_vote_is_not_stored() -> None:
+    """A shard's replica forgets at a restart for whom it has voted in which epoch."""
 
-    def _may_promise(self: Replica, epoch: int, candidate: NodeId) -> bool:
+    def always(last: Vote | None, epoch: int, candidate: NodeId) -> bool:
         return True
 
-    replace(original, _may_promise)
+    replace(may_vote, always)
 
 
 @fault(PROMISE, SEEDS, SEARCH)
@@ -183,10 +186,10 @@ def shard_disk_syncs_the_last_write_only() -> None:
 @fault(
     PROMISE,
     DISK,
-    "test_what_comes_before_a_promise_is_durable_before_it_and_the_promise_before_the_rest",
+    "test_what_comes_before_a_vote_is_durable_before_it_and_the_vote_before_the_rest",
 )
-def shard_promise_overtakes_writes() -> None:
-    """The disk of shards makes a promise durable before what was written before it."""
+def shard_vote_overtakes_writes() -> None:
+    """The disk of shards makes a vote durable before what was written before it."""
 
     def put(self: ShardFiles, data: bytes) -> None:
         write_durably(self.path / "promise", zlib.crc32(data).to_bytes(4, "big") + data)

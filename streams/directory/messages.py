@@ -147,7 +147,7 @@ class ShardReport(msgspec.Struct, frozen=True, array_like=True):
     is_gone: bool = False
     """It has destroyed the shard."""
     is_barred: bool = False
-    """It has lost its promises, and never takes part again with what it has."""
+    """It has lost its vote, and never takes part again with what it has."""
     is_leaving: bool = False
     """It drains: it is to lead no more, and to be a replica no more where the others would be no
     majority without it."""

@@ -5,7 +5,7 @@ down, the owner nominates the furthest of those that answer; it asks all replica
 nominates anybody, so that a new owner does not depose a leader that it has not heard of yet.
 
 Nodes that do not answer for `GONE` seconds are replaced, one by one, by the leader; at once those
-that have lost their promises (*barred*). Where there is no other node, such a one is removed first,
+that have lost their votes (*barred*). Where there is no other node, such a one is removed first,
 and comes back with an empty log: it was no part of any majority, so none is lost.
 
 A node that leaves in order leads no more once another replica has taken over, and stays a replica
@@ -25,7 +25,7 @@ from streams.directory.messages import ShardOrder, ShardReport
 
 HEARTBEAT: Final = 0.5
 """Seconds between two heartbeats of an owner to the nodes that have its streams' shards. Half of
-the failover time that is aimed at is left for the takeover itself."""
+the failover time that is aimed at is left for the campaign itself."""
 
 SILENT: Final = 1.6
 """Seconds without a report after which a leader counts as lost, if its link is not known to be
@@ -259,7 +259,7 @@ class Supervision:
         return tuple(peer for node, peer in there.items() if node != barred)
 
     def is_barred(self, node: NodeId) -> bool:
-        """Whether a node has said that it has lost its promises."""
+        """Whether a node has said that it has lost its vote."""
         heard = self.heard.get(node)
         return heard is not None and heard.report.is_barred
 

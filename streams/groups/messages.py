@@ -198,7 +198,7 @@ class MembersMoved(Message, frozen=True):
 
 
 class ConfirmLeader(Message, frozen=True):
-    """A leader asks a replica whether it has promised no higher epoch. Answered by LeaderConfirmed
+    """A leader asks a replica whether it has voted in no higher epoch. Answered by LeaderConfirmed
     if so, else not at all."""
 
     shard: Shard
@@ -207,7 +207,7 @@ class ConfirmLeader(Message, frozen=True):
 
 
 class LeaderConfirmed(Message, frozen=True):
-    """When this was sent, no higher epoch was promised."""
+    """When this was sent, it had voted in no higher epoch."""
 
     shard: Shard
     epoch: Number

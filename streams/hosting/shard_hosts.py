@@ -2,8 +2,8 @@
 
 Orders come from the owner of the stream (streams/directory/), in its heartbeats. They say who is to
 have a shard and who is to lead it, and nothing that is acknowledged depends on them: epochs are the
-replicas' own (`Seal`). A node that is to lead takes over under an epoch above every one that it has
-heard of, and again above the next, until it leads or another is ordered to.
+replicas' own votes. A node that is to lead campaigns for an epoch above every one that it has heard
+of, and again above the next, until it leads or another is ordered to.
 
 A node whose shards no owner asks for (its cluster was lost with all copies of its log) tells the
 owners of the streams' names what it has.
@@ -81,8 +81,8 @@ OWNER_AWAY: Final = 2.0
 four heartbeats."""
 
 EPOCHS_AHEAD: Final = 1 << 32
-"""By which an epoch may be higher than the one that was promised: more than there are elections,
-and a small part of those that there can be."""
+"""By which an epoch may be higher than that of a replica's vote: more than there are elections, and
+a small part of those that there can be."""
 
 SHOWN: Final = 256
 """Shards that a node's status lists: more than a person looks at, and 100 KiB."""
@@ -117,7 +117,7 @@ class Held:
         self.tried_at = float("-inf")
         """When this node last began to take over."""
         self.fenced = 0
-        """The highest epoch that others have promised, as far as they said so."""
+        """The highest epoch that others have voted in, as far as they said so."""
         self.entry: StreamEntry | None = None
         """The stream, as the owner described it last."""
         self.named: frozenset[NodeId] = frozenset()
@@ -175,7 +175,7 @@ class ShardHosts(Machine):
             return True
         if node not in held.named and all(node != peer.id for peer in held.replica.replicas):
             return False
-        ahead = getattr(message, "epoch", 0) - held.replica.promise.epoch
+        ahead = getattr(message, "epoch", 0) - held.replica.hard_state.epoch
         return bool(ahead <= EPOCHS_AHEAD)
 
     def _passing_message(self, name: str) -> Callable[..., None]:
@@ -342,7 +342,7 @@ class ShardHosts(Machine):
         if not replica.ready or replica.leading is not None or now < held.tried_at + AGAIN:
             return
         held.tried_at = now
-        replica.lead(max(replica.promise.epoch, held.fenced) + 1)
+        replica.lead(max(replica.hard_state.epoch, held.fenced) + 1)
 
     def _adjust(self, replica: Replica, wanted: Sequence[Peer]) -> None:
         """Change the replicas one at a time: who is missing comes first, then go those who are too
@@ -474,7 +474,7 @@ def _status(
     consumers: list[ConsumerInfo] = []
     if leading is not None:
         for follower in leading.followers.values():
-            behind.append((follower.peer.id, log.end.number - follower.acknowledged))
+            behind.append((follower.peer.id, log.end.number - follower.match))
         for name in sorted(replica.state.consumers)[:CONSUMERS_SHOWN]:
             known = replica.state.consumers[name]
             about = (known.selector, known.position, known.dropped, known.was_at)
@@ -485,10 +485,10 @@ def _status(
     first = max(replica.state.floor, log.first_offset)
     lost = [(one.offset, one.end) for one in replica.state.lost if one.offset >= first]
     return ShardStatus(
-        *(replica.shard, "leads" if replica.serves else state, replica.promise.epoch, first),
+        *(replica.shard, "leads" if replica.serves else state, replica.hard_state.epoch, first),
         *(log.next_offset, log.end.number, replica.durable, replica.committed),
         *(sum(segment.size for segment in log.segments), log.time, intake),
-        *(replica.promise.suspect, tuple(behind), tuple(consumers)),
+        *(replica.hard_state.suspect, tuple(behind), tuple(consumers)),
         *(len(halves), sum(half.parked for half in halves), keys),
         forks,
         tuple(lost[-LOST_SHOWN:]) if leading is not None else (),

@@ -1,22 +1,20 @@
 """A shard's leader: append, replicate, commit, change the replicas (Raft dissertation, 3 and 4).
 
 Chunks leave for the followers when they are appended, before they are on the own disk; the leader
-counts itself when they are (`Written`), like any other replica. A chunk is committed when a
-majority of the newest replica set has it, and only together with one of the own epoch (3.6.2), with
-which the leader begins. That it is committed goes with the next chunk, or with the next look at
-followers who have not heard of it.
-
-Replicas change one at a time: a node that is to come is sent the log first, and the next change
-waits until the one before is committed, and a chunk of the own epoch (Ongaro's correction of
-single-server changes, raft-dev, 2015).
+counts itself when they are (`Written`), like any other replica. The voters are the newest replica
+set. What is committed, and when the set may change, says `overlay.consensus`; an epoch begins with
+a chunk of the leader's own, as it asks for. That a chunk is committed goes with the next one, or
+with the next look at followers who have not heard of it. A node that is to come is sent the log
+first.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from overlay.consensus.progress import Progress, ProgressState
+from overlay.consensus.tracker import Tracker
 from overlay.incidents import Alarmed
 from overlay.machine import NodeId, Peer, by_id
 from streams.log.batches import Batch, Row, encode_batches, lacks_key
@@ -52,23 +50,45 @@ PIECES: Final = 2
 sends more: the next ones are on their way while it writes. Each read of the disk is some four."""
 
 
-class Follower:
+CATCH_UP, REPLICATE = ProgressState.CATCH_UP, ProgressState.REPLICATE
+
+
+class ReplicaProgress(Progress):
     """What the leader knows of another replica."""
 
-    def __init__(self, peer: Peer, now: float) -> None:
-        self.peer = peer
-        self.heard_at = now
-        self.acknowledged = 0  # number of the last chunk that it has on disk
-        self.live = False  # it has been sent everything, and gets chunks as they are appended
-        self.copying = False  # older ones are being read for it
-        self.sent: deque[int] = deque()  # the last chunks of messages that it has not acknowledged
-        self.looked = 0  # what it had acknowledged when the leader looked at it
-        self.told = 0  # number of the last chunk of which it was sent that it is committed
+    __slots__ = ("committed", "looked", "reading")
 
-    def begin_anew(self) -> None:
-        """What was sent and is not acknowledged may be lost."""
-        self.copying = False
-        self.sent.clear()
+    def __init__(self, peer: Peer, now: float) -> None:
+        super().__init__(peer, now)
+        self.reading = False  # older chunks are being read for it
+        self.looked = 0  # what it had acknowledged when the leader looked at it
+        self.committed = 0  # number of the last chunk of which it was sent that it is committed
+
+    def change(self, state: ProgressState) -> None:
+        """Go on in this state. What was read or sent, and is not acknowledged, may be lost."""
+        super().change(state)
+        self.reading = False
+
+    def diverges(self, now: float) -> None:
+        """It has said at `now` that its log ends elsewhere than was taken for so."""
+        self.heard_at = now
+        self.change(ProgressState.PROBE)
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether older chunks are to be read for it now."""
+        is_behind = self.state is not REPLICATE and not self.reading
+        return is_behind and len(self.inflight) <= PIECES
+
+    def read(self) -> None:
+        """Older chunks are being read for it."""
+        self.state, self.reading = CATCH_UP, True
+
+    def sent(self, number: int, end: int) -> None:
+        """What was read is on its way, up to chunk `number` of a log that ends with chunk `end`."""
+        self.reading = False
+        self.inflight.append(number)
+        self.state = REPLICATE if number == end else CATCH_UP
 
 
 class Leading:
@@ -78,9 +98,8 @@ class Leading:
         self.replica = replica
         self.epoch = epoch
         self.first = replica.log.end.number + 1
-        self.followers: dict[NodeId, Follower] = {}
+        self.tracker = Tracker[ReplicaProgress](replica.port.me.id, self.first)
         self.coming: dict[NodeId, Peer] = {}  # to be added when they are caught up
-        self._changed = 0  # number of the chunk that changed the replicas last
         self._rounds = 0  # of `ask_again`, since all others were asked
         self.keep = replica.keep
         self.obstacle = ""
@@ -98,7 +117,7 @@ class Leading:
         consumers and groups go on that were beyond. (If this node ends before that is on its disk,
         those of them are not known that had come since the damage.)"""
         mine = self.replica
-        offset, end = mine.log.next_offset, mine.promise.lost_end
+        offset, end = mine.log.next_offset, mine.hard_state.lost_end
         if end <= offset:
             return
         mine.port.count("shard_ends_lost")
@@ -147,14 +166,14 @@ class Leading:
         return chunk
 
     def _send_live(self, chunks: tuple[bytes, ...]) -> None:
-        for follower in self.followers.values():
-            if follower.live:
+        for follower in self.tracker.followers.values():
+            if follower.state is REPLICATE:
                 self._send(follower, chunks)
 
-    def _send(self, follower: Follower, chunks: tuple[bytes, ...]) -> None:
+    def _send(self, follower: ReplicaProgress, chunks: tuple[bytes, ...]) -> None:
         mine = self.replica
         end = (mine.log.end.number, mine.log.end.hash)
-        follower.told = mine.committed
+        follower.committed = mine.committed
         mine.port.send(
             follower.peer,
             ShardAppend(
@@ -249,9 +268,10 @@ class Leading:
 
     def may_change(self) -> bool:
         """Whether the last change of the replicas and a chunk of the own epoch are committed."""
-        return self.replica.committed >= max(self.first, self._changed)
+        return self.tracker.may_change(self.replica.committed)
 
     def _configure(self, replicas: Sequence[Peer]) -> None:
+        self.tracker.check_change(self.replica.replicas, replicas)
         if not self.replica.log.segments:  # the state with which the log begins
             self.replica.state.replicas = self.replica.founders
         entries: list[Entry] = [ReplicaSet(tuple(replicas))]
@@ -259,23 +279,22 @@ class Leading:
         if stream and stream != self.replica.state.stream:
             entries.append(StreamIs(stream))
         chunk = self.append_chunk(REPLICAS, encode_entries(entries))
-        self._changed = chunk.number
+        self.tracker.change(chunk.number)
 
     def _add_who_is_ready(self) -> None:
         for node, peer in list(self.coming.items()):
-            follower = self.followers.get(node)
             if by_id(self.replica.replicas).get(node):
                 del self.coming[node]
-            elif (
-                follower is not None
-                and follower.live
-                and follower.acknowledged >= self.replica.committed
-                and self.may_change()
-            ):
+            elif self.tracker.is_caught_up(node, self.replica.committed) and self.may_change():
                 del self.coming[node]
                 self._configure((*self.replica.replicas, peer))
 
     # -- followers -------------------------------------------------------------------------------
+
+    @property
+    def followers(self) -> Mapping[NodeId, ReplicaProgress]:
+        """The other replicas, and those that are to come, as far as they were asked."""
+        return self.tracker.followers
 
     def ask_again(self) -> None:
         """To be called every `replica.RETRY` seconds: ask those of whom it is not known that they
@@ -286,11 +305,15 @@ class Leading:
             return
         mine = self.replica
         for follower in self.followers.values():
-            has_all = follower.live and follower.acknowledged == mine.log.end.number
-            if not follower.live and follower.acknowledged > follower.looked:
-                follower.looked = follower.acknowledged  # it is being sent older ones, and goes on
-            elif not has_all or follower.told < mine.committed:
-                follower.begin_anew()
+            is_live = follower.state is REPLICATE
+            if not is_live and follower.match > follower.looked:
+                follower.looked = follower.match  # it is being sent older ones, and goes on
+            elif (
+                not is_live
+                or follower.match != mine.log.end.number
+                or follower.committed < mine.committed
+            ):
+                follower.change(follower.state)
                 self._send(follower, ())
 
     def ask(self) -> None:
@@ -298,27 +321,23 @@ class Leading:
         self._rounds = 0
         mine, now = self.replica, self.replica.port.now
         others = by_id((*mine.replicas, *self.coming.values()), besides=mine.port.me.id)
-        self.followers = {n: self.followers.get(n) or Follower(p, now) for n, p in others.items()}
+        self.tracker.follow(others, lambda peer: ReplicaProgress(peer, now))
         for follower in self.followers.values():
-            follower.begin_anew()
+            follower.change(follower.state)
             self._send(follower, ())
 
     def acknowledged(self, sender: Peer, message: ShardAck) -> None:
         """A follower has the log up to a number on disk."""
-        follower = self.followers.get(sender.id)
+        follower = self.tracker.followers.get(sender.id)
         if follower is None or message.epoch != self.epoch:
             return
-        follower.heard_at = self.replica.port.now
         if message.number > self.replica.log.end.number:
             return
-        follower.acknowledged = max(follower.acknowledged, message.number)
-        while follower.sent and follower.sent[0] <= message.number:
-            follower.sent.popleft()
+        follower.acknowledge(message.number, self.replica.port.now)
         if message.number == self.replica.log.end.number:
-            follower.live = True
-            follower.begin_anew()
-        elif not follower.live and not follower.copying and len(follower.sent) <= PIECES:
-            self._copy(follower, max((message.number, *follower.sent)) + 1)
+            follower.change(REPLICATE)
+        elif follower.wants_more:
+            self._copy(follower, follower.following(message.number))
         self.commit()
         self._add_who_is_ready()
 
@@ -328,31 +347,26 @@ class Leading:
         follower = self.followers.get(sender.id)
         if follower is None or message.epoch != self.epoch:
             return
-        follower.live, follower.heard_at = False, self.replica.port.now
-        follower.begin_anew()
+        follower.diverges(self.replica.port.now)
         end = ChunkId(*message.end)
         start = end.number if self.replica.log.has(end) else message.committed
         self._copy(follower, start + 1)
 
     def is_followed(self, since: float) -> bool:
         """Whether a majority of the replicas, with this one, has answered after `since`."""
-        inside = {peer.id for peer in self.replica.replicas}
-        heard = [f for node, f in self.followers.items() if node in inside and f.heard_at >= since]
-        return 2 * (len(heard) + (self.replica.port.me.id in inside)) > len(inside)
+        return self.tracker.heard_since(self.replica.replicas, self.replica.port.now) >= since
 
-    def _copy(self, follower: Follower, number: int) -> None:
+    def _copy(self, follower: ReplicaProgress, number: int) -> None:
         """Send older chunks, from `number` on, as many as one read of the disk has. Who has been
         sent the last one gets the next ones as they are appended: links keep the order."""
-        follower.copying = True
+        follower.read()
 
         def found(pieces: Sequence[tuple[bytes, ...]]) -> None:
-            if not pieces or not self.replica.is_led_by(self) or not follower.copying:
+            if not pieces or not self.replica.is_led_by(self) or not follower.reading:
                 return
-            follower.copying = False
             for piece in pieces:
                 self._send(follower, piece)
-                follower.sent.append(number_of(piece[-1]))
-            follower.live = follower.sent[-1] == self.replica.log.end.number
+                follower.sent(number_of(piece[-1]), self.replica.log.end.number)
 
         self.replica.chunks.read_pieces(number, found)
 
@@ -361,19 +375,11 @@ class Leading:
     def commit(self) -> None:
         """Commit what a majority of the replicas has on disk."""
         mine = self.replica
-        reached = sorted((self._reached(peer.id) for peer in mine.replicas), reverse=True)
-        number = reached[len(reached) // 2]
-        if number >= self.first and number > mine.committed:
+        number = self.tracker.committable(mine.replicas, mine.durable)
+        if number > mine.committed:
             mine.commit_to(number)
             self._add_who_is_ready()
 
     def holders(self, number: int) -> tuple[NodeId, ...]:
         """The replicas that have chunk `number` on disk, as far as is known here."""
-        nodes = [peer.id for peer in self.replica.replicas]
-        return tuple(node for node in nodes if self._reached(node) >= number)
-
-    def _reached(self, node: NodeId) -> int:
-        if node == self.replica.port.me.id:
-            return self.replica.durable
-        follower = self.followers.get(node)
-        return 0 if follower is None else follower.acknowledged
+        return self.tracker.holders(self.replica.replicas, self.replica.durable, number)

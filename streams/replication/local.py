@@ -1,4 +1,4 @@
-"""What taking over and leading use of the replica that they belong to."""
+"""What a campaign, a leader and mending use of the replica that they belong to."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streams.log.shard_log import ShardLog
 from streams.log.state import ShardState
 from streams.replication.damage import Damage
 from streams.replication.kept_chunks import KeptChunks
-from streams.replication.messages import Promise
+from streams.replication.messages import HardState
 from streams.replication.removal import Removal
 from streams.replication.retention import Keep
 
@@ -28,7 +28,7 @@ class LocalReplica(Protocol):
     keep: Keep
     log: ShardLog
     state: ShardState
-    promise: Promise
+    hard_state: HardState
     ready: bool
     durable: int
     committed: int
@@ -58,10 +58,10 @@ class LocalReplica(Protocol):
         """The log has everything that was ever committed."""
 
     def begin_leading(self, epoch: int) -> None:
-        """The takeover under `epoch` has succeeded."""
+        """The campaign for `epoch` has succeeded."""
 
     def is_led_by(self, leading: object) -> bool:
         """Whether `leading` is what this replica leads with."""
 
-    def is_taken_over_by(self, takeover: object) -> bool:
-        """Whether `takeover` is the attempt that is under way."""
+    def is_campaign(self, campaign: object) -> bool:
+        """Whether `campaign` is the one that is under way."""

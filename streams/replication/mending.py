@@ -10,7 +10,7 @@ Consensus-Based Storage, FAST 2018.)
 Where the oldest segments are gone, what comes before the first chunk is asked for in the same way,
 back to a segment that has the floor, and each segment is written when all of it is here.
 
-While it mends, a replica takes no chunks, promises nothing and does not lead. It hands over what it
+While it mends, a replica takes no chunks, does not vote and does not lead. It hands over what it
 has to others that mend, so that two replicas with holes at different places help each other.
 
 The log ends before the hole, and is suspect (`Replica._suspect`), only if all others have said that
@@ -125,7 +125,7 @@ class Mending:
                 return
         if not taken:
             self._lacking[sender.id] = self.replica.port.now
-            if message.leads >= max(self.replica.promise.epoch, 1):
+            if message.leads >= max(self.replica.hard_state.epoch, 1):
                 self._hopeless(self.holes[0])
                 return
         self.ask()
@@ -186,7 +186,7 @@ def send_missing(replica: LocalReplica, sender: Peer, message: ShardMissing) -> 
     line = replica.log.line(message.last)
 
     def answer(chunks: Sequence[bytes]) -> None:
-        epoch = replica.promise.epoch if replica.serves else 0
+        epoch = replica.hard_state.epoch if replica.serves else 0
         sent = ShardMissingSent(replica.shard, message.last, tuple(chunks), epoch)
         replica.port.send(sender, sent)
 

@@ -12,16 +12,16 @@ from overlay.machine import Message, NodeId, Uint53, Version
 Shard = Annotated[str, msgspec.Meta(max_length=128)]
 
 
-class ShardSeal(Message, frozen=True):
-    """A candidate asks a replica to promise to take nothing of an epoch below `epoch`, and to say
-    how far its log is."""
+class RequestShardVote(Message, frozen=True, tag="ShardSeal"):
+    """A candidate asks a replica to vote for it in `epoch`, so that it takes nothing of a lower one
+    any more, and to say how far its log is."""
 
     shard: Shard
     epoch: Uint53
 
 
-class ShardSealed(Message, frozen=True):
-    """Promised, durably. `intact`: what is not in this log never was (no torn tail, no damage)."""
+class ShardVoteReply(Message, frozen=True, tag="ShardSealed"):
+    """Voted, durably. `intact`: what is not in this log never was (no torn tail, no damage)."""
 
     shard: Shard
     epoch: Uint53
@@ -30,7 +30,7 @@ class ShardSealed(Message, frozen=True):
 
 
 class ShardFenced(Message, frozen=True):
-    """Refused: the sender has promised `epoch` to another node."""
+    """Refused: the sender has voted for another node in `epoch`."""
 
     shard: Shard
     epoch: Uint53
@@ -108,7 +108,7 @@ class ShardMissingSent(Message, frozen=True):
     kept. 0: it does not lead."""
 
 
-class Promise(msgspec.Struct, frozen=True, array_like=True):
+class HardState(msgspec.Struct, frozen=True, array_like=True):
     """On disk: this replica takes nothing of a lower epoch, and of this one from `candidate` only.
     `suspect`: its log may lack what it had acknowledged, until a leader has completed it."""
 

@@ -1,6 +1,6 @@
-"""One replica of a shard: its promise, its log, its disk, and how it follows a leader.
+"""One replica of a shard: its vote, its log, its disk, and how it follows a leader.
 
-A promise (epoch, candidate) is durable before it is answered, and what is acknowledged is durable
+A vote (epoch, candidate) is durable before it is answered, and what is acknowledged is durable
 before it is acknowledged: the disk carries out requests in order, so both wait for `Written`.
 
 A follower compares each chunk with its own by number and hash. It truncates only what contradicts
@@ -12,7 +12,7 @@ have sent what was there (streams/replication/mending.py).
 
 After a torn tail, damage that nobody can mend, or when the log ends before what was on disk once
 (its newest segment was deleted), the replica is *suspect*, which is stored before the tail is cut
-off: it follows and acknowledges what it has, but in a takeover its log proves nothing by what it
+off: it follows and acknowledges what it has, but in a campaign its log proves nothing by what it
 lacks, until a leader has brought it up to a chunk of the leader's own epoch.
 
 When the disk fails, nothing that was not answered counts: the replica ends what it leads, and reads
@@ -21,13 +21,14 @@ its folder again after `REOPEN` seconds.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
+from overlay.consensus.durability import DurableQueue
+from overlay.consensus.votes import is_fenced, may_vote
 from overlay.machine import LocalEvent, Machine, NodeId, Peer, Port, Timer, Version, by_id
 from streams.disk import DiskFailed, LogDisk, Opened, ReadDone, Written
 from streams.log.chunk import Chunk, ChunkId, genesis, number_of, read
@@ -35,12 +36,14 @@ from streams.log.recovery import FoundHole
 from streams.log.shard_log import ShardLog
 from streams.log.state import ShardState
 from streams.log.writers import Access
+from streams.replication.campaign import ShardCampaign
 from streams.replication.damage import Damage
 from streams.replication.kept_chunks import KeptChunks
 from streams.replication.leading import Leading
 from streams.replication.mending import ATTEMPTS, SELDOM, Mending, send_missing
 from streams.replication.messages import (
-    Promise,
+    HardState,
+    RequestShardVote,
     ShardAck,
     ShardAppend,
     ShardBehind,
@@ -49,12 +52,10 @@ from streams.replication.messages import (
     ShardFetched,
     ShardMissing,
     ShardMissingSent,
-    ShardSeal,
-    ShardSealed,
+    ShardVoteReply,
 )
 from streams.replication.removal import Removal
 from streams.replication.retention import EVERYTHING
-from streams.replication.takeover import Takeover
 
 REOPEN: Final = 1.0
 """Seconds after which a failed disk is tried again."""
@@ -110,9 +111,9 @@ class Replica(Machine):
         """What the next leader here is to keep and to take."""
         self.log = ShardLog(genesis(shard))
         self.state = ShardState()
-        self.promise = Promise(0, "", False)
+        self.hard_state = HardState(0, "", False)
         self.barred = False
-        """It has lost its promise: it may take part only under another id."""
+        """It has lost its vote: it may take part only under another id."""
         self.ready = False  # its folder has been read
         self.heard_at = port.now
         """When a leader was heard last, or it was this node."""
@@ -121,12 +122,12 @@ class Replica(Machine):
         self.mending: Mending | None = None
         """While there are holes in the log."""
         self.leading: Leading | None = None
-        self.takeover: Takeover | None = None
+        self.campaign: ShardCampaign | None = None
         self.chunks = KeptChunks(port, disk, shard, lambda: self.log)
         self.removal = Removal(self)
-        self._matched = 0  # number of the last chunk that is as the leader of `promise` has it
+        self._matched = 0  # number of the last chunk that is as the epoch's leader has it
         self._first = 0  # the first chunk of that leader's epoch; 0: not known
-        self._promises = 0  # that are not durable yet
+        self._unstored = 0  # that are not durable yet
         self._opening = 0  # ticket of the request whose answer counts
         self.readings = 0
         """Times that its log has been another one than before, from some chunk on."""
@@ -136,10 +137,10 @@ class Replica(Machine):
         self.damage = Damage()
         """What was found, and what became of it."""
         self._begins_late = False  # nobody has what comes before the first segment
-        self._when_written: deque[tuple[int, Callable[[], None]]] = deque()
+        self._when_written = DurableQueue[Callable[[], None]]()
 
     def start(self) -> None:
-        """Read promise and log from the disk; until then nothing is answered."""
+        """Read vote and log from the disk; until then nothing is answered."""
         self._open()
         self.port.set_timer(RETRY, ReplicaRetry(self.shard))
 
@@ -154,15 +155,15 @@ class Replica(Machine):
         return self.log.position
 
     def lead(self, epoch: int) -> None:
-        """Take over under `epoch`, if this replica has promised no higher one, nor this one to
+        """Campaign for `epoch`, if this replica has not voted in a higher one, nor in this one for
         another node."""
-        if not self.ready or self.barred or not self._may_promise(epoch, self.port.me.id):
+        if not self.ready or self.barred or not may_vote(self.hard_state, epoch, self.port.me.id):
             return
         if self.leading is not None and self.leading.epoch == epoch:
             return
         self._stop()
-        self.takeover = Takeover(self, epoch)
-        self.promise_to(epoch, self.port.me.id, self.takeover.promised)
+        self.campaign = ShardCampaign(self, epoch)
+        self._vote(epoch, self.port.me.id, self.campaign.voted)
         self.port.set_timer(RETRY, ReplicaRetry(self.shard))
 
     def found(self, founders: Sequence[Peer]) -> None:
@@ -172,8 +173,8 @@ class Replica(Machine):
             self.founders = tuple(founders)
 
     def begin_leading(self, epoch: int) -> None:
-        """The takeover under `epoch` has succeeded."""
-        self.takeover = None
+        """The campaign for `epoch` has succeeded."""
+        self.campaign = None
         self.leading = Leading(self, epoch)
         self.leading.begin()
 
@@ -194,7 +195,7 @@ class Replica(Machine):
         """Lead no more, nor try to."""
         if self.leading is not None:
             self.heard_at = self.port.now
-        served, self.leading, self.takeover = self.serves, None, None
+        served, self.leading, self.campaign = self.serves, None, None
         if served:
             self.port.emit(ShardUnled(self.shard))
 
@@ -202,9 +203,9 @@ class Replica(Machine):
         """Whether `leading` is what this replica leads with."""
         return self.leading is leading
 
-    def is_taken_over_by(self, takeover: object) -> bool:
-        """Whether `takeover` is the attempt that is under way."""
-        return self.takeover is takeover
+    def is_campaign(self, campaign: object) -> bool:
+        """Whether `campaign` is the one that is under way."""
+        return self.campaign is campaign
 
     # -- the disk --------------------------------------------------------------------------------
 
@@ -214,7 +215,7 @@ class Replica(Machine):
         self._when_written.clear()
         self.chunks.forget_readings()
         self.removal.clear(is_learning=False)
-        self._promises = 0
+        self._unstored = 0
         self._opening = self.disk.open(self.shard)
 
     def on_opened(self, event: Opened) -> None:
@@ -223,21 +224,21 @@ class Replica(Machine):
             return
         found, self._opening = event.found, 0
         try:
-            stored = msgspec.msgpack.decode(event.promise or b"", type=Promise)
+            stored = msgspec.msgpack.decode(event.hard_state or b"", type=HardState)
         except msgspec.MsgspecError:
             stored = None
         self.barred = event.damaged or (stored is None and found.log.end.number > 0)
-        self.promise = stored or Promise(0, "", False)
+        self.hard_state = stored or HardState(0, "", False)
         self.log, self.state = found.log, found.state
         self.readings += 1
         self.chunks.clear()
         self._matched = self._first = 0
-        if not self.barred:  # else nothing is stored, which would count as its promise later
+        if not self.barred:  # else nothing is stored, which would count as its vote later
             if found.torn or self._has_lost(found.log):
                 # Of several replicas others have what was committed, if it was.
                 is_sure = len(self.replicas) == 1 and self._has_lost(found.log)
                 self._suspect(found.surplus, found.log.next_offset + 1 if is_sure else 0)
-            elif self._newest_segment() != self.promise.segment:
+            elif self._newest_segment() != self.hard_state.segment:
                 self._note_segment(self._newest_segment())
             beginning = [found.beginning] if found.beginning and self._wants_beginning() else []
             if found.holes or beginning:
@@ -249,8 +250,8 @@ class Replica(Machine):
         self.committed = max(self.committed, found.committed)
         self.removal.add(self.durable, self.state.floor)
         self.removal.carry_out()
-        if self.takeover is not None:
-            self.takeover.go_on()
+        if self.campaign is not None:
+            self.campaign.go_on()
 
     def _wants_beginning(self) -> bool:
         return len(self.replicas) > 1 and not self._begins_late
@@ -258,23 +259,23 @@ class Replica(Machine):
     def _has_lost(self, log: ShardLog) -> bool:
         """Whether a log that was read ends before what it has had on disk."""
         newest = log.segments[-1].number if log.segments else 0
-        return newest < self.promise.segment or log.end.number < self.durable
+        return newest < self.hard_state.segment or log.end.number < self.durable
 
     def _newest_segment(self) -> int:
         return self.log.segments[-1].number if self.log.segments else 0
 
     def _note_segment(self, number: int) -> None:
         """Store which segment is the newest. Nothing waits for that."""
-        self.promise = replace(self.promise, segment=number)
-        self.disk.put(self.shard, msgspec.msgpack.encode(self.promise))
+        self.hard_state = replace(self.hard_state, segment=number)
+        self.disk.put(self.shard, msgspec.msgpack.encode(self.hard_state))
 
     def _suspect(self, surplus: Sequence[str] = (), lost_end: int = 0) -> None:
         """Store that the log may lack something, or that it had rows up to `lost_end`, then cut off
         what is no log."""
         self.port.count("shard_logs_suspect")
-        end = max(lost_end, self.promise.lost_end)
+        end = max(lost_end, self.hard_state.lost_end)
         segment = self._newest_segment()
-        self._put(replace(self.promise, suspect=True, segment=segment, lost_end=end))
+        self._put(replace(self.hard_state, suspect=True, segment=segment, lost_end=end))
         for name in surplus:
             self.disk.drop(self.shard, name)
         if self.log.segments:
@@ -346,8 +347,8 @@ class Replica(Machine):
     def on_written(self, event: Written) -> None:
         """What was asked for is durable: say what waited for it."""
         if event.shard == self.shard:
-            while self._when_written and self._when_written[0][0] <= event.ticket:
-                self._when_written.popleft()[1]()
+            for then in self._when_written.stored(event.ticket):
+                then()
 
     def on_read_done(self, event: ReadDone) -> None:
         """Bytes that were asked for."""
@@ -367,70 +368,66 @@ class Replica(Machine):
         self.port.set_timer(REOPEN, ReplicaRetry(self.shard))
 
     def on_retry(self, timer: ReplicaRetry) -> None:
-        """Try again what has not been done or answered: reading the disk, mending, sealing,
+        """Try again what has not been done or answered: reading the disk, mending, campaigning,
         replicating."""
         if self.mending is not None:
             self.mending.ask()
         elif not self.ready and not self._opening:
             self._open()
-        if self.takeover is not None:
-            self.takeover.ask()
+        if self.campaign is not None:
+            self.campaign.ask()
         if self.leading is not None:
             self.leading.ask_again()
-        if not self.ready or self.takeover is not None or self.leading is not None:
+        if not self.ready or self.campaign is not None or self.leading is not None:
             self.port.set_timer(RETRY, timer)
 
-    # -- promises --------------------------------------------------------------------------------
+    # -- votes -----------------------------------------------------------------------------------
 
-    def _may_promise(self, epoch: int, candidate: NodeId) -> bool:
-        mine = self.promise
-        return epoch > mine.epoch or (epoch, candidate) == (mine.epoch, mine.candidate)
-
-    def promise_to(self, epoch: int, candidate: NodeId, then: Callable[[], None]) -> None:
-        """Promise `epoch` to `candidate`; `then` is called when that is durable."""
-        if (epoch, candidate) != (self.promise.epoch, self.promise.candidate):
+    def _vote(self, epoch: int, candidate: NodeId, then: Callable[[], None]) -> None:
+        """Vote for `candidate` in `epoch`; `then` is called when that is durable."""
+        if (epoch, candidate) != (self.hard_state.epoch, self.hard_state.candidate):
             self._matched = self._first = 0
-        self._put(replace(self.promise, epoch=epoch, candidate=candidate), then)
+        self._put(replace(self.hard_state, epoch=epoch, candidate=candidate), then)
 
     def clear_suspicion(self) -> None:
         """The log has everything that was ever committed."""
-        if self.promise.suspect:
-            self._put(replace(self.promise, suspect=False, lost_end=0))
+        if self.hard_state.suspect:
+            self._put(replace(self.hard_state, suspect=False, lost_end=0))
         self.before_loss = None
 
-    def _put(self, promise: Promise, then: Callable[[], None] | None = None) -> None:
-        self.promise = promise
-        self._promises += 1
+    def _put(self, hard_state: HardState, then: Callable[[], None] | None = None) -> None:
+        self.hard_state = hard_state
+        self._unstored += 1
 
         def durable() -> None:
-            self._promises -= 1
+            self._unstored -= 1
             if then is not None:
                 then()
 
-        ticket = self.disk.put(self.shard, msgspec.msgpack.encode(promise))
-        self._when_written.append((ticket, durable))
+        ticket = self.disk.put(self.shard, msgspec.msgpack.encode(hard_state))
+        self._when_written.add(ticket, durable)
 
-    def on_seal(self, sender: Peer, message: ShardSeal) -> None:
-        """Promise, and say how far the log is, when both are durable."""
+    def on_request_vote(self, sender: Peer, message: RequestShardVote) -> None:
+        """Vote, and say how far the log is, when both are durable."""
         if message.shard != self.shard or not self.ready or self.barred:
             return
-        if not self._may_promise(message.epoch, sender.id):
-            self.port.send(sender, ShardFenced(self.shard, self.promise.epoch))
+        if not may_vote(self.hard_state, message.epoch, sender.id):
+            self.port.send(sender, ShardFenced(self.shard, self.hard_state.epoch))
             return
         if sender.id != self.port.me.id:
             self._stop()
 
-        def promised() -> None:
-            intact = not self.promise.suspect
-            answer = ShardSealed(self.shard, message.epoch, self.log.position, intact)
-            if self.promise.epoch == message.epoch:
+        def voted() -> None:
+            intact = not self.hard_state.suspect
+            answer = ShardVoteReply(self.shard, message.epoch, self.log.position, intact)
+            if self.hard_state.epoch == message.epoch:
                 self.port.send(sender, answer)
 
-        self.promise_to(message.epoch, sender.id, promised)
+        self._vote(message.epoch, sender.id, voted)
 
     def on_fenced(self, sender: Peer, message: ShardFenced) -> None:
-        """A higher epoch was promised: this node leads no more."""
-        if message.shard == self.shard and message.epoch > self.promise.epoch:
+        """A replica has voted in a higher epoch: this node leads no more."""
+        if message.shard == self.shard and message.epoch > self.hard_state.epoch:
             self._stop()
 
     # -- chunks ----------------------------------------------------------------------------------
@@ -444,7 +441,7 @@ class Replica(Machine):
             self.removal.add(chunk.number, self.state.floor)
         self.chunks.add(chunk)
         ticket = self.disk.write(self.shard, line.segment, line.at, chunk.data)
-        self._when_written.append((ticket, lambda: self._stored(chunk.id)))
+        self._when_written.add(ticket, lambda: self._stored(chunk.id))
         if chunk.begins_segment:
             self._note_segment(chunk.number)
 
@@ -453,8 +450,8 @@ class Replica(Machine):
             self.durable = max(self.durable, chunk.number)
         if self.leading is not None:
             self.leading.commit()
-        elif self.takeover is not None:
-            self.takeover.go_on()
+        elif self.campaign is not None:
+            self.campaign.go_on()
         else:
             self._acknowledge()
 
@@ -490,7 +487,7 @@ class Replica(Machine):
         log has of it, and go on with `chunk`."""
         self.port.count("shard_logs_begun_anew")
         if self.log.segments:
-            self._put(replace(self.promise, suspect=True, segment=0))
+            self._put(replace(self.hard_state, suspect=True, segment=0))
         for segment in reversed(self.log.segments):
             self.disk.drop(self.shard, segment.name)
         self.log, self.state = ShardLog(ChunkId(chunk.number - 1, chunk.previous)), ShardState()
@@ -505,7 +502,7 @@ class Replica(Machine):
             self.port.count("shard_forks")  # two logs that both count as committed
             return
         left = [segment.number for segment in self.log.segments if segment.number < number]
-        if self.promise.segment >= number:
+        if self.hard_state.segment >= number:
             self._note_segment(left[-1] if left else 0)
         self.durable = min(self.durable, number - 1)
         for segment in reversed(self.log.segments):
@@ -523,15 +520,15 @@ class Replica(Machine):
             self.mending.heard(sender)
         if message.shard != self.shard or not self.ready or self.barred:
             return
-        if message.epoch < self.promise.epoch:
-            self.port.send(sender, ShardFenced(self.shard, self.promise.epoch))
+        if is_fenced(self.hard_state, message.epoch):
+            self.port.send(sender, ShardFenced(self.shard, self.hard_state.epoch))
             return
         self.heard_at = self.port.now
-        if (message.epoch, sender.id) != (self.promise.epoch, self.promise.candidate):
-            # A majority has promised this epoch to the sender, else it would not lead. So whoever
-            # this replica has promised it to cannot lead under it any more.
+        if (message.epoch, sender.id) != (self.hard_state.epoch, self.hard_state.candidate):
+            # A majority has voted for the sender in this epoch, else it would not lead. So whoever
+            # this replica has voted for cannot lead in it any more.
             self._stop()
-            self.promise_to(message.epoch, sender.id, self._acknowledge)
+            self._vote(message.epoch, sender.id, self._acknowledge)
         self._first = message.first
         if message.chunks:
             if not self.take(message.chunks, message.start):
@@ -552,19 +549,19 @@ class Replica(Machine):
         end = self.log.end
         known = min(self.committed, end.number)
         self.port.send(
-            leader, ShardBehind(self.shard, self.promise.epoch, (end.number, end.hash), known)
+            leader, ShardBehind(self.shard, self.hard_state.epoch, (end.number, end.hash), known)
         )
 
     def _acknowledge(self) -> None:
         """Say how far this log is on disk, as its leader has it."""
         number = min(self.durable, self._matched)
-        if self._promises or not number or self.leading is not None or self.takeover is not None:
+        if self._unstored or not number or self.leading is not None or self.campaign is not None:
             return
         if self._first and number >= self._first:
             self.clear_suspicion()
-        leader = by_id(self.replicas).get(self.promise.candidate)
-        leader = leader or Peer(self.promise.candidate, "")
-        self.port.send(leader, ShardAck(self.shard, self.promise.epoch, number))
+        leader = by_id(self.replicas).get(self.hard_state.candidate)
+        leader = leader or Peer(self.hard_state.candidate, "")
+        self.port.send(leader, ShardAck(self.shard, self.hard_state.epoch, number))
 
     def commit_to(self, number: int) -> None:
         """The chunks up to `number` are committed."""
@@ -577,14 +574,14 @@ class Replica(Machine):
 
     # -- what candidates and leaders hear --------------------------------------------------------
 
-    def on_sealed(self, sender: Peer, message: ShardSealed) -> None:
-        """A replica has promised to follow this candidate, and says how far its log is."""
-        if message.shard == self.shard and self.takeover is not None:
-            self.takeover.sealed(sender, message)
+    def on_vote_reply(self, sender: Peer, message: ShardVoteReply) -> None:
+        """A replica has voted for this candidate, and says how far its log is."""
+        if message.shard == self.shard and self.campaign is not None:
+            self.campaign.granted(sender, message)
 
     def on_fetch(self, sender: Peer, message: ShardFetch) -> None:
         """A candidate asks for what it lacks."""
-        mine = (self.promise.epoch, self.promise.candidate)
+        mine = (self.hard_state.epoch, self.hard_state.candidate)
         if message.shard != self.shard or not self.ready or mine != (message.epoch, sender.id):
             return
         end = ChunkId(*message.end)
@@ -598,8 +595,8 @@ class Replica(Machine):
 
     def on_fetched(self, sender: Peer, message: ShardFetched) -> None:
         """The furthest log's next chunks."""
-        if message.shard == self.shard and self.ready and self.takeover is not None:
-            self.takeover.fetched(message)
+        if message.shard == self.shard and self.ready and self.campaign is not None:
+            self.campaign.fetched(message)
 
     def on_ack(self, sender: Peer, message: ShardAck) -> None:
         """A follower has more on disk."""

@@ -98,9 +98,9 @@ class LedShards(Generic[Kept]):
     def leader(self, shard: str) -> Peer | None:
         """Whom this node's replica of the shard follows; None: it leads, or has none."""
         replica = self._replica(shard)
-        if replica is None or replica.promise.candidate == self._me:
+        if replica is None or replica.hard_state.candidate == self._me:
             return None
-        return by_id(replica.replicas).get(replica.promise.candidate)
+        return by_id(replica.replicas).get(replica.hard_state.candidate)
 
     def last(self, shard: str) -> None:
         """It comes last in `each` next time."""

@@ -16,7 +16,7 @@ from overlay.stream_client import AddStream
 from streams.directory.entry import StreamOptions
 from streams.directory.messages import KeepShards, ShardOrder
 from streams.hosting.shard_hosts import EPOCHS_AHEAD
-from streams.replication.messages import ShardAppend, ShardFenced, ShardSeal
+from streams.replication.messages import RequestShardVote, ShardAppend, ShardFenced
 from tests.support.overlays import READY, settings, wait
 
 
@@ -69,7 +69,7 @@ LIES: dict[str, Any] = {
         (ShardOrder(shard, "", (), (), removed=True),),
         (msgspec.structs.replace(entry, name="another"),),
     ),
-    "seal": lambda shard, entry: ShardSeal(shard, 1_000),
+    "seal": lambda shard, entry: RequestShardVote(shard, 1_000),
     "append": lambda shard, entry: ShardAppend(shard, 1_000, (0, bytes(32)), 0, 0, (), 1),
     "fenced": lambda shard, entry: ShardFenced(shard, 1_000),
 }
@@ -79,12 +79,12 @@ LIES: dict[str, Any] = {
 def test_who_has_no_part_in_a_shard_neither_destroys_nor_stops_it(lie: str) -> None:
     world, shard, liar = overlay()
     hosts = world.node(leaders(world)[0]).streams.hosts
-    epoch, led = hosts.held[shard].replica.promise.epoch, leaders(world)
+    epoch, led = hosts.held[shard].replica.hard_state.epoch, leaders(world)
     said(world, liar, LIES[lie](shard, hosts.entries[shard.rpartition("/")[0]]))
     having = [name for name in world.names() if shard in world.node(name).streams.hosts.held]
     assert len(having) == 3
     assert leaders(world) == led
-    assert hosts.held[shard].replica.promise.epoch == epoch
+    assert hosts.held[shard].replica.hard_state.epoch == epoch
     append(world, 2)
     refused = ("orders_refused", "shard_messages_refused")
     counted = [world.node(n).counters.get(each, 0) for n in having for each in refused]
@@ -95,10 +95,10 @@ def test_not_even_a_replica_names_an_epoch_behind_which_there_is_none() -> None:
     world, shard, _ = overlay()
     having = [name for name in world.names() if shard in world.node(name).streams.hosts.held]
     liar = next(name for name in having if name not in leaders(world))
-    epoch = world.node(leaders(world)[0]).streams.hosts.held[shard].replica.promise.epoch
-    said(world, liar, ShardSeal(shard, epoch + EPOCHS_AHEAD + 1))
+    epoch = world.node(leaders(world)[0]).streams.hosts.held[shard].replica.hard_state.epoch
+    said(world, liar, RequestShardVote(shard, epoch + EPOCHS_AHEAD + 1))
     append(world, 2)
-    promised = [world.node(n).streams.hosts.held[shard].replica.promise.epoch for n in having]
+    promised = [world.node(n).streams.hosts.held[shard].replica.hard_state.epoch for n in having]
     assert max(promised) < epoch + 100
 
 

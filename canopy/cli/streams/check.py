@@ -141,7 +141,7 @@ def advice(shard: ShardCheck) -> str:
         ),
         "opening": "cannot be read just now: see canopy status and the log of the node",
         "barred": (
-            "has lost its promises (its disk was damaged or replaced) and takes no part; another "
+            "has lost its vote (its disk was damaged or replaced) and takes no part; another "
             "node takes its place"
         ),
     }.get(shard.state, f"is not read to its end: {shard.state}")

@@ -413,7 +413,7 @@ def troubles(stream: StreamInfo) -> list[str]:
         elif not shard.leader:
             found.append(f"shard {shard.number}: a leader is being sought")
         found += [
-            f"shard {shard.number}: {replica.node} has lost its promises (its disk was damaged or "
+            f"shard {shard.number}: {replica.node} has lost its vote (its disk was damaged or "
             "replaced) and takes no part; another node takes its place"
             for replica in shard.replicas
             if replica.state == "barred"

@@ -16,7 +16,7 @@ from overlay.machine import LocalEvent
 from streams.disk import DiskFailed, Opened, ReadDone, Written
 from streams.log.recovery import recover
 
-PROMISE = "promise"
+HARD_STATE = "promise"
 SECTOR = 512  # bytes that fail together
 
 
@@ -93,11 +93,11 @@ class SimulatedLogDisk:
         return self._ask(shard, change, None)
 
     def put(self, shard: str, data: bytes) -> int:
-        """Replace the promise."""
+        """Replace the hard state."""
 
         def change(files: dict[str, bytearray], share: float) -> None:
             if share == 1:
-                files[PROMISE] = bytearray(data)
+                files[HARD_STATE] = bytearray(data)
 
         return self._ask(shard, change, None)
 
@@ -180,7 +180,7 @@ class SimulatedLogDisk:
         name, at = place
         names = self.durable.get(shard, {}).keys() | self._cached.get(shard, {}).keys()
         for there in (self.durable.get(shard, {}), self._cached.get(shard, {})):
-            if name == max(n for n in names if n != PROMISE):
+            if name == max(n for n in names if n != HARD_STATE):
                 there.pop(name, None)
             elif name in there:
                 del there[name][at:]
@@ -188,7 +188,7 @@ class SimulatedLogDisk:
 
     def _somewhere(self, shard: str, newest: bool) -> tuple[str, int] | None:
         for files in (self.durable.get(shard, {}), self._cached.get(shard, {})):
-            names = sorted(name for name in files if name != PROMISE and files[name])
+            names = sorted(name for name in files if name != HARD_STATE and files[name])
             if names:
                 name = names[-1] if newest else self._rng.choice(names)
                 return name, self._rng.randrange(len(files[name]))
@@ -256,11 +256,11 @@ class SimulatedLogDisk:
 
     def _opened(self, shard: str, ticket: int) -> LocalEvent:
         files: Mapping[str, bytearray] = self._files(shard)
-        promise = files.get(PROMISE)
+        vote = files.get(HARD_STATE)
         found = recover(
             shard, list(files), lambda name: bytes(files[name]), lambda n: len(files[n])
         )
-        return Opened(shard, ticket, found, None if promise is None else bytes(promise), False)
+        return Opened(shard, ticket, found, None if vote is None else bytes(vote), False)
 
 
 def _copied(files: Mapping[str, bytearray]) -> dict[str, bytearray]:

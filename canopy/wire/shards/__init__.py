@@ -10,6 +10,6 @@ the node.
 *Read in this order*:
 
 - ``shard_list``: which shards this node has, durable, and what of the folders it does not name;
-- ``shard_files``: one shard's folder: segments and promise, and what has to be synced when;
+- ``shard_files``: one shard's folder: segments, and hard state (its vote); what is synced when;
 - ``log_disk``: requests, the thread that carries them out, and answers.
 """

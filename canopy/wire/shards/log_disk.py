@@ -147,7 +147,7 @@ class FileLogDisk:
         return self._ask(shard, lambda held, ticket: held.files.write(segment, at, data))
 
     def put(self, shard: str, data: bytes) -> int:
-        """Replace the promise."""
+        """Replace the hard state."""
         return self._ask(shard, lambda held, ticket: held.files.put(data))
 
     def cut(self, shard: str, segment: str, size: int) -> int:
@@ -283,7 +283,7 @@ class FileLogDisk:
             return Opened(shard, ticket, recover(shard, (), _nothing), None, True)
         self._list.add(shard)
         found = held.files.open()
-        return Opened(shard, ticket, found.recovered, found.promise, found.damaged)
+        return Opened(shard, ticket, found.recovered, found.hard_state, found.damaged)
 
     def _shard(self, shard: str) -> _Shard:
         held = self._shards.get(shard)

@@ -1,11 +1,12 @@
-"""One shard's folder: its segments, its promise, and what has to be synced when.
+"""One shard's folder: its segments, its hard state, and what has to be synced when.
 
 After a loss of power the folder has what a beginning of the requests would have left, in their
 order, but for the writes into one segment since the last `sync`, which may be there or not one by
 one: recovery tells both apart from a whole log (streams/log/recovery.py). So only one file is ever
 written and not synced; a request that concerns another one syncs it first.
 
-The promise is a file of its own with a CRC-32 before it, replaced as a whole.
+The hard state, with the replica's vote, is a file of its own with a CRC-32 before it, replaced as a
+whole.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from canopy.wire.durable import write_durably
-from canopy.wire.shards.shard_list import PROMISE, sync_folder
+from canopy.wire.shards.shard_list import HARD_STATE, sync_folder
 from streams.log.recovery import Recovered, recover
 from streams.log.shard_log import parse_name
 
 BLOCK: Final = 4096
 """Bytes that a disk fails to read together."""
 
-DIGEST: Final = 4  # bytes of the CRC-32 before the promise
+DIGEST: Final = 4  # bytes of the CRC-32 before the hard state
 
 DURABLY: Final = getattr(os, "RWF_DSYNC", 0)
 """Where the system has it (Linux), a write that is durable when it returns (pwritev2(2)): one call
@@ -36,10 +37,10 @@ LOOK: Final = 1.0
 
 
 class Found(NamedTuple):
-    """What a folder has. `damaged`: its promise is gone, or cannot be read."""
+    """What a folder has. `damaged`: its hard state is gone, or cannot be read."""
 
     recovered: Recovered
-    promise: bytes | None
+    hard_state: bytes | None
     damaged: bool
 
 
@@ -68,15 +69,15 @@ class ShardFiles:
         recovered = recover(self._shard, names, self._load, self._size)
         sync_folder(self.path)
         try:
-            promise = self._load(PROMISE)
+            stored = self._load(HARD_STATE)
         except FileNotFoundError:
             return Found(recovered, None, True)
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
             return Found(recovered, None, True)
-        data = promise[DIGEST:]
-        if promise[:DIGEST] != _digest(data):
+        data = stored[DIGEST:]
+        if stored[:DIGEST] != _digest(data):
             return Found(recovered, None, True)
         return Found(recovered, data or None, False)
 
@@ -127,9 +128,9 @@ class ShardFiles:
         self._looked = time.monotonic()
 
     def put(self, data: bytes) -> None:
-        """Replace the promise, durably, after all that was written before."""
+        """Replace the hard state, durably, after all that was written before."""
         self.sync()
-        write_durably(self.path / PROMISE, _digest(data) + data)
+        write_durably(self.path / HARD_STATE, _digest(data) + data)
 
     def cut(self, segment: str, size: int) -> None:
         """Cut a segment to `size` bytes, durably; nothing happens if it is not there, or

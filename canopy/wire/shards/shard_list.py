@@ -1,12 +1,12 @@
 """Which shards this node has: the file ``shards`` of its data folder, and the folders of `streams`.
 
 A shard's folder is ``streams/ID/NUMBER``. The list is written after a folder was made, with an
-empty promise in it, and before anything else is written there. So
+empty hard state in it, and before anything else is written there. So
 
-- a shard that is listed and has no folder has lost what it had promised: it must not begin as one
-  that never promised anything (`is_missing`); nor must one whose promise is gone;
+- a shard that is listed and has no folder has lost its vote: it must not begin as one that never
+  voted (`is_missing`); nor must one whose hard state is gone;
 - a folder that is not listed is none of this node's, or was left by a crash in between: it is moved
-  to ``streams/quarantine``, with an alarm, and never deleted (one without a promise has nothing to
+  to ``streams/quarantine``, with an alarm, and never deleted (one that never voted has nothing to
   keep).
 
 The list lies beside ``streams`` and not in it, so that it survives the loss of that folder. It
@@ -38,10 +38,11 @@ folder, and two names are two folders where case does not count."""
 
 QUARANTINE: Final = "quarantine"
 
-PROMISE: Final = "promise"
+HARD_STATE: Final = "promise"
+"""The file in which a replica stores its vote, and what else the log does not say."""
 
-NO_PROMISE: Final = bytes(4)
-"""The file of a shard that has promised nothing yet: the CRC-32 of no bytes, and these."""
+NO_HARD_STATE: Final = bytes(4)
+"""The file of a replica that has not voted yet: the CRC-32 of no bytes, and these."""
 
 
 class _Listed(msgspec.Struct, forbid_unknown_fields=True):
@@ -99,7 +100,7 @@ class ShardList:
             with contextlib.suppress(FileExistsError):
                 part.mkdir(mode=0o700)
                 sync_folder(part.parent)
-        write_durably(folder / PROMISE, NO_PROMISE)
+        write_durably(folder / HARD_STATE, NO_HARD_STATE)
         self._write([*self._listed.shards, shard], self._listed.removing)
 
     def remove(self, shard: str) -> None:
@@ -184,11 +185,11 @@ class ShardList:
         self._write(self._listed.shards, [])
 
     def _has_nothing(self, folder: Path) -> bool:
-        """Whether nothing was promised there, and no log begun."""
-        promise = folder / PROMISE
-        if set(os.listdir(folder)) - {PROMISE, f"{PROMISE}.new"}:  # the latter: of a crash
+        """Whether there was no vote, and no log begun."""
+        vote = folder / HARD_STATE
+        if set(os.listdir(folder)) - {HARD_STATE, f"{HARD_STATE}.new"}:  # the latter: of a crash
             return False
-        return not promise.exists() or promise.read_bytes() == NO_PROMISE
+        return not vote.exists() or vote.read_bytes() == NO_HARD_STATE
 
     def _set_aside(self, shard: str) -> None:
         folder, quarantine = self.folder(shard), self.root / QUARANTINE

@@ -134,7 +134,7 @@ class Forks(Machine):
         main = self._hosts.replica(shard)
         assert main is not None
         mark = self.port.rng.getrandbits(32)
-        fork = str(ForkName(main.promise.epoch + 1, main.committed, mark))
+        fork = str(ForkName(main.hard_state.epoch + 1, main.committed, mark))
         found = self._forks[fork_shard(shard, fork)] = _Fork(shard, fork, is_open=True)
         self.port.count("forks_opened")
         self.port.trace("fork_opened", shard=shard, fork=fork)
@@ -159,7 +159,7 @@ class Forks(Machine):
         if replica is None or not replica.ready or replica.leading is not None:
             return
         name = parse_fork(fork.fork)
-        replica.lead(max(replica.promise.epoch + 1, name.epoch if name is not None else 0))
+        replica.lead(max(replica.hard_state.epoch + 1, name.epoch if name is not None else 0))
 
     def on_led(self, event: ShardLed) -> None:
         """A fork takes rows, if it is open."""

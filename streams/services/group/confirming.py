@@ -3,7 +3,7 @@
 A leader that has been replaced without knowing it commits nothing, but it could go on giving rows
 to members, of a key that its successor gives to others. So rows of groups that are ordered by key
 are leased only within `FRESH` seconds of the beginning of a round in which a majority has said that
-it has promised no higher epoch; and a new leader, whose own majority has a replica in common with
+it has voted in no higher epoch; and a new leader, whose own majority has a replica in common with
 every such round, waits for `FRESH` seconds and the length of a lease before it gives any.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from overlay.consensus.quorum import has_majority
 from overlay.machine import NodeId, Port
 from streams.groups.messages import ConfirmLeader, LeaderConfirmed
 from streams.replication.leading import Leading
@@ -63,6 +64,5 @@ class Confirmation:
         return self._confirmed > before
 
     def _count(self) -> None:
-        inside = {peer.id for peer in self.replica.replicas}
-        if 2 * len(self._heard & inside) > len(inside):
+        if has_majority(self.replica.replicas, self._heard):
             self._confirmed = max(self._confirmed, self._began)

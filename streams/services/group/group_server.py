@@ -168,7 +168,7 @@ class GroupServer(ShardServer[ShardGroups]):
         replica = self._replica(message.shard)
         if replica is None or not replica.ready or replica.barred:
             return
-        if (replica.promise.epoch, replica.promise.candidate) == (message.epoch, sender.id):
+        if (replica.hard_state.epoch, replica.hard_state.candidate) == (message.epoch, sender.id):
             confirmed = LeaderConfirmed(message.shard, message.epoch, message.ticket)
             self.port.send(sender, confirmed)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from canopy.sim.world.log_disk import PROMISE
+from canopy.sim.world.log_disk import HARD_STATE
 from canopy.sim.world.world import World
 from overlay.client import Done, Failed, GetStreams, RemoveStream, Streams
 from overlay.info import StreamInfo
@@ -130,13 +130,13 @@ def test_a_leader_that_is_lost_is_replaced_and_what_was_committed_stays() -> Non
 
 
 @pytest.mark.parametrize("nodes", [3, 4])
-def test_who_has_lost_its_promises_is_replaced_or_begins_anew(nodes: int) -> None:
+def test_who_has_lost_its_vote_is_replaced_or_begins_anew(nodes: int) -> None:
     world = grown(nodes)
     shard = founded(world, "alarms")
     number = append(world, shard, 1)
     lost = next(name for name, replica in replicas(world, shard).items() if not replica.serves)
     world.crash(lost)
-    del world.drivers[lost].logs.durable[shard][PROMISE]
+    del world.drivers[lost].logs.durable[shard][HARD_STATE]
     world.restart(lost)
 
     def whole() -> bool:
@@ -161,7 +161,7 @@ def test_a_restarted_owner_asks_before_it_nominates() -> None:
     world = grown(6)
     shard = founded(world, "alarms")
     (leader,) = leaders(world, shard)
-    epoch = replicas(world, shard)[leader].promise.epoch
+    epoch = replicas(world, shard)[leader].hard_state.epoch
     owners = [n for n in world.names() if world.node(n).streams.owner.entries()]
     assert len(owners) == 1
     if owners[0] != leader:
@@ -169,7 +169,7 @@ def test_a_restarted_owner_asks_before_it_nominates() -> None:
     world.run(20.0)
     if owners[0] != leader:
         assert leaders(world, shard) == [leader]
-        assert replicas(world, shard)[leader].promise.epoch == epoch
+        assert replicas(world, shard)[leader].hard_state.epoch == epoch
 
 
 def test_a_node_that_is_gone_for_long_is_replaced_by_another() -> None:
@@ -250,7 +250,7 @@ def test_nodes_that_restart_before_the_log_has_begun_still_found_it(
         found = replicas(world, f"{info.id}/0")
         assert len(found) == 3
         assert {replica.log.end.number for replica in found.values()} == {0}
-        assert any(replica.promise.epoch for replica in found.values())
+        assert any(replica.hard_state.epoch for replica in found.values())
         for name in list(world.names()):
             world.crash(name)
     for name in list(world.drivers):

@@ -54,7 +54,7 @@ def barred(supervision: Supervision, who: int) -> Supervision:
     return supervision
 
 
-def test_another_node_takes_the_place_of_one_that_has_lost_its_promises() -> None:
+def test_another_node_takes_the_place_of_one_that_has_lost_its_vote() -> None:
     other = Peer("f" * 16, "n9")
     supervision = barred(reports((0, 5), (1, 5), leads=0), 2)
     known = by_id((*PEERS, other))

@@ -162,7 +162,7 @@ class ForkWorld(ProgramWorld):
             near = [n for n in inside if n in self.alive and (node, n) not in self.cut]
             leads = [n for n in near if self.led(n) and not self.alive[n].is_cut_off(4.0)]
             if node in near and 2 * len(near) > len(inside) and not leads:
-                self.epoch = max(self.epoch, *(self.alive[n].promise.epoch for n in near)) + 1
+                self.epoch = max(self.epoch, *(self.alive[n].hard_state.epoch for n in near)) + 1
                 self.alive[node].lead(self.epoch)
                 return
 

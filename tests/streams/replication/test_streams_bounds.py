@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from canopy.sim.world.log_disk import PROMISE
+from canopy.sim.world.log_disk import HARD_STATE
 from overlay.machine import Peer
 from streams.directory.entry import StreamOptions, fault_in_options
 from streams.hosting.shard_hosts import keep_of
@@ -54,7 +54,7 @@ def retain(world: ProducingWorld, replica: Replica, keep: Keep) -> None:
 
 
 def verified(world: ProducingWorld, node: str) -> None:
-    files = {n: d for n, d in world.disks[node].durable[SHARD].items() if n != PROMISE}
+    files = {n: d for n, d in world.disks[node].durable[SHARD].items() if n != HARD_STATE}
     found = Verifier(SHARD).run(list(files), lambda name: bytes(files[name]))
     assert found.fault is None, found.fault
 

@@ -84,13 +84,13 @@ def test_a_replica_with_a_hole_neither_answers_nor_leads_until_it_is_mended(
     world.cut[world.peers[2].id, world.peers[0].id] = None
     world.run(0.0045)  # the question has arrived, and an answer would be under way
     assert replica.mending is not None
-    assert replica.takeover is None
-    assert not [m for m in sent if type(m).__name__ in ("ShardSealed", "ShardAck")]
+    assert replica.campaign is None
+    assert not [m for m in sent if type(m).__name__ in ("ShardVoteReply", "ShardAck")]
     world.cut.clear()
     world.run(3.0)
     assert replica.mending is None
     assert replica.ready
-    assert not replica.promise.suspect
+    assert not replica.hard_state.suspect
     assert counted(world, node, "shard_logs_suspect") == 0
     assert counted(world, node, "shard_chunks_mended") >= 1
     assert world.bytes_of(node)[: len(before)] == before
@@ -123,10 +123,10 @@ def test_a_log_without_its_newest_segment_proves_nothing_by_what_it_lacks(
         world.elect(node)
         world.run(1.0)
         assert world.alive[node].leading is None
-    assert world.alive[second].promise.suspect
+    assert world.alive[second].hard_state.suspect
     world.boot(first)
     world.judge(world.heal())
-    assert not world.alive[second].promise.suspect
+    assert not world.alive[second].hard_state.suspect
 
 
 @pytest.mark.parametrize("gone", [1, 3])
@@ -142,7 +142,7 @@ def test_oldest_segments_that_were_deleted_come_back(world: ShardWorld, gone: in
     assert not world.alive[node].ready
     world.run(2.0)
     assert world.alive[node].ready
-    assert not world.alive[node].promise.suspect
+    assert not world.alive[node].hard_state.suspect
     assert world.bytes_of(node)[: len(before)] == before
     assert world.alive[node].log.start == 1
 
@@ -165,7 +165,7 @@ def test_a_log_goes_on_without_oldest_segments_that_nobody_has(world: ShardWorld
     assert [world.alive[peer.id].committed for peer in world.peers] == [end] * 3
 
 
-def test_who_has_lost_its_promise_stays_barred_when_its_tail_is_torn(world: ShardWorld) -> None:
+def test_who_has_lost_its_vote_stays_barred_when_its_tail_is_torn(world: ShardWorld) -> None:
     node = world.peers[1].id
     world.crash(node)
     stored = world.disks[node].durable[SHARD]
@@ -248,7 +248,7 @@ def test_a_hole_that_nobody_can_mend_makes_the_log_end_before_it(world: ShardWor
     world.run(1.0)
     world.append()
     world.run(1.0)
-    assert not replica.promise.suspect
+    assert not replica.hard_state.suspect
     assert world.bytes_of(world.peers[0].id) == world.bytes_of(node)
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from overlay.consensus.progress import ProgressState
 from overlay.machine import Message
 from streams.log import shard_log
 from streams.log.chunk import EVENTS, ChunkId, pack
 from streams.log.shard_log import SEGMENT_AGE
 from streams.replication import kept_chunks
+from streams.replication.campaign import ShardCampaign
 from streams.replication.leading import PIECES
-from streams.replication.messages import ShardAck, ShardAppend, ShardSeal, ShardSealed
+from streams.replication.messages import RequestShardVote, ShardAck, ShardAppend, ShardVoteReply
 from streams.replication.replica import Replica
 from streams.replication.retention import EVERYTHING, Keep
-from streams.replication.takeover import Takeover
 from tests.support.logs import SHARD
 from tests.support.shards.shard_world import ShardWorld, WrongError, trial
 
@@ -46,10 +47,10 @@ def cut_off(world: ShardWorld) -> None:
 
 def test_the_highest_epoch_wins_and_not_the_longest_log() -> None:
     world, leader = led(3)
-    takeover = Takeover(leader, 9)
+    campaign = ShardCampaign(leader, 9)
     for peer, position in zip(world.peers, ((1, 90), (2, 5), (2, 4)), strict=True):
-        takeover.grants[peer.id] = (peer, ShardSealed(SHARD, 9, position, True))
-    assert takeover.furthest()[0] == world.peers[1]
+        campaign.votes[peer.id] = (peer, ShardVoteReply(SHARD, 9, position, True))
+    assert campaign.furthest()[0] == world.peers[1]
 
 
 def test_a_follower_cuts_off_nothing_that_is_committed_whatever_it_is_sent() -> None:
@@ -63,8 +64,10 @@ def test_a_follower_cuts_off_nothing_that_is_committed_whatever_it_is_sent() -> 
     before = follower.log.line(mine - 2)
     assert before is not None
     after = ChunkId(before.number, before.hash)
-    other = pack(EVENTS, leader.promise.epoch, after, 0, 0, 0, b"")  # in the place of one of these
-    sent = ShardAppend(SHARD, leader.promise.epoch, (0, b""), 1, mine, (other.data,))
+    other = pack(
+        EVENTS, leader.hard_state.epoch, after, 0, 0, 0, b""
+    )  # in the place of one of these
+    sent = ShardAppend(SHARD, leader.hard_state.epoch, (0, b""), 1, mine, (other.data,))
     with pytest.raises(WrongError, match="committed"):
         follower.on_append(world.peers[0], sent)
     world.run(0.5)
@@ -75,12 +78,12 @@ def test_half_of_four_intact_replicas_are_not_enough() -> None:
     """After a fourth replica was removed, of which a candidate has not heard, two of the other
     three have committed; one of them is damaged, and the other does not answer."""
     world, leader = led(4)
-    takeover = Takeover(leader, 9)
+    campaign = ShardCampaign(leader, 9)
     for peer, intact in zip(world.peers, (True, False, True), strict=False):
-        takeover.grants[peer.id] = (peer, ShardSealed(SHARD, 9, (2, 5), intact))
-    assert not takeover.is_enough()
-    takeover.grants[world.peers[1].id] = (world.peers[1], ShardSealed(SHARD, 9, (2, 5), True))
-    assert takeover.is_enough()
+        campaign.votes[peer.id] = (peer, ShardVoteReply(SHARD, 9, (2, 5), intact))
+    assert not campaign.is_enough()
+    campaign.votes[world.peers[1].id] = (world.peers[1], ShardVoteReply(SHARD, 9, (2, 5), True))
+    assert campaign.is_enough()
 
 
 def test_chunks_of_older_epochs_are_not_committed_by_counting() -> None:
@@ -140,11 +143,11 @@ def test_a_follower_is_sent_more_while_it_writes_and_is_live_when_all_was_sent(
     follower = leader.leading.followers[late.id]
     for _ in range(5_000):
         world.run(0.001)
-        most = max(most, len(follower.sent))
-        if follower.live and most:
+        most = max(most, len(follower.inflight))
+        if follower.state is ProgressState.REPLICATE and most:
             break
         world.append()  # rows that come meanwhile do not keep it from catching up
-    assert follower.live
+    assert follower.state is ProgressState.REPLICATE
     assert most > PIECES, "messages that it has not acknowledged"
     world.run(1.0)
     assert world.alive[late.id].log.end == leader.log.end
@@ -162,19 +165,19 @@ def test_the_first_rows_are_in_the_first_segment() -> None:
     assert len(leader.log.segments) == 2
 
 
-def test_a_promise_outlives_a_restart_and_holds_against_lower_epochs() -> None:
+def test_a_vote_survives_a_restart_and_holds_against_lower_epochs() -> None:
     world, _ = led(3)
     first, second, third = world.peers
-    world.alive[second.id].on_seal(third, ShardSeal(SHARD, 9))
+    world.alive[second.id].on_request_vote(third, RequestShardVote(SHARD, 9))
     world.run(0.1)
     world.crash(second.id)
     world.boot(second.id)
     world.run(0.1)
     replica = world.alive[second.id]
     for sender, epoch in ((first, 8), (first, 9), (third, 8)):
-        replica.on_seal(sender, ShardSeal(SHARD, epoch))
+        replica.on_request_vote(sender, RequestShardVote(SHARD, epoch))
         world.run(0.1)
-        assert (replica.promise.epoch, replica.promise.candidate) == (9, third.id)
+        assert (replica.hard_state.epoch, replica.hard_state.candidate) == (9, third.id)
 
 
 def test_replicas_change_one_at_a_time() -> None:
@@ -212,14 +215,14 @@ def test_a_torn_replica_of_three_leads_only_with_both_others() -> None:
     world.crash(first)
     world.boot(torn)
     world.run(0.1)
-    assert world.alive[torn].promise.suspect
+    assert world.alive[torn].hard_state.suspect
     world.elect(torn)
     world.run(1.0)
     assert world.alive[torn].leading is None, "what it lacks may have been acknowledged"
     world.boot(first)
     world.run(1.0)
     assert world.alive[torn].leading is not None
-    assert not world.alive[torn].promise.suspect
+    assert not world.alive[torn].hard_state.suspect
     world.judge(world.heal())
     assert other in world.alive
     assert leader.log.end.number <= world.alive[torn].log.end.number
@@ -259,7 +262,7 @@ def test_who_promised_an_epoch_to_a_loser_follows_the_winner_under_that_epoch() 
     world.cut.clear()
     world.append()
     world.run(2.0)
-    assert [r.promise.epoch for r in world.alive.values()] == [1, 1, 1]
+    assert [r.hard_state.epoch for r in world.alive.values()] == [1, 1, 1]
     assert world.alive[loser].committed == world.alive[winner].committed >= 2
 
 
@@ -367,7 +370,7 @@ def test_a_replica_that_was_away_begins_where_the_leader_does(
     world.run(2.0)
     assert world.ports[late].counters["shard_logs_begun_anew"] == 1
     assert world.alive[late].log.start == leader.log.start
-    assert not world.alive[late].promise.suspect
+    assert not world.alive[late].hard_state.suspect
     world.append()
     world.judge(world.heal())
     late_files = [name for name in world.disks[late].durable[SHARD] if name != "promise"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from canopy.sim.world.log_disk import PROMISE
+from canopy.sim.world.log_disk import HARD_STATE
 from matching import compile_selector
 from overlay.machine import Peer
 from streams.consuming.messages import (
@@ -89,7 +89,7 @@ def test_the_newest_rows_stay_when_the_others_go(made: tuple[TableWorld, Peer, R
     put(world, replica, {KEY: "a"}, {KEY: "d", "n": 5})
     world.run(1.0)
     assert list(client.rows)[-2:] == [began.next, began.next + 1], "what comes later comes wholly"
-    files = {n: d for n, d in world.disks[leader.id].durable[SHARD].items() if n != PROMISE}
+    files = {n: d for n, d in world.disks[leader.id].durable[SHARD].items() if n != HARD_STATE}
     assert Verifier(SHARD).run(list(files), lambda name: bytes(files[name])).fault is None
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from canopy.sim.world.log_disk import PROMISE, SimulatedLogDisk
+from canopy.sim.world.log_disk import HARD_STATE, SimulatedLogDisk
 from canopy.sim.world.scheduler import Scheduler
 from canopy.wire.transport.codec import WireCodec, collect
 from overlay.machine import LocalEvent, Machine, Message, Peer, Timer
@@ -282,7 +282,8 @@ class ShardWorld:
                 if all(r.committed == leader.log.end.number for r in inside):
                     return leader
         said = [
-            (r.ready, r.barred, r.promise, r.log.position, r.committed) for r in self.alive.values()
+            (r.ready, r.barred, r.hard_state, r.log.position, r.committed)
+            for r in self.alive.values()
         ]
         raise WrongError(f"nothing is committed any more: {said}")
 
@@ -343,7 +344,7 @@ class ShardWorld:
 
     def bytes_of(self, node: str) -> bytes:
         files = self.disks[node].durable.get(SHARD, {})
-        return b"".join(bytes(files[name]) for name in sorted(files) if name != PROMISE)
+        return b"".join(bytes(files[name]) for name in sorted(files) if name != HARD_STATE)
 
 
 def trial(seed: int, rounds: int = 30) -> ShardWorld:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from random import Random
 from typing import TypeVar
 
-from canopy.sim.world.log_disk import PROMISE
+from canopy.sim.world.log_disk import HARD_STATE
 from overlay.client import GetStreams, Streams
 from overlay.stream_client import AddStream
 from streams.log.batches import Batch, BatchHead, Row, heads_of
@@ -132,7 +132,7 @@ class StreamWorld:
                 if len(inside) >= 3 and all(r is not None and r.committed == end for r in inside):
                     return led[0]
         told = {
-            name: (r.ready, r.barred, r.promise, r.log.position, r.committed, r.serves)
+            name: (r.ready, r.barred, r.hard_state, r.log.position, r.committed, r.serves)
             for name, r in self.replicas().items()
         }
         raise WrongError(f"nothing is committed any more: {told}")
@@ -169,7 +169,7 @@ class StreamWorld:
     def bytes_of(self, node: str) -> bytes:
         """The segments on a node's disk."""
         files = self.world.drivers[node].logs.durable.get(self.shard, {})
-        return b"".join(bytes(files[name]) for name in sorted(files) if name != PROMISE)
+        return b"".join(bytes(files[name]) for name in sorted(files) if name != HARD_STATE)
 
 
 World = TypeVar("World", bound=StreamWorld)

@@ -131,7 +131,7 @@ def test_what_is_written_is_there_when_the_folder_is_opened_again(
         opened = again.opened()
         assert opened.found.intact
         assert opened.found.log.end == log.log.end
-        assert (opened.promise, opened.damaged) == (b"new", False)
+        assert (opened.hard_state, opened.damaged) == (b"new", False)
     line = log.log.line(2)
     assert line is not None
     ticket = one.disk.read(SHARD, line.segment, line.at, line.length)
@@ -247,7 +247,7 @@ def test_what_a_read_has_handed_to_the_system_is_synced_too(
     assert synced == [sum(len(chunk.data) for chunk in log.chunks[:3])]
 
 
-def test_what_comes_before_a_promise_is_durable_before_it_and_the_promise_before_the_rest(
+def test_what_comes_before_a_vote_is_durable_before_it_and_the_vote_before_the_rest(
     tmp_path: Path, rigs: Callable[..., Rig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A later write that is on disk without the promise before it would be taken for one of the
@@ -294,7 +294,7 @@ def test_what_was_answered_survives_the_kill_of_its_process(
         child.kill()
         said += [int(line) for line in child.stdout.read().splitlines() if line]
     opened = rigs(tmp_path).opened()
-    assert opened.promise == b"promise"
+    assert opened.hard_state == b"promise"
     assert not opened.found.holes
     assert opened.found.log.end.number >= max(said) == len(said)
 
@@ -337,7 +337,7 @@ def test_a_refused_write_fails_all_later_ones_of_its_shard_until_it_is_opened(
     one.answer(whole, Written)
     opened = one.opened()
     assert opened.found.log.end.number in (1, 2)
-    assert opened.promise is None
+    assert opened.hard_state is None
     first = opened.found.log.end.number + 1
     one.answer(one.append(mine, first=first), Written)
     assert one.opened().found.log.end == mine.log.end
@@ -372,7 +372,7 @@ def test_a_full_file_system_fails_a_shard_until_there_is_room(
         assert failed.full
         (tmp_path / "other").unlink()
         opened = one.opened()
-        assert opened.promise == b"promise"
+        assert opened.hard_state == b"promise"
         assert opened.found.torn or opened.found.log.end.number < log.log.end.number
         one.answer(one.append(log, first=opened.found.log.end.number + 1), Written)
         assert one.opened().found.log.end == log.log.end
@@ -467,7 +467,7 @@ def test_a_damaged_promise_is_not_taken_for_none(tmp_path: Path, rigs: Callable[
     for place in range(len(data)):
         path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
         opened = one.opened()
-        assert (opened.promise, opened.damaged) == (None, True)
+        assert (opened.hard_state, opened.damaged) == (None, True)
     path.write_bytes(b"")
     assert one.opened().damaged
 
@@ -509,11 +509,11 @@ def test_a_shard_whose_folder_is_gone_is_damaged_and_not_new(
         assert list(one.disk.shards()) == [SHARD]
         assert "shard_missing" in one.log.getvalue()
         opened = one.opened()
-        assert (opened.promise, opened.damaged) == (None, True)
+        assert (opened.hard_state, opened.damaged) == (None, True)
         one.answer(one.disk.put(SHARD, b"another"), DiskFailed)
     (tmp_path / "elsewhere").rename(tmp_path / "streams")
     opened = rigs(tmp_path).opened()
-    assert (opened.promise, opened.damaged) == (b"promise", False)
+    assert (opened.hard_state, opened.damaged) == (b"promise", False)
 
 
 def test_a_shard_whose_files_are_gone_is_damaged_and_not_new(
@@ -528,7 +528,7 @@ def test_a_shard_whose_files_are_gone_is_damaged_and_not_new(
             path.unlink()
         for _ in range(2):
             opened = rigs(tmp_path).opened(shard)
-            assert (opened.promise, opened.damaged) == (None, True)
+            assert (opened.hard_state, opened.damaged) == (None, True)
 
 
 def test_a_folder_that_is_not_listed_is_set_aside_with_an_alarm(
@@ -562,7 +562,7 @@ def test_a_lost_list_is_made_from_the_folders(tmp_path: Path, rigs: Callable[...
         one = rigs(tmp_path)
         assert "shard_list_lost" in one.log.getvalue()
         assert list(one.disk.shards()) == [SHARD]
-        assert one.opened().promise == b"promise"
+        assert one.opened().hard_state == b"promise"
         assert path.read_bytes() == whole
 
 
@@ -574,7 +574,7 @@ def test_under_another_id_a_node_has_none_of_its_shards(
     assert not one.disk.shards()
     assert (tmp_path / "streams" / "quarantine" / "stream.0" / "promise").exists()
     opened = one.opened()
-    assert (opened.promise, opened.damaged) == (None, False)
+    assert (opened.hard_state, opened.damaged) == (None, False)
 
 
 def test_a_destroyed_shard_is_gone_also_after_a_crash_in_between(
