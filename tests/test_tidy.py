@@ -153,7 +153,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "streams.log": ("overlay.machine", "matching"),
     "streams.disk": ("overlay.machine", "streams.log"),
     "streams.replication": (
-        *("overlay.machine", "overlay.incidents", "matching", "streams.log", "streams.disk"),
+        *("overlay.machine", "overlay.consensus", "overlay.incidents", "matching"),
+        *("streams.log", "streams.disk"),
     ),
     "streams.producing": (*STREAMS, "streams.directory", "overlay.upper_tree.publisher"),
     "streams.consuming": (*STREAMS, "streams.directory"),

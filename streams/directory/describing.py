@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from overlay.consensus.quorum import majority
 from overlay.info import ReplicaInfo, ShardInfo, StreamInfo
 from overlay.machine import NodeId, Peer
 from streams.directory.entry import StreamEntry
@@ -48,7 +49,7 @@ def takes_in(info: StreamInfo) -> bool:
     with the stream's selector."""
     for shard in info.shards:
         there = [r for r in shard.replicas if r.state in ("leads", "follows")]
-        if 2 * len(there) <= len(shard.replicas) or all(r.state != "leads" for r in there):
+        if len(there) < majority(len(shard.replicas)) or all(r.state != "leads" for r in there):
             return False
         for one in there:
             intake = one.intake

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from overlay.consensus.quorum import majority
 from overlay.machine import NodeId, Peer, by_id
 from streams.directory.entry import ShardPlace, StreamEntry, choose_replicas
 from streams.directory.messages import ShardOrder, ShardReport
@@ -103,7 +104,7 @@ class Supervision:
         if now - self._ordered_at > SILENT:  # nobody was asked for a while
             return -1
         count = sum(self._is_ready(peer.id, now) for peer in place.replicas)
-        if 2 * count > len(place.replicas):
+        if count >= majority(len(place.replicas)):
             self._had_majority = now
         return count if now - self._had_majority > NO_MAJORITY_AFTER else -1
 
@@ -135,7 +136,7 @@ class Supervision:
         them one by removing others."""
         staying, count = self._staying(place, now), len(place.replicas)
         there = sum(self._is_ready(peer.id, now) for peer in place.replicas)
-        return 0 < 2 * len(staying) <= count < 2 * there
+        return 0 < len(staying) < majority(count) <= there
 
     def released(self, place: ShardPlace, now: float) -> tuple[Peer, ...]:
         """The nodes that leave and may stop, as far as this shard is concerned."""
@@ -145,7 +146,7 @@ class Supervision:
         awaited: set[NodeId] = set()
         replicas = by_id(place.replicas)
         is_new = now - min(self._leaving[node][0] for node in leaving) < UNCLEAR
-        is_enough = 2 * len(self._staying(place, now)) > len(replicas)
+        is_enough = len(self._staying(place, now)) >= majority(len(replicas))
         leader = self.leader(now)
         # A replica that does not answer may have come back just now.
         is_open = is_new and not replicas.keys() <= set(leaving)
@@ -192,7 +193,7 @@ class Supervision:
         is_complete = all(peer.id in there or peer.id == lost for peer in place.replicas)
         if not is_complete and now - self._asking_since < ASKING:
             return ""
-        if 2 * len(ready) <= len(place.replicas):  # no majority would follow
+        if len(ready) < majority(len(place.replicas)):  # none would follow
             return ""
         staying = set(self._staying(place, now))
         able = [heard for heard in ready if heard.peer.id in staying] or ready
@@ -205,7 +206,7 @@ class Supervision:
         stay, as long as a majority answers."""
         there = sum(self._is_ready(peer.id, now) for peer in place.replicas)
         staying = self._staying(place, now)
-        if not self._is_leaving(leader.peer.id, now) or 2 * there <= len(place.replicas):
+        if not self._is_leaving(leader.peer.id, now) or there < majority(len(place.replicas)):
             return leader.peer.id
         if self._nominated in staying:
             return self._nominated
