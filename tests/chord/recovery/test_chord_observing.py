@@ -15,6 +15,7 @@ from overlay.chord.constants import (
 )
 from overlay.chord.keys import in_arc, key_of
 from overlay.chord.recovery.messages import Observe, Observed, ObserverEntries
+from overlay.consensus.progress import ProgressState
 from overlay.consensus.votes import EMPTY
 from overlay.machine import Key, Peer
 from tests.support.examples import seeds
@@ -224,7 +225,7 @@ def test_an_observer_that_is_far_behind_gets_no_more_until_it_answers() -> None:
     node.port.turn()
     sent = [m for _, to, m in world.sent if to == slow.peer.id]
     assert not any(isinstance(m, ObserverEntries) for m in sent)
-    assert not slow.live
+    assert slow.state is ProgressState.PROBE
     node.clusters.observers.on_observed(slow.peer, Observed(name_of(node), 1, EMPTY))
     node.port.turn()
-    assert slow.live  # it has been sent everything anew
+    assert slow.state is ProgressState.REPLICATE  # it has been sent everything anew
