@@ -184,3 +184,9 @@ def test_the_overview_names_every_mechanism() -> None:
     rows = re.findall(r"^\| ([CPVMT]\d+) \|", text, re.M)
     counts = {"C": 12, "P": 8, "V": 9, "M": 6, "T": 8}
     assert rows == [f"{letter}{n + 1}" for letter, most in counts.items() for n in range(most)]
+    named = re.findall(r"^\| [CPVMT]\d+ \|.*\| `(test_\w+)` \|$", text, re.M)
+    assert len(named) == len(rows), "each names the test that fails without it"
+    tests = "\n".join(
+        file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("test_*.py")
+    )
+    assert [name for name in named if f"def {name}(" not in tests] == []
