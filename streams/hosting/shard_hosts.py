@@ -106,7 +106,7 @@ class ShardsReleased(LocalEvent, frozen=True):
     """The shards of this node, which leaves, go on without it, or are not waited for."""
 
 
-class Held:
+class HostedShard:
     """One shard at this node."""
 
     def __init__(self, replica: Replica, now: float) -> None:
@@ -144,7 +144,7 @@ class ShardHosts(Machine):
         self._wall = wall
         self.disk = disk
         self.ring = ring
-        self.held: dict[str, Held] = {}
+        self.hosted: dict[str, HostedShard] = {}
         self.entries: dict[str, StreamEntry] = {}
         """By stream id, as owners have told."""
         self.forks: Callable[[str], tuple[ForkInfo, ...]] = lambda shard: ()
@@ -167,33 +167,33 @@ class ShardHosts(Machine):
             del found[KeepShards]
         return found
 
-    def _may_speak(self, held: Held, node: NodeId, message: Any) -> bool:
+    def _may_speak(self, hosted: HostedShard, node: NodeId, message: Any) -> bool:
         """Whether a node has a part in a shard's replication, by the log or by the owner's word,
         and names no epoch from which there would soon be no higher one. Another member could
         promise a shard away, or have its log cut off."""
         if not self._is_keyed or node == self.port.me.id:
             return True
-        if node not in held.named and all(node != peer.id for peer in held.replica.replicas):
+        if node not in hosted.named and all(node != peer.id for peer in hosted.replica.replicas):
             return False
-        ahead = getattr(message, "epoch", 0) - held.replica.hard_state.epoch
+        ahead = getattr(message, "epoch", 0) - hosted.replica.hard_state.epoch
         return bool(ahead <= EPOCHS_AHEAD)
 
     def _passing_message(self, name: str) -> Callable[..., None]:
         def handle(sender: Peer, message: Any) -> None:
-            if held := self.held.get(message.shard):
-                if not self._may_speak(held, sender.id, message):
+            if hosted := self.hosted.get(message.shard):
+                if not self._may_speak(hosted, sender.id, message):
                     self.port.count("shard_messages_refused")
                     return
                 if isinstance(message, ShardFenced):
-                    held.fenced = max(held.fenced, message.epoch)
-                getattr(held.replica, name)(sender, message)
+                    hosted.fenced = max(hosted.fenced, message.epoch)
+                getattr(hosted.replica, name)(sender, message)
 
         return handle
 
     def _passing(self, name: str) -> Callable[..., None]:
         def handle(event: Any) -> None:
-            if held := self.held.get(event.shard):
-                getattr(held.replica, name)(event)
+            if hosted := self.hosted.get(event.shard):
+                getattr(hosted.replica, name)(event)
 
         return handle
 
@@ -204,12 +204,12 @@ class ShardHosts(Machine):
 
     def replica(self, shard: str) -> Replica | None:
         """The replica of a shard; None: this node has none."""
-        held = self.held.get(shard)
-        return None if held is None else held.replica
+        hosted = self.hosted.get(shard)
+        return None if hosted is None else hosted.replica
 
     def replicas(self) -> list[Replica]:
         """Those of all shards that this node has."""
-        return [held.replica for held in self.held.values()]
+        return [hosted.replica for hosted in self.hosted.values()]
 
     def leading(self, shard: str) -> Replica | None:
         """The replica of a shard that this node leads and may append to; None: it does not."""
@@ -218,7 +218,7 @@ class ShardHosts(Machine):
 
     def led(self) -> list[str]:
         """The shards that this node leads."""
-        return [shard for shard in self.held if self.leading(shard) is not None]
+        return [shard for shard in self.hosted if self.leading(shard) is not None]
 
     # -- leaving ---------------------------------------------------------------------------------
 
@@ -226,8 +226,8 @@ class ShardHosts(Machine):
         """The node leaves: have others lead its shards, and go on without it as a replica where
         that is needed for a majority. `ShardsReleased` follows."""
         self._leaving_since = self.port.now
-        for held in self.held.values():
-            self._tell_owner(held)
+        for hosted in self.hosted.values():
+            self._tell_owner(hosted)
         self._look_at_leaving()
 
     def on_look_at_leaving(self, timer: LookAtLeaving) -> None:
@@ -250,11 +250,11 @@ class ShardHosts(Machine):
         if since is None or now - since > LEAVE_MOST:
             return 0
         return sum(
-            not held.released
-            and held.replica.ready
-            and len(held.replica.replicas) > 1
-            and now - held.ordered_at < OWNER_AWAY
-            for held in self.held.values()
+            not hosted.released
+            and hosted.replica.ready
+            and len(hosted.replica.replicas) > 1
+            and now - hosted.ordered_at < OWNER_AWAY
+            for hosted in self.hosted.values()
         )
 
     # -- forks -----------------------------------------------------------------------------------
@@ -263,11 +263,11 @@ class ShardHosts(Machine):
         """Have a log of its own, with this node as its only replica, for rows of the shard `main`
         that cannot be replicated. It has the bounds of the shard, and nothing is removed from it
         until it is copied."""
-        held = self._hold(fork, (self.port.me,))
+        hosted = self._hold(fork, (self.port.me,))
         entry = self.entries[main.rpartition("/")[0]]
-        held.replica.stream, keep = encode_entry(entry), keep_of(entry.options)
-        held.replica.access = Access(entry.name, entry.options.writers)
-        held.replica.keep = Keep(
+        hosted.replica.stream, keep = encode_entry(entry), keep_of(entry.options)
+        hosted.replica.access = Access(entry.name, entry.options.writers)
+        hosted.replica.keep = Keep(
             most_bytes=keep.most_bytes, most_rows=keep.most_rows, key=keep.key, deletes=keep.deletes
         )
 
@@ -308,41 +308,41 @@ class ShardHosts(Machine):
             self._look_at_leaving()
 
     def _keep(self, owner: Peer, order: ShardOrder) -> ShardReport:
-        held = self.held.get(order.shard)
+        hosted = self.hosted.get(order.shard)
         mine = any(peer.id == self.port.me.id for peer in order.founders)
-        if held is None:
-            held = self._hold(order.shard, order.founders if mine else ())
+        if hosted is None:
+            hosted = self._hold(order.shard, order.founders if mine else ())
         elif mine:
-            held.replica.found(order.founders)
-        held.ordered_at, held.owner = self.port.now, owner
-        held.released = self.port.me.id in order.released
+            hosted.replica.found(order.founders)
+        hosted.ordered_at, hosted.owner = self.port.now, owner
+        hosted.released = self.port.me.id in order.released
         named = (*(peer.id for peer in (*order.founders, *order.replicas)), order.leader)
-        held.named = frozenset(filter(None, named))
+        hosted.named = frozenset(filter(None, named))
         entry = self.entries.get(order.shard.rpartition("/")[0])
-        if entry is not None and held.entry is not entry:
-            held.entry, held.replica.stream = entry, encode_entry(entry)
-            held.replica.keep = keep_of(entry.options)
-            held.replica.access = Access(entry.name, entry.options.writers)
+        if entry is not None and hosted.entry is not entry:
+            hosted.entry, hosted.replica.stream = entry, encode_entry(entry)
+            hosted.replica.keep = keep_of(entry.options)
+            hosted.replica.access = Access(entry.name, entry.options.writers)
         if order.leader == self.port.me.id:
-            self._lead(held)
-        if held.replica.serves and order.replicas:
-            self._adjust(held.replica, order.replicas)
-        return self._report(held.replica)
+            self._lead(hosted)
+        if hosted.replica.serves and order.replicas:
+            self._adjust(hosted.replica, order.replicas)
+        return self._report(hosted.replica)
 
-    def _hold(self, shard: str, founders: Sequence[Peer]) -> Held:
-        if not self.held:
+    def _hold(self, shard: str, founders: Sequence[Peer]) -> HostedShard:
+        if not self.hosted:
             self.port.set_timer(LOOK, LookAtShards())
         replica = Replica(self.port, self.disk, shard, founders)
-        held = self.held[shard] = Held(replica, self.port.now)
+        hosted = self.hosted[shard] = HostedShard(replica, self.port.now)
         replica.start()
-        return held
+        return hosted
 
-    def _lead(self, held: Held) -> None:
-        replica, now = held.replica, self.port.now
-        if not replica.ready or replica.leading is not None or now < held.tried_at + AGAIN:
+    def _lead(self, hosted: HostedShard) -> None:
+        replica, now = hosted.replica, self.port.now
+        if not replica.ready or replica.leading is not None or now < hosted.tried_at + AGAIN:
             return
-        held.tried_at = now
-        replica.lead(max(replica.hard_state.epoch, held.fenced) + 1)
+        hosted.tried_at = now
+        replica.lead(max(replica.hard_state.epoch, hosted.fenced) + 1)
 
     def _adjust(self, replica: Replica, wanted: Sequence[Peer]) -> None:
         """Change the replicas one at a time: who is missing comes first, then go those who are too
@@ -361,7 +361,7 @@ class ShardHosts(Machine):
                 return
 
     def _destroy(self, shard: str) -> None:
-        if self.held.pop(shard, None) is not None:
+        if self.hosted.pop(shard, None) is not None:
             self.port.count("shards_destroyed")
         self.disk.destroy(shard)
 
@@ -380,11 +380,11 @@ class ShardHosts(Machine):
 
     def on_opened(self, event: Opened) -> None:
         """A shard was read: its owner may be waiting to hear how far it is."""
-        held = self.held.get(event.shard)
-        if held is not None:
-            held.replica.on_opened(event)
+        hosted = self.hosted.get(event.shard)
+        if hosted is not None:
+            hosted.replica.on_opened(event)
             self._learn(event.found.state.stream)
-            self._tell_owner(held)
+            self._tell_owner(hosted)
 
     def _learn(self, value: bytes) -> None:
         """The log names the stream: this is what its owner is told, if it does not know it."""
@@ -394,17 +394,17 @@ class ShardHosts(Machine):
 
     def on_shard_led(self, event: ShardLed) -> None:
         """This node leads a shard: its owner hears of it at once."""
-        held = self.held.get(event.shard)
-        if held is not None:
-            self._tell_owner(held)
+        hosted = self.hosted.get(event.shard)
+        if hosted is not None:
+            self._tell_owner(hosted)
 
-    def _tell_owner(self, held: Held) -> None:
-        if held.owner is not None:
-            self.port.send(held.owner, ShardsReport((self._report(held.replica),)))
+    def _tell_owner(self, hosted: HostedShard) -> None:
+        if hosted.owner is not None:
+            self.port.send(hosted.owner, ShardsReport((self._report(hosted.replica),)))
 
     def on_ask_shards(self, sender: Peer, message: AskShards) -> None:
         """Say how some shards are here."""
-        found = [held.replica for shard in message.shards if (held := self.held.get(shard))]
+        found = [hosted.replica for shard in message.shards if (hosted := self.hosted.get(shard))]
         self.port.send(sender, ShardsStatus(message.ticket, tuple(map(self.status, found))))
 
     def status(self, replica: Replica) -> ShardStatus:
@@ -415,9 +415,9 @@ class ShardHosts(Machine):
     def held_shards(self) -> tuple[HeldShard, ...]:
         """The shards of this node for people, the first `SHOWN`."""
         found = []
-        for shard in sorted(self.held)[:SHOWN]:
+        for shard in sorted(self.hosted)[:SHOWN]:
             id_, _, number = split_shard(shard)[0].rpartition("/")
-            entry, replica = self.entries.get(id_), self.held[shard].replica
+            entry, replica = self.entries.get(id_), self.hosted[shard].replica
             here = replica_info(self.port.me, self.status(replica))
             name, fork = entry.name if entry else id_, split_shard(shard)[1]
             name = f"{name} (fork {fork})" if fork else name
@@ -431,22 +431,22 @@ class ShardHosts(Machine):
         for."""
         self._retain()
         late = self.port.now - UNHEARD
-        unheard = (s for s, held in self.held.items() if held.ordered_at < late)
+        unheard = (s for s, hosted in self.hosted.items() if hosted.ordered_at < late)
         for id_ in dict.fromkeys(split_shard(shard)[0].rpartition("/")[0] for shard in unheard):
             entry = self.entries.get(id_)
             if entry is not None:
                 self._lost.setdefault(stream_key(entry.name), []).append(entry)
         for key in list(self._lost):
             self.ring.find(key)
-        if self.held:
+        if self.hosted:
             self.port.set_timer(LOOK, timer)
 
     def _retain(self) -> None:
         now = self._wall()
-        for held in self.held.values():
-            leading = held.replica.leading
-            if leading is not None and held.entry is not None and held.replica.serves:
-                leading.retain(held.replica.keep, now)
+        for hosted in self.hosted.values():
+            leading = hosted.replica.leading
+            if leading is not None and hosted.entry is not None and hosted.replica.serves:
+                leading.retain(hosted.replica.keep, now)
 
     def on_owner_found(self, event: OwnerFound) -> None:
         """The owner of a name: tell it what this node has."""

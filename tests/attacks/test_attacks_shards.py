@@ -33,7 +33,7 @@ def overlay() -> tuple[World, str, str]:
     wait(world, lambda: bool(leaders(world)), READY, "a leader")
     (shard,) = world.node(leaders(world)[0]).streams.hosts.led()
     append(world, 1)
-    having = [name for name in world.names() if shard in world.node(name).streams.hosts.held]
+    having = [name for name in world.names() if shard in world.node(name).streams.hosts.hosted]
     assert len(having) == 3
     primaries = [name for name in world.names() if world.node(name).clusters.role == "primary"]
     liar = next(name for name in world.names() if name not in (*having, *primaries))
@@ -79,12 +79,12 @@ LIES: dict[str, Any] = {
 def test_who_has_no_part_in_a_shard_neither_destroys_nor_stops_it(lie: str) -> None:
     world, shard, liar = overlay()
     hosts = world.node(leaders(world)[0]).streams.hosts
-    epoch, led = hosts.held[shard].replica.hard_state.epoch, leaders(world)
+    epoch, led = hosts.hosted[shard].replica.hard_state.epoch, leaders(world)
     said(world, liar, LIES[lie](shard, hosts.entries[shard.rpartition("/")[0]]))
-    having = [name for name in world.names() if shard in world.node(name).streams.hosts.held]
+    having = [name for name in world.names() if shard in world.node(name).streams.hosts.hosted]
     assert len(having) == 3
     assert leaders(world) == led
-    assert hosts.held[shard].replica.hard_state.epoch == epoch
+    assert hosts.hosted[shard].replica.hard_state.epoch == epoch
     append(world, 2)
     refused = ("orders_refused", "shard_messages_refused")
     counted = [world.node(n).counters.get(each, 0) for n in having for each in refused]
@@ -93,12 +93,12 @@ def test_who_has_no_part_in_a_shard_neither_destroys_nor_stops_it(lie: str) -> N
 
 def test_not_even_a_replica_names_an_epoch_behind_which_there_is_none() -> None:
     world, shard, _ = overlay()
-    having = [name for name in world.names() if shard in world.node(name).streams.hosts.held]
+    having = [name for name in world.names() if shard in world.node(name).streams.hosts.hosted]
     liar = next(name for name in having if name not in leaders(world))
-    epoch = world.node(leaders(world)[0]).streams.hosts.held[shard].replica.hard_state.epoch
+    epoch = world.node(leaders(world)[0]).streams.hosts.hosted[shard].replica.hard_state.epoch
     said(world, liar, RequestShardVote(shard, epoch + EPOCHS_AHEAD + 1))
     append(world, 2)
-    promised = [world.node(n).streams.hosts.held[shard].replica.hard_state.epoch for n in having]
+    promised = [world.node(n).streams.hosts.hosted[shard].replica.hard_state.epoch for n in having]
     assert max(promised) < epoch + 100
 
 

@@ -106,7 +106,7 @@ class Captures(Machine):
         """Subscribe for shards that are here, end what is not wanted, let go what is committed."""
         wanted: dict[str, StreamEntry] = {}
         shards: dict[str, None] = {}
-        for shard in self._hosts.held:
+        for shard in self._hosts.hosted:
             entry = self._hosts.entries.get(shard.rpartition("/")[0])
             if entry is not None and entry.options.capture and not entry.removed:
                 wanted[entry.id] = entry
@@ -126,7 +126,7 @@ class Captures(Machine):
         for id_ in [one for one in self._subscriptions if one not in wanted]:
             self._end(self._subscriptions.pop(id_))
             self._end(self._former.pop(id_, None))
-        self._is_looking = bool(self._hosts.held)
+        self._is_looking = bool(self._hosts.hosted)
         if self._is_looking:
             self.port.set_timer(LOOK, timer)
 

@@ -95,9 +95,9 @@ class Copies(Machine):
 
     def on_look(self, timer: LookAtCopies) -> None:
         """Begin with shards that this node leads now, end with others; try again what failed."""
-        for shard in self._hosts.held:
+        for shard in self._hosts.hosted:
             self._look_at(shard)
-        for shard in [one for one in self._shards if one not in self._hosts.held]:
+        for shard in [one for one in self._shards if one not in self._hosts.hosted]:
             self._end(shard)
         for shard, copy in list(self._shards.items()):
             for origin in copy.origins.values():
@@ -108,7 +108,7 @@ class Copies(Machine):
                 if not known or any(not o.client and self.port.now >= o.retry_at for o in known):
                     self._locator.locate(name)
             self._go_on(shard)
-        self._is_looking = bool(self._hosts.held)
+        self._is_looking = bool(self._hosts.hosted)
         if self._is_looking:
             self.port.set_timer(LOOK, timer)
 

@@ -202,8 +202,8 @@ def test_a_reading_goes_on_when_the_leader_is_lost() -> None:
     ask(world, "n0", AddStream, "orders")
     append(world, range(5))
     nodes = {name: world.node(name) for name in world.names()}
-    shard = next(iter(nodes["n0"].streams.hosts.held), None) or next(
-        shard for node in nodes.values() for shard in node.streams.hosts.held
+    shard = next(iter(nodes["n0"].streams.hosts.hosted), None) or next(
+        shard for node in nodes.values() for shard in node.streams.hosts.hosted
     )
     leader = next(n for n, node in nodes.items() if node.streams.hosts.leading(shard) is not None)
     reader, writer = [name for name in world.names() if name not in (leader, "n0")][:2]

@@ -210,7 +210,7 @@ def test_a_stream_of_which_no_directory_knows_is_brought_back_by_who_has_it() ->
     for name in world.names():
         world.node(name).owner.state.directory.clear()
         hosts = world.node(name).streams.hosts
-        if hosts.held:
+        if hosts.hosted:
             world.crash(name)
             world.restart(name)
     wait(world, lambda: len(leaders(world, shard)) == 1, 40.0, "the shard has a leader again")

@@ -120,11 +120,11 @@ class ForkWorld(ProgramWorld):
         self.producers[node] = Producers(port, port.boot, locator)
         hosts.entries[self.entry.id] = self.entry
         hosts.start()
-        if SHARD not in hosts.held:
+        if SHARD not in hosts.hosted:
             hosts._hold(SHARD, self.founders if port.me in self.founders else ())
         elif port.me in self.founders:
-            hosts.held[SHARD].replica.found(self.founders)
-        self.alive[node] = hosts.held[SHARD].replica
+            hosts.hosted[SHARD].replica.found(self.founders)
+        self.alive[node] = hosts.hosted[SHARD].replica
         server.start()
         port.events.clear()
         for program in self.programs.values():

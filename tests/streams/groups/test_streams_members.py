@@ -156,7 +156,7 @@ def test_a_group_goes_on_when_the_leader_is_lost() -> None:
     world = orders()
     append(world, range(6))
     nodes = {name: world.node(name) for name in world.names()}
-    (shard,) = {shard for node in nodes.values() for shard in node.streams.hosts.held}
+    (shard,) = {shard for node in nodes.values() for shard in node.streams.hosts.hosted}
     leader = next(n for n, node in nodes.items() if node.streams.hosts.leading(shard) is not None)
     member = next(name for name in world.names() if name not in (leader, "n0"))
     ready = attached(world, member)
