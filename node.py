@@ -226,7 +226,7 @@ class Node:
         )  # fmt: skip
         self.turns.build(self.machines)
         self._listen()
-        self._commands = self._command_table()
+        self._commands = self.carriers()
 
     def _build_subscriber(self, settings: Settings) -> None:
         """What registers subscriptions, and shows what comes for them."""
@@ -271,7 +271,8 @@ class Node:
     def _may_delegate(self, node: NodeId) -> bool:
         return self.settings.tree.delegates != "voters" or self.guard.votes(node) is True
 
-    def _command_table(self) -> dict[type, Callable[..., None]]:
+    def carriers(self) -> dict[type, Callable[..., None]]:
+        """Commands of programs with the method that carries each out."""
         return {
             **self.clients.commands(),
             **self.inspection.commands(),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from overlay.machine import Handler, LocalEvent, Machine, Message, Peer, ProtocolError, Timer
@@ -56,6 +56,16 @@ class Turns:
     def listen(self, kind: type[LocalEvent], listener: Callable[[Any], None]) -> None:
         """Add a listener of a local event, behind those that are there."""
         self._listeners.setdefault(kind, []).append(listener)
+
+    @property
+    def owners(self) -> Mapping[type, Handler]:
+        """The handler of each message and timer."""
+        return self._owners
+
+    @property
+    def listeners(self) -> Mapping[type, Sequence[Handler]]:
+        """The handlers of each local event, in the order in which they are called."""
+        return self._listeners
 
     # --- what machines ask for ---
 

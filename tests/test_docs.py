@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from bench.lab import hearing
 from canopy.cli.config import in_order
 from canopy.traces.schema import FIELDS, KINDS
 from canopy.wire.config import NodeConfig
@@ -84,6 +85,41 @@ def test_classes_and_methods_that_the_architecture_names_exist() -> None:
                 names = defined.setdefault(node.name, set())
                 names.update(each.name for each in node.body if isinstance(each, ast.FunctionDef))
     assert [f"{c}.{m}" for c, m in named if c not in defined or (m and m not in defined[c])] == []
+
+
+def test_the_page_of_who_hears_what_is_that_of_the_code() -> None:
+    """`python -m bench.lab.hearing` writes it anew."""
+    text = hearing.PAGE.read_text(encoding="utf-8")
+    assert hearing.page(text) == text
+
+
+def test_who_hears_what_is_said_in_the_order_of_calls() -> None:
+    """Two listeners of one event, and one of them inside of a machine's part."""
+    text = hearing.PAGE.read_text(encoding="utf-8")
+    line = next(line for line in text.splitlines() if line.startswith("| `StreamLocated` |"))
+    found = re.findall(r"`(\w+)\.\w+`", line.split("|")[3])
+    order = [type(machine).__name__ for machine in hearing.built().machines]
+    assert len(found) > 1
+    assert found == sorted(found, key=order.index)
+
+
+def test_what_answers_where_something_is_decided_exists() -> None:
+    text = (ROOT / "docs/design/where-decided.md").read_text(encoding="utf-8")
+    answers = re.findall(r"^\| \d+ \| .+\? \| `([\w/]+\.py):([\w.]+)` \|$", text, re.M)
+    assert len(answers) == 22
+    missing = []
+    for path, name in answers:
+        names: set[str] = set()
+        for node in ast.parse((ROOT / path).read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                names.add(node.name)
+                names |= {
+                    f"{node.name}.{getattr(each, 'name', '')}"
+                    for each in node.body
+                    if isinstance(node, ast.ClassDef)
+                }
+        missing += [f"{path}:{name}"] if name not in names else []
+    assert missing == []
 
 
 def settings() -> Iterator[tuple[str, str, str]]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 
+from bench.lab import structure
 from tests.test_tidy import (
     FUNCTION_LINES,
     circles,
     foreign_names,
+    grown,
     impure,
     long_functions,
     set_loops,
@@ -74,3 +76,79 @@ def test_foreign_names() -> None:
     assert foreign_names("a", "see https://py" + "pi.org/x")
     assert foreign_names("a", "/wor" + "k/main")
     assert not foreign_names("a", "a framework/tool, in /tmp/x")
+
+
+def module(path: str, text: str) -> structure.Module:
+    return structure.Module(path, text, ast.parse(text))
+
+
+def test_what_hurts_may_not_grow() -> None:
+    known = {"fields": {"A": 20, "B": 30}}
+    assert grown({"fields": {"A": 20, "B": 29}}, known) == []
+    assert grown({"fields": {"A": 21}}, known) == ["fields: A (21; known are 20)"]
+    assert grown({"twins": {"A": 2}}, known) == ["twins: A (2; known are 0)"]
+
+
+def test_wide_classes_and_constructors() -> None:
+    names = [f"a{n}" for n in range(structure.PARAMETERS_MOST + 1)]
+    wide = f"class A:\n    def __init__(self, {', '.join(names)}):\n        self.x = 1\n"
+    many = "".join(f"        self.x{n} = {n}\n" for n in range(structure.FIELDS_MOST))
+    full = f"class B:\n    y: int\n    def __init__(self):\n        self.x0 = 0\n{many}"
+    planted = [module("streams/m.py", wide + full)]
+    assert structure.wide_constructors(planted) == {"A": 11}
+    assert structure.wide_classes(planted) == {"B": 17}
+    innocent = wide.replace(", a10", "") + full.replace(
+        "    y: int\n", "    y: ClassVar[int] = 0\n"
+    )
+    twin = [module("streams/m.py", innocent)]
+    assert not structure.wide_constructors(twin)
+    assert not structure.wide_classes(twin)
+
+
+def test_names_of_two_public_classes() -> None:
+    planted = [
+        module("streams/a.py", "class A: pass\nclass _B: pass"),
+        module("overlay/b.py", "class A: pass\nclass _B: pass\nclass C: pass"),
+    ]
+    assert structure.twins(planted) == {"A": 2}
+
+
+def test_numbers_of_pacing_outside_of_pacing() -> None:
+    uses = "from streams.access.locator import Locator\nfrom streams.programs.near import X\n"
+    wait = '"""Seconds without an answer after which it is asked again."""\n'
+    planted = [
+        module("streams/programs/reading.py", f"{uses}WAIT: Final = 2.0\n{wait}MOST = 3\n"),
+        module("streams/programs/near.py", 'TRIES: Final = 3\n"""How many times."""\n'),
+        module("streams/access/pacing.py", f"SILENT: Final = 60 * 2\n{wait}"),
+        module("streams/log/far.py", f"WAIT: Final = 2.0\n{wait}"),
+    ]
+    assert structure.retries(planted) == {"reading.WAIT": 1, "near.TRIES": 1}
+    assert list(structure.pacing(planted)) == [m.name for m in planted]
+
+
+def test_manuals() -> None:
+    def of(manual: str) -> list[str]:
+        inside = [module(f"streams/x/{name}.py", "") for name in ("one", "two")]
+        return list(structure.manual_faults([module("streams/x/__init__.py", manual), *inside]))
+
+    head = "What it is.\n\n*Read in this order*:\n\n"
+    assert of(f'"""{head}* `one`: a. `two`: b.\n"""') == []
+    assert of(f'"""{head}* `one`: a.\n"""') == ["streams/x: two is not named"]
+    assert of(f'"""{head}* `one`, `two`: a. `three`: c.\n"""') == ["streams/x: there is no three"]
+    assert of("") == [], "no manual"
+
+
+def test_other_counts() -> None:
+    text = "class A(Protocol):\n    def mistaken(self): pass\nf(*(a, b), *c)\n[*(a, b)]\n"
+    handler = "class B:\n    def on_x(self, event: ShardCommitted | ShardLed): pass\n"
+    planted = [module("streams/asking.py", text + handler)]
+    assert structure.locators(planted) == ["streams.asking.A"]
+    assert structure.handlers(planted, "ShardCommitted") == ["streams.asking.B.on_x"]
+    assert structure.packs(planted) == 1
+    assert structure.gerunds(planted) == structure.small(planted) == ["streams.asking"]
+    simulated = "from canopy.sim.world.world import World\n"
+    worlds = [
+        module("tests/a.py", "class AWorld: pass\n"),
+        module("tests/b.py", f"{simulated}class BWorld: pass\n"),
+    ]
+    assert structure.worlds(worlds) == {"tests.a": 1}

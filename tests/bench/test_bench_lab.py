@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.lab import record
+from bench.lab import house, record, ways
 from bench.lab.record import RESULTS, keep, measure
 from bench.lab.tables import PAGES, TableError, page, table
 
@@ -160,3 +160,31 @@ def test_what_is_neither_a_command_nor_again_is_refused(given: list[str]) -> Non
 def test_what_is_no_json_is_refused() -> None:
     with pytest.raises(ValueError, match="Expecting value"):
         measure([sys.executable, "-c", "print('| a table |')"])
+
+
+def test_a_way_is_what_is_called_beyond_idle_traffic() -> None:
+    """The first row opens a session, which the next one finds; both are replicated; a reading reads
+    and appends nothing. What nodes do by themselves belongs to none."""
+    found = {
+        way.name: way for way in ways.walked(("append-first", "append-next", "reading-begins"))
+    }
+    first, following, reading = found.values()
+    leading = ("streams/replication/leading.py", "Leading.append_chunk")
+    assert leading in first.calls
+    assert leading in following.calls
+    assert leading not in reading.calls
+    assert following.row()["functions"] < first.row()["functions"]
+    assert not {name for _, name in following.calls} & {"Supervision.order", "View.on_shuffle"}
+
+
+def test_the_first_figures_of_the_house_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(house, "FILE", tmp_path / "house.json")
+    for amount in (3, 2, 1):
+        house.write({measure.what: amount for measure in house.MEASURES})
+    spec = "house.json | by=what | across=when | what: | first.value: first | newest.value: newest"
+    lines = table(spec, tmp_path).splitlines()
+    assert lines[2] == f"| {house.MEASURES[0].what} | 3 | 1 |"
+    assert len(lines) == len({measure.what for measure in house.MEASURES}) + 2
+    assert [house.amount(found) for found in (7, ["a", "b"])] == [7, 2]
