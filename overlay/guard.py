@@ -14,7 +14,7 @@ from overlay.bounded import BoundedDict
 from overlay.machine import Message, NodeId, Peer, ProtocolError
 from overlay.rights import Principal, Role, refusal
 from overlay.settings import Settings
-from overlay.tenants.confining import Outcome, Rule, outcome
+from overlay.tenants.confining import Rule, Ruling, outcome
 from overlay.tenants.policy import Confinement
 from overlay.tenants.quotas import Quotas
 from overlay.upper_tree.messages import Confined, Register
@@ -147,9 +147,9 @@ class Guard:
         for answer in found.answers:
             self._send(peer, answer)
 
-    def _outcome(self, principal: Principal, message: Message) -> Outcome:
+    def _outcome(self, principal: Principal, message: Message) -> Ruling:
         if not principal.tenant:
-            return Outcome(_marked(message))
+            return Ruling(_marked(message))
         found = outcome(self._rules, self._confinement(), principal, message)
         if found.refused:
             self._count("policy_refused", found.refused)

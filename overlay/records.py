@@ -39,9 +39,9 @@ HEAD: Final = struct.Struct(">4sIIQ")  # MARK, length of the body, CRC-32 of num
 LENGTH: Final = struct.Struct(">I")  # before each record of a block
 
 
-class Recovered(NamedTuple):
-    """What a file holds: the records of its valid blocks; the offset and the number of the next
-    block; whether something is missing that had been durable."""
+class StateRecords(NamedTuple):
+    """The content of a state file: the records of its valid blocks; the offset and the number of
+    the next block; whether a durable block is missing."""
 
     records: list[bytes]
     end: int
@@ -55,7 +55,7 @@ def pack_block(number: int, records: Sequence[bytes]) -> bytes:
     return HEAD.pack(MARK, len(body), _digest(number, body), number) + body
 
 
-def recover(data: bytes) -> Recovered:
+def recover(data: bytes) -> StateRecords:
     """Read a state file up to its torn tail. A file without any valid block counts as damaged."""
     records: list[bytes] = []
     at = number = 0
@@ -68,7 +68,7 @@ def recover(data: bytes) -> Recovered:
             start += length
         at += HEAD.size + len(body)
         number += 1
-    return Recovered(records, at, number, not number or _goes_on(data, at, number))
+    return StateRecords(records, at, number, not number or _goes_on(data, at, number))
 
 
 def _block(data: bytes, at: int, number: int) -> bytes | None:

@@ -1,4 +1,4 @@
-"""What a program may ask of its node about streams, beside what `overlay.client` has of them."""
+"""Commands and replies about streams, beside those of `overlay.client`."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from overlay.machine import Uint53
 
 
 class AddStream(Command, frozen=True):
-    """Found a stream with these options. Answered by Streams, when the
-    directory has it for good; by Failed with code exists, usage, full or time-out.
+    """Found a stream with these options. Answered by Streams, when the directory has committed it;
+    by Failed with code exists, usage, full or time-out.
 
-    `capture`: the selector of events that it takes in; then the answer comes when all replicas that
-    answer have registered it. On time-out the stream is there, and goes on registering.
-    `sources`: streams of which it takes in the rows that a selector is true for ("": all);
-    `mirror`: the stream whose rows it has, with the same offsets; nobody else appends to it.
-    `region`: its replicas are nodes of this region, as far as the owner knows some.
-    `key`: the attribute of whose values each has its newest row kept, however old, until a row that
-    `deletes` matches ("": one that has the key only). `ttl_seconds`: how long rows are of use, 0:
-    for ever; `ttl_by`: the attribute with the seconds of a row that has its own.
+    `capture`: the selector of published events that the stream takes in; the answer then comes when
+    all replicas that answer have registered it. On time-out the stream exists, and its replicas go
+    on registering.
+    `sources`: (stream, selector) of the streams whose matching rows it takes in ("": all rows);
+    `mirror`: the stream whose rows it copies, with the same offsets; nobody else appends to it.
+    `region`: its replicas are nodes of this region, if the owner knows any there.
+    `key`: an attribute; the newest row of each of its values is kept, however old, until a row that
+    matches `deletes` ("": a row with the key only). `ttl_seconds`: the lifetime of a row, 0: no
+    end; `ttl_by`: the attribute with the seconds of a row that has a lifetime of its own.
     `prefer`: "availability" if replicas without a majority are to take rows into a fork.
     `writers`: who may append: producer:NAME, node:ID, tenant:NAME; (), or *: anybody.
     """
@@ -52,8 +53,7 @@ class AddStream(Command, frozen=True):
 
 
 class EditStream(Command, frozen=True):
-    """Change a stream's options; None: as they are. Answered as AddStream, or by Failed
-    (unknown)."""
+    """Change a stream's options; None: unchanged. Answered as AddStream, or by Failed (unknown)."""
 
     name: str
     keep_seconds: float | None = None
@@ -71,8 +71,8 @@ class EditStream(Command, frozen=True):
 
 
 class WhyRow(Command, frozen=True):
-    """Ask what became of the row with this offset. Answered by RowExplained, or by Failed (unknown,
-    usage, time-out)."""
+    """Ask about the row with this offset, and what each consumer has done with it. Answered by
+    RowExplained, or by Failed (unknown, usage, time-out)."""
 
     stream: str
     shard: int
@@ -80,19 +80,19 @@ class WhyRow(Command, frozen=True):
 
 
 class BeginProducer(Command, frozen=True):
-    """Append to a stream as `producer`, whose other sessions end. Answered by ProducerReady, when
-    that is in the logs of all shards, or by Failed (unknown, expired, fenced, full, usage).
+    """Open a session of `producer`, which ends its other sessions. Answered by ProducerReady, when
+    the logs of all shards have committed it, or by Failed (unknown, expired, fenced, full, usage).
 
-    `first`: the number of the first event that follows, by the program's own count; events below
-    the number that comes next are passed over, since they are appended already. -1: whatever comes
-    next. With several shards -1, or 0: numbers count the events of each shard. `firsts`: the same
-    by shard, instead of `first`. `step`: which step of its work the program begins, or begins
-    again, from 1 on (0: it has none). Without `first` and `firsts` the first event of the step
-    follows, and an earlier step than the newest is refused (fenced).
+    `first`: the program's own number of the first event that it will append; events below the next
+    number are skipped, since they are appended already. -1: the next number. With several shards
+    -1 or 0, since numbers count the events of each shard. `firsts`: `first` by shard, instead of
+    it. `step`: the step of its work that the program begins or repeats, from 1 on (0: it has no
+    steps). Without `first` and `firsts` the session continues at the first event of the step; a
+    step before the newest one is refused (fenced).
 
-    `token` names the program's start. `resumed`: how many times it has begun the producer before
-    by this token, as after it has lost its node; above 0 it goes on only if no program of another
-    token, and no later beginning of its own, has begun meanwhile (else fenced).
+    `token` identifies the start of the program. `resumed`: the sessions that it has opened with
+    this token before, as after the loss of its node; above 0 the session is refused (fenced) if a
+    program with another token, or this program, has opened a later session.
     """
 
     stream: str
@@ -105,18 +105,20 @@ class BeginProducer(Command, frozen=True):
 
 
 class ProducerReady(Reply, frozen=True):
-    """The session has begun. `next`: by shard the number of the producer's next event: so many are
-    appended. `begins`: the number of the event that is to follow, of a step its first."""
+    """The session is open. `next`: by shard, the number of the producer's next event, which is the
+    count of its appended events. `begins`: by shard, the number of the event that has to follow: of
+    a step its first."""
 
     next: tuple[int, ...]
     begins: tuple[int, ...] = ()
 
 
 class RowReader(msgspec.Struct, frozen=True, array_like=True):
-    """What a durable consumer has to do with a row. `what`: "read" (below its position, and its
-    selector is true for it), "passed over" (its selector is not), "waits", "will pass over"; of a
-    row that is not there: "unread" (its position is not beyond it) or "passed". Of a group, whose
-    name is "group NAME" and position its floor, also who has the row, or why it is dead."""
+    """What a durable consumer does with a row. `what`: "read" (the row is below its position and
+    matches its selector), "passed over" (it does not match), "waits", "will pass over"; of a row
+    that the log does not have: "unread" (its position is not beyond it) or "passed". For a group
+    (`name` is "group NAME", `position` its floor) also the member that has the row, or why it is a
+    dead letter."""
 
     name: str
     selector: str
@@ -125,11 +127,11 @@ class RowReader(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RowExplained(Reply, frozen=True):
-    """A row, as its shard's leader knows it. `state`: kept, past its time (there, and not
-    delivered any more), removed, or not yet; the offsets from
-    `first` up to `next` are there. `producer` and `number` are its identity in the shard; `time`:
-    when it was appended, seconds since 1970. `fork`: the fork of the shard from which it was
-    copied, where its offset was `at`; "": from none."""
+    """A row, by its shard's leader. `state`: kept, past its time (kept, but no longer delivered),
+    removed, or not yet; the log has the offsets from `first` to before `next`. `producer` and
+    `number` identify the row in the shard; `time`: seconds since 1970 of its append. `fork`: the
+    fork of the shard from which it was copied, where its offset was `at`; "": it was not copied
+    from a fork."""
 
     state: str
     first: int
@@ -149,10 +151,10 @@ class AttachGroup(Command, frozen=True):
     """Become a member of a consumer group of a stream. Answered by GroupReady, or by Failed
     (unknown, selector, options, offset-out-of-range, fenced, unknown-group, full, usage).
 
-    Options that are None are those that the group has; a group that is not known is founded with
-    them, and from `start` on (as BeginReading). `name`: another member of this name is fenced, ""
-    for one of its own; `attachments`: those of GroupReady, for a program that comes back.
-    `credit`: rows of each shard that the program may have at once.
+    Options that are None are not compared with the group's; a group that does not exist is founded
+    with these options, from `start` on (as BeginReading). `name`: the member's name, which fences
+    another member of that name; "": the node chooses one. `attachments`: those of GroupReady, for a
+    program that returns. `credit`: rows of each shard that the program may have at once.
     """
 
     stream: str
@@ -172,17 +174,17 @@ class AttachGroup(Command, frozen=True):
 
 
 class TakeRows(Command, frozen=True):
-    """Take rows that have come for a member, named by the request number of its AttachGroup: at
-    most `most`. Answered by RowsTaken as soon as there are some, by Failed when it is no member any
-    more."""
+    """Take up to `most` rows that have come for a member, named by the request number of its
+    AttachGroup. Answered by RowsTaken as soon as there are rows, by Failed when the membership has
+    ended."""
 
     member: int
     most: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1_000
 
 
 class RowSettled(msgspec.Struct, frozen=True, array_like=True):
-    """What becomes of a row. `nack`: it is delivered again, `delay` seconds from now at the
-    earliest; `reject`: it becomes a dead letter; `extend`: its lease begins anew."""
+    """A member's answer to a row. `ack`: it is done; `nack`: it is delivered again, not before
+    `delay` seconds from now; `reject`: it becomes a dead letter; `extend`: its lease restarts."""
 
     shard: Uint53
     offset: Uint53
@@ -193,14 +195,14 @@ class RowSettled(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SettleRows(Command, frozen=True):
-    """Say what becomes of rows. Answered by RowsSettled when that is committed."""
+    """Answer rows (RowSettled). Answered by RowsSettled when the answers are committed."""
 
     member: int
     rows: Annotated[tuple[RowSettled, ...], msgspec.Meta(max_length=10_000)]
 
 
 class DetachGroup(Command, frozen=True):
-    """Be a member no more: what it has goes to others. Answered by Done."""
+    """End a membership: its rows go to other members. Answered by Done."""
 
     member: int
 
@@ -214,7 +216,7 @@ class GetGroups(Command, frozen=True):
 
 class EndDead(Command, frozen=True):
     """Have dead letters of a group delivered again (`retry`), or drop them: (shard, offset) of
-    each, none for all. Answered by DeadEnded when that is committed."""
+    each, (): all. Answered by DeadEnded when the change is committed."""
 
     stream: str
     group: Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
@@ -223,12 +225,12 @@ class EndDead(Command, frozen=True):
 
 
 class EditGroup(Command, frozen=True):
-    """Change the options of a group; what is None stays. Answered by Done when they hold in all
-    shards, or by Failed (unknown, unknown-group, selector, options, full, time-out: in some shards
-    they may hold; the same may be asked again).
+    """Change the options of a group; None: unchanged. Answered by Done when all shards have
+    committed the change, or by Failed (unknown, unknown-group, selector, options, full, time-out:
+    some shards may have it, and the program may repeat the command).
 
-    A new selector is for rows that are appended from then on. `by` can be named, and has to be the
-    group's."""
+    A new selector applies to rows that are appended after the change. `by` cannot change: it is
+    None or the group's."""
 
     stream: str
     group: Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
@@ -242,7 +244,7 @@ class EditGroup(Command, frozen=True):
 
 
 class RemoveGroup(Command, frozen=True):
-    """Forget a group with all that it has. Answered by Done when that is committed."""
+    """Remove a group with all of its state. Answered by Done when the removal is committed."""
 
     stream: str
     group: Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
@@ -250,28 +252,28 @@ class RemoveGroup(Command, frozen=True):
 
 class BeginLogCheck(Command, frozen=True):
     """Have this node read the logs of its shards from end to end, now: of one stream, or of all
-    (""). At most `rate` bytes a second are read. Answered by LogCheck, or by Failed (unknown: it
-    has no shard of that stream; refused: a check is under way). It ends when the program has
-    gone."""
+    (""), at a `rate` of bytes per second. Answered by LogCheck, or by Failed (unknown: it has no
+    shard of that stream; refused: another check runs). The check ends when the program
+    disconnects."""
 
     stream: str = ""
     rate: Annotated[int, msgspec.Meta(ge=64 * 1024, le=1 << 32)] = 16 * 1024 * 1024
 
 
 class GetLogCheck(Command, frozen=True):
-    """Ask how the check stands that this program has begun. Answered by LogCheck."""
+    """Ask for the progress of the check that this program has begun. Answered by LogCheck."""
 
 
 class ShardCheck(msgspec.Struct, frozen=True):
-    """A shard's log at one node, as a check has found it. `state`: waits, reads, whole, mended
-    (there was damage, and all of it is mended), damaged (it stays: there is no other replica),
-    mending (others are asked still), opening, or barred (it has lost its vote). `bytes` of
-    `size` are read; more where it is read again after it was mended.
+    """The check of a shard's log at one node. `state`: waits, reads, whole, mended (all damage was
+    repaired), damaged (no other replica can repair it), mending (other replicas are being asked),
+    opening, or barred (the replica has lost its vote). `bytes` of `size` are read; more than
+    `size` if the log was read again after a repair.
 
-    `found`: places at which there is not what was written; `mended`: chunks that other replicas
-    had; `refused`: chunks that others sent and that were never there; `left`: places that stay;
-    `ended`: times that nobody had what was missing, so that the log ends before it, and the rest
-    comes from its leader."""
+    `found`: damaged places; `mended`: chunks repaired from other replicas; `refused`: chunks that
+    others sent and whose hash was wrong; `left`: places that stay damaged; `ended`: how many times
+    no replica had the missing chunks, so that the log was cut there and its leader sends the
+    rest."""
 
     stream: str
     shard: int
@@ -286,7 +288,7 @@ class ShardCheck(msgspec.Struct, frozen=True):
 
 
 class LogCheck(Reply, frozen=True):
-    """How a check of the logs of the node `node`, at `address`, stands."""
+    """The progress of a check of the logs of the node `node`, at `address`."""
 
     node: str
     address: str
@@ -295,8 +297,8 @@ class LogCheck(Reply, frozen=True):
 
 
 class GroupReady(Reply, frozen=True):
-    """The program is a member at all shards. `attachments`: by shard, which attachment it is (for
-    AttachGroup); `lease`: seconds for which it has a row."""
+    """The program is a member at all shards. `attachments`: by shard, the attachment's number (for
+    AttachGroup); `lease`: seconds of the lease of a row."""
 
     attachments: tuple[tuple[int, int], ...]
     selector: str
@@ -304,8 +306,8 @@ class GroupReady(Reply, frozen=True):
 
 
 class GroupRow(msgspec.Struct, frozen=True, array_like=True):
-    """A row of a group, which the program has for `left` seconds. `deliveries`: how many times it
-    was given to a member, with this one. The rest is as in StreamEvent."""
+    """A row of a group, leased to the program for `left` more seconds. `deliveries`: the deliveries
+    so far, with this one. The rest is as in StreamEvent."""
 
     shard: int
     offset: int
@@ -319,21 +321,21 @@ class GroupRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RowsTaken(Reply, frozen=True):
-    """Rows that the program has from now on."""
+    """Rows that are leased to the program."""
 
     rows: tuple[GroupRow, ...]
 
 
 class RowsSettled(Reply, frozen=True):
-    """What was said of rows is committed, but for those that are `lost`, (shard, offset): their
-    leases were over, and they are delivered again."""
+    """The answers to rows are committed, but for the rows in `lost`, (shard, offset): their leases
+    had ended, and they are delivered again."""
 
     lost: tuple[tuple[int, int], ...]
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """A row that a group has given up. `time`: when, in seconds since 1970. `attributes` and
-    `payload` are None where the row is not kept any more, or is too large to be shown."""
+    """A row that a group has given up, at `time` (seconds since 1970). `attributes` and `payload`
+    are None if the log has removed the row, or if it is too large to be shown."""
 
     shard: int
     offset: int
@@ -346,8 +348,8 @@ class DeadLetter(msgspec.Struct, frozen=True):
 
 
 class Groups(Reply, frozen=True):
-    """The groups of a stream. Where one was asked for, its dead letters, at most 200 of each
-    shard; `complete` is False if a shard's leader did not answer in time."""
+    """The groups of a stream; for a single group also its dead letters, up to 200 of each shard.
+    `complete` is False if a shard's leader did not answer in time."""
 
     groups: tuple[GroupInfo, ...]
     letters: tuple[DeadLetter, ...] = ()
@@ -355,7 +357,7 @@ class Groups(Reply, frozen=True):
 
 
 class DeadEnded(Reply, frozen=True):
-    """So many dead letters are none any more."""
+    """`count` dead letters have ended."""
 
     count: int
 
@@ -379,10 +381,10 @@ GROUP_REPLIES = GroupReady | RowsTaken | RowsSettled | Groups | DeadEnded
 
 
 class PrepareEvents(Command, frozen=True):
-    """Keep events, invisible, until their transaction is decided. Its id is the program's choice;
-    asked twice, it is the same. Answered by TransactionState when they are committed to the logs of
-    all shards that they belong to, or by Failed (unknown, event, usage, conflict, full, quota,
-    malformed, too-large, leaving)."""
+    """Keep events, invisible, until their transaction is decided. The program chooses the id; a
+    repeated command with the same id has no further effect. Answered by TransactionState when the
+    logs of all shards of the events have committed them, or by Failed (unknown, event, usage,
+    conflict, full, quota, malformed, too-large, leaving)."""
 
     stream: str
     transaction: str
@@ -391,9 +393,9 @@ class PrepareEvents(Command, frozen=True):
 
 
 class DecideTransaction(Command, frozen=True):
-    """Commit a transaction, so that its events are appended, or roll it back. Answered by
-    TransactionState with the first decision that was taken, whoever took it, or by Failed (unknown,
-    unknown-transaction, conflict: an operator has decided its shards differently)."""
+    """Commit a transaction, which appends its events, or roll it back. Answered by TransactionState
+    with the first decision about it, whoever made that, or by Failed (unknown, unknown-transaction,
+    conflict: an operator has decided its shards differently)."""
 
     stream: str
     transaction: str
@@ -401,25 +403,24 @@ class DecideTransaction(Command, frozen=True):
 
 
 class GetTransactions(Command, frozen=True):
-    """Ask for the transactions of a stream that are not decided, of one producer ("": of all).
-    Answered by Transactions."""
+    """Ask for the undecided transactions of a stream, of one producer or of all (""). Answered by
+    Transactions."""
 
     stream: str
     producer: str = ""
 
 
 class TakeReviews(Command, frozen=True):
-    """This program says what became of transactions of `producer`. Answered by ReviewsAsked as soon
-    as that is asked of it, or by Failed (fenced: another program says it now). The answer is a
-    DecideTransaction or LeaveUnknown."""
+    """Offer to decide transactions of `producer` in review. Answered by ReviewsAsked as soon as a
+    leader asks, or by Failed (fenced: another program has made this offer since). The program then
+    sends DecideTransaction or LeaveUnknown."""
 
     stream: str
     producer: str
 
 
 class LeaveUnknown(Command, frozen=True):
-    """Answer to a review: the program cannot say what became of the transaction. Answered by
-    Done."""
+    """Answer to a review: the program does not know the transaction's outcome. Answered by Done."""
 
     stream: str
     transaction: str
@@ -427,8 +428,8 @@ class LeaveUnknown(Command, frozen=True):
 
 class TransactionState(Reply, frozen=True):
     """A transaction's `outcome`, prepared, committed or rolled-back, in a stream with this id.
-    `receipts`: of one that is committed, for each shard where its events are; none where that was
-    long ago."""
+    `receipts`: of a committed transaction, for each shard of its events; (): the log has forgotten
+    them."""
 
     outcome: str
     stream: str
@@ -436,13 +437,13 @@ class TransactionState(Reply, frozen=True):
 
 
 class Transactions(Reply, frozen=True):
-    """Transactions that are not decided, shard by shard."""
+    """Undecided transactions, shard by shard."""
 
     transactions: tuple[TransactionInfo, ...]
 
 
 class ReviewsAsked(Reply, frozen=True):
-    """Leaders want to know what became of these transactions."""
+    """Leaders ask for the outcomes of these transactions."""
 
     transactions: tuple[str, ...]
 

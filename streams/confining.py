@@ -1,13 +1,13 @@
-"""What becomes of a tenant's messages to streams (overlay/tenants/confining.py).
+"""The rules for tenants' messages to streams (overlay/tenants/confining.py).
 
-A tenant reads and appends: what it reads is intersected with what it may see, by the leader of each
-shard, and each row that it appends has to match what it may publish, and goes into a stream that
-the policy names for it (streams/log/writers.py). Streams are founded, changed
-and erased by the operators. Groups and transactions are not for tenants: a group's rows are shared
-shared by all of its members, and a half that is not decided stands in the way of others.
+A tenant reads and appends. The leader of a shard intersects the selector of its reading with what
+the tenant may see; each row that it appends has to match what it may publish, and its stream has to
+be one that the policy names for it (streams/log/writers.py). Only operators found, change and erase
+streams. Tenants have no groups and transactions: the members of a group share its rows, and an
+undecided half blocks others.
 
-Durable consumers and producers have names by which a later program ends an earlier one. A tenant's
-are its own: ``TENANT/NAME`` at the leaders of shards, whatever name its programs use.
+A program that comes with the name of a durable consumer or producer ends the earlier program of
+that name. Tenants have names of their own: ``TENANT/NAME`` at the leaders of shards.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 from matching import SelectorError
 from overlay.machine import Message
 from overlay.rights import Principal
-from overlay.tenants.confining import Outcome, Rule, refuse
+from overlay.tenants.confining import Rule, Ruling, refuse
 from overlay.tenants.policy import Confinement
 from streams.consuming.messages import (
     NAME_MOST,
@@ -64,53 +64,53 @@ from streams.transactions.messages import (
 )
 
 
-def _read(known: Confinement, sender: Principal, message: ReadShard) -> Outcome:
+def _read(known: Confinement, sender: Principal, message: ReadShard) -> Ruling:
     if denial := known.denial(sender.tenant):
         refusal = ReadingRefused(message.shard, message.reading, POLICY, denial)
-        return Outcome(None, (refusal,), 1)
+        return Ruling(None, (refusal,), 1)
     permitted = known.narrow(sender.tenant, "")
     try:
         known.narrow(sender.tenant, message.selector)
     except SelectorError as error:
         refusal = ReadingRefused(message.shard, message.reading, SELECTOR, str(error)[:500])
-        return Outcome(None, (refusal,), 1)
+        return Ruling(None, (refusal,), 1)
     durable = message.durable
     if durable is not None:
         durable = msgspec.structs.replace(durable, name=named(sender, durable.name))
         if len(durable.name) > NAME_MOST:
-            reason = f"a tenant's durable consumer is named by {NAME_MOST} characters at most"
+            reason = f"the name of a tenant's durable consumer has at most {NAME_MOST} characters"
             refusal = ReadingRefused(message.shard, message.reading, SELECTOR, reason)
-            return Outcome(None, (refusal,), 1)
-    return Outcome(msgspec.structs.replace(message, permitted=permitted, durable=durable))
+            return Ruling(None, (refusal,), 1)
+    return Ruling(msgspec.structs.replace(message, permitted=permitted, durable=durable))
 
 
 def named(sender: Principal, name: str) -> str:
-    """The name of a tenant's durable consumer or producer, where others have theirs as well. What
-    a node appends by itself has its own name, which nobody else may use."""
+    """The name of a tenant's durable consumer or producer at the leader of a shard. The producer of
+    the node itself keeps its name, which nobody else may use."""
     is_own = name.partition(FORKED)[0] == NODE_PREFIX + sender.id
     return name if is_own else f"{sender.tenant}/{name}"
 
 
-def _commit(known: Confinement, sender: Principal, message: CommitPosition) -> Outcome:
+def _commit(known: Confinement, sender: Principal, message: CommitPosition) -> Ruling:
     durable = named(sender, message.durable)
     if len(durable) > NAME_MOST:
-        return Outcome(None, (), 1)  # there is none of that name
-    return Outcome(msgspec.structs.replace(message, durable=durable))
+        return Ruling(None, (), 1)  # there is none of that name
+    return Ruling(msgspec.structs.replace(message, durable=durable))
 
 
 def _produce(
     known: Confinement, sender: Principal, message: AppendRows | JoinFork | OpenProducer
-) -> Outcome:
+) -> Ruling:
     producer = named(sender, message.producer)
     if len(producer) > NAME_MOST:
         reason = f"the name of a tenant's producer has at most {NAME_MOST} characters, with its own"
         refusal = AppendRefused(message.shard, message.request, MALFORMED, reason)
-        return Outcome(None, (refusal,), 1)
+        return Ruling(None, (refusal,), 1)
     asker = Asker(sender.tenant, known.of(sender.tenant).streams)
-    return Outcome(msgspec.structs.replace(message, producer=producer, asker=asker))
+    return Ruling(msgspec.structs.replace(message, producer=producer, asker=asker))
 
 
-def _append(known: Confinement, sender: Principal, message: AppendRows) -> Outcome:
+def _append(known: Confinement, sender: Principal, message: AppendRows) -> Ruling:
     denial, code = known.denial(sender.tenant), POLICY
     if not denial:
         try:
@@ -124,25 +124,25 @@ def _append(known: Confinement, sender: Principal, message: AppendRows) -> Outco
             may = known.of(sender.tenant).publish or "nothing"
             denial = f"policy {known.version} permits {sender.tenant} to append only: {may}"
     refusal = AppendRefused(message.shard, message.request, code, denial[:500])
-    return Outcome(None, (refusal,), 1)
+    return Ruling(None, (refusal,), 1)
 
 
-def _stream(known: Confinement, sender: Principal, message: Any) -> Outcome:
-    return Outcome(None, (StreamRefused(message.ticket, POLICY, OPERATORS),), 1)
+def _stream(known: Confinement, sender: Principal, message: Any) -> Ruling:
+    return Ruling(None, (StreamRefused(message.ticket, POLICY, OPERATORS),), 1)
 
 
-def _join(known: Confinement, sender: Principal, message: JoinGroup) -> Outcome:
-    return Outcome(None, (MemberRefused(message.shard, message.member, POLICY, OPERATORS),), 1)
+def _join(known: Confinement, sender: Principal, message: JoinGroup) -> Ruling:
+    return Ruling(None, (MemberRefused(message.shard, message.member, POLICY, OPERATORS),), 1)
 
 
-def _groups(known: Confinement, sender: Principal, message: Any) -> Outcome:
-    return Outcome(None, (GroupRefused(message.ticket, message.place, POLICY, OPERATORS),), 1)
+def _groups(known: Confinement, sender: Principal, message: Any) -> Ruling:
+    return Ruling(None, (GroupRefused(message.ticket, message.place, POLICY, OPERATORS),), 1)
 
 
-def _half(known: Confinement, sender: Principal, message: Any) -> Outcome:
+def _half(known: Confinement, sender: Principal, message: Any) -> Ruling:
     transaction = getattr(message, "transaction", "")
     answer = HalfRefused(message.shard, message.request, transaction, POLICY, OPERATORS)
-    return Outcome(None, (answer,), 1)
+    return Ruling(None, (answer,), 1)
 
 
 OPERATORS: Final = "this is for nodes without a tenant: tenants read and append"

@@ -1,11 +1,12 @@
-"""What a shard asks of its disk: queued and returned from at once, and answered by local events.
+"""The requests of a shard to its disk: each is queued at once, and answered by a local event.
 
-`Port.store` makes a turn wait for its fdatasync. A log cannot: many shards write in every turn. So
-its writes are answered later, by `Written`, and what depends on them is said then.
+`Port.store` makes a turn wait for its fdatasync. Shards cannot wait, since many write in every
+turn: `Written` answers a write in a later turn, and messages that depend on the write are sent
+then.
 
-All requests of one shard are carried out in their order, and answered in it. So `Written` says that
-what was asked for before is durable as well. After a `DiskFailed` it is not known what the disk
-has: every later request of that shard is answered by `DiskFailed` too, until it is opened again.
+The disk carries out and answers the requests of one shard in their order. So `Written` means that
+earlier requests are durable as well. After a `DiskFailed` the content of the disk is not known:
+every later request of that shard is answered by `DiskFailed` too, until the shard is opened again.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from streams.log.recovery import Recovered
 
 
 class Opened(LocalEvent, frozen=True):
-    """The shard's folder was read, or made if the node never had the shard. `hard_state`: what was
-    `put` last; None: nothing ever was, or it is lost (`damaged`)."""
+    """The shard's folder was read, or made if the node never had the shard. `hard_state`: the bytes
+    of the last `put`; None: there was none, or they are lost (`damaged`)."""
 
     shard: str
     ticket: int
@@ -36,7 +37,7 @@ class Written(LocalEvent, frozen=True):
 
 
 class ReadDone(LocalEvent, frozen=True):
-    """The bytes that were asked for; fewer where the file ends."""
+    """The bytes of a `read`; fewer at the end of the file."""
 
     shard: str
     ticket: int
@@ -44,7 +45,7 @@ class ReadDone(LocalEvent, frozen=True):
 
 
 class DiskFailed(LocalEvent, frozen=True):
-    """This request was not carried out, or not wholly. `full`: for want of room."""
+    """This request was not carried out, or only in part. `full`: the disk has no room."""
 
     shard: str
     ticket: int
@@ -69,25 +70,24 @@ class LogDisk(Protocol):
         """Replace the shard's hard state, its vote, atomically: `Written`."""
 
     def cut(self, shard: str, segment: str, size: int) -> int:
-        """Cut a segment to `size` bytes, durably before anything that is asked for later:
-        `Written`."""
+        """Cut a segment to `size` bytes, durably before any later request: `Written`."""
 
     def drop(self, shard: str, segment: str) -> int:
         """Delete a segment: `Written`."""
 
     def save(self, shard: str, segment: str) -> int:
-        """Keep a copy of a segment as it is, for people, which is no part of the log: `Written`."""
+        """Keep a copy of a segment as it is, for operators; it is no part of the log: `Written`."""
 
     def read(self, shard: str, segment: str, at: int, size: int) -> int:
-        """Read at most `size` bytes: `ReadDone`."""
+        """Read `size` bytes, or fewer at the end of the file: `ReadDone`."""
 
     def destroy(self, shard: str) -> int:
-        """Delete the shard's folder, and forget that there was one: `Written`."""
+        """Delete the shard's folder and every note of it: `Written`."""
 
 
 class NoLogDisk:
-    """The disk of a node that has no folder: nothing that is asked of it is ever answered, so that
-    its replicas never become ready."""
+    """The disk of a node that has no folder: it never answers, so that the node's replicas never
+    become ready."""
 
     def __init__(self) -> None:
         self._ticket = 0

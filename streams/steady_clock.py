@@ -1,9 +1,9 @@
-"""The time of day without its jumps, by which rows are stamped and grow old.
+"""The time of day without jumps, for the timestamps and the age of rows.
 
-A clock that is set an hour forward would let rows expire, and retention remove them, an hour too
-soon; one that is set back would keep them. So a node takes the time of day at its start, counts on
-by a clock that nobody sets, and comes back to the time of day slowly, as a clock that is slewed.
-(Between nodes clocks may differ as before: a later leader has its own.)
+If the wall clock is set an hour forward, rows would expire, and retention remove them, an hour too
+early; if it is set back, too late. So a node reads the wall clock at its start, counts on with a
+monotonic clock, and slews towards the wall clock. (The clocks of different nodes may still differ:
+a later leader has its own.)
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from collections.abc import Callable
 from typing import Final
 
 SLEW: Final = 0.01
-"""Seconds by which it comes nearer to the time of day in a second: an hour in four days. What
-drifts by itself, some 0.0001, is followed at once. Guess."""
+"""Seconds of correction per second: an hour in four days. The drift of a clock, some 0.0001, is
+below it and corrected at once. Guess."""
 
 NANOSECONDS: Final = 1e9
 
 
 class SteadyClock:
-    """To be called for the time; it never goes back."""
+    """A callable that returns the time, which never goes back."""
 
     def __init__(self, now: Callable[[], float], wall: Callable[[], int]) -> None:
         """`now`: seconds by a clock that only goes forward; `wall`: nanoseconds since 1970."""

@@ -1,7 +1,7 @@
-"""Trace records of committed rows, by the leader that has committed them.
+"""Trace records of committed rows, written by the leader that commits them.
 
-Only the share that is sampled is recorded, and nothing is decoded where there are no traces. What a
-leader commits in its last moments may have no record: then nothing is concluded from it.
+Only sampled rows are recorded, and a node without traces decodes none. Rows that a leader commits
+in its last moments may have no record: the analysis concludes nothing from a missing one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from streams.replication.replica import Replica, ShardCommitted
 
 
 class RowRecords(Machine):
-    """Records what is committed at the shards that this node leads."""
+    """Records the rows that are committed at the shards led here."""
 
     def __init__(self, port: Port, leading: Callable[[str], Replica | None]) -> None:
         """`leading`: a shard's replica if this node leads it."""

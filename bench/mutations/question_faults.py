@@ -11,7 +11,7 @@ from matching import Value
 from overlay.client import Event
 from overlay.incidents import IncidentLog
 from overlay.links.events import LinkDown
-from overlay.upper_tree.clients.dry_run import AskAgain, DryRuns, question
+from overlay.upper_tree.clients.dry_run import DryRuns, HostsAgain, question
 from overlay.upper_tree.clients.explaining import trees_for
 from overlay.upper_tree.clients.local_subscription import LocalSubscription
 from overlay.upper_tree.inspection_messages import AskMatches
@@ -49,10 +49,10 @@ def dry_run_leaves_out_the_event_tree() -> None:
 def dry_run_asks_one_replica() -> None:
     """A dry run waits for the host that it has asked first, however silent that is."""
 
-    def on_ask_again(self: DryRuns, timer: AskAgain) -> None:
+    def on_hosts_again(self: DryRuns, timer: HostsAgain) -> None:
         pass
 
-    replace(DryRuns.on_ask_again, on_ask_again)
+    replace(DryRuns.on_hosts_again, on_hosts_again)
 
 
 @fault(

@@ -40,7 +40,7 @@ from overlay.lower_random.policies import PolicyChanged
 from overlay.machine import Message, NodeId, Peer
 from overlay.rights import Principal, refusal
 from overlay.tenants import quotas
-from overlay.tenants.confining import Outcome, outcome
+from overlay.tenants.confining import Ruling, outcome
 from overlay.tenants.leaf_share import over_share
 from overlay.tenants.policy import Confinement, Policy, TenantPolicy
 from overlay.tenants.quotas import Quotas
@@ -254,10 +254,10 @@ def policy_is_not_intersected() -> None:
 def policy_is_left_to_the_publisher() -> None:
     """The first host does not look at what a leaf publishes."""
 
-    def as_it_is(*arguments: object) -> Outcome:
+    def as_it_is(*arguments: object) -> Ruling:
         message = arguments[-1]
         assert isinstance(message, Message)
-        return Outcome(message)
+        return Ruling(message)
 
     replace(outcome, as_it_is)
 

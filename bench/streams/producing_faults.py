@@ -9,7 +9,7 @@ import msgspec
 
 from bench.mutations.planting import fault, replace
 from streams.log.chunk import Chunk
-from streams.log.state import Entry, ProducerState, SessionOpened, ShardState
+from streams.log.state import Entry, ProducerOpened, ProducerState, ShardState
 from streams.producing.numbers import New, Repeated, Wrong, judge, replaced
 from streams.producing.producers import Producers
 from streams.producing.sending import Sending
@@ -52,7 +52,7 @@ def producers_step_begins_where_its_retry_begins() -> None:
     """A step of a producer that is begun again has its first row behind those that it has."""
     original = ShardState._opened
 
-    def _opened(self: ShardState, entry: SessionOpened, chunk: Chunk) -> None:
+    def _opened(self: ShardState, entry: ProducerOpened, chunk: Chunk) -> None:
         original(self, entry, chunk)
         known = self.producers[entry.name]
         self.producers[entry.name] = msgspec.structs.replace(known, begun=known.next)

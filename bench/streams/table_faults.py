@@ -5,7 +5,7 @@ from __future__ import annotations
 from bench.mutations.planting import fault, replace
 from streams.log.batches import Row
 from streams.log.state import ShardState
-from streams.log.table import KeyTable, Place, TableView, key_of
+from streams.log.table import KeyTable, NewestRow, TableView, key_of
 from streams.replication.leading import Leading
 from streams.services.table.writing import TableWriting
 
@@ -27,7 +27,7 @@ def table_keeps_the_older_value() -> None:
         if self.is_deletion(row):
             self.places.pop(key, None)
         else:
-            self.places.setdefault(key, Place(offset, size))
+            self.places.setdefault(key, NewestRow(offset, size))
 
     replace(KeyTable.add, add)
 

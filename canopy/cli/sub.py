@@ -55,12 +55,12 @@ if TYPE_CHECKING:
     help="With --stream: go on where NAME ended, and keep the position in the stream.",
 )
 @group_options
-@click.option("--count", type=click.IntRange(min=1), help="End after so many events.")
+@click.option("--count", type=click.IntRange(min=1), help="End after this number of events.")
 @click.option(
     "--for",
     "seconds",
     type=click.FloatRange(min=0, min_open=True),
-    help="End after so many seconds; exit code 5 if --count was not reached.",
+    help="End after this number of seconds; exit code 5 if --count was not reached.",
 )
 @click.option(
     "--latency-level",

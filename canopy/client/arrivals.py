@@ -67,7 +67,7 @@ class Arrivals:
         elif isinstance(frame, GatheredOpaque):
             last.gathered += frame.events
             last.bytes_gathered += size
-        elif len(self._segments) > NOTICES:  # nothing is taken: its place is no matter any more
+        elif len(self._segments) > NOTICES:  # the program takes nothing: its place does not matter
             self.notices.append(frame)
         else:
             last.end = frame

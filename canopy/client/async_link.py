@@ -73,7 +73,7 @@ class Runtime(Protocol):
         """The stream of the socket that `connect` returns in a thread; raises what it raises."""
 
     async def sleep(self, seconds: float) -> None:
-        """Suspend this task for so many seconds."""
+        """Suspend this task for `seconds`."""
 
     def signal(self) -> Signal:
         """A new signal that is not set."""
@@ -82,10 +82,10 @@ class Runtime(Protocol):
         """A new lock, which is free."""
 
     async def within(self, seconds: float, job: Callable[[], Awaitable[object]]) -> bool:
-        """Run `job`, at most so long (inf: for ever); False if it was cut off."""
+        """Run `job` for up to `seconds` (inf: without limit); False if it was cancelled."""
 
     async def in_thread(self, job: Callable[[], T]) -> T:
-        """Carry out `job` in a thread, to its end: a cancellation waits for that."""
+        """Carry out `job` in a thread, to its end: a cancellation waits for its end."""
 
 
 async def carry_out(steps: Steps[T]) -> T:
@@ -175,8 +175,8 @@ class AsyncLink(ResumableConnection):
         return self._session.answer(number, timeout)
 
     async def is_answered(self, number: int, timeout: float) -> bool:
-        """Whether there is a reply to what `begin` has sent, or will be none, since the connection
-        has ended; waits at most so many seconds for it. The request stays open."""
+        """Whether the command of `begin` has a reply, or will have none, since the connection has
+        ended; waits for either up to `timeout` seconds. The request stays open."""
         await self._wait(timeout, lambda: self._session.is_answered(number))
         return self._session.is_answered(number) or self._session.gone is not None
 

@@ -343,8 +343,8 @@ class AsyncClient:
         return await AsyncLink.connect(*opening)
 
     async def _begin(self, command: Command | Publish, timeout: float) -> tuple[AsyncLink, int]:
-        """Send a command on a connection that is opened where there is none, or none any more: what
-        could not be sent whole was not carried out, so it may be sent again."""
+        """Send a command on the connection, which is opened if there is none or if it was lost. A
+        command that was not sent whole was not carried out, so that it may be sent again."""
         until = time.monotonic() + min(timeout, self._reconnect)
         backoff = Backoff()
         while True:
@@ -436,11 +436,11 @@ class AsyncReviews:
         self._producer = producer
 
     async def take(self, timeout: float = 60.0) -> tuple[str, ...]:
-        """The ids of which the stream wants to know, as `canopy.Client.reviews` has it."""
+        """The ids of transactions in review, as `canopy.Client.reviews`."""
         return await carry_out(self._transacting.taking_reviews(self._producer, timeout))
 
     async def not_known(self, transaction: str, timeout: float = 30.0) -> None:
-        """This program cannot say what became of it."""
+        """Answer that this program does not know the transaction's outcome."""
         await carry_out(self._transacting.leaving_unknown(transaction, timeout))
 
 
@@ -470,7 +470,7 @@ class AsyncReading(ReadingCore[AsyncLink]):
         await carry_out(self._committing())
 
     async def close(self) -> None:
-        """End the reading: the node sends no more of it."""
+        """End the reading: the node sends no more rows."""
         await carry_out(self._ending())
 
     async def _next(self) -> StreamEvent:
@@ -514,7 +514,7 @@ class AsyncMember(MembershipCore[AsyncLink]):
         await carry_out(self._saying("reject", rows, 0.0, reason))
 
     async def extend(self, *rows: GroupRow) -> None:
-        """The leases of these rows begin anew."""
+        """Restart the leases of these rows."""
         await carry_out(self._saying("extend", rows))
 
     async def flush(self) -> None:

@@ -238,8 +238,8 @@ class ControlClient(ResumableConnection):
         return self._reply(number, time.monotonic() + timeout, timeout)
 
     def is_answered(self, number: int, timeout: float) -> bool:
-        """Whether there is a reply to what `begin` has sent, or will be none, since the connection
-        has ended; waits at most so many seconds for it."""
+        """Whether the command of `begin` has a reply, or will have none, since the connection has
+        ended; waits for either up to `timeout` seconds."""
         with self._changed:
             if self._session.is_answered(number):
                 return True

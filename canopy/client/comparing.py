@@ -67,7 +67,7 @@ def compare(old: Predicate, new: Predicate, events: Iterable[Event]) -> Selector
 
 
 def differences(old: Predicate, new: Predicate) -> Mapping[str, Difference]:
-    """By attribute, where the selectors admit different values of it."""
+    """By attribute, the difference of its values that the selectors admit, where there is one."""
     found = {}
     for attribute in sorted({*old.attributes, *new.attributes}):
         before, after = admitted(old, attribute), admitted(new, attribute)

@@ -269,7 +269,7 @@ class OneSelector(Consumer[L, Delivery, Event]):
 
     @property
     def id(self) -> str:
-        """The node's name of it, as in traces; "" while the node is away."""
+        """Its id at the node, as in traces; "" while the node is away."""
         return next(iter(self._state.ids), "")
 
     @property

@@ -20,22 +20,20 @@ class Gap(msgspec.Struct, frozen=True):
       of them, events `first` to `last` (identities), published from `since` to `until` (seconds of
       the publishers' wall clocks);
     - "lapsed": the overlay has lost the subscription, and events published from `since` on may be
-      missing (seconds of this machine's wall clock). It comes when that is found out, with `until`
+      missing (seconds of this machine's wall clock). It comes when the loss is found, with `until`
       0, and again, with `until`, when the subscription is acknowledged once more. It also comes
-      where a part of the overlay did not know registrations of the node; `since` is 0 if it is not
-      known since when. If `count` is not 0, so many deliveries to the node are known to have been
-      given up;
-    - "unreachable": the node was out of reach of another one for longer than that holds deliveries,
-      or more of them than it has room for: it gave up `count` deliveries to the node, which may be
-      for this program or for another one there that subscribes to events with the same attributes,
-      events `first` to `last`, published as above;
+      when a part of the overlay lacked registrations of the node; `since` is 0 if the time of that
+      is not known. `count`: deliveries to the node that are known to have been given up;
+    - "unreachable": another node could not reach this program's node for longer than it holds
+      deliveries, or had no room for more: it gave up `count` deliveries to the node, events `first`
+      to `last`, published as above. They may be for this program, or for another program there that
+      subscribes to events with the same attributes;
     - "ended": another program has ended one of several subscriptions, and its events are missing
       from now on;
     - "reconnected": the connection to the node was lost and the subscription acknowledged again at
-      `until` (seconds of this machine's wall clock). What was published in between may be missing,
-      and what was before and did not come any more: `since` is the last time up to which the node
-      had said that deliveries are complete, or of the acknowledgement before. 0: it is not known
-      since when.
+      `until` (seconds of this machine's wall clock). Events published from `since` to `until` may
+      be missing: `since` is the last time up to which the node had reported deliveries as complete,
+      or that of the acknowledgement before; 0: it is not known.
 
     `subscriptions`: the ids of those of several subscriptions that it may concern; empty: any.
     """

@@ -1,5 +1,5 @@
-"""Arguments and values of events that no node would decode, of which a program is told at once: a
-node ends the connection of who sends them (no IO)."""
+"""Checks of commands and events before they are sent (no IO): a program gets an error at once,
+while a node would end the connection of a client whose frame it cannot decode."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _PLACE: Final = re.compile(r" - at `\$\[(\d+)\](.*)`")
 
 
 def check(command: Command) -> None:
-    """See whether a node would decode a command. Raises EventRefusedError for an event of it,
-    msgspec.ValidationError for anything else, and what encoding raises."""
+    """Check that a node would decode a command. Raises EventRefusedError for one of its events,
+    msgspec.ValidationError for anything else, and the errors of encoding."""
     events: Sequence[Draft] = getattr(command, "events", ())
     if events:
         _check_events(events)

@@ -1,12 +1,12 @@
-"""What a program has subscribed, whichever connection carries it (no IO, no clock).
+"""A program's subscriptions, which outlast its connections (no IO, no clock).
 
-A node keeps a client's session for a while when the connection is lost (M5): then `resumed` goes on
-where the program was. When that is over, or the node was started anew, it has forgotten the
-subscriptions. A `Resubscription` remembers them: `opening` has the commands that make them on a new
-connection, `opened` takes their acknowledgements and returns the `Gap` that the program is given,
-`lost` notes the end of a connection, and `delay` says how long to wait before the next attempt.
-Each subscription has a connection, and so a credit, of its own: a program that takes the events of
-one and leaves another alone is not held up.
+A node keeps a client's session for a while after its connection is lost (M5): within that time
+`resumed` continues the session. Later, or after the node's restart, the node has forgotten the
+subscriptions. A `Resubscription` remembers them: `opening` has the commands that subscribe again on
+a new connection, `opened` takes their acknowledgements and returns the `Gap` for the program,
+`lost` notes the end of a connection, and `delay` is the wait before the next attempt. Each
+subscription has a connection, and so a credit, of its own: a program that takes the events of one
+and not of another is not blocked.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FIRST_DELAY: Final = 0.25
 
 LAST_DELAY: Final = 8.0
 """Seconds between attempts in the long run. Not measured: an attempt costs a failed connect on this
-machine, so more often would do no harm; a person who restarts a node waits at most so long."""
+machine, so more often would do no harm; it is the longest wait of a person who restarts a node."""
 
 SUBACK_TIMEOUT: Final = 60.0
 """Seconds for a subscription's acknowledgement. A node that has just started finds its way into the
@@ -259,7 +259,7 @@ class Resubscription:
             self.ids[id_] = wanted
 
     def remove(self, wanted: Wanted) -> str:
-        """One less; the node's name of it, "" where no connection has it."""
+        """Forget a subscription; returns its id at the node, "" if no connection has it."""
         self.wanted.remove(wanted)
         found = next((id_ for id_, one in self.ids.items() if one == wanted), "")
         self.ids.pop(found, None)

@@ -149,7 +149,7 @@ def _sealed(sealer: Sealer, draft: Draft) -> Draft:
 
 
 def opened(sealer: Sealer, event: E) -> E:
-    """An event with its payload opened, if it can be, and with what became of it."""
+    """An event with its payload decrypted, if possible, and with the result in `seal`."""
     found = sealer.open(event.attributes, event.payload, event.payload_type)
     fields = {name: getattr(event, name) for name in event.__struct_fields__}
     fields |= {"payload": found.payload, "payload_type": found.payload_type, "seal": found.seal}

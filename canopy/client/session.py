@@ -140,9 +140,9 @@ class ControlSession:
         return self._last_request
 
     def encode(self, command: Command, number: int) -> bytes:
-        """The frame of `command` as request `number`. EventRefusedError if an event of it cannot be
-        encoded, CommandFailed if nothing else of it can, is of a type that it may have, or it is
-        larger than a frame may be: a node ends the connection of who sends it."""
+        """The frame of `command` as request `number`. Raises EventRefusedError if one of its events
+        cannot be encoded, CommandFailed if another argument cannot, has a wrong type, or if the
+        frame would be too large: a node ends the connection of a client that sends such a frame."""
         try:
             if self._sealer is not None:
                 command = sealed(self._sealer, command)

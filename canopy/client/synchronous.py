@@ -83,7 +83,7 @@ class Client:
     """A program's connection to its node. A context manager; closing it ends its subscriptions."""
 
     def __init__(self, link: Callable[[int], ControlClient], reconnect: float = math.inf) -> None:
-        """`link` opens a connection with so many bytes of credit; `reconnect` as for `connect`."""
+        """`link` opens a connection, with its credit in bytes; `reconnect` as for `connect`."""
         self._open_link = link
         self._reconnect = reconnect
         self._link: ControlClient | None = None
@@ -178,21 +178,22 @@ class Client:
         start: ProducerStart | None = None,
         timeout: float = 30.0,
     ) -> Producer:
-        """Append to a stream as the producer `name`. Whoever did so before cannot any more
-        (CommandFailed, code fenced).
+        """Append to a stream as the producer `name`. This fences the program that did so before:
+        it gets CommandFailed (code fenced).
 
-        `first`: the number of the first event that follows, by the program's own count from 0 on;
-        those that are appended already are passed over. -1: whatever comes next. A stream with
-        several shards numbers the events of each: `first` is 0 then, or the `Producer.next` of a
-        program that has ended, which was kept together with how far it was.
+        `first`: the program's own number, from 0 on, of the first event that it will append; events
+        that are appended already are skipped. -1: the next number. A stream with several shards
+        numbers the events of each: `first` is 0 then, or the `Producer.next` that an earlier run of
+        the program has stored with its progress.
 
-        `step`: the program's work has steps, numbered from 1 on, of which it may begin the newest
-        again from its start, as a job that is retried does. What of it is appended already is
-        passed over, in each shard, and earlier steps are refused (fenced). So no number has to be
-        kept; each start of a step has to append the same events in the same order.
+        `step`: the program's work has steps, numbered from 1 on, and it may repeat the newest step
+        from its start, as a retried job does. Events of the step that are appended already are
+        skipped, in each shard; earlier steps are refused (fenced). So the program stores no number;
+        each run of a step has to append the same events in the same order.
 
-        `start`: as which start of a program it appends; with one that has begun the producer before
-        it goes on, unless another program has begun meanwhile (fenced). None: a new one."""
+        `start`: identifies the start of the program; with a start that has opened the producer
+        before, its session continues unless another program has opened one since (fenced). None: a
+        new start."""
         appending = self._appending(stream, name, first, step, start)
         carry_out(appending.opening(timeout))
         return Producer(appending, self._drafting)
@@ -382,8 +383,8 @@ class Client:
         self._consumers.pop(id(consumer), None)
 
     def _begin(self, command: Command, timeout: float) -> tuple[ControlClient, int]:
-        """Send a command on a connection that is opened where there is none, or none any more: what
-        could not be sent whole was not carried out, so it may be sent again."""
+        """Send a command on the connection, which is opened if there is none or if it was lost. A
+        command that was not sent whole was not carried out, so that it may be sent again."""
         until = time.monotonic() + min(timeout, self._reconnect)
         backoff = Backoff()
         while True:
@@ -416,7 +417,7 @@ class Producer:
 
     @property
     def next(self) -> tuple[int, ...]:
-        """By shard, the number of its next event: so many are appended."""
+        """By shard, the number of its next event, which is the count of its appended events."""
         return self._appending.next
 
     @property
@@ -432,22 +433,22 @@ class Producer:
         timeout: float = 30.0,
         ahead: int = 0,
     ) -> AppendResult:
-        """As `Client.append`. While the node is away it is looked for, and what was not answered is
-        sent again.
+        """As `Client.append`. If the node is lost, the producer reconnects and repeats the batches
+        without an answer.
 
-        `ahead`: so many of the last batches, 3 at most, need not be answered yet: a later call
-        waits for them (one without events and with `ahead` 0 for all), and raises what has become
-        of them."""
+        `ahead`: the call returns while up to this many of the last batches (0 to 3) have no answer.
+        A later call waits for them (one without events and with `ahead` 0 for all) and raises their
+        errors."""
         batches = batches_of(self._drafting, events, atomic)
         return carry_out(self._appending.steps(batches, timeout, ahead))
 
 
 class Transaction(TransactionCore[ControlClient]):
-    """Events that are durable before it is decided whether they happen: `prepare` them, do
-    something else that can fail, and `commit` or `roll_back`.
+    """Events that are durable before they are committed: `prepare` them, do something else that can
+    fail, and `commit` or `roll_back`.
 
-    A context manager: what is left without a decision is rolled back. A program that is killed in
-    between is asked what became of it (`Client.reviews`, `canopy.outbox`).
+    A context manager, which rolls back an undecided transaction. A program that was killed before
+    its decision is asked for it later (`Client.reviews`, `canopy.outbox`).
     """
 
     def __enter__(self) -> Transaction:
@@ -490,13 +491,13 @@ class Reviews:
         self._producer = producer
 
     def take(self, timeout: float = 60.0) -> tuple[str, ...]:
-        """The ids of which the stream wants to know; () if none came in time. Raises CommandFailed
-        (fenced: another program answers now). The answer is a decision, or `not_known`."""
+        """The ids of transactions in review; () if none came in time. Raises CommandFailed (fenced:
+        another program answers now). The answer is a decision, or `not_known`."""
         return carry_out(self._transacting.taking_reviews(self._producer, timeout))
 
     def not_known(self, transaction: str, timeout: float = 30.0) -> None:
-        """This program cannot say what became of it: it stays, is asked about again, and an
-        operator decides in the end."""
+        """Answer that this program does not know the transaction's outcome. It stays undecided, is
+        reviewed again, and in the end an operator decides."""
         carry_out(self._transacting.leaving_unknown(transaction, timeout))
 
 
@@ -531,11 +532,11 @@ class Reading(ReadingCore[ControlClient]):
         return carry_out(self._taking(patient(timeout)))
 
     def commit(self) -> None:
-        """Everything handed out so far is done with; returns when the stream has that."""
+        """Acknowledge all rows returned so far; returns when the stream has stored the position."""
         carry_out(self._committing())
 
     def close(self) -> None:
-        """End the reading: the node sends no more of it."""
+        """End the reading: the node sends no more rows."""
         carry_out(self._ending())
 
 
@@ -553,21 +554,21 @@ class PackedReading(ReadingCore[ControlClient]):
         carry_out(self._opening())
 
     def take(self, timeout: float | None = None) -> list[PackedEvents]:
-        """The next rows; none when none came within `timeout` seconds, or where others were passed
-        over. Raises as `Reading.take`, and ControlError if the node cannot do that yet."""
+        """The next rows; [] if none came within `timeout` seconds, or if only rows without a match
+        were scanned. Raises as `Reading.take`, and ControlError if the node is too old for it."""
         return carry_out(self._taking_packed(patient(timeout)))
 
     def close(self) -> None:
-        """End the reading: the node sends no more of it."""
+        """End the reading: the node sends no more rows."""
         carry_out(self._ending())
 
 
 class Member(MembershipCore[ControlClient]):
-    """A member of a consumer group, which has each row of the group for `lease` seconds.
+    """A member of a consumer group; each row that it takes is leased to it for `lease` seconds.
 
-    A context manager, and an iterator of `GroupRow` that waits for more. One thread takes rows, and
-    says what becomes of them. While the node is away it is looked for; what the member had then
-    goes to others."""
+    A context manager, and an iterator of `GroupRow` that waits for more. One thread takes rows and
+    answers them. If the node is lost the member reconnects; the rows that it had are delivered to
+    other members."""
 
     def __enter__(self) -> Self:
         return self
@@ -584,19 +585,19 @@ class Member(MembershipCore[ControlClient]):
         carry_out(self._attaching())
 
     def take(self, timeout: float | None = None, most: int = 64) -> list[GroupRow]:
-        """The next rows; none when none came within `timeout` seconds. Raises CommandFailed when
-        this is no member any more (fenced, unknown-group), UnreachableError when the node does not
-        come back in time."""
+        """The next rows; [] if none came within `timeout` seconds. Raises CommandFailed when the
+        membership has ended (fenced, unknown-group), UnreachableError when the node does not come
+        back in time."""
         return carry_out(self._taking(patient(timeout), most))
 
     def ack(self, *rows: GroupRow) -> None:
-        """These rows are done with. Returns before that is committed, as the others here do:
-        `flush` waits for it, and `lost` has the rows whose leases were over."""
+        """Acknowledge these rows. Returns before the acknowledgement is committed, as the other
+        answers do: `flush` waits for the commit, and `lost` has the rows whose leases had ended."""
         carry_out(self._saying("ack", rows))
 
     def nack(self, *rows: GroupRow, delay: float = 0.0, reason: str = "") -> None:
-        """These rows are to be delivered again, `delay` seconds from now at the earliest, or become
-        dead letters if that was too often."""
+        """Have these rows delivered again, not before `delay` seconds from now; after the group's
+        limit of deliveries they become dead letters."""
         carry_out(self._saying("nack", rows, delay, reason))
 
     def reject(self, *rows: GroupRow, reason: str = "") -> None:
@@ -604,12 +605,12 @@ class Member(MembershipCore[ControlClient]):
         carry_out(self._saying("reject", rows, 0.0, reason))
 
     def extend(self, *rows: GroupRow) -> None:
-        """The leases of these rows begin anew."""
+        """Restart the leases of these rows."""
         carry_out(self._saying("extend", rows))
 
     def flush(self) -> None:
-        """Wait until what was said of rows is committed. Raises UnreachableError when the node was
-        lost: then the program does not know, and rows may come again."""
+        """Wait until all answers to rows are committed. Raises UnreachableError when the node was
+        lost: the program does not know then, and rows may come again."""
         carry_out(self._flushing())
 
     def close(self) -> None:

@@ -28,7 +28,7 @@ def check_allowed(grant: Grant, drafts: Sequence[Draft]) -> None:
 async def publish(
     client: AsyncClient, grant: Grant, drafts: list[Draft], stream: str = "", receipt: bool = False
 ) -> dict[str, Any]:
-    """Publish the events, or append them to a stream. Returns what is to be told of it. Raises
+    """Publish the events, or append them to a stream. Returns the answer for the client. Raises
     Refused; then some of several may be published, which the reason says."""
     check_allowed(grant, drafts)
     if stream:

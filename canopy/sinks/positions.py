@@ -53,7 +53,7 @@ LOST: Final = "position-lost"
 
 
 class SinkMovedError(SinkError):
-    """Another process has moved the consumer's position: nothing was changed. To be read anew."""
+    """Another process has moved the consumer's position: nothing was changed. Read it again."""
 
 
 class Followed(Protocol):

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from canopy.wire.constants import STATE_LIMIT
 from canopy.wire.durable import DiskError, FolderError, refused, write_durably
-from overlay.records import Recovered, pack_block, recover
+from overlay.records import StateRecords, pack_block, recover
 
 OWNER: Final = re.compile(rb"owner:([0-9a-f]{16}(?:[0-9a-f]{16})?):([1-9][0-9]{0,18})")
 """The file's own record. The node's are MessagePack arrays, which begin with another byte."""
@@ -36,7 +36,7 @@ class NodeIdentity(NamedTuple):
 class StoredState(NamedTuple):
     """What a state file has. `size`: its bytes; `owner`: None in a file that names none."""
 
-    found: Recovered
+    found: StateRecords
     size: int
     owner: NodeIdentity | None
 

@@ -25,17 +25,17 @@ from overlay.upper_tree.narrowing import narrowed
 from overlay.upper_tree.visits import select_events
 
 
-class Outcome(NamedTuple):
-    """What becomes of a message."""
+class Ruling(NamedTuple):
+    """The decision about a message of a tenant."""
 
     message: Message | None
-    """To be taken; None: nothing of it."""
+    """The message to be handled, perhaps narrowed; None: none."""
     answers: tuple[Message, ...] = ()
     refused: int = 0
-    """How much of it was refused: events, rows or questions."""
+    """The events, rows or questions of the message that were refused."""
 
 
-Rule = Callable[[Confinement, Principal, Any], Outcome]
+Rule = Callable[[Confinement, Principal, Any], Ruling]
 
 HARMLESS_NAMES: Final = (
     "RevocationsKnown DocumentVersion AskClock ClockTold Shuffle Walk Find Contact "
@@ -49,14 +49,14 @@ question that this node asked; of where trees are and what their summaries admit
 much as any publisher.)"""
 
 
-def _register(known: Confinement, sender: Principal, message: Register) -> Outcome:
+def _register(known: Confinement, sender: Principal, message: Register) -> Ruling:
     taken: list[Registration] = []
     for one in message.registrations:
         try:
             taken.append(confine(known, sender.tenant, one))
         except SelectorError as error:
             raise ProtocolError(f"a registration that cannot be narrowed: {error}") from None
-    return Outcome(msgspec.structs.replace(message, registrations=tuple(taken)))
+    return Ruling(msgspec.structs.replace(message, registrations=tuple(taken)))
 
 
 def confine(known: Confinement, tenant: str, registration: Registration) -> Registration:
@@ -65,26 +65,26 @@ def confine(known: Confinement, tenant: str, registration: Registration) -> Regi
     return narrowed(known, msgspec.structs.replace(registration, confined=None), tenant)
 
 
-def _visit(known: Confinement, sender: Principal, message: Visit) -> Outcome:
+def _visit(known: Confinement, sender: Principal, message: Visit) -> Ruling:
     if message.origin.id != sender.id:
-        return Outcome(message)  # on its way through a node that hosts; its first host has looked
+        return Ruling(message)  # on its way through a node that hosts; its first host has looked
     allowed = known.may_publish(sender.tenant, [event.attributes for event in message.events])
     if all(allowed):
-        return Outcome(message)
+        return Ruling(message)
     refused = tuple([e.sequence for e, may in zip(message.events, allowed, strict=True) if not may])
     places = [place for place, may in enumerate(allowed) if may]
     answer = EventsRefused(message.events[0].incarnation, refused, known.version)
     left = select_events(message, places) if places else None
-    return Outcome(left, (answer,), len(refused))
+    return Ruling(left, (answer,), len(refused))
 
 
-def _ask_event(known: Confinement, sender: Principal, message: AskEvent) -> Outcome:
-    return Outcome(None, (EventFacts(message.number, None, (), ""),), 1)
+def _ask_event(known: Confinement, sender: Principal, message: AskEvent) -> Ruling:
+    return Ruling(None, (EventFacts(message.number, None, (), ""),), 1)
 
 
-def refuse(known: Confinement, sender: Principal, message: Message) -> Outcome:
+def refuse(known: Confinement, sender: Principal, message: Message) -> Ruling:
     """A question that tenants may not ask; who asks hears nothing."""
-    return Outcome(None, (), 1)
+    return Ruling(None, (), 1)
 
 
 RULES: Final[Mapping[type[Message], Rule]] = {
@@ -99,11 +99,11 @@ RULES: Final[Mapping[type[Message], Rule]] = {
 
 def outcome(
     rules: Mapping[type[Message], Rule], known: Confinement, sender: Principal, message: Message
-) -> Outcome:
+) -> Ruling:
     """What becomes of a message of a tenant. Raises ProtocolError for one that no tenant sends."""
     rule = rules.get(type(message))
     if rule is not None:
         return rule(known, sender, message)
     if type(message).__name__ in HARMLESS or sender.role > Role.LEAF:
-        return Outcome(message)
+        return Ruling(message)
     raise ProtocolError(f"{type(message).__name__} is not for a tenant")

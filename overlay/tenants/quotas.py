@@ -21,7 +21,7 @@ from overlay.bounded import BoundedDict
 from overlay.machine import Message, NodeId
 from overlay.rights import Principal
 from overlay.tenants.bucket import Bucket
-from overlay.tenants.confining import Outcome
+from overlay.tenants.confining import Ruling
 from overlay.tenants.policy import Confinement
 from overlay.upper_tree.batches import weigh_event
 from overlay.upper_tree.messages import ComeAgain, EventsRefused, Register, Visit
@@ -86,7 +86,7 @@ class Quotas:
         much."""
         return self._takes(sender, "refused", 1.0, REFUSED_RATE, REFUSED_MOST / REFUSED_RATE)
 
-    def outcome(self, sender: Principal, message: Message) -> Outcome | None:
+    def outcome(self, sender: Principal, message: Message) -> Ruling | None:
         """What becomes of a leaf's message that is over its quota; None: it is not."""
         if isinstance(message, Visit):
             return self._visit(sender, message)
@@ -110,12 +110,12 @@ class Quotas:
         seconds: float,
         reason: str,
         keys: tuple[tuple[str, str], ...],
-    ) -> Outcome:
+    ) -> Ruling:
         """Nothing of it is taken, and the leaf hears so unless it has heard so often."""
         if not self._takes(sender, "answers", 1, ANSWERS, 1.0):
-            return Outcome(None, (), count)
+            return Ruling(None, (), count)
         answer = ComeAgain(type(message).__name__, max(1.0, seconds), reason, keys)
-        return Outcome(None, (answer,), count)
+        return Ruling(None, (answer,), count)
 
     def shortened(self, sender: Principal, message: Message) -> tuple[Message | None, int]:
         """A leaf's message without long selectors that are over its quota, and how many these are;
@@ -138,7 +138,7 @@ class Quotas:
         beyond = len(selector) - LONG_FROM
         return beyond <= 0 or self._takes(sender, "selectors", beyond, LONG_BYTES, LONG_BURST)
 
-    def _visit(self, sender: Principal, message: Visit) -> Outcome | None:
+    def _visit(self, sender: Principal, message: Visit) -> Ruling | None:
         known = self._confinement()
         quota = known.of(sender.tenant).quota if sender.tenant else None
         events = float(quota.events) if quota and quota.events else EVENTS
@@ -153,11 +153,11 @@ class Quotas:
             return None
         return self._refused(message, f"{events:,.0f} events per second")
 
-    def _refused(self, message: Visit, what: str) -> Outcome:
+    def _refused(self, message: Visit, what: str) -> Ruling:
         sequences = tuple([event.sequence for event in message.events])
         version, incarnation = self._confinement().version, message.events[0].incarnation
         answer = EventsRefused(incarnation, sequences, version, f"the quota is {what}")
-        return Outcome(None, (answer,), len(sequences))
+        return Ruling(None, (answer,), len(sequences))
 
     def _takes(
         self, sender: Principal, what: str, wanted: float, rate: float, seconds: float

@@ -1,17 +1,24 @@
 """Which streams there are, where their shards are, and who leads each of them.
 
 *Promises*: a stream's name belongs to one founding id, in the log of the cluster that owns the key
-of the name; a stream that was removed keeps its name and its id, so that no shard of it comes back
+of the name; a removed stream keeps its name and its id, so that none of its shards comes back
 (docs/design/streams.md). Nothing that is acknowledged depends on this folder: epochs and replica
-sets are in the shards' own logs, and two nodes that are nominated at once hurt nobody.
+sets are in the shards' own logs, and two nodes that are nominated at once do no harm.
 
-*Called by*: `node.py`, which builds the machines; producers and consumers ask `locator`.
+*Called by*: `streams.machines`, which builds the machines; producers and consumers ask `locator`.
+
+    locator.locate(name)            # StreamLocated or StreamMissing follows, for all that asked
+    locator.leader(name, shard)     # as far as it is known here
+    locator.mistaken(name, shard, node)   # it does not lead, or does not answer: ask again
+    questions.ask(name, lambda ticket: AskStream(ticket, name), answered)
 
 *Read in this order*:
 
-* `entry`: what is known of a stream. `messages`: between nodes.
-* `stream_owner`: at the primary of the cluster that owns the stream's name: founding, removing,
-  answering where its shards are. `supervision`: who leads each shard, who replaces whom.
-* `locator`: at any node: a stream's name to the leaders of its shards.
-* `commands`: what programs ask of their node about streams; `describing`: how these are shown.
+* `entry`: a stream in the directory. `messages`: between nodes.
+* `stream_owner`: the primary of the cluster that owns the stream's name: it founds, changes and
+  removes streams, and answers where their shards are. `supervision`: who leads each shard, and
+  which nodes replace lost replicas.
+* `questions`: any node asks a stream's owner, until it answers. `locator`: from a stream's name to
+  the leaders of its shards. `circles`: whether a stream would copy itself.
+* `commands`: programs' commands about streams. `describing`: their answers.
 """

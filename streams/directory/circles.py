@@ -1,8 +1,8 @@
-"""Whether a stream would copy itself, over others.
+"""Whether a stream would copy itself, over other streams.
 
-Sources and mirrors are those of the founding, so a circle is closed by whoever founds the last of
-its streams: that one is refused. Two that are founded at the same moment may both be; so who copies
-looks once more, and stops.
+Sources and mirrors never change after the founding, so the last stream to be founded closes a
+circle: it is refused. Two streams founded at the same moment may close one unnoticed; so the leader
+that copies searches once more, and stops.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from streams.directory.messages import AskStream, StreamFound, StreamRefused
 from streams.directory.questions import Answer, OwnerQuestions
 
 STREAMS_MOST: Final = 1_000
-"""Streams that are asked for at most: what lies further away is not found."""
+"""The limit of streams that a search asks for: it misses circles beyond them."""
 
 
 def origins_of(options: StreamOptions) -> tuple[str, ...]:
-    """The streams that one with these options copies."""
+    """The streams that a stream with these options copies."""
     mirrored = (options.mirror,) if options.mirror else ()
     return (*mirrored, *(source.stream for source in options.sources))
 
 
 class CircleSearch:
-    """Looks from stream to stream for a way back to the first one."""
+    """Searches from stream to stream for a way back to the first one."""
 
     def __init__(
         self,
@@ -35,23 +35,23 @@ class CircleSearch:
         then: Callable[[tuple[str, ...]], None],
     ) -> None:
         """`then` is called once, with the names on the way from the stream `name` back to it, both
-        ends included; (): none was found. Streams that are not known, or whose owner does not
-        answer, lead nowhere."""
+        ends included; (): there is none. The search ends at streams that do not exist, or whose
+        owner does not answer."""
         self._questions = questions
         self._name = name
         self._then = then
         self.missing: list[str] = []
-        """Origins of the first stream that are not there, as their owners say."""
-        self._ways: dict[str, tuple[str, ...]] = {}  # by stream: how it was come to
-        self._open = 1  # questions, and what is looked at now
+        """Origins of the first stream that do not exist, by their owners."""
+        self._ways: dict[str, tuple[str, ...]] = {}  # by stream, the way to it
+        self._open = 1  # open questions, and the stream in hand
         self._options = options
 
     def start(self) -> None:
-        """Begin to look."""
+        """Begin the search."""
         self._look_at((self._name,), self._options)
 
     def _look_at(self, way: tuple[str, ...], options: StreamOptions) -> None:
-        """Ask for the origins of a stream, which was come to by `way`."""
+        """Ask for the origins of the stream at the end of `way`."""
         for origin in origins_of(options):
             if origin not in self._ways and len(self._ways) < STREAMS_MOST:
                 self._ways[origin] = (*way, origin)
@@ -76,7 +76,7 @@ class CircleSearch:
 
 
 def _done(way: tuple[str, ...]) -> None:
-    """Nobody waits any more."""
+    """The search has called its `then`."""
 
 
 def said(way: tuple[str, ...]) -> str:

@@ -1,4 +1,4 @@
-"""What programs ask of their node about streams: found, remove, list, look at one closely."""
+"""Programs' commands about streams: found, change, remove, list, describe."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ from streams.directory.messages import (
 from streams.directory.questions import Answer, OwnerQuestions
 
 WAIT: Final = 2.0
-"""Seconds for which nodes are waited for: then what is known is the answer."""
+"""Seconds for which nodes may answer: then the answer has what is known."""
 
 
 INTAKE_WAIT: Final = 20.0
-"""Seconds for which a stream's capture is waited for: its shards elect their leaders, and owners
-acknowledge the subscriptions of all replicas."""
+"""Seconds for which a stream's capture may be acknowledged: its shards elect their leaders, and
+owners acknowledge the subscriptions of all replicas."""
 
 INTAKE_AGAIN: Final = 0.2
-"""Seconds between two looks at that."""
+"""Seconds between two looks at a capture."""
 
 
 class LookAtIntake(Timer, frozen=True):
-    """Look again whether a stream's capture is acknowledged."""
+    """Check again whether a stream's capture is acknowledged."""
 
     client: int
     request: int
@@ -58,18 +58,18 @@ class LookAtIntake(Timer, frozen=True):
 
 
 class StreamsTimeout(Timer, frozen=True):
-    """Other nodes have had time to answer."""
+    """The time for other nodes' answers is over."""
 
     ticket: int
 
 
 class _Look:
-    """A closer look at one stream: what its replicas say."""
+    """A description of one stream, with the state of its replicas."""
 
     def __init__(self, client: int, request: int, found: StreamFound, until: float) -> None:
         self.client, self.request, self.found = client, request, found
         self.until = until
-        """Until when it is to be taken again while the capture is not acknowledged; 0: never."""
+        """The time until which it is repeated while the capture is not acknowledged; 0: never."""
         self.asked: dict[NodeId, Peer] = {}
         self.heard: dict[NodeId, dict[str, ShardStatus]] = {}
 
@@ -79,14 +79,14 @@ class _List:
 
     def __init__(self, client: int, request: int) -> None:
         self.client, self.request = client, request
-        self.open: dict[str, Peer] = {}  # primaries that have not said all, by the cluster's key
+        self.open: dict[str, Peer] = {}  # primaries with streams to come, by the cluster's key
         self.entries: dict[str, StreamEntry] = {}
         self.complete = True
         self.walked = False
 
 
 class StreamCommands(Machine):
-    """Commands about streams that are not answered yet."""
+    """The commands about streams without an answer so far."""
 
     def __init__(self, port: Port, ring: Ring, questions: OwnerQuestions) -> None:
         super().__init__(port)
@@ -199,7 +199,7 @@ class StreamCommands(Machine):
         self.questions.ask(command.name, lambda ticket: AskStream(ticket, command.name), answered)
 
     def on_look_at_intake(self, timer: LookAtIntake) -> None:
-        """Look once more."""
+        """Describe the stream once more."""
         client, request = timer.client, timer.request
 
         def answered(answer: Answer) -> None:
@@ -211,7 +211,7 @@ class StreamCommands(Machine):
         self.questions.ask(timer.name, lambda ticket: AskStream(ticket, timer.name), answered)
 
     def _look(self, client: int, request: int, found: StreamFound, until: float = 0.0) -> None:
-        """Ask all replicas how they are."""
+        """Ask all replicas for their state."""
         self._ticket += 1
         look = self._looks[self._ticket] = _Look(client, request, found, until)
         places = found.entry.places
@@ -221,7 +221,7 @@ class StreamCommands(Machine):
             self.port.send(peer, AskShards(self._ticket, found.entry.shards()))
 
     def on_shards_status(self, sender: Peer, message: ShardsStatus) -> None:
-        """A node has said how its shards are."""
+        """Keep a node's state of its shards; answer when all nodes have sent theirs."""
         look = self._looks.get(message.ticket)
         if look is not None:
             look.heard[sender.id] = {status.shard: status for status in message.shards}
@@ -247,7 +247,7 @@ class StreamCommands(Machine):
     # -- all streams -----------------------------------------------------------------------------
 
     def on_ring_walked(self, event: RingWalked) -> None:
-        """All clusters are known: ask each for its streams."""
+        """Ask each cluster of the ring for its streams."""
         for ticket, listing in list(self._lists.items()):
             if not listing.walked:
                 listing.walked, listing.complete = True, event.complete
@@ -259,7 +259,7 @@ class StreamCommands(Machine):
                     self._answer_list(ticket)
 
     def on_streams_report(self, sender: Peer, message: StreamsReport) -> None:
-        """A cluster's streams, or some of them."""
+        """Add streams of a cluster; ask for the next ones, or answer."""
         listing = self._lists.get(message.ticket)
         if listing is None or message.key not in listing.open:
             return
@@ -279,7 +279,7 @@ class StreamCommands(Machine):
         self.port.reply(listing.client, Streams(listing.request, infos, listing.complete))
 
     def on_streams_timeout(self, timer: StreamsTimeout) -> None:
-        """Answer with what is known by now."""
+        """Answer with the nodes' answers so far."""
         if timer.ticket in self._looks:
             self._answer_look(timer.ticket)
         elif timer.ticket in self._lists:

@@ -1,4 +1,4 @@
-"""Streams, shards and replicas as they are shown to people and programs (overlay/info.py)."""
+"""Descriptions of streams, shards and replicas for people and programs (overlay/info.py)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def stream_info(
     leaders: tuple[Peer | None, ...],
     heard: dict[NodeId, dict[str, ShardStatus]] | None,
 ) -> StreamInfo:
-    """A stream for people and programs. `heard`: what its nodes say; None: they were not asked."""
+    """A stream for people and programs. `heard`: the answers of its nodes; None: they were not
+    asked."""
     shards = []
     for number, place in enumerate(entry.places):
         leader = leaders[number] if number < len(leaders) else None
@@ -45,8 +46,8 @@ def stream_info(
 
 
 def takes_in(info: StreamInfo) -> bool:
-    """Whether each shard has a leader and a majority of its replicas answers, all of which capture
-    with the stream's selector."""
+    """Whether each shard has a leader and a majority of replicas that answer, and all of these
+    capture with the stream's selector."""
     for shard in info.shards:
         there = [r for r in shard.replicas if r.state in ("leads", "follows")]
         if len(there) < majority(len(shard.replicas)) or all(r.state != "leads" for r in there):
@@ -59,7 +60,7 @@ def takes_in(info: StreamInfo) -> bool:
 
 
 def replica_info(peer: Peer, status: ShardStatus | None) -> ReplicaInfo:
-    """A replica for people; None: it has not answered."""
+    """A replica for people; `status` None: it has not answered."""
     if status is None:
         return ReplicaInfo(peer.id, peer.address, "silent", region=peer.region)
     return ReplicaInfo(

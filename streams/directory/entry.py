@@ -1,4 +1,4 @@
-"""What the directory knows of a stream: one value in the log of the cluster that owns its name."""
+"""A stream's entry in the directory: one value in the log of the cluster that owns its name."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from streams.log.receipt import shard_name
 from streams.log.writers import ANYBODY, Names, fault_in_writers
 
 NAME_MOST: Final = 200
-"""Characters of a stream's name. Names of files are made of ids, never of names; the bound is that
-of Kafka's topics (249), rounded down."""
+"""The limit of characters of a stream's name. File names come from ids, never from names; the limit
+is that of Kafka's topics (249), rounded down."""
 
 SHARDS_MOST: Final = 64
-"""Shards of a stream. Guess; each takes part in the heartbeats of its owner, and a stream that
-needs more is rather two."""
+"""The limit of shards of a stream. Guess; the owner's heartbeats name each shard, and a stream that
+needs more is better divided into two."""
 
 REPLICAS_MOST: Final = 7
-"""Replicas of a shard: three nodes may fail together."""
+"""The limit of replicas of a shard: three nodes may fail together."""
 
 ATTRIBUTE_MOST: Final = 256
-"""Characters of an attribute's name in a stream's options at most."""
+"""The limit of characters of an attribute's name in a stream's options."""
 
 SELECTOR_MOST: Final = 16 * 1024
-"""Characters of a selector at most (`matching.selector.expression.MAX_TEXT`)."""
+"""The limit of characters of a selector (`matching.selector.expression.MAX_TEXT`)."""
 
 DROP_OLDEST: Final = "drop-oldest"
 
@@ -41,55 +41,55 @@ PREFIX: Final = "stream:"
 
 
 SOURCES_MOST: Final = 64
-"""Streams that one stream copies. Guess."""
+"""The limit of streams that one stream copies. Guess."""
 
 
 class StreamSource(msgspec.Struct, frozen=True, array_like=True):
-    """A stream that is copied: the rows that the selector `where` is true for, "": all."""
+    """A copied stream: its rows that match the selector `where`, "": all rows."""
 
     stream: Annotated[str, msgspec.Meta(max_length=NAME_MOST)]
     where: Annotated[str, msgspec.Meta(max_length=SELECTOR_MOST)] = ""
 
 
 class StreamOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What a stream was founded with."""
+    """The options of a stream."""
 
     shards: Annotated[int, msgspec.Meta(ge=1, le=SHARDS_MOST)] = 1
     by: Annotated[str, msgspec.Meta(max_length=ATTRIBUTE_MOST)] = ""
     """The attribute whose value chooses an event's shard; "": there is one shard only."""
     replicas: Annotated[int, msgspec.Meta(ge=1, le=REPLICAS_MOST)] = 3
-    """Nodes that are to have each shard; fewer while the overlay has fewer."""
+    """Replicas of each shard; fewer while the overlay has fewer nodes."""
     keep_seconds: Annotated[float, msgspec.Meta(ge=0)] = 0.0
-    """How long rows are kept at least; 0: as long as there is room by `keep_bytes`."""
+    """The least seconds for which rows are kept; 0: as long as `keep_bytes` allows."""
     keep_bytes: Annotated[int, msgspec.Meta(ge=0, le=1 << 62)] = 0
-    """Bytes of a shard's log that are kept; 0: without a bound."""
+    """Bytes of a shard's log that are kept; 0: no limit."""
     capture: Annotated[str, msgspec.Meta(max_length=SELECTOR_MOST)] = ""
-    """The selector of published events that are appended; "": none are."""
+    """The selector of published events that the stream takes in; "": none."""
     sources: Annotated[tuple[StreamSource, ...], msgspec.Meta(max_length=SOURCES_MOST)] = ()
-    """Streams whose rows are appended."""
+    """Streams whose rows it takes in."""
     mirror: Annotated[str, msgspec.Meta(max_length=NAME_MOST)] = ""
-    """The stream whose rows it has, with the offsets that they have there; "": none."""
+    """The stream whose rows it copies, with their offsets; "": none."""
     region: Annotated[str, msgspec.Meta(max_length=64)] = ""
-    """Where its replicas are to be; "": anywhere."""
+    """The region of its replicas; "": any."""
     drop_unread: bool = False
-    """Whether `keep_seconds` and `keep_bytes` also let go of what durable consumers have not
+    """Whether `keep_seconds` and `keep_bytes` also remove rows that durable consumers have not
     read."""
     expire_consumers: Duration = 0.0
-    """Seconds of silence after which a durable consumer is forgotten; 0: never."""
+    """Seconds of silence after which a durable consumer expires; 0: never."""
     max_bytes: Annotated[int, msgspec.Meta(ge=0, le=1 << 62)] = 0
     max_rows: Annotated[int, msgspec.Meta(ge=0, le=1 << 53)] = 0
-    """What each shard may have; 0: without a bound."""
+    """The limits of each shard in bytes and rows; 0: no limit."""
     when_full: Literal["refuse", "drop-oldest"] = "refuse"
-    """What becomes of new rows then: they are refused, or the oldest ones make room."""
+    """Whether a full shard refuses new rows, or removes its oldest ones."""
     key: Annotated[str, msgspec.Meta(max_length=ATTRIBUTE_MOST)] = ""
-    """The attribute of whose values each has its newest row kept, however old; "": none."""
+    """The attribute whose newest row of each value is kept, however old; "": none."""
     deletes: Annotated[str, msgspec.Meta(max_length=SELECTOR_MOST)] = ""
-    """The selector of rows that delete their key; "": those that have the key only, beside `id`
-    and `type`, and no payload."""
+    """The selector of rows that delete their key; "": rows with the key as their only attribute
+    beside `id` and `type`, and without a payload."""
     ttl_seconds: Duration = 0.0
-    """How long a row is of use after it was appended; 0: for ever."""
+    """Seconds of a row's lifetime after its append; 0: no end."""
     ttl_by: Annotated[str, msgspec.Meta(max_length=ATTRIBUTE_MOST)] = ""
-    """The attribute with the seconds of a row that has its own; "": none has."""
+    """The attribute with the seconds of a row that has a lifetime of its own; "": none."""
     prefer: Literal["consistency", "availability"] = "consistency"
     """Whether replicas without a majority refuse rows, or take them into a fork
     (streams/services/fork/)."""
@@ -99,16 +99,16 @@ class StreamOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
 
 
 class ShardPlace(msgspec.Struct, frozen=True, array_like=True):
-    """Where a shard is, as far as its owner has heard. `is_founded`: it has had a leader, so that
-    its log says who its replicas are, and this is a hint."""
+    """The replicas of a shard, by the last reports to its owner. `is_founded`: the shard has had a
+    leader, so that its log decides about its replicas, and this is a hint."""
 
     replicas: tuple[Peer, ...]
     is_founded: bool = False
 
 
 class StreamEntry(msgspec.Struct, frozen=True, array_like=True):
-    """A stream. `id` is drawn at its founding: another stream of the same name has another one.
-    `removed`: it is a tombstone, by which nodes know that its shards are to be destroyed."""
+    """A stream. `id` is drawn at its founding: a later stream of the same name has another id.
+    `removed`: the entry is a tombstone, for which nodes destroy the stream's shards."""
 
     name: str
     id: str
@@ -125,7 +125,7 @@ class StreamEntry(msgspec.Struct, frozen=True, array_like=True):
         return tuple(self.shard(number) for number in range(len(self.places)))
 
     def placed(self, number: int, place: ShardPlace) -> StreamEntry:
-        """The same with one shard elsewhere."""
+        """The entry with another place of one shard."""
         places = list(self.places)
         places[number] = place
         return replace(self, places=tuple(places))
@@ -137,7 +137,7 @@ def directory_name(stream: str) -> str:
 
 
 def stream_key(stream: str) -> Key:
-    """The key whose owner has the stream's entry."""
+    """The ring key whose owner has the stream's entry."""
     return key_of(directory_name(stream))
 
 
@@ -153,7 +153,7 @@ def fault_in_name(name: str) -> str:
 
 
 def fault_in_options(options: StreamOptions) -> str:
-    """What is contradictory in these options; "": nothing."""
+    """Why these options contradict each other; "": they do not."""
     if options.shards > 1 and not options.by:
         return "several shards need --by ATTRIBUTE, which chooses the shard of an event"
     if options.replicas % 2 == 0:
@@ -196,7 +196,7 @@ def fault_in_options(options: StreamOptions) -> str:
 
 
 def fault_in_entry(entry: StreamEntry) -> str:
-    """Why no owner has founded such a stream; "": it can be one's."""
+    """Why no owner can have founded this stream; "": one can."""
     if len(entry.places) != entry.options.shards:
         return "a stream has a place for each of its shards"
     return fault_in_name(entry.name) or fault_in_options(entry.options)
@@ -209,11 +209,11 @@ _SPOKEN: Final = {
     "writers": "writer",
     "ttl_seconds": "ttl",
 }
-"""Names of options to users, where they are others."""
+"""Names of options on the command line, where they differ."""
 
 
 def differing(known: StreamOptions, asked: StreamOptions) -> str:
-    """In which options, named as users name them, two foundings differ; "": in none."""
+    """The options, as on the command line, in which two foundings differ; "": none."""
     return ", ".join(
         "--" + _SPOKEN.get(name, name.replace("_", "-"))
         for name in known.__struct_fields__
@@ -225,7 +225,7 @@ _OUTSIDE: Final = re.compile(r"Expected `\w+` (of length )?([<>])= (-?[\d.]+) - 
 
 
 def unfit(error: msgspec.ValidationError) -> str:
-    """What is wrong with options that are none, in the users' words for them."""
+    """Why options are invalid, with their names on the command line."""
     found = _OUTSIDE.match(str(error))
     if found is None:
         return str(error)
@@ -245,7 +245,7 @@ _DECODER: Final = msgspec.msgpack.Decoder(StreamEntry)
 
 
 def decode_entry(value: bytes) -> StreamEntry | None:
-    """The entry that a value of the directory is; None if it is none that this version reads."""
+    """The entry in a value of the directory; None if this version cannot read it."""
     try:
         return _DECODER.decode(value)
     except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -253,7 +253,7 @@ def decode_entry(value: bytes) -> StreamEntry | None:
 
 
 def inside(region: str, candidates: dict[NodeId, Peer]) -> dict[NodeId, Peer]:
-    """The candidates that lie in a region; all where it is "", or has none of them."""
+    """The candidates in a region; all of them if it is "" or has none."""
     found = {node: peer for node, peer in candidates.items() if holds(region, peer.region)}
     return found if region and found else candidates
 
@@ -262,6 +262,7 @@ def choose_replicas(
     stream: str, shard: int, count: int, candidates: dict[NodeId, Peer]
 ) -> tuple[Peer, ...]:
     """`count` of the candidates, or all of them, for a shard: by rendezvous hashing (Thaler and
-    Ravishankar, 1998), so that shards spread evenly, and a node that comes or goes changes few."""
+    Ravishankar, 1998), so that shards spread evenly, and a node that joins or leaves changes
+    few."""
     by_weight = sorted(candidates, key=lambda node: key_of(f"{stream}/{shard}/{node}"))
     return tuple(candidates[node] for node in by_weight[:count])

@@ -17,12 +17,12 @@ from streams.replication.messages import Shard
 Name = Annotated[str, msgspec.Meta(max_length=NAME_MOST)]
 
 SHARDS_PER_MESSAGE = 512
-"""Shards in one heartbeat or report: 100 KiB at most."""
+"""The limit of shards in one heartbeat or report: 100 KiB."""
 
 
 class FoundStream(Message, frozen=True):
-    """Asks the owner to found a stream under this id, which the sender has drawn. Asked twice,
-    it is the same stream. Answered by StreamFound or StreamRefused."""
+    """Asks the owner to found a stream with this id, which the sender has drawn: a repeated message
+    founds no second stream. Answered by StreamFound or StreamRefused."""
 
     ticket: Uint53
     name: Name
@@ -31,7 +31,7 @@ class FoundStream(Message, frozen=True):
 
 
 class ChangeStream(Message, frozen=True):
-    """Asks the owner to change a stream's options; None: as they are. Answered by StreamFound or
+    """Asks the owner to change a stream's options; None: unchanged. Answered by StreamFound or
     StreamRefused."""
 
     ticket: Uint53
@@ -58,28 +58,27 @@ class EraseStream(Message, frozen=True):
 
 
 class AskStream(Message, frozen=True):
-    """Asks the owner for a stream, and for who leads its shards."""
+    """Asks the owner for a stream's entry and the leaders of its shards."""
 
     ticket: Uint53
     name: Name
 
 
 class StreamFound(Message, frozen=True):
-    """The entry of a stream, and the leader of each of its shards (None: there is none just
-    now)."""
+    """The entry of a stream, and the leader of each of its shards (None: it has none now)."""
 
     ticket: Uint53
     entry: StreamEntry
     leaders: tuple[Peer | None, ...]
     answering: tuple[Annotated[int, msgspec.Meta(ge=-1, lt=1 << 53)], ...] = ()
-    """How many replicas of each shard answer, where they have been no majority for a while; -1 for
-    a shard whose majority answers."""
+    """For each shard the replicas that answer, if they have been no majority for a while; -1: a
+    majority answers."""
 
 
 class StreamRefused(Message, frozen=True):
-    """The owner's answer where there is nothing to be found, or it may not be done: `code` as in
-    `overlay.client.Failed`. `removed`: the owner knows that the stream was; one that does not may
-    be at a side of a cut, or have taken a lost cluster's place."""
+    """The owner's refusal: `code` as in `overlay.client.Failed`. `removed`: the owner knows that
+    the stream was removed; without it the owner may lack the entry, since it is cut off, or has
+    replaced a lost cluster."""
 
     ticket: Uint53
     code: str
@@ -88,21 +87,21 @@ class StreamRefused(Message, frozen=True):
 
 
 class StreamElsewhere(Message, frozen=True):
-    """The node that was asked does not own the name; perhaps `cluster` does."""
+    """The receiver of a question does not own the name; perhaps `cluster` does."""
 
     ticket: Uint53
     cluster: Cluster | None
 
 
 class AskStreams(Message, frozen=True):
-    """Asks a primary for all streams of its cluster, those whose names come after `after`."""
+    """Asks a primary for the streams of its cluster with names behind `after`, in order."""
 
     ticket: Uint53
     after: str
 
 
 class StreamsReport(Message, frozen=True):
-    """Some streams of one cluster, in order of name; `more`: there are others behind."""
+    """Streams of one cluster, in order of name; `more`: there are others behind them."""
 
     ticket: Uint53
     key: str
@@ -111,70 +110,69 @@ class StreamsReport(Message, frozen=True):
 
 
 class ShardOrder(msgspec.Struct, frozen=True, array_like=True):
-    """What the owner has to say of one shard to a node that is to have it."""
+    """The owner's order about one shard, for a node that is to be its replica."""
 
     shard: Shard
     leader: NodeId
-    """Who is to lead it: whoever does not is to take over; "": the owner is still asking."""
+    """The node that is to lead: it takes over if it does not; "": the owner waits for reports."""
     founders: tuple[Peer, ...]
-    """The replicas with which a log begins; none once it has had a leader."""
+    """The replicas that begin the log; () once it has had a leader."""
     replicas: tuple[Peer, ...]
-    """Which nodes are to have it: the leader adds who is missing, then removes who is too many."""
+    """The wanted replicas: the leader adds the missing ones, then removes the others."""
     removed: bool = False
-    """Destroy the shard: the stream is gone, or the node is no replica any more."""
+    """Destroy the shard: the stream was removed, or the node is no longer a replica."""
     released: tuple[NodeId, ...] = ()
-    """Nodes that leave and are not waited for any more: the shard goes on without them, or nothing
-    can be done about it."""
+    """Leaving nodes that may stop: the shard goes on without them, or cannot be helped."""
 
 
 class KeepShards(Message, frozen=True):
-    """The owner's heartbeat. `entries`: the streams of these shards, for who does not know them."""
+    """The owner's heartbeat. `entries`: the streams of these shards, for nodes that lack them."""
 
     orders: Annotated[tuple[ShardOrder, ...], msgspec.Meta(max_length=SHARDS_PER_MESSAGE)]
     entries: tuple[StreamEntry, ...]
 
 
 class ShardReport(msgspec.Struct, frozen=True, array_like=True):
-    """A node's word on one shard that it has."""
+    """A node's report on one of its shards."""
 
     shard: Shard
     leading: Uint53
-    """The epoch under which it leads and has committed; 0: it does not."""
+    """The epoch under which it leads and has committed a chunk; 0: it does not lead."""
     position: Version
     is_ready: bool
     replicas: tuple[Peer, ...]
-    """If it leads: the replicas by its log, when that is committed; else none."""
+    """If it leads: the replicas by its log, once they are committed; else ()."""
     is_gone: bool = False
     """It has destroyed the shard."""
     is_barred: bool = False
-    """It has lost its vote, and never takes part again with what it has."""
+    """It has lost its vote: it never takes part again with its present log."""
     is_leaving: bool = False
-    """It drains: it is to lead no more, and to be a replica no more where the others would be no
-    majority without it."""
+    """It drains: another replica has to lead, and the leader has to remove it if the others are no
+    majority."""
 
 
 class ShardsReport(Message, frozen=True):
-    """The answer to `KeepShards`, and at once when a shard has got a leader."""
+    """The answer to `KeepShards`; also sent at once when a shard has a new leader."""
 
     reports: Annotated[tuple[ShardReport, ...], msgspec.Meta(max_length=SHARDS_PER_MESSAGE)]
 
 
 class ShardsOrphaned(Message, frozen=True):
-    """A node has shards of these streams and hears from no owner: whoever owns the names takes the
-    entries in, where it has none."""
+    """A node has shards of these streams and no owner's heartbeat: the owner of a name adds the
+    entry if it has none."""
 
     entries: tuple[StreamEntry, ...]
 
 
 class AskShards(Message, frozen=True):
-    """Asks a node how these shards are there. Answered by ShardsStatus."""
+    """Asks a node for the state of its replicas of these shards. Answered by ShardsStatus."""
 
     ticket: Uint53
     shards: Annotated[tuple[Shard, ...], msgspec.Meta(max_length=SHARDS_PER_MESSAGE)]
 
 
 class ShardStatus(msgspec.Struct, frozen=True, array_like=True):
-    """A shard at one node, for people. Numbers are of chunks, `first` and `next` are offsets."""
+    """A replica of a shard, for people. Numbers are of chunks, `first` and `next` are offsets."""
 
     shard: Shard
     state: str  # leads, follows, opening, mending, or barred
@@ -190,15 +188,15 @@ class ShardStatus(msgspec.Struct, frozen=True, array_like=True):
     damaged: bool = False
     behind: tuple[tuple[NodeId, Uint53], ...] = ()  # of the leader: chunks, by follower
     consumers: tuple[ConsumerInfo, ...] = ()  # of the leader: the durable ones
-    halves: Uint53 = 0  # that are not decided
-    parked: Uint53 = 0  # those of them that wait for an operator
+    halves: Uint53 = 0  # undecided
+    parked: Uint53 = 0  # those of the halves that wait for an operator
     keys: Uint53 | None = None  # of the leader of a stream with a key
     forks: tuple[ForkInfo, ...] = ()
     lost: tuple[tuple[Uint53, Uint53], ...] = ()  # of the leader, as in ReplicaInfo
 
 
 class ShardsStatus(Message, frozen=True):
-    """Those of the shards that the node has."""
+    """The state of the shards that the node has."""
 
     ticket: Uint53
     shards: tuple[ShardStatus, ...]

@@ -1,8 +1,8 @@
 """The owner of streams' names: at the primary of the cluster in whose arc the key of a name lies.
 
 It founds and removes streams by entries of the cluster's log, answers where their shards are, and
-keeps them alive by heartbeats to the nodes that have them (supervision.py). Where another node
-leads the cluster from now on, that one begins by asking, and deposes nobody who leads.
+sends heartbeats to the nodes that have them (supervision.py). A new primary of the cluster asks all
+replicas before it nominates a leader, so that it deposes none.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from streams.directory.messages import (
 from streams.directory.supervision import HEARTBEAT, Supervision
 
 STREAMS_MOST: Final = 1_000
-"""Streams whose names one cluster owns. Guess; their heartbeats are what it costs."""
+"""The limit of streams whose names one cluster owns. Guess; each costs heartbeats."""
 
 REPORTED: Final = 200
 """Streams in one StreamsReport."""
@@ -67,12 +67,12 @@ class KeepShardsDue(Timer, frozen=True):
 
 
 class StreamOwner(Machine):
-    """The streams that this node decides about, if it leads a cluster."""
+    """The streams in the directory of this node's cluster, if it is the primary."""
 
     def __init__(
         self, port: Port, owner: Owner, ring: Ring, neighbours: Callable[[], Iterable[Peer]]
     ) -> None:
-        """`neighbours`: nodes that may have shards, beside the members of the own cluster."""
+        """`neighbours`: candidates for replicas, beside the members of the own cluster."""
         super().__init__(port)
         self.owner = owner
         self.ring = ring
@@ -80,14 +80,14 @@ class StreamOwner(Machine):
         self._decoded: dict[str, tuple[bytes, StreamEntry]] = {}
         self._supervised: dict[str, Supervision] = {}
         self._waiting: list[tuple[int, Peer, int, str]] = []  # (log index, who asked, ticket, name)
-        self._removing: dict[str, set[NodeId]] = {}  # shard: who has destroyed it
-        self._watched: dict[NodeId, Peer] = {}  # that have shards, by the last heartbeats
+        self._removing: dict[str, set[NodeId]] = {}  # by shard, the nodes that have destroyed it
+        self._watched: dict[NodeId, Peer] = {}  # receivers of the last heartbeats
         self._due = Alarm(port, KeepShardsDue())
 
     # -- what is known ---------------------------------------------------------------------------
 
     def entry(self, name: str) -> StreamEntry | None:
-        """A stream of the own cluster's directory; None: there is none, or it is not readable."""
+        """A stream in the own cluster's directory; None: it has none, or cannot read it."""
         value = self.owner.state.directory.get(directory_name(name))
         if value is None:
             return None
@@ -101,20 +101,20 @@ class StreamOwner(Machine):
         return known[1]
 
     def entries(self) -> list[StreamEntry]:
-        """All streams that this node decides about, in order of name, removed ones among them."""
+        """All streams that this node decides about, in order of name, with tombstones."""
         directory = self.owner.state.directory
         return self._decided(
             sorted(n.removeprefix(PREFIX) for n in directory if n.startswith(PREFIX))
         )
 
     def _decided(self, names: Iterable[str]) -> list[StreamEntry]:
-        """Those of these streams that there are and that this node decides about."""
+        """The entries of these streams, as far as this node decides about them."""
         found = (self.entry(name) for name in names if self.decides(name))
         return [entry for entry in found if entry is not None]
 
     def _is_full(self) -> bool:
-        """Whether this node decides about as many streams as it may. They are counted only where
-        the directory has as many names, since counting looks at each."""
+        """Whether this node decides about `STREAMS_MOST` streams. It counts them only if the
+        directory has that many names, since counting decodes each entry."""
         is_near = len(self.owner.state.directory) >= STREAMS_MOST
         return is_near and len(self.entries()) >= STREAMS_MOST
 
@@ -127,14 +127,14 @@ class StreamOwner(Machine):
         return self.owner.append(change)
 
     def _candidates(self, options: StreamOptions) -> dict[NodeId, Peer]:
-        """The nodes that may have shards of a stream."""
+        """The candidates for replicas of a stream."""
         known = by_id((*self.owner.clusters.members(), *self.neighbours(), self.port.me))
         return inside(options.region, known)
 
     # -- what others ask -------------------------------------------------------------------------
 
     def on_found_stream(self, sender: Peer, message: FoundStream) -> None:
-        """Found a stream, unless there is one of that name."""
+        """Found a stream, unless there is another one of that name."""
         if self._is_elsewhere(sender, message.ticket, message.name):
             return
         known = self.entry(message.name)
@@ -164,8 +164,8 @@ class StreamOwner(Machine):
             self._beat((entry.name,))
 
     def on_erase_stream(self, sender: Peer, message: EraseStream) -> None:
-        """Remove a stream: its name keeps a tombstone, by which its shards are destroyed wherever
-        they turn up."""
+        """Remove a stream: its entry becomes a tombstone, for which every node destroys its
+        shards."""
         if self._is_elsewhere(sender, message.ticket, message.name):
             return
         known = self.entry(message.name)
@@ -194,7 +194,7 @@ class StreamOwner(Machine):
         self._beat((known.name,))
 
     def on_ask_stream(self, sender: Peer, message: AskStream) -> None:
-        """Say where a stream is."""
+        """Answer with a stream's entry and leaders."""
         if self._is_elsewhere(sender, message.ticket, message.name):
             return
         known = self.entry(message.name)
@@ -206,7 +206,7 @@ class StreamOwner(Machine):
         self.port.send(sender, refused)
 
     def on_ask_streams(self, sender: Peer, message: AskStreams) -> None:
-        """Say which streams there are."""
+        """Answer with the streams of this cluster."""
         cluster = self.owner.clusters.cluster
         if cluster is None or not self.owner.clusters.is_primary:
             return
@@ -244,27 +244,27 @@ class StreamOwner(Machine):
         return None if heard is None else heard.peer
 
     def _answer_when_committed(self, sender: Peer, ticket: int, entry: StreamEntry) -> None:
-        """Write the entry, again if need be, and answer when that is committed: what a former
-        primary wrote, or this one a moment ago, may still be lost."""
+        """Append the entry, even if the log has it, and answer when it is committed: an entry of a
+        former primary, or one that is not committed yet, may still be lost."""
         self._waiting.append((self._write(entry), sender, ticket, entry.name))
         self._answer_due()
 
     # -- the log ---------------------------------------------------------------------------------
 
     def on_committed(self, event: Committed) -> None:
-        """More of the log is committed: answers may be due, and there may be a first stream."""
+        """Answer those whose entries are committed; begin heartbeats with the first stream."""
         if self._waiting:
             self._answer_due()
         if self.owner.state.directory:
             self._due.within(HEARTBEAT)
 
     def on_observers_progressed(self, event: ObserversProgressed) -> None:
-        """More of the log is copied outside of the cluster: answers may be due."""
+        """Answer those whose entries the observers have copied."""
         if self._waiting:
             self._answer_due()
 
     def on_role_changed(self, event: RoleChanged) -> None:
-        """Who asked a primary that is none any more asks the next one."""
+        """Forget everything when this node is no longer primary: nodes ask the next one."""
         if event.role != "primary":
             self._waiting.clear()
             self._supervised.clear()
@@ -287,13 +287,13 @@ class StreamOwner(Machine):
     # -- heartbeats ------------------------------------------------------------------------------
 
     def on_keep_shards_due(self, timer: KeepShardsDue) -> None:
-        """A heartbeat to all nodes that have shards of this node's streams."""
+        """Send heartbeats to all replicas of this node's streams."""
         self._due.rang()
         self._beat()
 
     def _beat(self, names: Iterable[str] | None = None) -> None:
-        """A heartbeat about these streams (None: all) to the nodes that have their shards. What
-        concerns one stream is said of that one only, so that it costs the same beside many."""
+        """Send heartbeats about these streams (None: all) to their replicas. A change of one stream
+        causes a heartbeat about that one only, so that it costs the same beside many others."""
         if not self.owner.clusters.is_primary or not self.owner.state.directory:
             return
         self._due.within(HEARTBEAT)
@@ -320,7 +320,7 @@ class StreamOwner(Machine):
                 inside = by_id(entry.places[number].replicas)
                 for node, peer in by_id((*inside.values(), *order.replicas)).items():
                     if node not in inside and supervision.is_barred(node):
-                        # It was removed, and is to come again: not with what it has.
+                        # It was removed and will be added again: with an empty log.
                         _give(orders, peer, ShardOrder(shard, "", (), (), removed=True), entry)
                     else:
                         _give(orders, peer, order, entry)
@@ -338,11 +338,11 @@ class StreamOwner(Machine):
             self._watch(peers)
         elif not peers.keys() <= self._watched.keys():
             self._watch({**self._watched, **peers})
-        for peer, mine, told in orders.values():
+        for peer, mine, streams in orders.values():
             for first in range(0, len(mine), SHARDS_PER_MESSAGE):
                 part = tuple(mine[first : first + SHARDS_PER_MESSAGE])
                 ids = {order.shard.rpartition("/")[0] for order in part}
-                known = tuple(entry for id_, entry in told.items() if id_ in ids)
+                known = tuple(entry for id_, entry in streams.items() if id_ in ids)
                 self.port.send(peer, KeepShards(part, known))
 
     def _watch(self, peers: dict[NodeId, Peer]) -> None:
@@ -363,9 +363,9 @@ class StreamOwner(Machine):
     # -- what the nodes report -------------------------------------------------------------------
 
     def on_shards_report(self, sender: Peer, message: ShardsReport) -> None:
-        """A node says what it has."""
+        """Keep a node's reports; send heartbeats at once where they decide something."""
         now = self.port.now
-        urgent: list[str] = []  # streams about which there is something to say at once
+        urgent: list[str] = []  # streams whose replicas get heartbeats at once
         for report in message.reports:
             supervision = self._supervised.get(report.shard)
             if report.is_gone:
@@ -383,7 +383,7 @@ class StreamOwner(Machine):
             self._beat(urgent)
 
     def on_link_down(self, event: LinkDown) -> None:
-        """A node is out of reach: where it led, another is to take over at once."""
+        """Have another replica take over at once where the unreachable node led."""
         led: list[str] = []
         for supervision in self._supervised.values():
             leader = supervision.leader(self.port.now)
@@ -394,8 +394,8 @@ class StreamOwner(Machine):
             self._beat(led)
 
     def on_shards_orphaned(self, sender: Peer, message: ShardsOrphaned) -> None:
-        """A node has shards and hears of no owner: take their streams in if they are not known, and
-        tell it to destroy those of removed streams, and those that others have."""
+        """Add the streams of a node's orphaned shards if they are not known, and order the node to
+        destroy shards of removed streams, and those in which it was replaced."""
         for entry in message.entries:
             if not self.decides(entry.name):
                 continue
@@ -411,7 +411,7 @@ class StreamOwner(Machine):
                 self._order_stranger(sender, known)
 
     def _order_stranger(self, node: Peer, entry: StreamEntry) -> None:
-        """What a node is to do with shards that it has, perhaps no longer for anybody."""
+        """Order a node to destroy the shards of a stream that it should no longer have."""
         orders = []
         for shard, place in zip(entry.shards(), entry.places, strict=True):
             supervision = self._supervised.get(shard)
@@ -425,8 +425,8 @@ class StreamOwner(Machine):
             if entry.removed or is_replaced:
                 orders.append(ShardOrder(shard, "", (), (), removed=True))
         if orders:
-            told = (entry,) if entry.removed else ()  # who has a fork of it removes that as well
-            self.port.send(node, KeepShards(tuple(orders), told))
+            entries = (entry,) if entry.removed else ()  # for nodes with a fork: they remove it too
+            self.port.send(node, KeepShards(tuple(orders), entries))
 
 
 def _give(
@@ -435,13 +435,13 @@ def _give(
     order: ShardOrder,
     entry: StreamEntry,
 ) -> None:
-    _, mine, told = orders.setdefault(peer.id, (peer, [], {}))
+    _, mine, streams = orders.setdefault(peer.id, (peer, [], {}))
     mine.append(order)
-    told[entry.id] = entry
+    streams[entry.id] = entry
 
 
 def changed(options: StreamOptions, message: ChangeStream) -> StreamOptions:
-    """The options with what the message names. msgspec.ValidationError if they are none."""
+    """The options with the changes of a message. msgspec.ValidationError if they are invalid."""
     fields = (name for name in StreamOptions.__struct_fields__ if hasattr(message, name))
     given = {f: value for f in fields if (value := getattr(message, f)) is not None}
     return msgspec.convert({**msgspec.to_builtins(options), **given}, StreamOptions)

@@ -1,17 +1,18 @@
-"""Who leads each shard, and who is to have it: what a stream's owner makes of the nodes' reports.
+"""The leader and the replicas of each shard, as the stream's owner decides them from reports.
 
-A leader that reports is left alone. When none has reported for `SILENT` seconds, or its link is
-down, the owner nominates the furthest of those that answer; it asks all replicas before it
-nominates anybody, so that a new owner does not depose a leader that it has not heard of yet.
+The owner leaves a leader alone that reports. When none has reported for `SILENT` seconds, or its
+link is down, the owner nominates the replica with the furthest log among those that answer. It asks
+all replicas before it nominates one, so that a new owner does not depose a leader whose report is
+still to come.
 
-Nodes that do not answer for `GONE` seconds are replaced, one by one, by the leader; at once those
-that have lost their votes (*barred*). Where there is no other node, such a one is removed first,
-and comes back with an empty log: it was no part of any majority, so none is lost.
+The leader replaces nodes that have not answered for `GONE` seconds, one by one, and at once nodes
+that have lost their vote (*barred*). If there is no other node, it removes a barred one first,
+which comes back with an empty log: it was in no majority, so nothing is lost.
 
-A node that leaves in order leads no more once another replica has taken over, and stays a replica
-if the others are a majority without it: it is back soon, as a rule. If they are not, the leader
-removes it from the replicas before it stops (those that are silent first, since a change is
-committed by a majority of what it leaves). It is added again when it comes back.
+A node that leaves in order gives up the lead once another replica has taken over. It stays a
+replica if the others are a majority without it, since most nodes come back soon. If they are not,
+the leader removes it from the replicas before it stops (silent replicas first, since a majority of
+the remaining ones commits a change). It is added again when it comes back.
 """
 
 from __future__ import annotations
@@ -25,39 +26,39 @@ from streams.directory.entry import ShardPlace, StreamEntry, choose_replicas
 from streams.directory.messages import ShardOrder, ShardReport
 
 HEARTBEAT: Final = 0.5
-"""Seconds between two heartbeats of an owner to the nodes that have its streams' shards. Half of
-the failover time that is aimed at is left for the campaign itself."""
+"""Seconds between two heartbeats of an owner to the replicas of its streams. It leaves half of the
+intended failover time for the campaign itself."""
 
 SILENT: Final = 1.6
-"""Seconds without a report after which a leader counts as lost, if its link is not known to be
-down: three heartbeats."""
+"""Seconds without a report after which a leader counts as lost although its link is up: three
+heartbeats."""
 
 ASKING: Final = 0.4
-"""Seconds for which an owner that knows no leader waits for all replicas to report, before it
-nominates one of those that have."""
+"""Seconds for which an owner without a leader waits for the reports of all replicas, before it
+nominates one of those that have reported."""
 
 GONE: Final = 30.0
-"""Seconds without a report after which another node takes a replica's place. Guess: longer than a
-restart, so that nodes which are updated one after the other do not make every log move."""
+"""Seconds without a report after which another node replaces a replica. Guess: longer than a
+restart, so that a rolling update moves no logs."""
 
 UNCLEAR: Final = 1.2
-"""Seconds since a node has said that it leaves, in which replicas that do not answer are waited for
-as well: two heartbeats, and their answers."""
+"""Seconds after a node has begun to leave for which the owner also waits for replicas that do not
+answer: two heartbeats, and their answers."""
 
 NO_MAJORITY_AFTER: Final = 2.0
-"""Seconds without a majority of replicas that answer after which programs are refused: longer than
-it takes to restart a node."""
+"""Seconds without a majority of answering replicas after which programs get an error: longer than a
+node's restart."""
 
 
 class Heard:
-    """The last report of one node on one shard, and when it came."""
+    """The last report of one node on one shard, and its time."""
 
     def __init__(self, peer: Peer, report: ShardReport, now: float) -> None:
         self.peer, self.report, self.at = peer, report, now
 
 
 class Supervision:
-    """One shard, seen by the owner of its stream. Times are the Port's seconds."""
+    """The owner's state of one shard. Times are the Port's seconds."""
 
     def __init__(self, entry: StreamEntry, number: int, now: float) -> None:
         self.shard = entry.shard(number)
@@ -68,15 +69,15 @@ class Supervision:
         self._asking_since = now
         self._nominated: NodeId = ""
         self._begun = now
-        self._coming: Peer | None = None  # who is being sent the log, to become a replica
-        self._leaving: dict[NodeId, tuple[float, float]] = {}  # when it said so first, and last
-        self._had_majority = now  # when a majority was seen to answer last
-        self._ordered_at = now  # when all were asked last
+        self._coming: Peer | None = None  # the next replica, which the leader sends the log
+        self._leaving: dict[NodeId, tuple[float, float]] = {}  # time of the first and last report
+        self._had_majority = now  # the last time at which a majority answered
+        self._ordered_at = now  # the time of the last heartbeat
 
     # -- what is heard ---------------------------------------------------------------------------
 
     def reported(self, peer: Peer, report: ShardReport, now: float) -> None:
-        """A node has said what it has."""
+        """Keep a node's report."""
         self._down.discard(peer.id)
         self.heard[peer.id] = Heard(peer, report, now)
         if report.is_leaving:
@@ -85,12 +86,12 @@ class Supervision:
             self._leaving.pop(peer.id, None)
 
     def link_down(self, node: NodeId) -> None:
-        """A node is out of reach: it does not lead, as far as this owner can say."""
+        """Note that a node is unreachable: for this owner it does not lead."""
         self._down.add(node)
         self._leaving.pop(node, None)
 
     def leader(self, now: float) -> Heard | None:
-        """Who leads, by its own word and not long ago."""
+        """The node that leads, by its own recent report."""
         leading = [
             heard
             for node, heard in self.heard.items()
@@ -99,9 +100,9 @@ class Supervision:
         return max(leading, key=lambda heard: heard.report.leading, default=None)
 
     def answering(self, place: ShardPlace, now: float) -> int:
-        """How many replicas answer, if they have been no majority for `NO_MAJORITY_AFTER` seconds
-        of heartbeats; else -1."""
-        if now - self._ordered_at > SILENT:  # nobody was asked for a while
+        """The number of replicas that answer, if it has been no majority for `NO_MAJORITY_AFTER`
+        seconds of heartbeats; else -1."""
+        if now - self._ordered_at > SILENT:  # there were no heartbeats for a while
             return -1
         count = sum(self._is_ready(peer.id, now) for peer in place.replicas)
         if count >= majority(len(place.replicas)):
@@ -115,7 +116,7 @@ class Supervision:
     # -- nodes that leave ------------------------------------------------------------------------
 
     def moves_on(self, node: NodeId, report: ShardReport) -> bool:
-        """Whether a report is a step of a node's leaving, on which the next one follows at once."""
+        """Whether a report is a step of a node's leaving, so that the next step can begin."""
         before = self.heard.get(node)
         if before is None or not (self._leaving or report.is_leaving):
             return report.is_leaving
@@ -132,14 +133,14 @@ class Supervision:
         return [n for n in ids if self._is_ready(n, now) and not self._is_leaving(n, now)]
 
     def _shrinks(self, place: ShardPlace, now: float) -> bool:
-        """Whether the replicas that stay are no majority, and those that answer can still make
-        them one by removing others."""
+        """Whether the replicas that stay are no majority, and those that answer are one, which can
+        still remove others."""
         staying, count = self._staying(place, now), len(place.replicas)
         there = sum(self._is_ready(peer.id, now) for peer in place.replicas)
         return 0 < len(staying) < majority(count) <= there
 
     def released(self, place: ShardPlace, now: float) -> tuple[Peer, ...]:
-        """The nodes that leave and may stop, as far as this shard is concerned."""
+        """The leaving nodes that this shard no longer needs."""
         leaving = [node for node in self._leaving if self._is_leaving(node, now)]
         if not leaving:
             return ()
@@ -162,7 +163,7 @@ class Supervision:
     # -- what is to be done ----------------------------------------------------------------------
 
     def place(self, entry: StreamEntry, now: float) -> ShardPlace | None:
-        """What the entry is to say of the shard from now on; None: what it says already."""
+        """The shard's new place for the entry; None: it is unchanged."""
         leader = self.leader(now)
         if leader is None or not leader.report.replicas:
             return None
@@ -173,7 +174,7 @@ class Supervision:
         return ShardPlace(tuple(replicas.values()), is_founded=True)
 
     def nominee(self, place: ShardPlace, now: float) -> NodeId:
-        """Who is to lead; "": wait for reports."""
+        """The node that is to lead; "": wait for reports."""
         leader = self.leader(now)
         if leader is not None:
             successor = self._successor(place, leader, now)
@@ -187,8 +188,8 @@ class Supervision:
                 return self._nominated
             self._asking_since, lost, self._nominated = now, self._nominated, ""
         ready = [self.heard[peer.id] for peer in place.replicas if self._is_ready(peer.id, now)]
-        # Who is lost is not waited for. Reports that are half a second old do: the nominee fetches
-        # what another has more.
+        # The lost leader's report is not waited for. Reports may be half a second old: the nominee
+        # fetches the chunks that another replica has more.
         there = {heard.peer.id for heard in ready}
         is_complete = all(peer.id in there or peer.id == lost for peer in place.replicas)
         if not is_complete and now - self._asking_since < ASKING:
@@ -202,8 +203,8 @@ class Supervision:
         return furthest.peer.id
 
     def _successor(self, place: ShardPlace, leader: Heard, now: float) -> NodeId:
-        """Who is to lead from now on: the leader, or if that leaves, the furthest of those that
-        stay, as long as a majority answers."""
+        """The present leader, or, if it leaves and a majority answers, the replica with the
+        furthest log among those that stay."""
         there = sum(self._is_ready(peer.id, now) for peer in place.replicas)
         staying = self._staying(place, now)
         if not self._is_leaving(leader.peer.id, now) or there < majority(len(place.replicas)):
@@ -213,7 +214,8 @@ class Supervision:
         return max(staying, key=lambda n: self.heard[n].report.position, default=leader.peer.id)
 
     def is_decidable(self, place: ShardPlace, now: float) -> bool:
-        """Whether nobody leads or is nominated, and all replicas have said how far they are."""
+        """Whether the shard has neither leader nor nominee, and all replicas have reported their
+        positions."""
         heard = [self.heard.get(peer.id) for peer in place.replicas]
         return (
             self.leader(now) is None
@@ -227,8 +229,8 @@ class Supervision:
     def wanted(
         self, place: ShardPlace, stream: str, count: int, candidates: dict[NodeId, Peer], now: float
     ) -> tuple[Peer, ...]:
-        """Which nodes are to have the shard: one more than have it while some are missing or gone,
-        and one less where they are too many. So one comes or goes at a time."""
+        """The wanted replicas: one more than the present ones while some are missing or gone, or
+        one less while they are too many. So one comes or goes at a time."""
         there = by_id(place.replicas)
         gone = [peer for node, peer in there.items() if self._is_gone(node, now)]
         leader = self.leader(now)
@@ -260,12 +262,12 @@ class Supervision:
         return tuple(peer for node, peer in there.items() if node != barred)
 
     def is_barred(self, node: NodeId) -> bool:
-        """Whether a node has said that it has lost its vote."""
+        """Whether a node has reported that it has lost its vote."""
         heard = self.heard.get(node)
         return heard is not None and heard.report.is_barred
 
     def destroyed(self, node: NodeId) -> None:
-        """A node has the shard no more."""
+        """Forget the reports of a node that has destroyed the shard."""
         self.heard.pop(node, None)
 
     def _is_gone(self, node: NodeId, now: float) -> bool:
@@ -276,7 +278,7 @@ class Supervision:
     def order(
         self, entry: StreamEntry, candidates: Callable[[], dict[NodeId, Peer]], now: float
     ) -> ShardOrder:
-        """What all nodes that are to have the shard are told."""
+        """The order for all nodes that have the shard, or are to have it."""
         place = entry.places[self.number]
         wanted = place.replicas
         if place.is_founded:

@@ -1,19 +1,29 @@
 """The log of one shard: bytes in, bytes out.
 
-*Promises*: what `chunk.pack` made is read back unchanged or not at all; a chunk has its place in
-one log only, by the SHA-256 of the chunk before it; a folder is read so that a torn tail and damage
-are told apart, and neither is taken for data (docs/design/streams.md).
+*Promises*: `chunk.read` returns a chunk as `chunk.pack` made it, or nothing; a chunk belongs to one
+log only, by the SHA-256 of the chunk before it; recovery distinguishes a torn tail from damage, and
+takes neither for data (docs/design/streams.md).
 
-*Called by*: `canopy stream verify`.
+*Called by*: `streams.replication`, which adds chunks; `canopy stream verify`; programs that prove
+receipts.
+
+    chunk = pack(EVENTS, epoch, log.end, log.next_offset, count, time, encode_batches(batches))
+    line = log.add(chunk)           # its place: line.segment, line.at
+    state.apply(chunk)              # producers, consumers, groups, replicas, the floor
+    log.at_offset(offset)           # where to read a row
+    recover(shard, names, read)     # log and state of a folder, with its holes
 
 *Read in this order*:
 
-* `chunk`: the unit that is written, replicated and hashed. `batches`: what a chunk of events has in
-  it. `zones`: what its rows have at least and at most, attribute by attribute.
-* `state`: what the log says of producers, replicas and floors; each segment begins with it.
-  `origins`: of rows that came from elsewhere. `lost_rows`: of rows that damage has cost.
-* `table`: the newest row of each key. `group_state`, `runs`: what it says of consumer groups.
+* `chunk`: the unit that is written, replicated and hashed. `batches`: the rows of a chunk of
+  events. `zones`: their least and greatest values, attribute by attribute.
+* `state`: the fold of the log, with which each segment begins: producers, durable consumers,
+  replicas, floors. Its parts: `group_state`, `half_state`, `fork_state`, `origins`, `lost_rows`.
+  `runs`: a set of offsets.
+* `table`: the newest row of each key.
 * `scan`: one segment read, with its holes and its torn tail. `recovery`: a folder read at start.
-* `shard_log`: a shard's chunks and segments in memory, where each lies; places by offset and time.
-* `verify`: a whole folder held against its own promises, offline.
+* `shard_log`: a shard's chunks and segments in memory; places by number, offset and time.
+* `verify`: the verification of a whole folder, offline. `receipt`: what it proves for a producer.
+* `fork_name`: the names of forks. `row_names`: the names of rows in trace records. `writers`: who
+  may append.
 """

@@ -1,8 +1,8 @@
-"""What a chunk of kind Events has behind its zone map: batches of rows.
+"""Batches of rows: the content of a chunk of kind Events behind its zone map.
 
 A batch is atomic (T1): all of its rows are in one chunk, so that they are written, committed and
-read together. The heads of all batches come first and the rows behind them, so that what the log
-says of producers is folded without decoding a row.
+read together. The heads of all batches come first and the rows behind them, so that the state of
+producers is folded without decoding a row.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class BatchHead(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Whose batch it is, and its numbers: the `count` rows from the producer's `sequence` on.
-    `session` tells the starts of one producer apart. An empty producer has no numbers.
-    `transaction`: the half that this batch commits, which the chunk
-    `session` has prepared; its rows have no numbers. `fork`: the fork of the shard from which it
-    was copied, and `at` the offset of its first row there."""
+    """The producer of a batch and its numbers: `count` rows from the producer's `sequence` on.
+    `session` distinguishes the starts of one producer. An empty producer has no numbers.
+    `transaction`: the half that this batch commits, which the chunk `session` prepared; its rows
+    have no numbers. `fork`: the fork of the shard from which the batch was copied; `at`: the offset
+    of its first row there."""
 
     producer: str
     session: int
@@ -48,8 +48,7 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class MalformedChunkError(Exception):
-    """A chunk's rows are not what its kind says, though its CRC is right: whoever wrote it was
-    wrong."""
+    """A chunk's rows do not decode as its kind, though its CRC is right: its writer has a fault."""
 
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -61,7 +60,7 @@ _ARRAY: Final = b"\xdd"  # MessagePack's array 32: this byte, 4 bytes of length,
 
 
 def encode_rows(rows: Iterable[Row]) -> bytes:
-    """Rows one behind the other, as a producer sends them and as they are in the log."""
+    """Rows one behind the other, as producers send them and as the log has them."""
     return b"".join(map(_ENCODER.encode, rows))
 
 
@@ -85,8 +84,8 @@ def decode_rows(encoded: bytes, count: int) -> tuple[Row, ...]:
 
 
 def are_rows(encoded: bytes, count: int) -> bool:
-    """Whether these are `count` values behind one another, as `encode_rows` writes rows, without a
-    look at what is in them."""
+    """Whether these are `count` consecutive MessagePack values, as `encode_rows` writes rows; the
+    rows are not decoded."""
     if count > len(encoded):
         return False
     try:
@@ -116,7 +115,7 @@ def heads_of(chunk: Chunk) -> tuple[BatchHead, ...]:
 
 def rows_of(chunk: Chunk) -> tuple[Row, ...]:
     """All rows of an Events chunk; the first has the offset `chunk.first`. MalformedChunkError if
-    they are not as many as the head says."""
+    their number is not that of the head."""
     _, encoded = _split(chunk)
     try:
         rows = _ROWS.decode(encoded)
@@ -128,8 +127,8 @@ def rows_of(chunk: Chunk) -> tuple[Row, ...]:
 
 
 def loose_rows_of(chunk: Chunk) -> tuple[msgspec.Raw, ...]:
-    """The rows of an Events chunk as they are in the log, each by itself. They are views: whoever
-    keeps one keeps the chunk. MalformedChunkError if they are not as many as the head says."""
+    """The encoded rows of an Events chunk, one by one. They are views, which keep the chunk in
+    memory. MalformedChunkError if their number is not that of the head."""
     try:
         rows = _LOOSE.decode(_split(chunk)[1])
     except msgspec.MsgspecError as error:

@@ -6,9 +6,9 @@ time, number of the last chunk known to be committed, SHA-256 of the chunk befor
 and the rows, both MessagePack. The chunk before the first is the shard's name (`genesis`), so that
 a chunk of one shard fits nowhere in another.
 
-The CRC finds what a disk or a crash has done to a chunk; the hash finds everything else, and names
-a chunk: replicas compare positions by it, and receipts have it. Followers copy chunks without
-looking at zones or rows, so that all replicas have the same bytes.
+The CRC finds damage by a disk or a crash; the hash finds everything else, and identifies a chunk:
+replicas compare positions by it, and receipts contain it. Followers copy chunks without decoding
+zones or rows, so that all replicas have the same bytes.
 """
 
 from __future__ import annotations
@@ -56,21 +56,21 @@ COMPLETES: Final = 2
 """Flag of the last chunk of the state with which a segment begins."""
 
 CHUNK_MOST: Final = 960 * 1024
-"""Bytes of a chunk at most: so it fits into one frame between nodes (1 MiB)."""
+"""The limit of a chunk's bytes: it has to fit into one frame between nodes (1 MiB)."""
 
 CHUNK_TARGET: Final = 256 * 1024
-"""Bytes of rows after which a leader begins another chunk, unless one batch alone has more."""
+"""Bytes of rows after which a leader begins another chunk. A larger batch has its own chunk."""
 
 
 class ChunkId(NamedTuple):
-    """One chunk of one shard, and thereby everything before it: its number and its hash."""
+    """The number and hash of a chunk, which identify it and all chunks before it."""
 
     number: int
     hash: bytes
 
 
 class Chunk(NamedTuple):
-    """A chunk with its head taken apart; `data` are the bytes of all of it."""
+    """A chunk with its head decoded; `data` are the bytes of the whole chunk."""
 
     data: bytes
     hash: bytes
@@ -102,7 +102,7 @@ class Chunk(NamedTuple):
 
     @property
     def rows(self) -> bytes:
-        """What is behind the zone map."""
+        """The bytes behind the zone map."""
         return self.data[HEAD.size + self.zones_length :]
 
     @property
@@ -117,7 +117,7 @@ class Chunk(NamedTuple):
 
 
 def genesis(shard: str) -> ChunkId:
-    """What the first chunk of `shard` follows on: chunk 0."""
+    """The predecessor of the first chunk of `shard`: chunk 0."""
     return ChunkId(0, hashlib.sha256(b"canopy shard:" + shard.encode()).digest())
 
 
@@ -151,8 +151,9 @@ def pack(
 
 
 def read(data: bytes | memoryview, at: int = 0, *, hashed: bool = True) -> Chunk | None:
-    """The chunk that begins at `at`; None if there is no whole, valid one. If not `hashed`, it has
-    no hash, which takes four times as long as the CRC: for who looks at its rows only."""
+    """The chunk that begins at `at`; None if there is no whole, valid one. If not `hashed`, its
+    hash is empty, for callers that need only its rows: hashing takes four times as long as the
+    CRC."""
     if at + HEAD.size > len(data):
         return None
     head = HEAD.unpack_from(data, at)

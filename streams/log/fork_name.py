@@ -1,9 +1,9 @@
 """How forks of a shard are named.
 
-A fork is the log of rows that a shard's replica took in while no majority of the replicas could be
-reached (streams/services/fork/). Its name says under which epoch it began, above every one that its
-node had heard of, and which chunk of the main log was the last that this node knew to be committed:
-what stands behind that chunk in the main log is what the fork did not know.
+A fork is the log of rows that a shard's replica took while it could not reach a majority of the
+replicas (streams/services/fork/). Its name has the epoch under which it began, above every epoch
+known to its node, and the last chunk of the main log that this node knew to be committed: the fork
+did not know the chunks of the main log behind it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ _FORK: Final = re.compile(r"([0-9]{1,15})_([0-9]{1,15})_([0-9a-f]{8})")
 
 
 class ForkName(NamedTuple):
-    """`epoch`: the fork epoch; `base`: the last chunk of the main log that is known to the fork;
-    `mark`: tells forks of the same epoch at different nodes apart."""
+    """`epoch`: the fork epoch; `base`: the last chunk of the main log that the fork knows; `mark`:
+    distinguishes forks of the same epoch at different nodes."""
 
     epoch: int
     base: int

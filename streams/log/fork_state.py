@@ -1,9 +1,8 @@
-"""What a shard's log says of the forks that were copied into it (streams/services/fork/).
+"""The forks of a shard that were copied into its log (streams/services/fork/), as the log has them.
 
-A batch that is copied names the fork and the offset there, so that the rows and how far the fork
-was copied are in one chunk. Behind the rows of a fork's chunk the log names that chunk, by number
-and hash: so whoever has a receipt of the fork can prove from the main log alone that the chunk was
-copied, when the fork is no more.
+A copied batch names the fork and its offset there, so that one chunk has the rows and the progress
+of the copy. Behind the rows of a fork's chunk the log names that chunk, by number and hash: so the
+main log alone proves a receipt of the fork after the fork is removed.
 """
 
 from __future__ import annotations
@@ -17,16 +16,15 @@ from msgspec.structs import replace
 from streams.log.batches import BatchHead
 
 FORKS_KEPT: Final = 256
-"""Forks of a shard that its state names; the one that was copied longest ago is
-forgotten then. Guess:
-one comes of each partition, and side of it."""
+"""Forks that the state of a shard names; beyond it the one copied longest ago is forgotten. Guess:
+each side of a partition makes one."""
 
 
 class ForkCopied(msgspec.Struct, frozen=True, array_like=True, tag=42):
-    """The chunk of the fork `fork` with this number and hash, which ends before the offset `next`,
-    is in the log, and all before it. Of the fork's rows so far `rows` were appended, of which
-    `conflicting` without their producer's numbers since other rows have these, and `repeated` were
-    in the log before."""
+    """The chunk of `fork` with this number and hash, and all chunks before it, are copied; it ends
+    before the offset `next` of the fork. Of the fork's rows so far, `rows` were appended,
+    `conflicting` of these without their producer's numbers, since other rows have them, and
+    `repeated` were in the log already."""
 
     fork: str
     chunk: int
@@ -38,26 +36,26 @@ class ForkCopied(msgspec.Struct, frozen=True, array_like=True, tag=42):
 
 
 class ForkStates:
-    """The forks of a shard, those last that were copied last."""
+    """The forks of a shard, in the order of their last copied chunks."""
 
     def __init__(self) -> None:
         self.known: dict[str, ForkCopied] = {}
 
     def floor(self, fork: str) -> int:
-        """All rows of the fork below this offset are dealt with."""
+        """The offset up to which the fork is copied."""
         known = self.known.get(fork)
         return 0 if known is None else known.next
 
     def entries(self) -> Iterator[ForkCopied]:
-        """All that there is to know."""
+        """The forks as entries."""
         yield from self.known.values()
 
     def take(self, entry: ForkCopied) -> None:
-        """What a chunk says of a fork."""
+        """Apply an entry of a chunk."""
         self._put(entry)
 
     def appended(self, head: BatchHead) -> None:
-        """A batch that was copied is in the log."""
+        """Note a batch that was copied from a fork."""
         known = self.known.get(head.fork) or ForkCopied(head.fork, 0, b"", 0)
         conflicting = 0 if head.producer else head.count
         self._put(

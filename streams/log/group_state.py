@@ -1,9 +1,9 @@
-"""What a shard's log says of consumer groups: which there are, which rows each is done with, and
-its dead letters.
+"""The consumer groups of a shard, as its log has them: their options, the rows that each has
+processed, and its dead letters.
 
-A row that a group is *done* with was acknowledged, is dead, or does not match the group's selector:
-the log does not tell these apart, since runs are shorter so. A dead letter is a mark: the row stays
-where it is, and is done with until somebody has it tried again.
+A row is *done* for a group if it was acknowledged, is a dead letter, or does not match the group's
+selector: the log does not distinguish these, since the runs are shorter so. A dead letter is a
+mark: the row stays in the log, and is done until an operator retries it.
 """
 
 from __future__ import annotations
@@ -17,57 +17,59 @@ from streams.log.chunk import Chunk
 from streams.log.runs import Runs
 
 NAME_MOST: Final = 128
-"""Characters of a group's name at most."""
+"""The limit of characters of a group's name."""
 
 SELECTOR_MOST: Final = 16 * 1024
-"""Characters of a group's selector at most (`matching.selector.expression.MAX_TEXT`)."""
+"""The limit of characters of a group's selector (`matching.selector.expression.MAX_TEXT`)."""
 
 ATTRIBUTE_MOST: Final = 256
-"""Characters of an attribute's name in a group's options at most."""
+"""The limit of characters of an attribute's name in a group's options."""
 
 LEASE: Final = 30.0
-"""Seconds of a lease, where its founder does not say: as the visibility timeout of Amazon SQS."""
+"""Seconds of a lease by default: the visibility timeout of Amazon SQS."""
 
 LEASE_LEAST: Final = 1.0
 LEASE_MOST: Final = 86_400.0
-"""Seconds of a lease. A shorter one would end on the way; a longer one keeps rows that nobody works
-on (a member whose node is out of reach) away from others. Guesses."""
+"""The bounds of a lease in seconds. A shorter lease would end while its row travels; a longer one
+withholds the rows of an unreachable member from the others. Guesses."""
 
 DELIVERIES: Final = 5
-"""Deliveries of a row, where the group's founder does not say. Guess."""
+"""Deliveries of a row by default. Guess."""
 
 DELIVERIES_MOST: Final = 1_000
 
 FORMER_MOST: Final = 8
-"""Former selectors of a group that are kept: those that rows which it is not done with go by, and
-of others as many as there is room for, so that it can be said what became of their rows. Guess."""
+"""Former selectors that the log keeps of a group: those that rows not yet done are matched with,
+and others as far as there is room, to explain what became of their rows. Guess."""
 
 Attribute = Annotated[str, msgspec.Meta(max_length=ATTRIBUTE_MOST)]
 Run = tuple[int, int]
 
 
 class GroupOptions(msgspec.Struct, frozen=True, array_like=True):
-    """What a group was founded with, or has been changed to (`streams.groups.founding`)."""
+    """The options of a group, as founded or as edited since (`streams.groups.founding`)."""
 
     selector: Annotated[str, msgspec.Meta(max_length=SELECTOR_MOST)] = ""
-    """Which rows it gets; empty: all."""
+    """The rows that the group gets; empty: all."""
     lease: Annotated[float, msgspec.Meta(ge=LEASE_LEAST, le=LEASE_MOST)] = LEASE
-    """Seconds after which a row that was not acknowledged goes to another member."""
+    """Seconds after which a row without acknowledgement is delivered to another member."""
     deliveries: Annotated[int, msgspec.Meta(ge=1, le=DELIVERIES_MOST)] = DELIVERIES
-    """How many times a row is delivered before it is a dead letter."""
+    """Deliveries of a row before it becomes a dead letter."""
     by: Attribute = ""
-    """Rows that are alike in this attribute come one after the other; empty: in no order."""
+    """Rows with the same value of this attribute are delivered one after the other; empty: in no
+    order."""
     priority: Attribute = ""
-    """Rows with a greater number there come first; empty: those with a lower offset do."""
+    """Rows with a greater number in this attribute come first; empty: rows with a lower offset."""
     delay: Attribute = ""
-    """A row is delivered when so many seconds have passed since it was appended; empty: none."""
+    """The attribute with the seconds from a row's append to its delivery; empty: none."""
     delay_seconds: Annotated[float, msgspec.Meta(ge=0, le=LEASE_MOST * 30)] = 0.0
-    """The same for all rows, in addition."""
+    """Seconds from append to delivery for all rows, added to those of `delay`."""
 
 
 class GroupFounded(msgspec.Struct, frozen=True, array_like=True, tag=20):
-    """There is a group from now on, unless there was; it gets rows from the offset `floor` on. Its
-    number is that of the chunk that says so: another group of that name has another one."""
+    """A group is founded, unless there is one of this name; it gets rows from the offset `floor`
+    on. Its number is that of this entry's chunk, so that a later group of this name has another
+    number."""
 
     name: str
     options: GroupOptions
@@ -75,8 +77,8 @@ class GroupFounded(msgspec.Struct, frozen=True, array_like=True, tag=20):
 
 
 class FormerSelector(msgspec.Struct, frozen=True, array_like=True):
-    """The selector that a group had until chunk `chunk`: rows below the offset `below`, which are
-    all rows before that chunk, go by it, down to the selector before it."""
+    """The selector that a group had until chunk `chunk`. It applies to rows below the offset
+    `below` (all rows before that chunk), down to the range of the selector before it."""
 
     below: int
     chunk: int
@@ -84,10 +86,10 @@ class FormerSelector(msgspec.Struct, frozen=True, array_like=True):
 
 
 class GroupKnown(msgspec.Struct, frozen=True, array_like=True, tag=21):
-    """What a segment's state says of a group, beside its dead letters. `longest`: seconds of the
-    longest lease that may be under way, 0: that of the options. `was_at`: it was done with rows up
-    to there before the log lost them, 0: it has lost none; `dropped`: offsets that
-    it was not done with when they were let go of; `told`: the program that heard of either."""
+    """A group in a segment's state, without its dead letters. `longest`: seconds of the longest
+    lease that may still run, 0: that of the options. `was_at`: the rows below it were done before
+    the log lost them, 0: no loss; `dropped`: offsets that retention removed before they were done;
+    `told`: the program that has had the report of either."""
 
     name: str
     number: int
@@ -102,7 +104,7 @@ class GroupKnown(msgspec.Struct, frozen=True, array_like=True, tag=21):
 
 
 class RowsDone(msgspec.Struct, frozen=True, array_like=True, tag=22):
-    """A group is done with all rows in these runs: (first offset, offset behind the last)."""
+    """All rows in these runs are done for a group: (first offset, offset behind the last)."""
 
     group: str
     number: int
@@ -110,7 +112,8 @@ class RowsDone(msgspec.Struct, frozen=True, array_like=True, tag=22):
 
 
 class DeadLetter(msgspec.Struct, frozen=True, array_like=True, tag=23):
-    """A group has given up a row after so many deliveries, at `time` (nanoseconds since 1970)."""
+    """A row becomes a dead letter of a group after `deliveries`, at `time` (nanoseconds since
+    1970)."""
 
     group: str
     number: int
@@ -121,8 +124,7 @@ class DeadLetter(msgspec.Struct, frozen=True, array_like=True, tag=23):
 
 
 class DeadLetterEnded(msgspec.Struct, frozen=True, array_like=True, tag=24):
-    """A dead letter is none any more: the row is to be delivered again, or is done with for
-    good."""
+    """A dead letter ends: if `retried` its row is delivered again, else the row stays done."""
 
     group: str
     number: int
@@ -131,15 +133,15 @@ class DeadLetterEnded(msgspec.Struct, frozen=True, array_like=True, tag=24):
 
 
 class GroupForgotten(msgspec.Struct, frozen=True, array_like=True, tag=25):
-    """There is no such group any more."""
+    """A group is removed."""
 
     name: str
 
 
 class GroupEdited(msgspec.Struct, frozen=True, array_like=True, tag=26):
-    """A group has these options from now on. Rows that stand before this chunk go by the selector
-    that it had when they were appended. `longest`, `told`: as in `GroupKnown`.
-    `dropped`: as there, so many more."""
+    """A group's options change. Rows before this chunk are still matched with the selector that the
+    group had when they were appended. `longest`, `told`: as in `GroupKnown`; `dropped`: to be added
+    to the `dropped` there."""
 
     group: str
     number: int
@@ -182,7 +184,7 @@ class Group:
         self.options = options
         self.done = done
         self.longest = longest or options.lease
-        """Seconds of the longest lease that may be under way."""
+        """Seconds of the longest lease that may still run."""
         self.former = former
         """By offset, ascending."""
         self.was_at = self.dropped = 0
@@ -191,27 +193,26 @@ class Group:
         """By offset."""
 
     def former_at(self, offset: int) -> FormerSelector | None:
-        """The former selector that the row at this offset goes by; None: the group's own."""
+        """The former selector that applies to the row at this offset; None: the present one."""
         return next((one for one in self.former if offset < one.below), None)
 
     def selector_at(self, offset: int) -> str:
-        """The selector that the row at this offset goes by."""
+        """The selector that applies to the row at this offset."""
         former = self.former_at(offset)
         return self.options.selector if former is None else former.selector
 
     @property
     def has_room_for_selector(self) -> bool:
-        """Whether another selector can be noted: of the former ones one is not needed any more, or
-        there are few."""
+        """Whether another former selector can be kept: there are few, or the oldest is unneeded."""
         return len(self.former) < FORMER_MOST or not self._needs(self.former[0])
 
     def _needs(self, former: FormerSelector) -> bool:
-        """Whether a row may still be delivered by this selector: one that the group is not done
-        with, or a dead letter, which may be tried again."""
+        """Whether this selector may still decide about a row: one that is not done, or a dead
+        letter, which may be retried."""
         return min((self.done.floor, *self.dead)) < former.below
 
     def edit(self, entry: GroupEdited, chunk: Chunk) -> None:
-        """The group has other options from this chunk on."""
+        """Change the options, from this chunk on."""
         last = self.former[-1].below if self.former else -1
         if entry.options.selector != self.options.selector and chunk.first > last:
             has = FormerSelector(chunk.first, chunk.number, self.options.selector)
@@ -229,17 +230,17 @@ class GroupStates:
         self.groups: dict[str, Group] = {}
 
     def floor(self) -> int | None:
-        """The lowest offset that a group is not done with; None: there is no group."""
+        """The lowest offset that is not done for some group; None: there is no group."""
         return min((group.done.floor for group in self.groups.values()), default=None)
 
     def pass_over(self, offset: int) -> None:
-        """All groups are done with what stands below `offset`."""
+        """Mark all rows below `offset` as done for all groups."""
         for group in self.groups.values():
             group.done.add(group.done.floor, offset)
 
     def let_go(self, since: int, floor: int) -> Iterator[GroupEdited]:
-        """What is to be said of groups that are not done with all offsets from `since` on to before
-        `floor`, which are let go of."""
+        """The entries by which the log counts, for each group, the offsets from `since` to before
+        `floor` that retention removes before they are done."""
         for name, group in sorted(self.groups.items()):
             dropped, at = 0, max(since, group.done.floor)
             for first, end in (*group.done.runs, (floor, floor)):
@@ -250,7 +251,7 @@ class GroupStates:
                 yield GroupEdited(*about, dropped=dropped)
 
     def entries(self) -> Iterator[GroupEntry]:
-        """All that there is to know, in a fixed order."""
+        """The groups as entries, in a fixed order."""
         for name in sorted(self.groups):
             group = self.groups[name]
             done = group.done
@@ -261,8 +262,8 @@ class GroupStates:
                 yield group.dead[offset]
 
     def take(self, entry: GroupEntry, chunk: Chunk) -> None:
-        """What a chunk says of groups. What it says of a group that is forgotten, or of a former
-        one of the same name, is passed over."""
+        """Apply an entry of a chunk. An entry of a removed group, or of a former group of the same
+        name, changes nothing."""
         if isinstance(entry, GroupFounded):
             founded = Group(entry.name, chunk.number, entry.options, Runs(entry.floor))
             self.groups.setdefault(entry.name, founded)

@@ -1,7 +1,8 @@
-"""What a shard's log says of half messages (V4): those that wait, and how the last were decided.
+"""The half messages (V4) of a shard, as its log has them: those that are undecided, and how the
+last ones were decided.
 
-The rows of a half are in the chunk that prepared it, and nowhere else until they are committed: a
-segment's state names that chunk.
+The rows of a half are in the chunk that prepared it, and nowhere else until it is committed: the
+state of a segment names that chunk.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ OUTCOMES_KEPT: Final = 1_000
 
 
 class PreparedHalf(msgspec.Struct, frozen=True, array_like=True, tag=11):
-    """A batch that is kept until its transaction is decided; `node` is asked about it. `decider`:
-    the number of the shard that decides for all shards of the transaction; None: each does."""
+    """A batch that waits for its transaction's decision; the leader asks `node` about it.
+    `decider`: the number of the shard that decides for all shards of the transaction; None: each
+    decides for itself."""
 
     transaction: str
     producer: str
@@ -33,7 +35,7 @@ class PreparedHalf(msgspec.Struct, frozen=True, array_like=True, tag=11):
 
 
 class Half(msgspec.Struct, frozen=True, array_like=True, tag=12):
-    """What the state says of a half: its rows are in the chunk that prepared it."""
+    """A half in the state; its rows are in `chunk`, which prepared it."""
 
     transaction: str
     producer: str
@@ -47,20 +49,20 @@ class Half(msgspec.Struct, frozen=True, array_like=True, tag=12):
 
 
 class HalfParked(msgspec.Struct, frozen=True, array_like=True, tag=13):
-    """Nobody could say what became of the transaction: the half waits for an operator."""
+    """The producer does not know how the transaction ended: the half waits for an operator."""
 
     transaction: str
 
 
 class HalfRolledBack(msgspec.Struct, frozen=True, array_like=True, tag=14):
-    """The transaction does not happen."""
+    """The transaction is rolled back."""
 
     transaction: str
 
 
 class OutcomeKnown(msgspec.Struct, frozen=True, array_like=True, tag=15):
-    """How a transaction was decided, by which chunk, and where its rows are if it was committed;
-    `prepared`: the chunk that had them before."""
+    """The outcome of a transaction, the chunk that decided it, and the place of its rows if it was
+    committed; `prepared`: the chunk that prepared the half."""
 
     transaction: str
     committed: bool
@@ -76,26 +78,26 @@ HALF_ENTRIES: Final = (PreparedHalf, Half, HalfParked, HalfRolledBack, OutcomeKn
 
 
 class HalfStates:
-    """The halves that are not decided, and the outcomes of the last that were."""
+    """The undecided halves, and the outcomes of the last `OUTCOMES_KEPT` transactions."""
 
     def __init__(self) -> None:
         self.halves: dict[str, Half] = {}
         self.outcomes: dict[str, OutcomeKnown] = {}
 
     def oldest_chunk(self, committed: int) -> int | None:
-        """The first chunk whose rows a half may still need, whatever retention says; None: there is
-        none. A decision behind chunk `committed` may be lost again."""
+        """The first chunk that retention has to keep for the rows of a half; None: there is none.
+        Chunks behind `committed` may be truncated, and with them the decisions there."""
         needed = [half.chunk for half in self.halves.values()]
         needed += [o.prepared for o in self.outcomes.values() if o.chunk > committed]
         return min(needed, default=None)
 
     def entries(self) -> Iterator[HalfEntry]:
-        """All that there is to know, in the order of coming."""
+        """The halves and outcomes as entries, in the order of their chunks."""
         yield from self.halves.values()
         yield from self.outcomes.values()
 
     def take(self, entry: HalfEntry, chunk: Chunk) -> None:
-        """What a chunk says of a half."""
+        """Apply an entry of a chunk."""
         if isinstance(entry, PreparedHalf):
             about = (chunk.number, entry.count, len(entry.rows), chunk.time)
             half = Half(
@@ -115,7 +117,7 @@ class HalfStates:
             self.outcomes[entry.transaction] = entry
 
     def committed(self, head: BatchHead, offset: int, chunk: Chunk) -> None:
-        """The rows of a half are in the log, and visible."""
+        """Note that the rows of a half are in the log, visible to readers."""
         place = (offset, head.count, chunk.number, chunk.epoch)
         self._decided(OutcomeKnown(head.transaction, True, *place))
 

@@ -1,11 +1,11 @@
-"""Rows at the end of a log that are lost, and the positions that have not survived that.
+"""Losses of rows at the end of a log, and positions that are invalid after a loss.
 
-A log that ends before it did, since nobody has what was damaged, takes new rows at offsets that
-other rows have had. Whoever was beyond that place would go on behind them, and never know. So the
-log says from which offset on it has lost rows, and how many times that has happened: a position is
-told with that count, and one that is beyond the place and of a time before is refused (as a
-position beyond the end of its leader's epoch is in Kafka, KIP-320). Durable consumers and groups,
-which the log itself keeps, go back to that place; the next program that comes as one is told first.
+A log that is truncated, since no replica has its damaged chunks, gives new rows the offsets of the
+lost ones. A reader beyond the truncation would miss the new rows without an error. So the log
+records the offset of each loss and counts the losses: a position comes with the count at its time,
+and the leader refuses a position that lies beyond a loss with a higher number (as Kafka refuses a
+position beyond the end of its leader's epoch, KIP-320). The log itself sets durable consumers and
+groups back to the place of the loss; the next program that attaches as one gets an error first.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Final
 import msgspec
 
 KEPT: Final = 64
-"""Losses of a shard that its log goes on to name."""
+"""The newest losses of a shard, which its state keeps."""
 
 
 class LostRows(msgspec.Struct, frozen=True, array_like=True):
-    """The log has lost its rows from `offset` on, which were below `end`, or, where that is the
-    next offset, nobody knows how many. `number`: it was the first loss, the second and so on."""
+    """The log has lost its rows from `offset` to before `end`; if `end` is the next offset, the
+    number of lost rows is not known. `number`: 1 for the shard's first loss, 2 for the second."""
 
     number: int
     offset: int
@@ -28,24 +28,24 @@ class LostRows(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def which(self) -> str:
-        """The rows in words."""
+        """The lost rows, in words."""
         to = f"to {self.end - 1}" if self.end > self.offset + 1 else "on"
         return f"rows from offset {self.offset} {to}"
 
 
 def lost_to(lost: tuple[LostRows, ...], position: int, losses: int) -> LostRows | None:
-    """The loss that a position has not survived, which was told when the log had so many; None:
-    all rows below the position are those that were."""
+    """The first loss that invalidates a position, which was reported when the log had `losses`;
+    None: the position is valid."""
     return next((one for one in lost if one.number > losses and one.offset < position), None)
 
 
 def losses_of(lost: tuple[LostRows, ...]) -> int:
-    """How many times a log has lost rows."""
+    """The number of losses of a log."""
     return lost[-1].number if lost else 0
 
 
 def with_loss(lost: tuple[LostRows, ...], offset: int, end: int) -> tuple[LostRows, ...]:
-    """With one more loss."""
+    """The losses with another one behind them."""
     return (*lost, LostRows(losses_of(lost) + 1, offset, end))[-KEPT:]
 
 

@@ -1,11 +1,12 @@
-"""What a shard's log says of rows that came from elsewhere: which numbers of their origin it has.
+"""The origins of captured and copied rows, as a shard's log has them: which of their numbers were
+appended.
 
 An origin is a publisher whose events the stream captures, by (node, start of its process), or a
 shard of another stream that is copied. Its numbers have gaps, since a selector chooses among its
-rows. Captured events may come out of order: so of a publisher the runs of numbers are kept that
-were appended, and a `floor`. All below the floor counts as appended: there it is not known any
-more, and a second copy would be worse than a late event that is missing. Rows of a shard are
-copied in order: there the floor alone says everything.
+rows. Captured events may come out of order: so the state keeps, for a publisher, the runs of
+numbers that were appended, and a `floor`. All numbers below the floor count as appended: the runs
+there were forgotten, and a duplicate would be worse than the loss of a late event. Rows of a shard
+are copied in order: there the floor suffices.
 """
 
 from __future__ import annotations
@@ -23,25 +24,25 @@ CAPTURED: Final = "@>"
 session is that node's incarnation. Programs' producers do not begin with "@"."""
 
 COPIED: Final = "@<"
-"""Begins the producer of a batch of rows of another stream; the shard that had them follows, and
-the batch's session is how many times that shard's log had lost rows (`lost_rows`)."""
+"""Begins the producer of a batch of rows of another stream; the origin's shard follows, and the
+batch's session is the number of losses of that shard's log (`lost_rows`)."""
 
 RUNS_MOST: Final = 4_096
-"""Runs of numbers that are kept of one publisher: so many of its events, if it publishes others
-between them, and all of them if it does not. A publisher has at most 20,000 (event, tree) pairs
-under way (`tree.pending`), in order where nothing fails. Guess; `captures_late` counts what comes
-later than that."""
+"""Runs of numbers that are kept of one publisher. A run is one event where the publisher has others
+between its captured ones, and all of them where it has none. A publisher has up to 20,000 (event,
+tree) pairs pending (`tree.pending`), in order where nothing fails. Guess; `captures_late` counts
+the events that come after their run was forgotten."""
 
 RUNS_ALL: Final = 65_536
-"""The same of all publishers together: 200 KB of state."""
+"""Runs of numbers of all publishers together: 200 KB of state."""
 
 ORIGINS_MOST: Final = 4_096
-"""Publishers and shards of which something is known; who was silent for longest is forgotten."""
+"""Origins in the state; beyond it the one without rows for the longest time is forgotten."""
 
 
 class OriginNumbers(msgspec.Struct, frozen=True, array_like=True, tag=40):
-    """What the state says of one origin. `session`: as in its batches' heads. `runs`: from
-    the floor on, in turns how many numbers are missing and how many are there."""
+    """An origin in the state. `session`: as in the heads of its batches. `runs`: from the floor on,
+    alternately the count of missing and of appended numbers."""
 
     name: str
     session: int
@@ -50,8 +51,8 @@ class OriginNumbers(msgspec.Struct, frozen=True, array_like=True, tag=40):
 
 
 class OriginScanned(msgspec.Struct, frozen=True, array_like=True, tag=41):
-    """Nothing is wanted any more of an origin's numbers below `floor`, which was told when its log
-    had lost rows so many times."""
+    """The numbers of an origin below `floor` are scanned, those without a match included.
+    `losses`: the losses of the origin's log when it reported that offset."""
 
     name: str
     floor: int
@@ -63,13 +64,14 @@ ORIGIN_ENTRIES: Final = (OriginNumbers, OriginScanned)
 
 
 class _Numbers:
-    """Of one origin: runs [start, end) above the floor, ascending, with gaps between them."""
+    """The numbers of one origin: runs [start, end) above the floor, ascending, with gaps between
+    them."""
 
     __slots__ = ("ends", "floor", "losses", "starts")
 
     def __init__(self, floor: int = 0) -> None:
         self.floor = floor
-        self.losses = 0  # of the log of a copied shard, when the floor was told
+        self.losses = 0  # of the copied shard's log, when it reported the floor
         self.starts: list[int] = []
         self.ends: list[int] = []
 
@@ -80,7 +82,7 @@ class _Numbers:
         return place >= 0 and number < self.ends[place]
 
     def add(self, first: int, end: int) -> None:
-        """Take a run in, and join it with those that it touches."""
+        """Add a run, and join it with the runs that it touches."""
         starts, ends = self.starts, self.ends
         if not ends or first > ends[-1]:
             starts.append(first)
@@ -93,7 +95,7 @@ class _Numbers:
         starts[low:high], ends[low:high] = [first], [end]
 
     def forget(self, runs: int) -> None:
-        """Forget the lowest runs: everything up to them counts as appended."""
+        """Forget the lowest runs: all numbers up to their end count as appended."""
         self.raise_floor(self.ends[runs - 1])
 
     def raise_floor(self, floor: int) -> None:
@@ -103,34 +105,34 @@ class _Numbers:
 
 
 class OriginStates:
-    """The origins of a shard's rows, those last that were heard of last."""
+    """The origins of a shard's rows, in the order of their last rows."""
 
     def __init__(self) -> None:
         self._origins: dict[tuple[str, int], _Numbers] = {}
         self._runs = 0
 
     def has(self, name: str, session: int, number: int) -> bool:
-        """Whether the row with this number is appended, or counts as such."""
+        """Whether the row with this number was appended, or counts as appended."""
         known = self._origins.get((name, session))
         return known is not None and known.has(number)
 
     def is_forgotten(self, name: str, session: int, number: int) -> bool:
-        """Whether it only counts as appended, because too much came after it."""
+        """Whether the row counts as appended only because its run was forgotten."""
         known = self._origins.get((name, session))
         return known is not None and number < known.floor
 
     def floor(self, name: str) -> int:
-        """All numbers of a copied shard below it are dealt with; 0: nothing is known of it."""
+        """The offset of a copied shard up to which it is copied; 0: it is not known."""
         known = self._origins.get((name, 0))
         return 0 if known is None else known.floor
 
     def losses(self, name: str) -> int:
-        """How many times the log of a copied shard had lost rows, when the floor was told."""
+        """The losses of a copied shard's log when it reported the floor."""
         known = self._origins.get((name, 0))
         return 0 if known is None else known.losses
 
     def entries(self) -> Iterator[OriginEntry]:
-        """All that there is to know."""
+        """The origins as entries."""
         for (name, session), known in self._origins.items():
             runs: list[int] = []
             at = known.floor
@@ -140,7 +142,7 @@ class OriginStates:
             yield OriginNumbers(name, session or known.losses, known.floor, tuple(runs))
 
     def take(self, entry: OriginEntry) -> None:
-        """What a chunk says of an origin."""
+        """Apply an entry of a chunk."""
         if isinstance(entry, OriginScanned):
             self._copied(entry.name, entry.floor, entry.losses)
             return
@@ -156,7 +158,7 @@ class OriginStates:
         self._runs += len(known.ends)
 
     def appended(self, head: BatchHead) -> None:
-        """A batch whose producer begins with `CAPTURED` or `COPIED` is in the log."""
+        """Note a batch whose producer begins with `CAPTURED` or `COPIED`."""
         end = head.sequence + head.count
         if head.producer.startswith(COPIED):
             self._copied(head.producer, end, head.session)
@@ -184,7 +186,8 @@ class OriginStates:
         return known
 
     def _forget_runs(self) -> None:
-        """Forget the runs of who was silent for longest, until a quarter is free."""
+        """Forget the runs of the origins without rows for the longest time, until a quarter of
+        `RUNS_ALL` is free."""
         for known in self._origins.values():
             if self._runs <= RUNS_ALL * 3 // 4:
                 return

@@ -1,4 +1,4 @@
-"""What a producer gets for a batch that is committed, and can prove later without any node."""
+"""Receipts of committed batches, which a producer can prove later without any node."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ class Receipt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     chunk: int
     hash: str
     replicas: tuple[str, ...] = ()
-    """The nodes that had it on disk when the receipt was given. No log proves that."""
+    """The nodes that had the chunk on disk when the receipt was issued. No log proves that."""
     fork: str = ""
-    """The log is this fork of the shard, which its own segments prove, and those of the shard when
-    it was copied; "": the shard's main log."""
+    """The fork of the shard that took the batch: its own segments prove the receipt, and those of
+    the shard after the fork was copied; "": the shard's main log."""
 
     @property
     def name(self) -> str:
-        """The name of its shard (`shard_name`), also where it is of a fork."""
+        """The name of the shard (`shard_name`), for a receipt of a fork as well."""
         return shard_name(self.stream, self.shard)
 
     def refuted_by(self, chunk: Chunk) -> str:
-        """Why `chunk`, which has the receipt's number, is not the one that it names; "": it is."""
+        """Why `chunk`, which has the receipt's number, is not the receipt's chunk; "": it is."""
         if chunk.hash.hex() != self.hash:
             return f"chunk {chunk.number} has the hash {chunk.hash.hex()}, not {self.hash}"
         if chunk.epoch != self.epoch:
@@ -49,8 +49,8 @@ class Receipt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def shard_name(stream: str, shard: int) -> str:
-    """The name of a shard: the stream's id and the shard's number. Its log begins with the hash of
-    it (`chunk.genesis`)."""
+    """The name of a shard: the stream's id and the shard's number. The log begins with a hash of
+    this name (`chunk.genesis`)."""
     return f"{stream}/{shard}"
 
 

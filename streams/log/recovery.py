@@ -1,11 +1,11 @@
-"""A shard's folder read at start: its newest segment, and older ones where that is not enough.
+"""Recovery of a shard's folder at start: from its newest segment, and older ones if needed.
 
-What a torn tail and a hole prove: a *hole* proves that its chunks were here, and by the chunk
-behind it which they were; the replica keeps its position and has to get them again. A *torn tail*
-proves nothing: its chunks may have been acknowledged, or never have been durable.
-`Recovered.intact` says that there is neither.
+A *hole* proves that its chunks were durable here, and the chunk behind it identifies them: the
+replica keeps its position and fetches them again. A *torn tail* proves nothing: its chunks may have
+been acknowledged, or never have been durable. `Recovered.intact`: the folder has neither.
 
-All chunks that may not be committed are read, so that a replica can compare each with its leader's.
+Recovery reads all chunks that may be uncommitted, so that a replica can compare each with its
+leader's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class FoundHole(NamedTuple):
 
 
 class Recovered(NamedTuple):
-    """What a shard's folder has."""
+    """The content of a shard's folder."""
 
     log: ShardLog
     state: ShardState  # folded up to the end; not to be relied upon while there are holes
@@ -38,12 +38,12 @@ class Recovered(NamedTuple):
     holes: list[FoundHole]
     surplus: list[str]  # files that have no valid chunk at all, to be removed with the torn tail
     beginning: FoundHole | None = None
-    """The log begins behind its floor: older segments were lost. Its `last` is the chunk before the
-    first one that is there, its `first` 0, since nobody knows where they began."""
+    """The log begins behind its floor: older segments were lost. The hole's `last` is the chunk
+    before the first one present; its `first` is 0, since the first lost chunk is not known."""
 
     @property
     def intact(self) -> bool:
-        """Whether the folder lacks nothing that it ever had, as far as it shows."""
+        """Whether the folder has neither a torn tail nor a hole."""
         return not self.torn and not self.holes
 
 
@@ -53,8 +53,8 @@ def recover(
     read: Callable[[str], bytes],
     size: Callable[[str], int] = lambda name: 0,
 ) -> Recovered:
-    """Read the folder of `shard`, which has files with these names; what is no segment is passed
-    over. `read` returns the bytes of one of them, `size` how many these are."""
+    """Read the folder of `shard`, which has files with these names; files that are no segments are
+    ignored. `read` returns the bytes of a file, `size` their number."""
     segments = sorted((name for name in names if parse_name(name)), key=_number)
     scans: list[tuple[str, Scan]] = []  # from the newest to the oldest that has to be read
     surplus: list[str] = []
@@ -96,7 +96,8 @@ def recover(
 def _lost_beginning(
     log: ShardLog, state: ShardState, read_file: Callable[[str], bytes]
 ) -> FoundHole | None:
-    """What was deleted by others than retention, which keeps the segment that has the floor."""
+    """Segments that something other than retention deleted: retention keeps the one with the
+    floor."""
     if not log.segments or log.segments[0].offset <= state.floor:
         return None
     first = read_chunk(read_file(log.segments[0].name))
@@ -109,7 +110,7 @@ def _missing(name: str, before: Scan, there: Scan) -> list[FoundHole]:
     """The chunks between the end of the segment `name` and the first chunk of the next one: the
     former is damaged at its end, or was cut off."""
     if not there.chunks or (there.holes[:1] and there.holes[0].at == 0):
-        return []  # what it follows on is known when that is mended
+        return []  # its predecessor is known when the hole at its beginning is mended
     first = _number(name) if before.last is None else before.last.number + 1
     follower = there.chunks[0].chunk
     if first >= follower.number:
@@ -125,8 +126,7 @@ def _number(name: str) -> int:
 
 
 def _state_of(found: Scan) -> int:
-    """The number of the chunk with which a segment's state begins, if the state is complete; else
-    0."""
+    """The number of the first chunk of a segment's state, if the state is complete; else 0."""
     begun = 0
     for _, chunk in found.chunks:
         if chunk.begins_segment:

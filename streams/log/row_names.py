@@ -1,4 +1,4 @@
-"""What trace records call rows: by that a share of them is chosen, the same at every node."""
+"""The names of rows in trace records. A hash of the name samples the same rows at every node."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Final, overload
 import msgspec
 
 TRACES: Final = "application/x-canopy-traces"
-"""The payload type of rows that have trace records. They have none themselves: each would be
-followed by others for ever."""
+"""The payload type of rows that contain trace records. Such rows have no trace records: each would
+cause others without end."""
 
 
 class RowName(msgspec.Struct, frozen=True):
@@ -30,8 +30,7 @@ class RowName(msgspec.Struct, frozen=True):
 
 
 class RowNames(Sequence[RowName]):
-    """The rows with these offsets, named when somebody asks: nobody does where there are no
-    traces."""
+    """The rows with these offsets. Names are made on access: a node without traces makes none."""
 
     def __init__(self, shard: str, offsets: Sequence[int]) -> None:
         self._shard = shard

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 
 class Runs:
-    """Offsets that are done with. Adding and looking up cost the logarithm of the runs."""
+    """A set of offsets. Adding and looking up cost the logarithm of the runs."""
 
     def __init__(self, floor: int = 0, runs: Iterable[tuple[int, int]] = ()) -> None:
         """`runs`: (first offset, the offset behind the last) of each, in any order."""
         self.floor = floor
-        """All offsets below it are in the set, and it is not."""
+        """All offsets below it are in the set; the floor itself is not."""
         self._firsts: list[int] = []
         self._ends: list[int] = []
         for first, end in runs:
@@ -34,7 +34,7 @@ class Runs:
         return max(offset, self._ends[place]) if place >= 0 else offset
 
     def add(self, first: int, end: int) -> None:
-        """Add the offsets from `first` to `end`, without that."""
+        """Add the offsets from `first` to before `end`."""
         first = max(first, self.floor)
         if end <= first:
             return
@@ -47,7 +47,7 @@ class Runs:
             del self._firsts[0]
 
     def remove(self, offset: int) -> None:
-        """Take one offset out. The floor goes back, if it was below it."""
+        """Remove one offset. An offset below the floor becomes the floor."""
         end = self.end_of(offset)
         if end == offset:
             return

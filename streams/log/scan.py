@@ -1,13 +1,13 @@
 """One segment read from its beginning: its chunks, its holes, and where its tail is torn.
 
-A segment is appended to, and a chunk is written only behind others. So after a crash there may be a
-*torn tail*: what follows on the last valid chunk was never durable, or it was, and is damaged; the
-two cannot be told apart, which is why a replica with a torn tail proves nothing by what it lacks. A
-*hole* is damage for certain: valid chunks stand behind it, and were written after it. The chunk
-behind a hole names the hash of the last chunk in it, by which any other replica can repair it.
+Chunks are appended to a segment one behind the other. So after a crash there may be a *torn tail*:
+the bytes behind the last valid chunk were never durable, or they were and are damaged. The two look
+alike, so that a replica with a torn tail proves nothing by the chunks that it lacks. A *hole* is
+damage for certain: valid chunks behind it were written after it. The chunk behind a hole has the
+hash of the last chunk in it, by which any other replica can repair the hole.
 
-A chunk whose CRC is right, and whose hash is not the one that the chunk after it names, was altered
-and not damaged: it is a hole as well.
+A chunk with a valid CRC, but not with the hash that the next chunk names, was altered, not damaged:
+it is a hole as well.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class Hole(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """What was found in a segment."""
+    """The content of a segment."""
 
     chunks: list[Placed]
     holes: list[Hole]
     end: int  # where the next chunk would begin
-    torn: bool  # something else stands there
+    torn: bool  # there are other bytes
     size: int
 
     @property
@@ -53,7 +53,7 @@ class Scan(NamedTuple):
 
 
 def scan(data: bytes, number: int, after: ChunkId | None = None) -> Scan:
-    """Read a segment whose first chunk is `number`, and follows on `after` if that is known."""
+    """Read a segment whose first chunk is `number`, with the predecessor `after` if it is known."""
     chunks: list[Placed] = []
     holes: list[Hole] = []
     at = 0
@@ -82,8 +82,8 @@ def _next(data: bytes, at: int, number: int) -> Placed | None:
 
 
 def _drop_altered(chunks: list[Placed], holes: list[Hole], follower: Chunk) -> None:
-    """`follower` does not follow on the last chunk: that one is not what was written."""
-    if not chunks:  # what the segment follows on is not in it
+    """Make a hole of the last chunk: `follower` names another hash for it."""
+    if not chunks:  # the predecessor is in another segment
         return
     at, altered = chunks.pop()
     holes.append(

@@ -1,8 +1,8 @@
-"""A shard's log as a replica keeps it in mind: its segments, its last chunks, where each lies.
+"""A shard's log in a replica's memory: its segments, its last chunks, and the place of each.
 
-The bytes are on disk. Here are a line for each of the last chunks, by which a leader finds what a
-follower lacks and a follower what contradicts its leader, and a sparse index of each segment by
-chunk number, offset and time. Both can be built again from the files.
+The bytes are on disk. Memory has a line for each of the last chunks, by which a leader finds the
+chunks that a follower lacks, and a follower those that contradict its leader; and a sparse index of
+each segment by chunk number, offset and time. Recovery builds both from the files.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ SEGMENT_BYTES: Final = 64 * 1024 * 1024
 """Bytes of a segment after which another one begins."""
 
 SEGMENT_AGE: Final = 3_600 * 1_000_000_000
-"""Nanoseconds between the first chunk of a segment and the first of the next, at most."""
+"""Nanoseconds after its first chunk for which a segment is written to."""
 
 INDEX_BYTES: Final = 64 * 1024
-"""Bytes between two lines of the sparse index, at least."""
+"""The least bytes between two lines of the sparse index."""
 
 LINES_MOST: Final = 16_384
-"""Chunks of which a line is kept in memory: some 5 MB. Older ones are found by the sparse index."""
+"""Chunks with a line in memory: some 5 MB. The sparse index finds older ones."""
 
 
 def segment_name(chunk: Chunk) -> str:
@@ -44,7 +44,7 @@ def parse_name(name: str) -> tuple[int, int] | None:
 
 
 class Line(NamedTuple):
-    """A chunk without its bytes, and where these are."""
+    """A chunk without its bytes, and their place."""
 
     number: int
     hash: bytes
@@ -103,8 +103,8 @@ class Segment:
 
 
 class Place(NamedTuple):
-    """Where to begin to read: at most `INDEX_BYTES` and a chunk before what is looked for, if the
-    segment has been indexed."""
+    """Where to begin to read: no more than `INDEX_BYTES` and a chunk before the wanted chunk, if
+    the segment is indexed."""
 
     segment: str
     at: int
@@ -167,7 +167,7 @@ class ShardLog:
         return there if there.number == number else None
 
     def has(self, chunk: ChunkId) -> bool | None:
-        """Whether this log has that very chunk; None if it would have to be looked up on disk."""
+        """Whether this log has this chunk; None if only the disk can tell."""
         if chunk.number > self.end.number:
             return False
         if chunk == self.end:
@@ -185,8 +185,8 @@ class ShardLog:
         return next((segment.size for segment in self.segments if segment.name == name), 0)
 
     def state_at(self, committed: int) -> int:
-        """Number of the chunk with which the newest state begins that is complete in the chunks up
-        to `committed`; 0: none, as far as segments were read."""
+        """Number of the first chunk of the newest state that is complete within the chunks up to
+        `committed`; 0: none in the segments that were read."""
         for segment in reversed(self.segments):
             if 0 < segment.state_end <= committed:
                 return segment.number
@@ -195,8 +195,8 @@ class ShardLog:
     def should_roll(
         self, size: int, time: int, most: int = 1 << 62, age: int = SEGMENT_AGE
     ) -> bool:
-        """Whether a segment has to begin before a chunk of `size` bytes at `time`: one may have
-        `most` bytes, and `SEGMENT_BYTES`, and is written to for `age` nanoseconds."""
+        """Whether a chunk of `size` bytes at `time` has to begin another segment: the present one
+        would be longer than `most` or `SEGMENT_BYTES`, or is older than `age` nanoseconds."""
         if not self.segments:
             return True
         newest = self.segments[-1]
@@ -204,9 +204,9 @@ class ShardLog:
         return is_full or 0 < newest.began < time - min(age, SEGMENT_AGE)
 
     def truncate(self, number: int) -> tuple[Segment | None, list[str]]:
-        """Remove the chunks from `number` on. Returns the segment that has become shorter (its
-        `size` is the new one), and the names of the files that are gone. ValueError if the chunk
-        before it is not in memory."""
+        """Remove the chunks from `number` on. Returns the segment that now ends before it (`size`
+        is its new length), and the names of the files to delete. ValueError if the chunk before
+        `number` is not in memory."""
         before = self.line(number - 1)
         if before is None:
             raise ValueError(f"chunk {number - 1} is not in memory")
@@ -224,9 +224,9 @@ class ShardLog:
         return newest, gone
 
     def retain(self, floor: int, state_at: int) -> list[str]:
-        """Forget the segments that have no offset from `floor` on, and return their names. Kept are
-        the newest segment and all from the one that holds chunk `state_at` on, with which the last
-        complete state begins: without it the log could not be recovered."""
+        """Forget the segments without an offset from `floor` on, and return their names. The newest
+        segment stays, and all from the one with chunk `state_at` on, with which the last complete
+        state begins: recovery needs it."""
         gone = []
         while len(self.segments) > 1:
             following = self.segments[1]
@@ -245,7 +245,7 @@ class ShardLog:
         return self._place(place, number, 0)
 
     def at_offset(self, offset: int) -> Place | None:
-        """Where to read to find a row; None if it is not kept, or has not come yet."""
+        """Where to read to find a row; None if it was removed, or is not appended yet."""
         if offset >= self.next_offset:
             return None
         place = bisect_right(self.segments, offset, key=lambda s: s.offset) - 1
@@ -253,8 +253,8 @@ class ShardLog:
 
     def at_time(self, time: int) -> Place | None:
         """Where to read to find the first chunk that is not older than `time`; None if all are
-        older. Segments that were not read since the start have no times: then it is at their
-        beginning, and the reader passes over what is older."""
+        older. A segment that was not read since the start has no times: the place is its beginning
+        then, and the reader skips the older chunks."""
         if not self.segments or time > self.time:
             return None
         place = len(self.segments) - 1
@@ -264,12 +264,12 @@ class ShardLog:
 
     @property
     def first_offset(self) -> int:
-        """The oldest offset of which there is a segment."""
+        """The first offset of the oldest segment."""
         return self.segments[0].offset if self.segments else 0
 
     def before_offset(self, offset: int) -> tuple[int, int]:
         """(number, first offset) of a kept chunk that is not behind the row with this offset, and
-        at most `INDEX_BYTES` and a chunk before it if its segment has been indexed."""
+        no more than `INDEX_BYTES` and a chunk before it if its segment is indexed."""
         place = bisect_right(self.segments, offset, key=lambda s: s.offset) - 1
         return self._before(place, offset, 1)
 
@@ -297,8 +297,8 @@ class ShardLog:
 
     @staticmethod
     def _index_line(segment: Segment, wanted: int, field: int) -> IndexLine | None:
-        # A line whose value is the wanted one is not early enough for offsets and times, which
-        # chunks without rows, and chunks of one moment, share.
+        # Chunks without rows have the offset, and chunks of one moment the time, of others: there a
+        # line with the wanted value may lie behind the first such chunk.
         key = wanted + 1 if field == 0 else wanted
         line = bisect_right(segment.index, key - 1, key=lambda i: int(i[field])) - 1
         return segment.index[line] if line >= 0 else None

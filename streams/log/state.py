@@ -1,10 +1,10 @@
 """What a shard's log says beside its rows: producers, consumers, groups, replicas, the floor of
 retention.
 
-It is the fold of the chunks in their order. Each segment begins with the whole of it, in one chunk
-of kind State or, where it is large, in several; so recovery reads the newest segment only, and
-retention deletes files. What such chunks say is the fold of what came before: who has both can
-compare them (`canopy stream verify`).
+The state is the fold of the chunks in their order. Each segment begins with the whole state, in one
+chunk of kind State or, where it is large, in several; so recovery reads the newest segment only,
+and retention deletes files. A state chunk repeats the fold of the chunks before it, and
+`canopy stream verify` compares the two.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from streams.log.origins import CAPTURED, COPIED, ORIGIN_ENTRIES, OriginEntry, O
 from streams.log.table import TableWritten
 
 WINDOW: Final = 8
-"""Runs of a producer whose places are kept, so that a repeat gets the original receipt: twice the
-requests that a producer's node has under way (`streams.producing.sending`), since one of these may
-come to lie in two chunks. (Kafka's brokers remember five batches of a producer, KIP-98.)"""
+"""Runs of a producer whose places are kept, so that a repeated batch gets the original receipt:
+twice the requests that a producer's node has in flight (`streams.producing.sending`), since the
+rows of one request may lie in two chunks. (Kafka's brokers remember five batches of a producer,
+KIP-98.)"""
 
 FORGOTTEN_MOST: Final = 1_000
-"""Durable consumers that have expired of which is kept where they were, the last ones. Guess."""
+"""The last expired durable consumers, of which the state keeps the positions. Guess."""
 
 STATE_PIECE: Final = 128 * 1024
-"""Bytes after which the state goes on in another chunk."""
+"""Bytes of state in one chunk; the rest follows in the next chunk."""
 
 
 class Appended(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A run of a producer's rows that lie in one chunk behind one another: their numbers, and the
-    place."""
+    """Consecutive rows of a producer in one chunk: their numbers and their place."""
 
     sequence: int
     count: int
@@ -60,9 +60,10 @@ class Appended(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ProducerState(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """What the log knows of one producer: its newest session, the sequence that comes next, where
-    its last rows are, who opened the session, and the leader's time of its last chunk. `step`: the
-    newest step of its work (0: it has none), and `begun` the sequence with which that began."""
+    """The log's state of one producer: its newest session, the next sequence, the places of its
+    last rows, the token of who opened the session, and the leader's time of its last chunk.
+    `step`: the newest step of its work (0: none); `begun`: the sequence at which that step
+    began."""
 
     name: str
     session: int
@@ -75,26 +76,26 @@ class ProducerState(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class ReplicaSet(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """The nodes of which a majority commits."""
+    """The shard's replicas; a majority of them commits."""
 
     replicas: tuple[Peer, ...]
 
 
 class Floor(msgspec.Struct, frozen=True, array_like=True, tag=3):
-    """Offsets below this one are not kept any more; those below `expired` were past their time, and
-    who has not read them goes on behind them. `lost`: all that is known of rows that were lost at
-    the log's end; empty: nothing new."""
+    """The log keeps no offset below this one. Rows below `expired` were past their time: readers
+    that have not read them continue behind them. `lost`: all known losses at the log's end; empty:
+    unchanged."""
 
     offset: int
     expired: int = 0
     lost: tuple[LostRows, ...] = ()
 
 
-class SessionOpened(msgspec.Struct, frozen=True, array_like=True, tag=4):
-    """A producer's session begins, and ends the one before. Its number is that of the chunk that
-    says so, so that no two sessions of a shard have the same; `token`: which attempt to open it
-    that was. The sequence goes on. A `step` above the producer's begins with the row that comes
-    next."""
+class ProducerOpened(msgspec.Struct, frozen=True, array_like=True, tag=4):
+    """A producer's session begins and ends the session before it. Its number is that of this
+    entry's chunk, so that no two sessions of a shard have the same number; `token`: the attempt
+    that opened it. The sequence continues. A `step` above the producer's begins with the next
+    row."""
 
     name: str
     token: str
@@ -102,22 +103,22 @@ class SessionOpened(msgspec.Struct, frozen=True, array_like=True, tag=4):
 
 
 class ProducerExpired(msgspec.Struct, frozen=True, array_like=True, tag=5):
-    """Nothing is known of a producer any more."""
+    """The log forgets a producer."""
 
     name: str
 
 
 class StreamIs(msgspec.Struct, frozen=True, array_like=True, tag=9):
-    """The directory's entry of the stream (streams/directory/entry.py), so that it can be brought
-    back by whoever has a shard. This log does not look into it."""
+    """The directory's entry of the stream (streams/directory/entry.py), so that any replica can
+    restore it. The log treats it as opaque bytes."""
 
     value: bytes
 
 
 class ConsumerPosition(msgspec.Struct, frozen=True, array_like=True, tag=6):
-    """What the log knows of a durable consumer: its selector, the offset that it reads next, its
-    newest attachment and who made that, the seconds of silence after which it is forgotten (0: it
-    never is), and the leader's time of the last word of it."""
+    """The log's state of a durable consumer: its selector, the next offset to read, its newest
+    attachment and the token of who made it, the seconds of silence after which it expires (0:
+    never), and the leader's time of its last entry."""
 
     name: str
     selector: str
@@ -127,16 +128,16 @@ class ConsumerPosition(msgspec.Struct, frozen=True, array_like=True, tag=6):
     expire_after: int
     time: int
     dropped: int = 0
-    """Offsets that it had not read when they were let go of."""
+    """Offsets that retention removed before it had read them."""
     was_at: int = 0
-    """Where it was before the log lost the rows there, if no other program has come as this
-    consumer since the one that was told, whose `token` is kept; 0: nothing to tell."""
+    """Its position before the log lost the rows there; 0: no loss to report. It is kept while the
+    program with `token`, which has had the report, is the last one to attach."""
 
 
 class ConsumerAttached(msgspec.Struct, frozen=True, array_like=True, tag=7):
-    """A program reads as the durable consumer `name`, which is made if it is not there; `selector`
-    and `position` are those of a new one. The attachment's number is that of the chunk that says
-    so, and ends the one before."""
+    """A program attaches as the durable consumer `name`, which is created if there is none:
+    `selector` and `position` are for a new one. The attachment's number is that of this entry's
+    chunk; it ends the attachment before it."""
 
     name: str
     token: str
@@ -146,8 +147,8 @@ class ConsumerAttached(msgspec.Struct, frozen=True, array_like=True, tag=7):
 
 
 class PositionMoved(msgspec.Struct, frozen=True, array_like=True, tag=8):
-    """A consumer is done with all offsets below `position`, as its `attachment` says. A position
-    that is lower than the known one changes nothing."""
+    """A consumer has processed all offsets below `position`, under its `attachment`. A position
+    below the known one changes nothing."""
 
     name: str
     attachment: int
@@ -155,8 +156,9 @@ class PositionMoved(msgspec.Struct, frozen=True, array_like=True, tag=8):
 
 
 class ConsumerExpired(msgspec.Struct, frozen=True, array_like=True, tag=10):
-    """A durable consumer is none any more. `position`: where it was, which is kept to be told to
-    the next program that comes as it; -1: it is not. `told`: the program that has been."""
+    """A durable consumer has expired. `position`: its position, kept for a report to the next
+    program that attaches by this name; -1: none is kept. `told`: the program that has had the
+    report."""
 
     name: str
     position: int = -1
@@ -168,7 +170,7 @@ Entry = (
     | ReplicaSet
     | Floor
     | StreamIs
-    | SessionOpened
+    | ProducerOpened
     | ProducerExpired
     | ConsumerPosition
     | ConsumerAttached
@@ -201,7 +203,7 @@ def entries_of(chunk: Chunk) -> tuple[Entry, ...]:
 
 
 def split_entries(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    """Entries as the chunks that have room for them: at least one."""
+    """Entries divided into runs that fit into one chunk each: at least one run."""
     run: list[Entry] = []
     size = 0
     for entry in entries:
@@ -228,23 +230,22 @@ class ShardState:
         self.producers: dict[str, ProducerState] = {}
         self.consumers: dict[str, ConsumerPosition] = {}
         self.forgotten: dict[str, ConsumerExpired] = {}
-        """Durable consumers that have expired, until a program comes as one again that has not been
-        told so."""
+        """Expired durable consumers, each until a program attaches by its name that has not had
+        the report."""
         self.replicas: tuple[Peer, ...] = ()
         self.floor = 0
         self.lost: tuple[LostRows, ...] = ()
-        """Rows at the end that are lost, the newest loss last."""
+        """Losses of rows at the log's end, the newest last."""
         self.stream = b""
-        """The directory's entry of the stream, as it was when a leader last wrote it; empty: not
-        known."""
+        """The directory's entry of the stream as a leader last wrote it; empty: not known."""
         self.transactions = HalfStates()
         self.origins = OriginStates()
         self.forks = ForkStates()
         self.groups = GroupStates()
         self.table = NO_TABLE
         """Where the newest rows below the floor are, in a stream with a key."""
-        self._former_table: TableWritten | None = None  # before that; None: not known
-        self._loading: ShardState | None = None  # a state whose last chunk has not come
+        self._former_table: TableWritten | None = None  # the table before; None: not known
+        self._loading: ShardState | None = None  # a state of several chunks, not yet complete
 
     def apply(self, chunk: Chunk) -> None:
         """Take the next chunk of the log. MalformedChunkError if it cannot be read."""
@@ -270,7 +271,7 @@ class ShardState:
             self._take(chunk)
 
     def entries(self) -> Iterator[Entry]:
-        """All that there is to know, in a fixed order."""
+        """The whole state as entries, in a fixed order."""
         yield ReplicaSet(self.replicas)
         yield Floor(self.floor, 0, self.lost)
         if self.table != NO_TABLE:
@@ -288,8 +289,8 @@ class ShardState:
         yield from self.groups.entries()
 
     def oldest_table_chunk(self, committed: int) -> int | None:
-        """The first chunk that has rows of the table; None: there is none. A table that is written
-        behind chunk `committed` may be lost again, so that the one before is needed still."""
+        """The first chunk with rows of the table; None: there is none. A table written behind chunk
+        `committed` may be truncated, so that the table before it is still needed."""
         needed = [self.table]
         if self.table.cut > committed:
             if self._former_table is None:
@@ -298,13 +299,13 @@ class ShardState:
         return min((table.first for table in needed if table.first), default=None)
 
     def pieces(self) -> list[StatePiece]:
-        """The state as the chunks with which a segment begins: at least one."""
+        """The rows of the state chunks with which a segment begins: at least one."""
         runs = list(split_entries(self.entries()))
         last = len(runs) - 1
         return [StatePiece(encode_entries(run), place == last) for place, run in enumerate(runs)]
 
     def same(self, other: ShardState) -> bool:
-        """Whether both say the same."""
+        """Whether both states are equal."""
         return list(self.entries()) == list(other.entries())
 
     def _take(self, chunk: Chunk) -> None:
@@ -321,7 +322,7 @@ class ShardState:
             elif isinstance(entry, TableWritten):
                 self._former_table = self.table
                 self.table = replace(entry, cut=entry.cut or chunk.number)
-            elif isinstance(entry, SessionOpened):
+            elif isinstance(entry, ProducerOpened):
                 self._opened(entry, chunk)
             elif isinstance(entry, HALF_ENTRIES):
                 self.transactions.take(entry, chunk)
@@ -337,7 +338,7 @@ class ShardState:
                 self._take_consumer(entry, chunk)
 
     def _raise_floor(self, offset: int, expired: int) -> None:
-        """Offsets below this one are not kept; count for each consumer what it had not read."""
+        """Remove offsets below this one; count for each consumer those that it had not read."""
         for name, known in self.consumers.items():
             unread = offset - max(known.position, self.floor)
             if unread > 0:
@@ -347,7 +348,7 @@ class ShardState:
             self.groups.pass_over(expired)
         self.floor = max(self.floor, offset)
 
-    def _opened(self, entry: SessionOpened, chunk: Chunk) -> None:
+    def _opened(self, entry: ProducerOpened, chunk: Chunk) -> None:
         known = self.producers.get(entry.name)
         following, window = (0, ()) if known is None else (known.next, known.window)
         step, begun = (0, 0) if known is None else (known.step, known.begun)
@@ -417,9 +418,9 @@ class ShardState:
         )
 
     def _copied(self, head: BatchHead, offset: int, chunk: Chunk) -> None:
-        """Rows of a producer came from a fork: its session goes on behind them. Where another
-        session has replaced theirs, that ends: its program would give its next rows their
-        numbers, which would count as appended."""
+        """A producer's rows were copied from a fork: its session continues behind them. A session
+        that has replaced the one of these rows ends: its program would reuse their numbers, and
+        its rows would count as appended already."""
         known = self.producers[head.producer]
         if known.session != head.session and head.sequence + head.count > known.next:
             known = replace(known, session=chunk.number, token="")

@@ -1,10 +1,10 @@
-"""The newest row of each key, in a stream that has a key: what chunks of kind Table have in them,
-and the fold of rows to a table.
+"""The newest row of each key, in a stream that has a key: the content of chunks of kind Table, and
+the fold of rows to a table.
 
-When rows go below the floor of retention, those among them that are the newest of their key are
-written again, into chunks of kind Table, with the offsets and times that they had. So the table at
-any offset from the floor on is the fold of the newest such chunks and of the rows from the floor
-on. A row that deletes its key needs no place there: nothing older of the key is in these chunks.
+When rows go below the floor of retention, the newest row of each key among them is written again,
+into chunks of kind Table, with its offset and time. So the table at any offset from the floor on is
+the fold of the newest such chunks and of the rows from the floor on. A row that deletes its key is
+not written again: these chunks have no older row of the key.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Key = Hashable
 
 
 class TableWritten(msgspec.Struct, frozen=True, array_like=True, tag=16):
-    """The newest rows of all keys below the floor are in the chunks of kind Table from `first` to
-    `last` (0: there are none), and in no others. `cut`: the chunk that says so, which stands in one
-    of kind Cut without it."""
+    """The chunks of kind Table from `first` to `last` have the newest rows of all keys below the
+    floor (0: there are none). `cut`: the chunk of this entry; 0 within that chunk itself, which is
+    of kind Cut."""
 
     first: int
     last: int
@@ -37,7 +37,7 @@ class TableWritten(msgspec.Struct, frozen=True, array_like=True, tag=16):
 
 
 class TableRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One row of a table, with the offset that it has and the time at which it was appended."""
+    """A row of a table, with its offset and the time of its append."""
 
     offset: int
     time: int
@@ -73,14 +73,14 @@ def table_rows(chunk: Chunk) -> tuple[TableRow, ...]:
 
 
 def key_of(attributes: Mapping[str, Value | None], name: str) -> Key | None:
-    """The key of a row; None: it has none. Values that are equal are the same key (3 and 3.0), and
-    TRUE is not 1."""
+    """The key of a row; None: it has none. Equal values are the same key (3 and 3.0), but TRUE is
+    not 1."""
     value = attributes.get(name)
     return (value,) if isinstance(value, bool) else value
 
 
-class Place(NamedTuple):
-    """Where the newest row of a key is, and how large it is."""
+class NewestRow(NamedTuple):
+    """The newest row of a key: its offset and its bytes."""
 
     offset: int
     size: int
@@ -96,7 +96,7 @@ class TableView:
         table.views.add(self)
 
     def replaced(self, offset: int) -> None:
-        """This row was the newest of its key until now."""
+        """Note that another row has replaced this one as the newest of its key."""
         if offset < self.end:
             self._still.add(offset)
 
@@ -109,19 +109,19 @@ class KeyTable:
     """The fold of rows, added in the order of their offsets: the newest of each key."""
 
     def __init__(self, key: str, deletes: Predicate | None) -> None:
-        """`key`: the attribute; `deletes`: which rows delete their key, None: those that have the
-        key only, beside what every event has, and no payload."""
+        """`key`: the attribute; `deletes`: the predicate of rows that delete their key; None: rows
+        with the key as their only attribute beside `EVERY_EVENT`, and without a payload."""
         self.key = key
         self._deletes = deletes
-        self.places: dict[Key, Place] = {}
+        self.places: dict[Key, NewestRow] = {}
         self.bytes = 0
-        """Of the rows in `places`."""
+        """Bytes of the rows in `places`."""
         self.end = 0
-        """All rows below this offset have been added, as far as they are kept."""
+        """All kept rows below this offset have been added."""
         self.views: WeakSet[TableView] = WeakSet()
 
     def add(self, offset: int, row: Row, size: int) -> None:
-        """Add the next row, which takes so many bytes."""
+        """Add the next row, of `size` bytes."""
         self.end = max(self.end, offset + 1)
         key = key_of(row.attributes, self.key)
         if key is None:
@@ -130,7 +130,7 @@ class KeyTable:
             former = self.places.pop(key, None)
         else:
             former = self.places.get(key)
-            self.places[key] = Place(offset, size)
+            self.places[key] = NewestRow(offset, size)
             self.bytes += size
         if former is not None:
             self.bytes -= former.size
@@ -138,7 +138,7 @@ class KeyTable:
                 view.replaced(former.offset)
 
     def forget(self, keys: Iterable[Key]) -> None:
-        """Rows that are past their time: their keys have none."""
+        """Remove keys whose newest rows are past their time."""
         for key in keys:
             if (former := self.places.pop(key, None)) is not None:
                 self.bytes -= former.size
@@ -157,5 +157,5 @@ class KeyTable:
 
 
 def table_row(offset: int, time: int, row: Row) -> TableRow:
-    """A row as a table has it."""
+    """The row of a table for a row of the log."""
     return TableRow(offset, time, encode_rows((row,)))

@@ -1,9 +1,9 @@
-"""A shard's folder held against its own promises, without any node.
+"""Verification of a shard's folder, without any node.
 
-Each segment is read whole, from the oldest to the newest: CRC and format of each chunk, the chain
-of hashes within and between segments, offsets, epochs and times that never go back, rows that are
-as many as the head says, and that the state with which a segment begins is the fold of the log
-before it. The first fault ends the walk: what stands behind it is not vouched for.
+Each segment is read whole, from the oldest to the newest. Checked are the CRC and format of each
+chunk, the chain of hashes within and between segments, that offsets, epochs and times never go
+back, the number of rows, and that the state at a segment's beginning is the fold of the log before
+it. The first fault ends the verification: it says nothing about the chunks behind.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from streams.log.table import table_rows
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """The first thing that is wrong, and where: `at` is a byte of the file `segment`, `chunk` the
-    number of the chunk that stands there, or should."""
+    """The first fault: `at` is a byte of the file `segment`, `chunk` the number of the chunk that
+    is there, or should be."""
 
     segment: str
     at: int
@@ -44,7 +44,7 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class Verified(msgspec.Struct, frozen=True):
-    """What a folder has, up to its end or to its first fault."""
+    """The content of a folder, up to its end or to its first fault."""
 
     segments: int
     chunks: int

@@ -1,10 +1,10 @@
-"""Who may append to a stream: what its entry and the policy say, asked by the leader of a shard.
+"""Who may append to a stream, by its entry and by the policy; the leader of a shard asks.
 
-A stream names its writers (`StreamOptions.writers`): named producers, nodes or tenants. One that
-names none takes rows from everybody who may append at all. A tenant appends only to streams that
-the policy names for it, and a program by a token only to those that the token names
-(`named_in`). A producer's name is its own: that of a tenant's program begins with the tenant
-(streams/confining.py), and that of a node's own with its id, which a certificate proves.
+A stream names its writers (`StreamOptions.writers`): producers, nodes or tenants. A stream without
+writers takes rows from everybody who may append at all. A tenant appends only to streams that the
+policy names for it, and a program with a token only to streams that the token names (`named_in`).
+A producer's name is authentic: that of a tenant's program begins with the tenant
+(streams/confining.py), and that of a node's own producer with its id, which a certificate proves.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from overlay.machine import NodeId
 ANYBODY: Final = "*"
 KINDS: Final = ("producer", "node", "tenant")
 WRITERS_MOST: Final = 64
-"""Writers of a stream, and streams of a tenant or token, at most. Guess."""
+"""The limit of writers of a stream, and of streams of a tenant or token. Guess."""
 
 Names = Annotated[
     tuple[Annotated[str, msgspec.Meta(min_length=1, max_length=256)], ...],
@@ -29,12 +29,12 @@ Names = Annotated[
 
 
 class Asker(msgspec.Struct, frozen=True, array_like=True):
-    """A tenant that asks, as the leader's node fills it in; what the tenant's node says of it
-    counts for nothing."""
+    """The tenant of a request. The leader's node fills it in from its policy and ignores what the
+    tenant's node sends."""
 
     tenant: str
     streams: tuple[str, ...]
-    """Those that the policy lets it append to: names, or patterns with `*` and `?`."""
+    """The streams to which the policy lets it append: names, or patterns with `*` and `?`."""
 
 
 class Access(NamedTuple):

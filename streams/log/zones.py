@@ -1,8 +1,8 @@
-"""The zone map of a chunk: what its rows have at least and at most, attribute by attribute.
+"""The zone map of a chunk: the least and the greatest value of each attribute of its rows.
 
-Whoever replays with a selector skips a chunk without decoding its rows where none can match. So a
-zone map says too much rather than too little: an attribute that has no zone while the map is not
-`complete` may have any value.
+A reading with a selector skips a chunk without decoding its rows if none can match. A zone map may
+be too wide but never too narrow: an attribute without a zone may have any value, unless the map is
+`complete`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from matching import Value
 from streams.log.batches import Row
 
 ATTRIBUTES_MOST: Final = 64
-"""Attributes of a zone map at most; the others, in the order of their coming, have no zone. Guess:
-rows of feeds have 10 to 30."""
+"""The limit of attributes of a zone map: the first ones in the rows; the others have no zone.
+Guess: rows of feeds have 10 to 30."""
 
 TEXTS_MOST: Final = 16
-"""Different texts that are listed; of more, only the least and the greatest are."""
+"""Different texts that a zone lists; of more it has only the least and the greatest."""
 
 TEXT_LENGTH: Final = 64
-"""Characters of a text in a zone map at most. An attribute with a longer one has no zone."""
+"""The limit of characters of a text in a zone map. An attribute with a longer one has no zone."""
 
 
 class Zone(msgspec.Struct, frozen=True, array_like=True):
@@ -89,13 +89,13 @@ def _zone(values: list[Value | None], rows: int) -> Zone | None:
 
 
 def encode_zones(zones: ZoneMap) -> bytes:
-    """As a chunk has it."""
+    """The bytes of a zone map in a chunk."""
     return msgspec.msgpack.encode(zones)
 
 
 def decode_zones(data: bytes) -> ZoneMap | None:
-    """The zone map of a chunk; None if it has none, or one that cannot be read: then nothing can be
-    skipped."""
+    """The zone map of a chunk; None if it has none, or one that does not decode: a reading may not
+    skip the chunk then."""
     try:
         return _DECODER.decode(data) if data else None
     except (msgspec.MsgspecError, UnicodeDecodeError):

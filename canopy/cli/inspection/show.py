@@ -32,7 +32,7 @@ SHORT = 8  # digits of a ring key that tables show; --json has all 40
     flag_value=WATCH_INTERVAL,
     type=click.FloatRange(min=0.1),
     metavar="[SECONDS]",
-    help="Show it again every so many seconds (2), until Ctrl-C, with what was counted meanwhile.",
+    help="Repeat every SECONDS (2) until Ctrl-C, with the increase of the counters.",
 )
 @node_options
 def status(

@@ -105,7 +105,9 @@ def _row(
     help="Seconds between two looks.",
 )
 @click.option(
-    "--count", type=click.IntRange(min=1), help="End after so many looks. [default: 1 into a pipe]"
+    "--count",
+    type=click.IntRange(min=1),
+    help="End after this number of looks. [default: 1 into a pipe]",
 )
 @node_options
 def top(

@@ -96,10 +96,12 @@ def init(data: Path | None, overlay: str, as_json: bool) -> None:
 @data_option
 @click.option("--role", default="voter", help="leaf, member, voter, issuer or admin.")
 @click.option("--tenant", default="", help="Whose node it is.")
-@click.option("--uses", default=1, type=click.IntRange(1, 10_000), help="For so many nodes.")
+@click.option(
+    "--uses", default=1, type=click.IntRange(1, 10_000), help="The limit of nodes that join by it."
+)
 @click.option("--for", "term", default="1h", metavar="TIME", help="How long: 30m, 1h, 7d.")
 @click.option(
-    "--per-hour", default=0, type=click.IntRange(0, 10_000), help="For so many nodes an hour."
+    "--per-hour", default=0, type=click.IntRange(0, 10_000), help="The limit of nodes an hour."
 )
 @click.option(
     "--address",

@@ -192,9 +192,9 @@ class MembershipCore(Generic[L]):
         return found
 
     def _confirming(self, most: int) -> Steps[None]:
-        """Have the leases of the next rows begin anew that may have ended: the rows have lain in
-        the connection, or here, for nobody knows how long. Those whose leases have ended are
-        dropped; others have them, or they come again."""
+        """Restart the leases of the next rows that may have ended while the rows waited in the
+        connection or here. Rows whose leases have ended are dropped: another member has them, or
+        they come again."""
         asked_at = time.monotonic()
         doubtful = [row for until, row in islice(self._rest, most) if until <= asked_at]
         if not doubtful or self._link is None:

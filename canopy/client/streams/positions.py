@@ -1,11 +1,10 @@
-"""How far a stream was read, and which stream that was: in memory, and as a text to keep.
+"""Positions in streams: in memory, and as a text to store.
 
-An offset by itself says nothing: a stream that was removed, and another one that was founded under
-its name, have the same ones, and so has a log that has lost the rows at its end and taken others
-since. So positions carry the stream's founding id, and for each shard how many times its log had
-lost rows when the position was told (as topics have ids in Kafka, KIP-516, and positions the epoch
-of their leader, KIP-320). The node compares both, and refuses what is not the same (code
-position-lost).
+An offset alone is ambiguous: a removed stream and a later one of the same name have the same
+offsets, and a log that has lost rows at its end gives their offsets to others. So positions carry
+the stream's founding id, and for each shard the number of losses of its log at the time of the
+position (as topics have ids in Kafka, KIP-516, and positions the epoch of their leader, KIP-320).
+The node compares both, and refuses a position that differs (code position-lost).
 """
 
 from __future__ import annotations

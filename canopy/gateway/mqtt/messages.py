@@ -63,7 +63,8 @@ class TopicError(BadEventError):
 
 
 class Message(msgspec.Struct, frozen=True):
-    """The event in a message. `told`: what of it is no attribute, for its sender; else ""."""
+    """The event in a message. `told`: for its sender, the part that became no attribute; else
+    ""."""
 
     draft: Draft
     told: str = ""

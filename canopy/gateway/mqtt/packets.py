@@ -60,7 +60,7 @@ class PacketStream:
         return packet
 
     def publications(self, most: int) -> list[mqtt5.PublishPacket]:
-        """The next packets as far as they have come already and are PUBLISH, at most so many."""
+        """The next packets that have come already and are PUBLISH, up to `most` of them."""
         found: list[mqtt5.PublishPacket] = []
         while len(found) < most and self._ahead is None:
             try:

@@ -47,8 +47,8 @@ NO_OWNER = "the owner of its tree did not answer"
 NO_HOST = "no host of its tree answered"
 
 
-class AskAgain(Timer, frozen=True):
-    """Ask once more what has not been answered, or the next replica."""
+class HostsAgain(Timer, frozen=True):
+    """Repeat an unanswered question, or ask the next replica."""
 
     number: int
 
@@ -159,7 +159,7 @@ class DryRuns(Machine):
             self._answer(self._number)
             return
         self.port.set_timer(QUERY_TIMEOUT, DryRunTimeout(self._number))
-        self.port.set_timer(DRY_RUN_AGAIN, AskAgain(self._number))
+        self.port.set_timer(DRY_RUN_AGAIN, HostsAgain(self._number))
         self._find_owners(query)
 
     def _find_owners(self, query: DryRunQuery) -> None:
@@ -244,7 +244,7 @@ class DryRuns(Machine):
         self._ask_hosts(message.number, query, again)
         self._finish(message.number, query)
 
-    def on_ask_again(self, timer: AskAgain) -> None:
+    def on_hosts_again(self, timer: HostsAgain) -> None:
         """A node is silent: look its owner up anew, or ask another host."""
         query = self._queries.get(timer.number)
         if query is not None:
@@ -266,7 +266,7 @@ class DryRuns(Machine):
     def _answer(self, number: int) -> None:
         query = self._queries.pop(number)
         self.port.cancel_timer(DryRunTimeout(number))
-        self.port.cancel_timer(AskAgain(number))
+        self.port.cancel_timer(HostsAgain(number))
         unanswered: list[dict[str, str]] = [{} for _ in query.events]
         for (attribute, event, _), visited in query.open.items():
             unanswered[event][attribute] = NO_OWNER if visited.replicas is None else NO_HOST

@@ -27,8 +27,8 @@ from streams.log.state import (
     Appended,
     Entry,
     ProducerExpired,
+    ProducerOpened,
     ProducerState,
-    SessionOpened,
     encode_entries,
 )
 from streams.log.zones import encode_zones, zone_map
@@ -268,7 +268,7 @@ class Appender:
             self.refuse(sender, message.request, FULL, reason)
             return
         if known is None or known.token != message.token or not known.token:
-            opened = SessionOpened(message.producer, message.token, message.step)
+            opened = ProducerOpened(message.producer, message.token, message.step)
             self._append_entries([opened])
             known = self._known(message.producer)
         assert known is not None

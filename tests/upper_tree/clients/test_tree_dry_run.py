@@ -12,7 +12,7 @@ from matching import BOTTOM, EVERYTHING, TOP, Interval, place
 from overlay.client import Draft, DryRun, Recipients
 from overlay.machine import ProtocolError
 from overlay.settings import Settings
-from overlay.upper_tree.clients.dry_run import NO_HOST, NO_OWNER, AskAgain, DryRuns
+from overlay.upper_tree.clients.dry_run import NO_HOST, NO_OWNER, DryRuns, HostsAgain
 from overlay.upper_tree.inspection_messages import (
     AskMatches,
     FindHosts,
@@ -215,7 +215,7 @@ def test_a_dry_run_message_by_message() -> None:
     dry_runs = DryRuns(asker.port, trees.settings, asker.owner, asker.restoration, asker.ring)  # type: ignore[arg-type]
     asker.port.add(dry_runs)
     names = {"me": "asker", "p": "owner", "a": "host a", "b": "host b"}
-    kinds = (FindHosts, HostsFound, AskMatches, MatchesFound, AskAgain)
+    kinds = (FindHosts, HostsFound, AskMatches, MatchesFound, HostsAgain)
     said = Transcript(trees.net, names, kinds)
     dry_runs.dry_run(5, DryRun(9, (Draft({"x": 5, "y": 1}),)))
     for attribute in list(dry_runs._queries[1].lookups):
@@ -232,7 +232,7 @@ def test_a_dry_run_message_by_message() -> None:
             -> asker: HostsFound (1 location, 2 absent)
         asker <- owner: HostsFound (1 location, 2 absent)
             -> host a: AskMatches (1 event, 1 tree)
-        asker: timer AskAgain
+        asker: timer HostsAgain
             -> host b: AskMatches (1 event, 1 tree)
         host b <- asker: AskMatches (1 event, 1 tree)
             -> asker: MatchesFound (1 node, 0 moved)
