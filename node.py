@@ -80,9 +80,9 @@ from overlay.upper_tree.subscriber.receiver import Receiver
 from overlay.upper_tree.subscriber.registrar import Registrar
 from overlay.upper_tree.summaries.cache_holders import CacheHolders
 from overlay.upper_tree.summaries.summary_server import SummaryServer
-from streams.confining import STREAM_RULES
 from streams.hosting.shard_hosts import ShardsReleased
 from streams.machines import Streams
+from streams.tenant_rules import STREAM_RULES
 
 
 class Node:

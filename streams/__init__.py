@@ -9,7 +9,7 @@ Every node has all of it; `machines` builds the machines and puts them together
 * `replication/`: the log of one shard at several nodes.
 * `directory/`: which streams there are, and who is to lead their shards. `hosting/`: the shards of
   this node.
-* `tracing`: trace records of committed rows.
+* `row_records`: trace records of committed rows. `tenant_rules`: the rules for tenants' messages.
 * `producing/`: appending rows, each once. `consuming/`: reading them by content. `groups/`: sharing
   them among members. `transactions/`: half messages, which no program can use yet.
 * `tables/`: the newest row of each key. `steady_clock`: the time of day without its jumps.

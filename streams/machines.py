@@ -26,6 +26,7 @@ from streams.hosting.asked_checks import AskedChecks
 from streams.hosting.log_checks import LogChecks
 from streams.hosting.shard_hosts import ShardHosts
 from streams.producing.producers import Producers
+from streams.row_records import RowRecords
 from streams.services.append.append_server import AppendServer
 from streams.services.capture.captures import Captures
 from streams.services.copy.copies import Copies
@@ -36,7 +37,6 @@ from streams.services.half.transaction_server import TransactionServer
 from streams.services.read.read_server import ReadServer
 from streams.services.table.table_server import TableServer
 from streams.steady_clock import SteadyClock
-from streams.tracing import RowRecords
 from streams.transactions.transactors import Transactors
 
 

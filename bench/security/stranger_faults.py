@@ -28,8 +28,8 @@ from overlay.tenants import quotas
 from overlay.tenants.quotas import Quotas
 from overlay.upper_tree import sliced_inbox
 from overlay.upper_tree.messages import Register
-from streams.confining import named
 from streams.services.append import append_server
+from streams.tenant_rules import named
 
 CERTIFICATES = "tests/attacks/certificates/test_attacks_certificates.py"
 CLOCKS = "tests/links/test_links_hybrid_clock.py"

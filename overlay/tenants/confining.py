@@ -4,8 +4,8 @@ security.md).
 Asked for each message of a node whose certificate names a tenant, after its rights
 (overlay/rights.py). A rule returns the message as it is to be taken, without what the tenant may
 not say or see, and answers for the sender. A message without a rule, and not in `HARMLESS`, is
-refused: a test demands that each message a leaf may send is in one of the two. streams/confining.py
-has the rules of streams.
+refused: a test demands that each message a leaf may send is in one of the two. The rules of streams
+are in streams/tenant_rules.py.
 """
 
 from __future__ import annotations

@@ -20,5 +20,5 @@ sets are in the shards' own logs, and two nodes that are nominated at once do no
   which nodes replace lost replicas.
 * `questions`: any node asks a stream's owner, until it answers. `locator`: from a stream's name to
   the leaders of its shards. `circles`: whether a stream would copy itself.
-* `commands`: programs' commands about streams. `describing`: their answers.
+* `commands`: programs' commands about streams. `descriptions`: their answers.
 """

@@ -14,7 +14,7 @@ from overlay.client import Done, Failed, GetStreams, RemoveStream, Streams
 from overlay.machine import Machine, NodeId, Peer, Port, Timer, by_id
 from overlay.stream_client import AddStream, EditStream
 from streams.directory.circles import CircleSearch, said
-from streams.directory.describing import stream_info, takes_in
+from streams.directory.descriptions import stream_info, takes_in
 from streams.directory.entry import (
     StreamEntry,
     StreamOptions,

@@ -31,7 +31,7 @@ from overlay.machine import (
     handlers_by_name,
     handlers_of,
 )
-from streams.directory.describing import replica_info
+from streams.directory.descriptions import replica_info
 from streams.directory.entry import (
     DROP_OLDEST,
     StreamEntry,

@@ -4,7 +4,8 @@ A stream names its writers (`StreamOptions.writers`): producers, nodes or tenant
 writers takes rows from everybody who may append at all. A tenant appends only to streams that the
 policy names for it, and a program with a token only to streams that the token names (`named_in`).
 A producer's name is authentic: that of a tenant's program begins with the tenant
-(streams/confining.py), and that of a node's own producer with its id, which a certificate proves.
+(streams/tenant_rules.py), and that of a node's own producer with the node's id, which a certificate
+proves.
 """
 
 from __future__ import annotations

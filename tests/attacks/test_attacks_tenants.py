@@ -38,7 +38,6 @@ from overlay.upper_tree.messages import (
 )
 from overlay.upper_tree.owner.registrations import leaf_inbox, leaf_quota
 from overlay.upper_tree.visits import groups_of
-from streams.confining import STREAM_RULES
 from streams.consuming.messages import (
     CommitPosition,
     Durable,
@@ -57,6 +56,7 @@ from streams.producing.messages import (
     RowBatch,
 )
 from streams.services.append.append_server import AppendServer
+from streams.tenant_rules import STREAM_RULES
 from tests.support.overlays import READY, acknowledged, settings, wait
 from tests.support.trees import event
 from tests.support.world import one_node, peer

@@ -8,8 +8,8 @@ An event has some whole lines of one file as its payload, and says which file th
 byte they are. What is sent twice, because the process was killed before it had noted the first
 time, is therefore known by whoever puts the files together again.
 
-Rows of the payload type `TRACES` have no trace records themselves, at any node (streams/tracing):
-else each would be followed by others for ever.
+Rows of the payload type `TRACES` have no trace records themselves, at any node
+(streams/row_records): each would cause others without end.
 """
 
 from __future__ import annotations

@@ -30,7 +30,6 @@ from overlay.rights import Principal, Role
 from overlay.stream_client import BeginProducer, DecideTransaction, PrepareEvents
 from overlay.tenants.confining import RULES, outcome
 from overlay.tenants.policy import Confinement, Policy, TenantPolicy
-from streams.confining import STREAM_RULES
 from streams.directory.entry import StreamOptions, fault_in_options
 from streams.log.writers import Access as StreamAccess
 from streams.log.writers import Asker, denial
@@ -43,6 +42,7 @@ from streams.producing.messages import (
     ProducerIsOpen,
     RowsAppended,
 )
+from streams.tenant_rules import STREAM_RULES
 from streams.transactions.messages import HalfRefused
 from tests.streams.transactions.half_world import HalfWorld
 from tests.support.logs import SHARD
