@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-lock
 
-.PHONY: setup demo demo-sync test faults cluster upgrade fuzz check bench bench-guard tables soak pairs stream-search stream-soak soak-sync confinement examples sync-types mutations lock clean
+.PHONY: setup demo demo-sync test faults cluster upgrade fuzz check bench bench-guard bench-overlays tables soak pairs stream-search stream-soak soak-sync confinement examples sync-types mutations lock clean
 
 setup: $(STAMP)
 
@@ -65,6 +65,15 @@ bench-guard: setup
 	$(BIN)/python -m bench.lab.record guard -- python -m bench.dataplane.compare --json \
 	  --sizes 10000 --variants one pct1 --systems canopy_one canopy_one_untraced canopy_three \
 	  canopy_eight canopy_eight_untraced tcp-fan-out zeromq-batch $(GUARD)
+	$(BIN)/python -m bench.lab.tables
+
+# Three and eight nodes beside overlays of NATS, Zenoh and ZeroMQ: four runs of some five minutes. The
+# rows are kept in bench/results/dataplane-overlays.json. OVERLAYS="--repeats 3".
+bench-overlays: setup
+	for variant in one pct1; do for size in 1000 10000; do \
+	  $(BIN)/python -m bench.lab.record dataplane-overlays -- python -m bench.dataplane.compare \
+	    --json --sizes $$size --variants $$variant --systems canopy_three canopy_eight nats-cluster \
+	    zenoh-routers zeromq-mesh zeromq-batch $(OVERLAYS) || exit 1; done; done
 	$(BIN)/python -m bench.lab.tables
 
 # The tables of docs/lab from the rows in bench/results.

