@@ -81,7 +81,7 @@ from overlay.upper_tree.subscriber.registrar import Registrar
 from overlay.upper_tree.summaries.cache_holders import CacheHolders
 from overlay.upper_tree.summaries.summary_server import SummaryServer
 from streams.hosting.shard_hosts import ShardsReleased
-from streams.machines import Streams
+from streams.machines import StreamMachines
 from streams.tenant_rules import STREAM_RULES
 
 
@@ -210,7 +210,7 @@ class Node:
         self.inspection = Inspection(self, self.owner, self.ring, self.health)
         self.explaining = Explaining(self, self.clients, self.reports.query_targets, self.policies)
         self.dry_runs = DryRuns(self, settings, self.owner, self.restoration, self.ring)
-        self.streams = Streams(
+        self.streams = StreamMachines(
             self, self.driver.logs, self.ring, self.owner, view.peers, self.incarnation,
             self.driver.wall, self._carry_out, self.clients.client_closed, self.guard.is_keyed,
         )  # fmt: skip

@@ -44,7 +44,7 @@ class ShardOrdersDue(ClaimsDue, frozen=True):
     """As `ClaimsDue`, of a node that has shards."""
 
 
-class Streams:
+class StreamMachines:
     """All that a node has to do with streams."""
 
     def __init__(

@@ -16,7 +16,7 @@ from streams.log.state import ShardState
 from streams.producing.messages import JoinFork
 from streams.replication.replica import Replica
 from streams.services.fork import joining
-from streams.services.fork.copied_rows import CONFLICTING, NEW, REPEATED, Run, _verdict
+from streams.services.fork.copied_rows import CONFLICTING, NEW, REPEATED, MainRun, _verdict
 from streams.services.fork.fork_copies import ShardForkCopies, _Job
 from streams.services.fork.forks import Forks, _Fork
 from streams.services.fork.messages import ForkChunkCopied
@@ -30,7 +30,7 @@ def forks_repeat_what_the_main_log_has() -> None:
     """Rows of a fork are appended without looking whether the main log has them."""
 
     def verdict(
-        sequence: int, row: Row, runs: Iterable[Run], known: Mapping[int, tuple[Row, ...]]
+        sequence: int, row: Row, runs: Iterable[MainRun], known: Mapping[int, tuple[Row, ...]]
     ) -> str:
         return NEW
 
@@ -43,7 +43,7 @@ def forks_compare_numbers_only() -> None:
     original = _verdict
 
     def verdict(
-        sequence: int, row: Row, runs: Iterable[Run], known: Mapping[int, tuple[Row, ...]]
+        sequence: int, row: Row, runs: Iterable[MainRun], known: Mapping[int, tuple[Row, ...]]
     ) -> str:
         found = original(sequence, row, runs, known)
         return REPEATED if found == CONFLICTING else found

@@ -18,7 +18,7 @@ from streams.groups import members
 from streams.groups.members import LookAtMembers, Members
 from streams.groups.messages import Settlement
 from streams.log.group_state import (
-    DeadLetter,
+    DeadRow,
     FormerSelector,
     Group,
     GroupEntry,
@@ -101,7 +101,7 @@ def groups_dead_letters_are_missing_from_the_state() -> None:
     original = GroupStates.entries
 
     def entries(self: GroupStates) -> Iterator[GroupEntry]:
-        return (entry for entry in original(self) if not isinstance(entry, DeadLetter))
+        return (entry for entry in original(self) if not isinstance(entry, DeadRow))
 
     replace(original, entries)
 

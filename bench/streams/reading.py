@@ -45,7 +45,7 @@ from streams.consuming.messages import (
     StreamRows,
 )
 from streams.disk import Opened, ReadDone, Written
-from streams.log.batches import Batch, BatchHead, Row
+from streams.log.batches import BatchHead, EventBatch, Row
 from streams.log.recovery import recover
 from streams.replication import messages as replication
 from streams.replication.replica import Replica
@@ -188,7 +188,7 @@ class Leader:
     def append(self, rows: list[Row]) -> None:
         """One chunk."""
         assert self.replica.leading is not None
-        batch = Batch(BatchHead("", 0, 0, len(rows)), tuple(rows))
+        batch = EventBatch(BatchHead("", 0, 0, len(rows)), tuple(rows))
         self.replica.leading.append([batch], time.time_ns())
 
 

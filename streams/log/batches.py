@@ -40,7 +40,7 @@ class BatchHead(msgspec.Struct, frozen=True, array_like=True, gc=False):
     at: int = 0
 
 
-class Batch(msgspec.Struct, frozen=True):
+class EventBatch(msgspec.Struct, frozen=True):
     """Rows that are appended together, or not at all."""
 
     head: BatchHead
@@ -95,7 +95,7 @@ def are_rows(encoded: bytes, count: int) -> bool:
     return True
 
 
-def encode_batches(batches: Sequence[Batch]) -> bytes:
+def encode_batches(batches: Sequence[EventBatch]) -> bytes:
     """The rows of a chunk with these batches."""
     return join_batches([b.head for b in batches], [encode_rows(b.rows) for b in batches])
 

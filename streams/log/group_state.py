@@ -111,7 +111,7 @@ class RowsDone(msgspec.Struct, frozen=True, array_like=True, tag=22):
     runs: tuple[Run, ...]
 
 
-class DeadLetter(msgspec.Struct, frozen=True, array_like=True, tag=23):
+class DeadRow(msgspec.Struct, frozen=True, array_like=True, tag=23):
     """A row becomes a dead letter of a group after `deliveries`, at `time` (nanoseconds since
     1970)."""
 
@@ -152,17 +152,11 @@ class GroupEdited(msgspec.Struct, frozen=True, array_like=True, tag=26):
 
 
 GroupEntry = (
-    GroupFounded
-    | GroupKnown
-    | GroupEdited
-    | RowsDone
-    | DeadLetter
-    | DeadLetterEnded
-    | GroupForgotten
+    GroupFounded | GroupKnown | GroupEdited | RowsDone | DeadRow | DeadLetterEnded | GroupForgotten
 )
 GROUP_ENTRIES: Final = (
     *(GroupFounded, GroupKnown, GroupEdited, RowsDone),
-    *(DeadLetter, DeadLetterEnded, GroupForgotten),
+    *(DeadRow, DeadLetterEnded, GroupForgotten),
 )
 
 
@@ -189,7 +183,7 @@ class Group:
         """By offset, ascending."""
         self.was_at = self.dropped = 0
         self.told = ""
-        self.dead: dict[int, DeadLetter] = {}
+        self.dead: dict[int, DeadRow] = {}
         """By offset."""
 
     def former_at(self, offset: int) -> FormerSelector | None:
@@ -286,11 +280,11 @@ class GroupStates:
                 _take(group, entry)
 
 
-def _take(group: Group, entry: RowsDone | DeadLetter | DeadLetterEnded) -> None:
+def _take(group: Group, entry: RowsDone | DeadRow | DeadLetterEnded) -> None:
     if isinstance(entry, RowsDone):
         for first, end in entry.runs:
             group.done.add(first, end)
-    elif isinstance(entry, DeadLetter):
+    elif isinstance(entry, DeadRow):
         group.dead[entry.offset] = entry
         group.done.add(entry.offset, entry.offset + 1)
     elif group.dead.pop(entry.offset, None) is not None and entry.retried:

@@ -17,7 +17,7 @@ from overlay.consensus.progress import Progress, ProgressState
 from overlay.consensus.tracker import Tracker
 from overlay.incidents import Alarmed
 from overlay.machine import NodeId, Peer, by_id
-from streams.log.batches import Batch, Row, encode_batches, lacks_key
+from streams.log.batches import EventBatch, Row, encode_batches, lacks_key
 from streams.log.chunk import (
     BEGINS,
     COMPLETES,
@@ -132,7 +132,7 @@ class Leading:
 
     # -- appending -------------------------------------------------------------------------------
 
-    def append(self, batches: Sequence[Batch], time: int) -> Chunk:
+    def append(self, batches: Sequence[EventBatch], time: int) -> Chunk:
         """Append one chunk with these batches, at `time` (nanoseconds since 1970; one that goes
         back is raised). `ShardCommitted` follows. ValueError if they are too large for a chunk."""
         rows = [row for batch in batches for row in batch.rows]

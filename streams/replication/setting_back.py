@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from streams.log.group_state import DeadLetter, GroupEntry, GroupKnown
+from streams.log.group_state import DeadRow, GroupEntry, GroupKnown
 from streams.log.state import Entry, ShardState
 
 
@@ -33,4 +33,4 @@ def _group(entry: GroupEntry, offset: int) -> GroupEntry | None:
         runs = tuple((a, min(b, offset)) for a, b in entry.runs if a < offset)
         was_at = end if end > offset else entry.was_at
         return replace(entry, floor=min(entry.floor, offset), runs=runs, was_at=was_at, told="")
-    return entry if isinstance(entry, DeadLetter) and entry.offset < offset else None
+    return entry if isinstance(entry, DeadRow) and entry.offset < offset else None

@@ -73,8 +73,8 @@ from overlay.rights import Role
 from overlay.tenants.policy import Policy, PolicyError, TenantPolicy
 from overlay.upper_tree.event_proofs import FALSE, EventProofs
 from streams.log.batches import (
-    Batch,
     BatchHead,
+    EventBatch,
     MalformedChunkError,
     Row,
     encode_batches,
@@ -428,7 +428,7 @@ def _segment() -> list[bytes]:
 
 def _chunk_rows() -> bytes:
     row = Row({"a": 1, "b": "x"})
-    return encode_batches([Batch(BatchHead("p", 1, 1, 1), (row,))])
+    return encode_batches([EventBatch(BatchHead("p", 1, 1, 1), (row,))])
 
 
 @target(_segment)

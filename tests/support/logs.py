@@ -8,7 +8,7 @@ import zlib
 from random import Random
 
 from overlay.machine import Peer
-from streams.log.batches import Batch, BatchHead, Row, encode_batches
+from streams.log.batches import BatchHead, EventBatch, Row, encode_batches
 from streams.log.chunk import BEGINS, COMPLETES, CUT, EVENTS, STATE, Chunk, genesis, pack
 from streams.log.shard_log import ShardLog
 from streams.log.state import Floor, ShardState, encode_entries
@@ -17,9 +17,9 @@ from streams.log.zones import encode_zones, zone_map
 SHARD = "stream/0"
 
 
-def batch(producer: str, session: int, sequence: int, rows: int, size: int = 3) -> Batch:
+def batch(producer: str, session: int, sequence: int, rows: int, size: int = 3) -> EventBatch:
     items = tuple(Row({"n": sequence + i, "who": producer}, b"x" * size) for i in range(rows))
-    return Batch(BatchHead(producer, session, sequence, rows), items)
+    return EventBatch(BatchHead(producer, session, sequence, rows), items)
 
 
 class LogWriter:
@@ -38,7 +38,7 @@ class LogWriter:
             flags = (BEGINS if place == 0 else 0) | (COMPLETES if piece.completes else 0)
             self._add(STATE, epoch, piece.rows, flags=flags)
 
-    def events(self, *batches: Batch, epoch: int = 1) -> Chunk:
+    def events(self, *batches: EventBatch, epoch: int = 1) -> Chunk:
         rows = [row for one in batches for row in one.rows]
         zones = encode_zones(zone_map(rows))
         return self._add(EVENTS, epoch, encode_batches(batches), len(rows), zones=zones)

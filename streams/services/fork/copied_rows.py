@@ -20,7 +20,7 @@ REPEATED: Final = "repeated"
 CONFLICTING: Final = "conflicting"
 
 
-class Run(NamedTuple):
+class MainRun(NamedTuple):
     """Rows `sequence` to `end - 1` of a producer are in this chunk of the main log, from its row
     `place` on."""
 
@@ -37,7 +37,7 @@ class MainRows:
         self.base = base
         self.end = base
         """The last chunk that was noted."""
-        self._runs: dict[str, list[Run]] = {}
+        self._runs: dict[str, list[MainRun]] = {}
 
     def note(self, chunk: Chunk) -> None:
         """The next chunk of the main log."""
@@ -57,16 +57,16 @@ class MainRows:
             if follows and last.place + last.end - last.sequence == place:
                 runs[-1] = last._replace(end=end)
                 return
-        runs.append(Run(head.sequence, end, chunk, place))
+        runs.append(MainRun(head.sequence, end, chunk, place))
 
-    def runs(self, head: BatchHead) -> list[Run]:
+    def runs(self, head: BatchHead) -> list[MainRun]:
         """Where there are rows with numbers of this batch."""
         end = head.sequence + head.count
         runs = self._runs.get(head.producer, ())
         return [run for run in runs if run.sequence < end and run.end > head.sequence]
 
 
-class Part(NamedTuple):
+class JudgedRows(NamedTuple):
     """Rows of a fork that follow on one another and have one verdict."""
 
     verdict: str
@@ -85,10 +85,10 @@ def parts(
     floor: int,
     main: MainRows,
     chunks: Mapping[int, Chunk],
-) -> list[Part]:
+) -> list[JudgedRows]:
     """What is to be done with the rows of a fork's chunk, in their order. `floor`: rows below this
     offset are dealt with; `chunks`: those of `chunks_needed`."""
-    rows, offset, found = rows_of(chunk), chunk.first, list[Part]()
+    rows, offset, found = rows_of(chunk), chunk.first, list[JudgedRows]()
     known = {number: rows_of(each) for number, each in chunks.items()}
     for head in heads_of(chunk):
         runs = main.runs(head)
@@ -102,7 +102,7 @@ def parts(
 
 
 def _verdict(
-    sequence: int, row: Row, runs: Iterable[Run], known: Mapping[int, tuple[Row, ...]]
+    sequence: int, row: Row, runs: Iterable[MainRun], known: Mapping[int, tuple[Row, ...]]
 ) -> str:
     there = [
         known[run.chunk][run.place + sequence - run.sequence]
@@ -116,7 +116,13 @@ def _verdict(
 
 
 def _add(
-    found: list[Part], verdict: str, fork: str, head: BatchHead, sequence: int, at: int, row: Row
+    found: list[JudgedRows],
+    verdict: str,
+    fork: str,
+    head: BatchHead,
+    sequence: int,
+    at: int,
+    row: Row,
 ) -> None:
     last = found[-1] if found else None
     if last is not None and last.verdict == verdict and _follows(last.head, head, sequence, at):
@@ -126,10 +132,10 @@ def _add(
             at=last.head.at,
         )
         last.rows.append(row)
-        found[-1] = Part(verdict, longer, last.rows)
+        found[-1] = JudgedRows(verdict, longer, last.rows)
         return
     begun = (head.producer, head.session, sequence) if verdict != CONFLICTING else ("", 0, 0)
-    found.append(Part(verdict, BatchHead(*begun, 1, fork=fork, at=at), [row]))
+    found.append(JudgedRows(verdict, BatchHead(*begun, 1, fork=fork, at=at), [row]))
 
 
 def _follows(last: BatchHead, head: BatchHead, sequence: int, at: int) -> bool:

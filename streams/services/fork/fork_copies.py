@@ -25,8 +25,8 @@ from streams.replication.replica import Replica, ShardCommitted
 from streams.services.fork.copied_rows import (
     CONFLICTING,
     REPEATED,
+    JudgedRows,
     MainRows,
-    Part,
     chunks_needed,
     parts,
 )
@@ -142,7 +142,7 @@ class ShardForkCopies:
 
     # -- appending -------------------------------------------------------------------------------
 
-    def _append(self, job: _Job, found: list[Part]) -> None:
+    def _append(self, job: _Job, found: list[JudgedRows]) -> None:
         repeated = sum(part.head.count for part in found if part.verdict == REPEATED)
         conflicting = sum(part.head.count for part in found if part.verdict == CONFLICTING)
         self._append_rows([part for part in found if part.verdict != REPEATED])
@@ -158,7 +158,7 @@ class ShardForkCopies:
         self.port.count("fork_rows_repeated", repeated)
         self.port.count("fork_rows_conflicting", conflicting)
 
-    def _append_rows(self, found: list[Part]) -> None:
+    def _append_rows(self, found: list[JudgedRows]) -> None:
         if not found:
             return
         rows = [row for part in found for row in part.rows]

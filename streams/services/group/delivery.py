@@ -22,7 +22,7 @@ from streams.groups.messages import (
     Settlement,
 )
 from streams.log.batches import decode_rows, encode_rows
-from streams.log.group_state import DeadLetter, Group, GroupEntry, GroupOptions, RowsDone
+from streams.log.group_state import DeadRow, Group, GroupEntry, GroupOptions, RowsDone
 from streams.services.group.group_log import GroupLog
 from streams.services.group.member import Member, MemberKey
 from streams.services.group.window import NANOSECONDS, Pending, Window, delay_of, pending, rank_of
@@ -81,7 +81,7 @@ class GroupDelivery:
         self._selector = ""  # of the scan
         self._by_place: dict[int, Member] = {}
         self._settled: dict[int, Pending] = {}  # by offset: to be written as done with
-        self._dead: dict[int, DeadLetter] = {}  # to be written
+        self._dead: dict[int, DeadRow] = {}  # to be written
         self._buried: list[Pending] = []  # the rows of these
         self._answers: dict[MemberKey, tuple[list[int], list[int]]] = {}  # done, lost
         self._turn = 0
@@ -350,7 +350,7 @@ class GroupDelivery:
         """A row becomes a dead letter."""
         self.port.count("stream_dead_letters")
         about = (row.offset, row.deliveries, reason, self.log.clock())
-        self._dead[row.offset] = DeadLetter(self.name, self.number, *about)
+        self._dead[row.offset] = DeadRow(self.name, self.number, *about)
         self._done(row, is_certain=False)
 
     def _done(self, row: Pending, is_certain: bool = True) -> None:

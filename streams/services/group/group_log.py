@@ -8,7 +8,7 @@ from typing import Final
 
 from overlay.machine import Port
 from streams.log.chunk import DEAD, POSITIONS
-from streams.log.group_state import DeadLetter, GroupEntry
+from streams.log.group_state import DeadRow, GroupEntry
 from streams.log.state import encode_entries, split_entries
 from streams.replication.leading import Leading
 from streams.replication.replica import Replica
@@ -46,8 +46,8 @@ class GroupLog:
     def write(self, entries: list[GroupEntry]) -> None:
         """Append entries: dead letters first, since a run of rows that are done with may have them
         in it, and must not be all that is left of them."""
-        dead = [entry for entry in entries if isinstance(entry, DeadLetter)]
-        others = [entry for entry in entries if not isinstance(entry, DeadLetter)]
+        dead = [entry for entry in entries if isinstance(entry, DeadRow)]
+        others = [entry for entry in entries if not isinstance(entry, DeadRow)]
         for kind, some in ((DEAD, dead), (POSITIONS, others)):
             for run in split_entries(some) if some else ():
                 self.leading.append_chunk(kind, encode_entries(run), time=self.clock())

@@ -40,8 +40,8 @@ from streams.groups.messages import (
     SettleLeases,
 )
 from streams.log.group_state import (
-    DeadLetter,
     DeadLetterEnded,
+    DeadRow,
     Group,
     GroupEdited,
     GroupEntry,
@@ -462,7 +462,7 @@ class ShardGroups:
             shard, end = self.replica.shard, self.positions.end
             self.port.send(sender, GroupsReport(message.ticket, shard, end, reports, tuple(dead)))
 
-        def found(letter: DeadLetter, piece: Piece | None) -> None:
+        def found(letter: DeadRow, piece: Piece | None) -> None:
             size = sum(len(each.row) for each in dead)
             row = b"" if piece is None or size + len(piece.rows) > SHOWN_BYTES else piece.rows
             about = (letter.offset, letter.deliveries, letter.reason, letter.time)

@@ -25,7 +25,7 @@ from streams.consuming.messages import (
     cost,
 )
 from streams.consuming.sharing import Shared
-from streams.log.batches import Batch, BatchHead, Row, decode_rows, rows_of
+from streams.log.batches import BatchHead, EventBatch, Row, decode_rows, rows_of
 from streams.log.chunk import EVENTS, read
 from streams.producing import messages as producing
 from streams.replication import messages as replication
@@ -166,7 +166,7 @@ class ConsumingWorld(ProducingWorld):
         if node in self.alive and self.ports[node].boot == boot:
             self.readers[node].on_committed(event)
 
-    def batch(self, node: str, rows: int) -> Batch:
+    def batch(self, node: str, rows: int) -> EventBatch:
         made = []
         for place in range(rows):
             attributes: dict[str, Any] = {"n": self._appends + place}
@@ -174,7 +174,7 @@ class ConsumingWorld(ProducingWorld):
             if (k := self.rng.choice((None, 1, 3, 3.5, "three", True, "absent"))) != "absent":
                 attributes["k"] = k
             made.append(Row(attributes, b"x" * self.rng.randrange(60)))
-        return Batch(BatchHead(node, self._appends, 0, rows), tuple(made))
+        return EventBatch(BatchHead(node, self._appends, 0, rows), tuple(made))
 
     def _arrived(self, way: tuple[str, str], sender: Peer, message: Any) -> None:
         if way not in self.cut and way[1] in self.alive:

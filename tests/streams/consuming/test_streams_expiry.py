@@ -7,7 +7,7 @@ import pytest
 from overlay.machine import Peer
 from streams.consuming.messages import Durable, ReadFrom, ReadingBegan
 from streams.log import shard_log
-from streams.log.batches import Batch, BatchHead, Row
+from streams.log.batches import BatchHead, EventBatch, Row
 from streams.log.chunk import POSITIONS
 from streams.log.group_state import GroupFounded, GroupOptions
 from streams.log.state import ConsumerAttached, encode_entries
@@ -35,7 +35,7 @@ def keep(replica: Replica, wanted: Keep) -> None:
 
 def put(world: ConsumingWorld, replica: Replica, *rows: Row) -> None:
     assert replica.leading is not None
-    replica.leading.append([Batch(BatchHead("", 0, 0, len(rows)), rows)], now(world))
+    replica.leading.append([EventBatch(BatchHead("", 0, 0, len(rows)), rows)], now(world))
     world.run(0.1)
 
 

@@ -14,7 +14,7 @@ from streams.consuming import sharing
 from streams.consuming.messages import LooseRows, Piece, Share, SharedRows, cost
 from streams.consuming.pieces import ChunkRows, RowPieces
 from streams.consuming.sharing import Shared, shared
-from streams.log.batches import Batch, BatchHead, Row, encode_batches, rows_of
+from streams.log.batches import BatchHead, EventBatch, Row, encode_batches, rows_of
 from streams.log.chunk import EVENTS, Chunk, genesis, pack
 from streams.services.read.tail_index import ALIKE_MOST, TailIndex
 from tests.streams.consuming.consuming_world import rows_of_piece
@@ -94,7 +94,7 @@ def chunks(rng: Random, count: int) -> list[RowPieces]:
         rows = tuple(
             Row({"n": place}, bytes(rng.randrange(200))) for place in range(rng.randint(1, 20))
         )
-        body = encode_batches([Batch(BatchHead("", 0, 0, len(rows)), rows)])
+        body = encode_batches([EventBatch(BatchHead("", 0, 0, len(rows)), rows)])
         chunk = pack(EVENTS, 1, after, first, len(rows), 1_000 + number, body)
         made.append(chunk)
         after, first = chunk.id, chunk.next_offset + rng.randrange(3)

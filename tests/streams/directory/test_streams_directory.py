@@ -16,7 +16,7 @@ from overlay.stream_client import AddStream, EditStream
 from streams.directory.messages import ShardOrder
 from streams.directory.supervision import HEARTBEAT, Supervision
 from streams.log import shard_log
-from streams.log.batches import Batch, BatchHead, Row
+from streams.log.batches import BatchHead, EventBatch, Row
 from streams.replication.leading import Leading
 from streams.replication.replica import Replica
 from tests.support.overlays import grown, wait
@@ -51,7 +51,7 @@ def append(world: World, shard: str, session: int) -> int:
     (name,) = leaders(world, shard)
     leading = replicas(world, shard)[name].leading
     assert leading is not None
-    batch = Batch(BatchHead("p", session, 0, 1), (Row({"n": session}),))
+    batch = EventBatch(BatchHead("p", session, 0, 1), (Row({"n": session}),))
     return leading.append([batch], 0).number
 
 

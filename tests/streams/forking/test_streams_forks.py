@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from overlay.machine import Message, Peer
-from streams.log.batches import Batch, BatchHead, Row, encode_batches
+from streams.log.batches import BatchHead, EventBatch, Row, encode_batches
 from streams.log.chunk import EVENTS, Chunk, ChunkId, pack, read
 from streams.log.fork_name import ForkName, fork_shard, parse_fork, split_shard
 from streams.log.receipt import Receipt
@@ -146,7 +146,7 @@ def test_a_chunk_of_a_fork_that_cannot_be_read_is_refused_before_the_disk_is_ask
     monkeypatch.setattr(kept_chunks, "RECENT_BYTES", 1)
     world, program, _ = overlay()
     leader = world.peers[0]
-    good = encode_batches([Batch(BatchHead("a", 1, 0, 1), (Row({"n": 1}),))])
+    good = encode_batches([EventBatch(BatchHead("a", 1, 0, 1), (Row({"n": 1}),))])
     for body in (good[:-1], good[:-1] + b"\xc1", good.replace(b"\xdd", b"\xdc")):
         chunk = pack(EVENTS, 9, ChunkId(1, bytes(32)), 0, 1, 5, body)
         world.send(world.peers[2], leader, CopyFork(SHARD, "9_0_00000001", chunk.data))
@@ -335,7 +335,7 @@ def test_names_of_forks() -> None:
     assert parse_fork("7_1200") is None
 
 
-def chunk_of(number: int, first: int, batches: list[Batch]) -> Chunk:
+def chunk_of(number: int, first: int, batches: list[EventBatch]) -> Chunk:
     rows = sum(len(batch.rows) for batch in batches)
     body = encode_batches(batches)
     data = pack(EVENTS, 1, ChunkId(number - 1, bytes(32)), first, rows, number, body).data
@@ -352,15 +352,15 @@ def test_rows_of_a_fork_are_held_against_the_main_log(seed: int) -> None:
     main, there, number, first = MainRows(0), list[tuple[str, int, int]](), 0, 0
     chunks: dict[int, Chunk] = {}
 
-    def batches(values: int) -> list[Batch]:
+    def batches(values: int) -> list[EventBatch]:
         found = []
         for _ in range(rng.randint(1, 3)):
             producer, sequence = rng.choice("pq"), rng.randrange(12)
             rows = tuple(Row({"v": rng.randrange(values)}) for _ in range(rng.randint(1, 4)))
-            found.append(Batch(BatchHead(producer, 5, sequence, len(rows)), rows))
+            found.append(EventBatch(BatchHead(producer, 5, sequence, len(rows)), rows))
         return found
 
-    def numbered(batch: Batch) -> list[tuple[str, int, Row]]:
+    def numbered(batch: EventBatch) -> list[tuple[str, int, Row]]:
         head = batch.head
         return [(head.producer, head.sequence + n, row) for n, row in enumerate(batch.rows)]
 

@@ -21,7 +21,7 @@ from streams.groups.messages import (
     Settlement,
     Wanted,
 )
-from streams.log.batches import Batch, BatchHead, Row, decode_rows
+from streams.log.batches import BatchHead, EventBatch, Row, decode_rows
 from streams.producing import messages as producing
 from streams.replication import messages as replication
 from streams.replication.replica import Replica, ShardCommitted
@@ -73,7 +73,7 @@ class GroupsWorld(ProducingWorld):
         """Append a batch of rows, wait until it is committed, and return their offsets."""
         assert leader.leading is not None
         self._appends += 1
-        batch = Batch(
+        batch = EventBatch(
             BatchHead("p", self._appends, 0, len(attributes)), tuple(map(Row, attributes))
         )
         chunk = leader.leading.append([batch], int(self.scheduler.now * 1e9))

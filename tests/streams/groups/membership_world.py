@@ -31,9 +31,9 @@ from streams.consuming.messages import ReadFrom
 from streams.groups.members import Members
 from streams.groups.messages import ChangeGroup, Wanted
 from streams.log import shard_log
-from streams.log.batches import Batch, BatchHead, Row, rows_of
+from streams.log.batches import BatchHead, EventBatch, Row, rows_of
 from streams.log.chunk import DEAD, EVENTS, POSITIONS, STATE, read
-from streams.log.group_state import DeadLetter, GroupEdited, GroupFounded, GroupKnown
+from streams.log.group_state import DeadRow, GroupEdited, GroupFounded, GroupKnown
 from streams.log.state import ShardState, entries_of
 from streams.replication import kept_chunks
 from streams.replication.replica import Replica
@@ -233,7 +233,7 @@ class MembershipWorld(GroupsWorld):
             for other in sorted(self.alive):
                 self.scheduler.after(self.rng.uniform(0.01, 0.5), self.handle, other, down)
 
-    def batch(self, node: str, rows: int) -> Batch:
+    def batch(self, node: str, rows: int) -> EventBatch:
         made = []
         for place in range(rows):
             row: dict[str, Any] = {"n": 3 * self._appends + place, "p": self.rng.randrange(12)}
@@ -242,7 +242,7 @@ class MembershipWorld(GroupsWorld):
             if (wait := self.rng.choice((0.0, 0.0, 0.5, 3.0))) > 0:
                 row["wait"] = wait
             made.append(Row(row))
-        return Batch(BatchHead(node, self._appends, 0, rows), tuple(made))
+        return EventBatch(BatchHead(node, self._appends, 0, rows), tuple(made))
 
     def add(self, client: int, node: str, group: str, name: str) -> None:
         self.programs[client] = SharingProgram(self, client, node, group, name)
@@ -294,7 +294,7 @@ class MembershipWorld(GroupsWorld):
                 rows.update(enumerate((row.attributes for row in rows_of(chunk)), chunk.first))
             if chunk.kind == DEAD:
                 for one in entries_of(chunk):
-                    assert isinstance(one, DeadLetter)
+                    assert isinstance(one, DeadRow)
                     if one.offset in state.groups.groups[one.group].done:
                         raise WrongError(f"{one.group} is done with {one.offset}, which dies")
                     dead[one.group, one.offset] = None

@@ -13,7 +13,7 @@ from typing import Any
 
 from overlay.client import BeginReading, EventsTaken, Failed, ReadingReady, TakeEvents
 from streams.log import shard_log
-from streams.log.batches import Batch, BatchHead, Row, rows_of
+from streams.log.batches import BatchHead, EventBatch, Row, rows_of
 from streams.log.chunk import EVENTS, TABLE, read
 from streams.log.table import key_of, table_rows
 from streams.replication import kept_chunks
@@ -203,7 +203,7 @@ class TableWorld(ReadingWorld):
                 rows = self._made.get(line.hash, ())  # not of rows that a test appends itself
                 self.history.update(enumerate(rows, line.first))
 
-    def batch(self, node: str, rows: int) -> Batch:
+    def batch(self, node: str, rows: int) -> EventBatch:
         made = []
         for place in range(rows):
             key = self.rng.choice((*range(12), *"abc", True))
@@ -214,7 +214,7 @@ class TableWorld(ReadingWorld):
             if self.rng.random() < 0.05:
                 del attributes[KEY]
             made.append(Row(attributes, b"x" * self.rng.randrange(60)))
-        return Batch(BatchHead(node, self._appends, 0, rows), tuple(made))
+        return EventBatch(BatchHead(node, self._appends, 0, rows), tuple(made))
 
     def add_keys(self, client: int, node: str, selector: str = "") -> KeysProgram:
         program = KeysProgram(self, client, node, selector)

@@ -19,7 +19,7 @@ from streams.consuming.messages import (
 )
 from streams.directory.entry import StreamOptions, fault_in_options
 from streams.log import shard_log
-from streams.log.batches import Batch, BatchHead, Row, encode_rows
+from streams.log.batches import BatchHead, EventBatch, Row, encode_rows
 from streams.log.chunk import POSITIONS
 from streams.log.state import ConsumerAttached, encode_entries
 from streams.log.table import KeyTable, TableView, key_of
@@ -49,7 +49,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> tuple[TableWorld, Peer, Replica]:
 def put(world: TableWorld, replica: Replica, *rows: dict[str, Any], size: int = 100) -> None:
     assert replica.leading is not None
     batches = [
-        Batch(BatchHead("", 0, 0, 1), (Row(row, b"x" * size if len(row) > 1 else b""),))
+        EventBatch(BatchHead("", 0, 0, 1), (Row(row, b"x" * size if len(row) > 1 else b""),))
         for row in rows
     ]
     for batch in batches:

@@ -18,7 +18,7 @@ from canopy.sim.world.scheduler import Scheduler
 from canopy.wire.transport.codec import WireCodec, collect
 from overlay.machine import LocalEvent, Machine, Message, Peer, Timer
 from streams.log import shard_log
-from streams.log.batches import Batch, heads_of
+from streams.log.batches import EventBatch, heads_of
 from streams.log.chunk import EVENTS, read
 from streams.replication import messages
 from streams.replication.checking import Checking
@@ -170,7 +170,7 @@ class ShardWorld:
             if replica.leading is not None:
                 replica.leading.retain(self.keep, int(self.scheduler.now * 1e9))
 
-    def batch(self, node: str, rows: int) -> Batch:
+    def batch(self, node: str, rows: int) -> EventBatch:
         return batch(node, self._appends, 0, rows, self.rng.randrange(60))
 
     def committed(self, node: str, number: int) -> None:

@@ -13,7 +13,7 @@ from typing import TypeVar
 from canopy.sim.world.log_disk import HARD_STATE
 from overlay.client import GetStreams, Streams
 from overlay.stream_client import AddStream
-from streams.log.batches import Batch, BatchHead, Row, heads_of
+from streams.log.batches import BatchHead, EventBatch, Row, heads_of
 from streams.log.chunk import EVENTS, read
 from streams.replication.replica import Replica
 from tests.support.overlays import grown, wait
@@ -50,7 +50,7 @@ class StreamWorld:
         for replica in self.replicas().values():
             if replica.leading is not None and replica.serves:
                 self._rows += 1
-                batch = Batch(BatchHead("p", self._rows, 0, 1), (Row({"n": self._rows}),))
+                batch = EventBatch(BatchHead("p", self._rows, 0, 1), (Row({"n": self._rows}),))
                 chunk = replica.leading.append([batch], 0)
                 self.pending[replica.leading.epoch, chunk.number] = self._rows
 
