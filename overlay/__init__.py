@@ -4,10 +4,14 @@ Read in the order of the data flow: ``machine`` (what a machine is), ``links`` (
 nodes), ``lower_random`` (the random graph, access points, CRAWL), ``chord`` (clusters on a ring),
 ``upper_tree`` (attribute trees: publishing and subscribing). Each builds on those before it.
 
-Beside them: ``settings`` (every number that a user may set), ``client`` and ``info`` (what a
-program may ask of its node, and the replies), ``bounded`` (a dictionary with a bound), ``records``
-(the format of the state file), ``wording`` (numbers in sentences), ``driving`` (what a driver calls
-on a node, and what a node asks of its driver), and what only node.py uses: ``turns`` (the
-dispatcher), ``incidents`` (what happened around this node, for people) and ``reports`` (`canopy
-status`).
+Beside them: ``consensus`` (the rules of replicated logs), ``settings`` (every number that a user
+may set), ``client``, ``stream_client`` and ``info`` (the commands of programs and their replies;
+``client_types`` lists them), ``inner`` (machines that are clients of their own node), ``bounded``
+(a dictionary with a bound), ``backlog`` (how much to keep for an unreachable peer), ``records``
+(the format of the state file), ``health`` (sub-healthy nodes, by the health file), ``regions``,
+``hybrid_clock`` (the causal order of trace records), ``wording`` (numbers in sentences),
+``driving`` (what a driver calls on a node, and what a node asks of its driver). ``rights`` says
+which role may send which message, ``guard`` asks it between links and machines. Only node.py uses
+``turns`` (the dispatcher), ``incidents`` (what happened around this node, for people) and
+``reports`` (`canopy status`).
 """

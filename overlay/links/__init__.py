@@ -18,7 +18,8 @@ stays), ``detouring`` (P3: indirect probes of a silent peer, and another way for
 ``links`` (the whole, what happens on an established session, and when silence is a suspicion or the
 end). Small parts:
 ``context`` (what all parts share), ``deadlines`` (one heap for all that falls due), ``penalties``
-(back-off for peers that broke the protocol), ``constants`` (every number that is no setting).
+(back-off for peers that broke the protocol), ``signing`` (statements that a node signs, and
+tokens), ``constants`` (every number that is no setting).
 
 **Sessions and connections.** A *session* joins this node and one peer; a *connection* carries it
 for a while. Batches are numbered per session and direction, so that connections may come and go

@@ -11,9 +11,11 @@ Read in this order: ``messages`` and ``events`` (the vocabulary), ``tombstones``
 news does not bring the dead back), ``view`` (C1: Cyclon's shuffle), ``ring_hints`` (ways into the
 ring, gossiped with it), ``access_points`` (C2: which node can enter an event into an attribute's
 tree), ``crawl`` (C3, C4: random walks with a trace, blocking and recovery), ``relaying`` (P3: the
-frames of links that are silent, by way of other nodes), ``revocations`` (which nodes are not
-believed any more, passed on to all). ``constants`` has every number that is no
-setting.
+frames of links that are silent, by way of other nodes), ``documents`` (signed documents of the
+operators, passed on to all nodes: revocations, and the policy, which ``policies`` applies).
+``heard_peers`` and ``ranked_slots`` make a view where members may lie, with ``peer_records``
+(addresses signed by their nodes); ``tiered_nodes`` finds the nodes that pass on for a region.
+``constants`` has every number that is no setting.
 
 A node shuffles parts of its view with its neighbours periodically. The same two messages carry
 access points and ring hints, so that all soft knowledge spreads at one rate and costs no further

@@ -7,5 +7,6 @@ and none misses an event that was published where it was registered.
 *Called by*: `clusters.Clusters`; `RegistryMerge`
 (overlay/upper_tree/owner/registrations) does the work of the first two phases.
 
-*Read in this order*: `phase`, `messages`, `merging`.
+*Read in this order*: `phase`, `messages`, `merging`. `backing`: the voters that confirm a ring,
+where nodes have keys.
 """

@@ -18,6 +18,7 @@ Read in this order:
 * ``deliveries``: collects what leaves in one turn.
 * ``delegation``: passes on, gives back, sends again.
 * ``relays``: nodes that are not reached, and who may reach them.
+* ``delivery_tokens``: the proof that a delivery is from a host of the node's registrations.
 * ``holding``: keeps what is for nodes out of reach; ``held_deliveries`` has the queues.
 * ``gap_notices``: notifies nodes of what was given up.
 * ``constants``: the measures of all that.

@@ -12,8 +12,9 @@ Read in this order: ``hosted_tree`` (what a host has of one tree, and the index 
 ``served_loads`` (what virtual nodes ask of it), ``visit_scheduler`` with ``visit_queue`` and
 ``urgency`` (which visit is matched when), ``queued_events`` (none of them twice), ``visiting`` (one
 visit: match, pass on, give back, answer), ``queue_sharing`` (what waited when more hosts came),
-``gathering`` (an event whose value is cut into shards), and ``dry_matching`` (to whom an event
-would go, without sending it).
+``trees_together`` (the decision about trees that events visit together), ``gathering`` (an event
+whose value is cut into shards), and ``dry_matching`` (to whom an event would go, without sending
+it).
 ``constants`` has every number that is no setting.
 
 Owners call by messages; publishers send `Visit`; matched events go to delivery/. The hot path is

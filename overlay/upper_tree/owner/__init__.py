@@ -16,8 +16,8 @@ ring), ``rebalance`` with ``reported_loads``, ``host_pool``, ``machines``, ``hos
 merged and moved, in two steps, by what hosts report; when the cluster itself has to split),
 ``subscriber_placement`` (the paper's way, in the place of ``placement``) and
 ``registration_transfers`` (what moves with them).
-``summary_state`` belongs to the summaries' machines, ``constants`` has every number that is no
-setting.
+``leaf_holdings`` counts the registrations of each leaf and tenant, ``summary_state`` belongs to the
+summaries' machines, ``constants`` has every number that is no setting.
 
 node.py builds the machines; overlay/chord's `Clusters` is called for the log and the cluster's
 members. summaries/ listens above, behind the Protocol `Summaries` of ``registrations.registry``.

@@ -21,6 +21,7 @@ Read in this order:
 * ``summary_cache``: which visits are skipped.
 * ``replicas``, ``load_prediction``: which of a virtual node's hosts is visited (P7), and which are
   suspected, since they are silent or answered `TreeMoved`.
+* ``doubts``: acceptances of hosts that the tree's owner has not named so far.
 * ``constants``: the measures of all that.
 
 docs/design/attribute-trees.md and docs/design/timeliness.md have the reasons.
