@@ -28,4 +28,5 @@ duplicate window is the receiver's), ``content`` (a digest of an event, for trac
 (how many hosts a machine is worth). Where nodes have keys: ``owner_claims`` (who speaks for a
 tree's owner), ``event_proofs`` and ``proving`` (signatures of events), ``narrowing`` (registrations
 of tenants). Each folder's manual is its `__init__`; read ``publisher``, ``host``, ``delivery``,
-``subscriber``, then ``owner`` and ``summaries``, and ``clients`` for the programs. """
+``subscriber``, then ``owner`` and ``summaries``, and ``clients`` for the programs.
+"""
