@@ -7,7 +7,6 @@ those before. So does a node's state file.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 Waiting = TypeVar("Waiting")
@@ -23,11 +22,12 @@ class DurableQueue(Generic[Waiting]):
         """`item` waits until the disk has carried out `ticket`."""
         self._waiting.append((ticket, item))
 
-    def stored(self, ticket: int) -> Iterator[Waiting]:
+    def stored(self, ticket: int) -> list[Waiting]:
         """Take out what has waited for `ticket` or one before."""
-        waiting = self._waiting
+        waiting, found = self._waiting, []
         while waiting and waiting[0][0] <= ticket:
-            yield waiting.popleft()[1]
+            found.append(waiting.popleft()[1])
+        return found
 
     def clear(self) -> None:
         """What waits is not to be had any more: the disk has failed, or has it all by now."""

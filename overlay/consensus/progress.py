@@ -29,7 +29,7 @@ class ProgressState(Enum):
 class Progress:
     """One follower, from one leader's point of view."""
 
-    __slots__ = ("heard_at", "inflight", "match", "peer", "state")
+    __slots__ = ("heard_at", "inflight", "match", "peer", "reading", "state")
 
     def __init__(self, peer: Peer, heard_at: float = 0.0) -> None:
         self.peer = peer
@@ -38,13 +38,28 @@ class Progress:
         """It has the entries up to this number on disk, as the leader has them."""
         self.inflight: deque[int] = deque()
         """The last entries of pieces that were sent to it and are not acknowledged, in order."""
+        self.reading = False
+        """Older entries are being read for it, from the leader's disk."""
         self.heard_at = heard_at
         """When it was heard last, by the leader's clock."""
 
     def change(self, state: ProgressState) -> None:
-        """Go on in this state. What is in flight does not count any more: it may be lost."""
+        """Go on in this state. What is being read for it or in flight does not count any more: it
+        may be lost."""
         self.state = state
         self.inflight.clear()
+        self.reading = False
+
+    def read(self) -> None:
+        """Older entries are being read for it."""
+        self.state, self.reading = ProgressState.CATCH_UP, True
+
+    def sent(self, number: int, end: int) -> None:
+        """What was read is on its way, up to entry `number` of a log that ends with entry `end`."""
+        self.reading = False
+        self.inflight.append(number)
+        if number == end:
+            self.state = ProgressState.REPLICATE
 
     def restart(self, state: ProgressState, match: int = 0) -> None:
         """It has said where its log ends: what it has acknowledged before does not count, but for

@@ -50,24 +50,18 @@ PIECES: Final = 2
 sends more: the next ones are on their way while it writes. Each read of the disk is some four."""
 
 
-CATCH_UP, REPLICATE = ProgressState.CATCH_UP, ProgressState.REPLICATE
+REPLICATE = ProgressState.REPLICATE
 
 
 class ReplicaProgress(Progress):
     """What the leader knows of another replica."""
 
-    __slots__ = ("committed", "looked", "reading")
+    __slots__ = ("committed", "looked")
 
     def __init__(self, peer: Peer, now: float) -> None:
         super().__init__(peer, now)
-        self.reading = False  # older chunks are being read for it
         self.looked = 0  # what it had acknowledged when the leader looked at it
         self.committed = 0  # number of the last chunk of which it was sent that it is committed
-
-    def change(self, state: ProgressState) -> None:
-        """Go on in this state. What was read or sent, and is not acknowledged, may be lost."""
-        super().change(state)
-        self.reading = False
 
     def diverges(self, now: float) -> None:
         """It has said at `now` that its log ends elsewhere than was taken for so."""
@@ -79,16 +73,6 @@ class ReplicaProgress(Progress):
         """Whether older chunks are to be read for it now."""
         is_behind = self.state is not REPLICATE and not self.reading
         return is_behind and len(self.inflight) <= PIECES
-
-    def read(self) -> None:
-        """Older chunks are being read for it."""
-        self.state, self.reading = CATCH_UP, True
-
-    def sent(self, number: int, end: int) -> None:
-        """What was read is on its way, up to chunk `number` of a log that ends with chunk `end`."""
-        self.reading = False
-        self.inflight.append(number)
-        self.state = REPLICATE if number == end else CATCH_UP
 
 
 class Leading:

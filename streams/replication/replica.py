@@ -520,15 +520,15 @@ class Replica(Machine):
             self.mending.heard(sender)
         if message.shard != self.shard or not self.ready or self.barred:
             return
-        if is_fenced(self.hard_state, message.epoch):
-            self.port.send(sender, ShardFenced(self.shard, self.hard_state.epoch))
-            return
-        self.heard_at = self.port.now
         if (message.epoch, sender.id) != (self.hard_state.epoch, self.hard_state.candidate):
+            if is_fenced(self.hard_state, message.epoch):
+                self.port.send(sender, ShardFenced(self.shard, self.hard_state.epoch))
+                return
             # A majority has voted for the sender in this epoch, else it would not lead. So whoever
             # this replica has voted for cannot lead in it any more.
             self._stop()
             self._vote(message.epoch, sender.id, self._acknowledge)
+        self.heard_at = self.port.now
         self._first = message.first
         if message.chunks:
             if not self.take(message.chunks, message.start):

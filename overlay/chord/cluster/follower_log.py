@@ -116,7 +116,9 @@ class FollowerLog:
     def fenced(self) -> bool:
         """Whether this primary has voted for a higher epoch: it may commit no more in its own."""
         cluster = self.role.cluster
-        return cluster is not None and self._is_fenced(cluster.key, cluster.epoch)
+        if cluster is None:
+            return False
+        return votes.is_fenced(self.journal.votes.get(cluster.key), cluster.epoch)
 
     def is_split_off(self, key: Key) -> bool:
         """Whether `key` lies in a part of the arc that may be served by its new cluster already, or
@@ -147,9 +149,6 @@ class FollowerLog:
     def may_vote(self, key: Key, epoch: int, candidate: NodeId) -> bool:
         """Whether this node may vote for `candidate` in `epoch`."""
         return votes.may_vote(self.journal.votes.get(key), epoch, candidate)
-
-    def _is_fenced(self, key: Key, epoch: int) -> bool:
-        return votes.is_fenced(self.journal.votes.get(key), epoch)
 
     def vote(
         self, key: Key, epoch: int, candidate: NodeId, voters: Sequence[Peer] | None = None
@@ -306,7 +305,7 @@ class FollowerLog:
             cluster is not None
             and not self.role.is_primary
             and (sender.id, key, epoch) == (cluster.primary.id, cluster.key, cluster.epoch)
-            and not self._is_fenced(key, epoch)
+            and not votes.is_fenced(self.journal.votes.get(key), epoch)
         )
 
     def _say_position(self, primary: Peer) -> None:

@@ -53,13 +53,13 @@ CATCH_UP, REPLICATE = ProgressState.CATCH_UP, ProgressState.REPLICATE
 class ObserverProgress(Progress):
     """What the primary knows of one copy. One that catches up waits for the whole state."""
 
-    __slots__ = ("asked_at", "awaited", "copying", "said_at", "sent", "waits")
+    __slots__ = ("asked_at", "awaited", "copying", "position", "said_at", "waits")
 
     def __init__(self, peer: Peer, now: float) -> None:
         super().__init__(peer)
         self.copying = False  # the whole state is on its way
         self.awaited = False  # a SUBACK waits for it
-        self.sent: Version = EMPTY  # the position that it has when all has arrived
+        self.position: Version = EMPTY  # the position that it has when all has arrived
         self.asked_at = now  # the oldest question that was not answered yet …
         self.waits = True  # … if there is one
         self.said_at = now  # when something was sent to it
@@ -196,7 +196,7 @@ class Observers:
         observer.waits = False
         if observer.copying and message.position == EMPTY:
             observer.say(self.port.now)  # a piece has arrived
-        elif observer.state is REPLICATE and EMPTY < message.position <= observer.sent:
+        elif observer.state is REPLICATE and EMPTY < message.position <= observer.position:
             self._acknowledged(observer, message.position[1])
         elif observer.state is not CATCH_UP:
             observer.awaited = observer.copying = False
@@ -206,7 +206,7 @@ class Observers:
     def _acknowledged(self, observer: ObserverProgress, reached: int) -> None:
         observer.copying = False
         observer.acknowledge(reached, self.port.now)
-        if observer.match < observer.sent[1]:
+        if observer.match < observer.position[1]:
             observer.say(self.port.now)
         elif not observer.awaited and observer.match == self.log.next:
             observer.awaited = True
@@ -219,7 +219,7 @@ class Observers:
         assert voter_log is not None
         if position != EMPTY and voter_log.after(position) is not None:
             observer.restart(REPLICATE, position[1])
-            observer.sent = position
+            observer.position = position
             self._send(observer)
         else:
             observer.change(CATCH_UP)
@@ -240,7 +240,7 @@ class Observers:
             for piece in pieces:
                 self.port.send(observer.peer, piece)
             observer.restart(REPLICATE, voter_log.next)
-            observer.sent, observer.copying = position, True
+            observer.position, observer.copying = position, True
             observer.say(self.port.now)
 
     def on_log_grown(self, event: LogGrown) -> None:
@@ -256,7 +256,7 @@ class Observers:
         """Send what the observer has not been sent yet, or that there is nothing."""
         voter_log = self.log.voter_log
         assert voter_log is not None
-        items = voter_log.after(observer.sent)
+        items = voter_log.after(observer.position)
         if items is None or voter_log.next - observer.match > OBSERVER_LAG_MOST:
             self.port.emit(ObserversProgressed())
             observer.change(ProgressState.PROBE)  # its next answer says how far it is
@@ -264,10 +264,10 @@ class Observers:
             self.port.send(observer.peer, Observe(self.role.own))
             observer.say(self.port.now)
             return
-        for after, piece in log_pieces(observer.sent, items):
+        for after, piece in log_pieces(observer.position, items):
             entries = ObserverEntries(voter_log.key, self._epoch, after, piece, observer.awaited)
             self.port.send(observer.peer, entries)
-        observer.sent = voter_log.position
+        observer.position = voter_log.position
         observer.say(self.port.now)
 
 
