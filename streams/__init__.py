@@ -9,10 +9,9 @@ Every node has all of it; `machines` builds the machines and puts them together
 * `replication/`: the log of one shard at several nodes.
 * `directory/`: which streams there are, and who is to lead their shards. `hosting/`: the shards of
   this node.
-* `row_records`: trace records of committed rows. `tenant_rules`: the rules for tenants' messages.
-* `producing/`: appending rows, each once. `consuming/`: reading them by content. `groups/`: sharing
-  them among members. `transactions/`: half messages, which no program can use yet.
-* `tables/`: the newest row of each key. `steady_clock`: the time of day without its jumps.
-* `capturing/`: published events that a stream takes in by itself. `copying/`: streams
-  that copy others.
+* `services/`: what a leader offers for its shards: appending, half messages, reading, newest rows,
+  groups, capture, copies, forks.
+* `producing/`: programs' nodes: appending rows, each once. `consuming/`: reading them by content.
+  `groups/`: sharing them among members. `transactions/`: half messages.
+* `tenant_rules`: the rules for tenants' messages. `steady_clock`: the time of day without its jumps.
 """

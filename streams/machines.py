@@ -26,7 +26,6 @@ from streams.hosting.asked_checks import AskedChecks
 from streams.hosting.log_checks import LogChecks
 from streams.hosting.shard_hosts import ShardHosts
 from streams.producing.producers import Producers
-from streams.row_records import RowRecords
 from streams.services.append.append_server import AppendServer
 from streams.services.capture.captures import Captures
 from streams.services.copy.copies import Copies
@@ -35,6 +34,8 @@ from streams.services.fork.forks import Forks
 from streams.services.group.group_server import GroupServer
 from streams.services.half.transaction_server import TransactionServer
 from streams.services.read.read_server import ReadServer
+from streams.services.row_records import RowRecords
+from streams.services.service import Leaderships
 from streams.services.table.table_server import TableServer
 from streams.steady_clock import SteadyClock
 from streams.transactions.transactors import Transactors
@@ -74,38 +75,33 @@ class StreamMachines:
         self.questions = OwnerQuestions(port, ring)
         self.locator = StreamLocator(port, self.questions)
         self._commands = StreamCommands(port, ring, self.questions)
-        self.forks = Forks(port, self.hosts, self.locator)
-        self.appends = AppendServer(
-            *(port, self.forks.appendable, self.hosts.replica, wall, self.forks.join)
-        )
-        fork_copies = ForkCopies(
-            *(port, self.forks.main, self.hosts.replica, wall, self.appends.flush)
-        )
+        led = self.leaderships = Leaderships(port, self.hosts.replica)
+        self.forks = Forks(port, led, self.hosts, self.locator)
+        self.appends = AppendServer(port, led, self.forks.appendable, wall, self.forks.join)
+        fork_copies = ForkCopies(port, led, self.forks.main, wall, self.appends.flush)
         self.producers = Producers(port, incarnation, self.locator)
-        self.tables = TableServer(port, self.forks.main, self.hosts.replica, wall)
-        self.reads = ReadServer(
-            *(port, self.hosts.leading, self.hosts.replica, wall, self.tables.table)
-        )
+        self.tables = TableServer(port, led, self.forks.main, wall)
+        self.reads = ReadServer(port, led, self.hosts.leading, wall, self.tables.table)
         self.readers = Readers(port, incarnation, self.locator)
-        self.groups = GroupServer(port, self.forks.main, self.hosts.replica, wall)
+        self.groups = GroupServer(port, led, self.forks.main, self.hosts.replica, wall)
         self.explaining = RowExplaining(
             port, self.locator, self.hosts.leading, self.groups.holder, wall
         )
         self.members = Members(port, incarnation, self.locator)
         self._group_commands = GroupCommands(port, self.locator)
-        records = RowRecords(port, self.hosts.leading)
-        self.captures = Captures(port, self.hosts, ask, close, wall)
+        records = RowRecords(port, led, self.hosts.leading, wall)
+        self.captures = Captures(port, led, self.hosts, ask, close, wall)
         self.copies = Copies(
-            *(port, self.hosts, self.locator, ask, self.readers.client_gone, wall, self.questions)
+            port, led, self.hosts, self.locator, ask, self.readers.client_gone, wall, self.questions
         )
         self.hosts.intake, self.hosts.keys = self._intake, self.tables.keys
         self.hosts.forks = self.forks.status
         self.checks = LogChecks(port, self.hosts.replicas)
         self._asked_checks = AskedChecks(port, self.hosts.replicas, self.hosts.entries)
-        halves = TransactionServer(port, self.forks.main, self.hosts.replica, wall)
+        halves = TransactionServer(port, led, self.forks.main, wall)
         self.transactors = Transactors(port, self.locator)
         self.machines: tuple[Machine, ...] = (
-            *(self.hosts, self.owner, self.questions, self.locator, self._commands),
+            *(self.hosts, led, self.owner, self.questions, self.locator, self._commands),
             *(self.appends, self.producers, self.tables, self.reads, self.readers),
             *(self.groups, self.members, self._group_commands),
             *(self.explaining, records, self.captures, self.copies, self.checks),

@@ -150,7 +150,6 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "streams": (*COMMON, "matching", "overlay.links", "overlay.chord"),
     "streams.machines": (*STREAMS, "streams", "overlay.upper_tree.owner_claims"),
     "streams.tenant_rules": (*STREAMS, "streams", "overlay.tenants.confining", "overlay.rights"),
-    "streams.row_records": STREAMS,
     "streams.directory": STREAMS,
     "streams.hosting": (*STREAMS, "streams.directory"),
     "streams.log": ("overlay.machine", "matching"),

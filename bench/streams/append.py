@@ -30,6 +30,7 @@ from streams.producing.messages import AppendRows, OpenProducer, RowBatch
 from streams.replication import messages as replication
 from streams.replication.replica import Replica
 from streams.services.append.append_server import AppendServer
+from streams.services.service import Leaderships
 
 SHARD = "bench/0"
 WINDOW = 64
@@ -74,9 +75,10 @@ class Node:
         self.disk: Any = InstantDisk()
         port: Any = self
         self.replica = Replica(port, self.disk, SHARD, founders)
-        self.server = AppendServer(port, self._led, lambda shard: self.replica, time.time_ns)
+        self.leaderships = Leaderships(port, lambda shard: self.replica)
+        self.server = AppendServer(port, self.leaderships, self._led, time.time_ns)
         self.handlers: dict[Any, list[Any]] = {}
-        for machine in (self.replica, self.server):
+        for machine in (self.replica, self.leaderships, self.server):
             for kind, handler in machine.handlers().items():
                 self.handlers.setdefault(kind, []).append(handler)
         self.events: deque[LocalEvent] = deque()

@@ -50,6 +50,7 @@ from streams.log.recovery import recover
 from streams.replication import messages as replication
 from streams.replication.replica import Replica
 from streams.services.read.read_server import ReadServer
+from streams.services.service import Leaderships
 
 SHARD = "bench/0"
 CHUNK_ROWS = 1_000
@@ -101,9 +102,10 @@ class Leader:
         port: Any = self
         disk: Any = self.disk
         self.replica = Replica(port, disk, SHARD, (self.me,))
-        self.server = ReadServer(port, lambda s: self.replica, lambda s: self.replica, time.time_ns)
+        leaderships = Leaderships(port, lambda s: self.replica)
+        self.server = ReadServer(port, leaderships, lambda s: self.replica, time.time_ns)
         self.handlers: dict[Any, list[Any]] = {}
-        for machine in (self.replica, self.server):
+        for machine in (self.replica, leaderships, self.server):
             for kind, handler in machine.handlers().items():
                 self.handlers.setdefault(kind, []).append(handler)
         self.events: deque[LocalEvent] = deque()

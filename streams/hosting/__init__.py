@@ -4,9 +4,9 @@
 disk at its start; a shard is destroyed only by an order that names a removed stream, or when its
 own log no longer names this node (docs/design/streams.md).
 
-*Called by*: `node.py` builds it; `streams.producing` and `streams.consuming` ask it for the replica
-that leads a shard.
+*Called by*: `streams.machines` builds it; `streams.services` ask it for the replica that leads a
+shard.
 
 *Read in this order*: `shard_hosts`: replicas by shard, orders and reports. `log_checks`: their logs
-read slowly, to find damage.
+read slowly, to find damage; `asked_checks`: read when somebody asks for it.
 """

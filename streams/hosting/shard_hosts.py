@@ -33,6 +33,7 @@ from overlay.machine import (
 )
 from streams.directory.descriptions import replica_info
 from streams.directory.entry import (
+    AVAILABILITY,
     DROP_OLDEST,
     StreamEntry,
     StreamOptions,
@@ -51,16 +52,16 @@ from streams.directory.messages import (
     ShardsStatus,
     ShardStatus,
 )
-from streams.disk import LogDisk, Opened
+from streams.disk import DiskFailed, LogDisk, Opened
 from streams.log.fork_name import split_shard
 from streams.log.writers import Access
 from streams.replication.messages import ShardFenced
-from streams.replication.replica import Replica, ShardLed
+from streams.replication.replica import Replica, ShardLed, ShardUnled
 from streams.replication.retention import Keep
 
 AGAIN: Final = 1.0
 """Seconds after which a candidate that does not lead tries a higher epoch: three times as long
-as it takes to ask all replicas twice (`replica.RETRY`)."""
+as it takes to ask all replicas twice (`leading.RETRY`)."""
 
 UNHEARD: Final = 10.0
 """Seconds without a word of its owner after which a shard counts as orphaned: five elections."""
@@ -100,6 +101,12 @@ class LookAtShards(Timer, frozen=True):
 
 class LookAtLeaving(Timer, frozen=True):
     """Time to look whether the shards of a node that leaves go on without it."""
+
+
+class StreamDescribed(LocalEvent, frozen=True):
+    """What this node knows of a stream, of which it may have shards, is new."""
+
+    id: str
 
 
 class ShardsReleased(LocalEvent, frozen=True):
@@ -151,6 +158,7 @@ class ShardHosts(Machine):
         self.intake: Callable[[str], IntakeInfo | None] = lambda shard: None
         self.keys: Callable[[str], int | None] = lambda shard: None
         """What a shard takes in here by itself, for people."""
+        self._owners: dict[NodeId, float] = {}  # when one of them was heard last
         self._lost: dict[str, list[StreamEntry]] = {}  # by the key that is looked up
         self._leaving_since: float | None = None
         self._is_released = False
@@ -253,9 +261,14 @@ class ShardHosts(Machine):
             not hosted.released
             and hosted.replica.ready
             and len(hosted.replica.replicas) > 1
-            and now - hosted.ordered_at < OWNER_AWAY
+            and now - self._owner_heard(hosted) < OWNER_AWAY
             for hosted in self.hosted.values()
         )
+
+    def _owner_heard(self, hosted: HostedShard) -> float:
+        """When the owner of a shard was heard last, about whatever shard."""
+        owner = "" if hosted.owner is None else hosted.owner.id
+        return max(hosted.ordered_at, self._owners.get(owner, 0.0))
 
     # -- forks -----------------------------------------------------------------------------------
 
@@ -296,6 +309,8 @@ class ShardHosts(Machine):
         for entry in message.entries:
             if self.entries.get(entry.id) != entry:
                 self.entries[entry.id] = entry
+                self.port.emit(StreamDescribed(entry.id))
+        self._owners[sender.id] = self.port.now
         reports = []
         for order in message.orders:
             if order.removed:
@@ -361,8 +376,11 @@ class ShardHosts(Machine):
                 return
 
     def _destroy(self, shard: str) -> None:
-        if self.hosted.pop(shard, None) is not None:
+        hosted = self.hosted.pop(shard, None)
+        if hosted is not None:
             self.port.count("shards_destroyed")
+            if hosted.replica.serves:
+                self.port.emit(ShardUnled(shard))
         self.disk.destroy(shard)
 
     # -- reports ---------------------------------------------------------------------------------
@@ -389,13 +407,27 @@ class ShardHosts(Machine):
     def _learn(self, value: bytes) -> None:
         """The log names the stream: this is what its owner is told, if it does not know it."""
         entry = decode_entry(value) if value else None
-        if entry is not None:
-            self.entries.setdefault(entry.id, entry)
+        if entry is not None and entry.id not in self.entries:
+            self.entries[entry.id] = entry
+            self.port.emit(StreamDescribed(entry.id))
 
     def on_shard_led(self, event: ShardLed) -> None:
         """This node leads a shard: its owner hears of it at once."""
         hosted = self.hosted.get(event.shard)
         if hosted is not None:
+            self._tell_owner(hosted)
+
+    def on_unled(self, event: ShardUnled) -> None:
+        """This node leads a shard no more: its owner is to find another leader."""
+        hosted = self.hosted.get(event.shard)
+        if hosted is not None:
+            self._tell_owner(hosted)
+
+    def on_disk_failed(self, event: DiskFailed) -> None:
+        """A replica takes part in nothing until its disk is read again."""
+        hosted = self.hosted.get(event.shard)
+        if hosted is not None:
+            hosted.replica.on_disk_failed(event)
             self._tell_owner(hosted)
 
     def _tell_owner(self, hosted: HostedShard) -> None:
@@ -462,7 +494,7 @@ def keep_of(options: StreamOptions) -> Keep:
         *(int(options.keep_seconds * 1e9), options.keep_bytes, options.drop_unread),
         *(int(options.expire_consumers), options.max_bytes, options.max_rows),
         *(options.when_full == DROP_OLDEST, options.key, options.deletes),
-        *(int(options.ttl_seconds * 1e9), options.ttl_by),
+        *(int(options.ttl_seconds * 1e9), options.ttl_by, options.prefer == AVAILABILITY),
     )
 
 

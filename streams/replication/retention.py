@@ -59,6 +59,8 @@ class Keep(NamedTuple):
     """Nanoseconds for which a row is of use after it was appended; 0: for ever."""
     ttl_by: str = ""
     """The attribute with the seconds of a row that has its own; "": none has."""
+    forks: bool = False
+    """Replicas that hear of no leader take rows by themselves (streams/services/fork/)."""
 
     @property
     def segment_bytes(self) -> int:
@@ -143,3 +145,14 @@ def floor_of(segments: Sequence[Segment], keep: Keep, now: int) -> int:
         if is_old or (keep.bytes and size >= keep.bytes):
             floor = following.offset
     return floor
+
+
+def next_due(log: ShardLog, keep: Keep, now: int) -> float:
+    """When (nanoseconds since 1970) there is more to be let go of for its age, if nothing is
+    appended until then. At once while it is not known how old the segments are."""
+    lives = [life for life in (keep.time, 0 if keep.ttl_by else keep.ttl) if life]
+    begun = [segment.began for segment in log.segments[1:]]
+    if lives and not all(begun):
+        return now
+    due = [time + life for time in (*begun, log.time) for life in lives]
+    return min((time for time in due if time > now), default=float("inf"))

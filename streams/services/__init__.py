@@ -2,18 +2,35 @@
 
 *Promises*: a service keeps something for a shard from the first request on until the leadership
 ends, and nothing beyond: another epoch gets another one, also when the same node leads again. Who
-waits is answered then, and is told who leads instead if that is known.
+waits is answered then, and is told who leads instead if that is known. A shard without requests
+costs a service nothing.
 
-*Called by*: `streams.machines`, which builds one machine of each service in every node.
+*Called by*: `streams.machines`, which builds one machine of each service in every node. How to
+write another one is in docs/guide/extending.md. In short::
+
+    class ShardGreetings(LedShard):            # what is kept for one shard, for one epoch
+        def committed(self) -> None:           # defined only if the service wants to hear it
+            self.port.count("greetings", self.replica.committed)
+
+    class Greetings(ShardService[ShardGreetings]):
+        def make(self, replica, leading):      # at the first request
+            return ShardGreetings(self.port, replica, leading, self._clock)
+
+        def on_greeting(self, sender: Peer, message: Greeting) -> None:
+            led = self.shard(message.shard)    # None: this node does not lead it
+            self.port.send(sender, Moved(self.leader(message.shard)) if led is None else Thanks())
+
+    Greetings(port, leaderships, hosts.leading, clock)
 
 *Read in this order*:
 
-* `led_shards`: the base: what is kept for each shard that this node leads, by turns, and the
-  machines that keep it.
+* `service`: the base: what is kept for each shard that this node leads, the machines that keep it,
+  and who tells them what is committed.
 * `append/`: rows of producers become chunks. `half/`: rows that are durable before it is decided
   whether they happen.
 * `read/`: readings by content, and durable consumers. `table/`: the newest row of each key.
   `group/`: rows that members share.
 * `capture/`: published events that a stream takes in. `copy/`: rows of other streams. `fork/`: rows
   that are taken without a majority.
+* `row_records`: trace records of committed rows.
 """

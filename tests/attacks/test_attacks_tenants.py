@@ -56,6 +56,7 @@ from streams.producing.messages import (
     RowBatch,
 )
 from streams.services.append.append_server import AppendServer
+from streams.services.service import Leaderships
 from streams.tenant_rules import STREAM_RULES
 from tests.support.overlays import READY, acknowledged, settings, wait
 from tests.support.trees import event
@@ -331,7 +332,9 @@ def test_names_by_which_programs_end_one_another_are_each_tenant_s_own() -> None
 @pytest.mark.parametrize("kind", [OpenProducer, AppendRows, JoinFork])
 def test_nobody_appends_as_another_node(kind: Any) -> None:
     """It would end what that node appends: what its streams capture, and its traces."""
-    server = AppendServer(one_node("me"), lambda shard: None, lambda shard: None, lambda: 0)
+    port = one_node("me")
+    leaderships = Leaderships(port, lambda shard: None)
+    server = AppendServer(port, leaderships, lambda shard: None, lambda: 0)
     more = {AppendRows: (1, 0, (rows({"a": 1}),)), OpenProducer: ("t",), JoinFork: (1, 1)}
     handler: Any = {
         OpenProducer: server.on_open_producer,

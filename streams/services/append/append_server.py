@@ -1,8 +1,4 @@
-"""All shards that this node leads, as producers see them.
-
-An `Appender` is made when the first request comes for a shard that this node leads, and ended when
-it leads no more, or under another epoch.
-"""
+"""All shards that this node leads, as producers see them."""
 
 from __future__ import annotations
 
@@ -26,9 +22,9 @@ from streams.producing.messages import (
     OpenProducer,
 )
 from streams.replication.leading import Leading
-from streams.replication.replica import Replica, ShardCommitted
+from streams.replication.replica import Replica
 from streams.services.append.appender import Appender, Join
-from streams.services.led_shards import ReplicaOf, ShardServer
+from streams.services.service import Agenda, Leaderships, ReplicaOf, ShardService
 
 LOOK: Final = 1.0
 """Seconds between looks at requests that have waited for too long."""
@@ -42,38 +38,34 @@ class LookAtAppends(Timer, frozen=True):
     """Time to look at who has waited for too long."""
 
 
-class AppendServer(ShardServer[Appender]):
+class AppendServer(ShardService[Appender]):
     """Serves producers at the shards that this node leads."""
 
     def __init__(
         self,
         port: Port,
+        leaderships: Leaderships,
         leading: ReplicaOf,
-        replica: ReplicaOf,
         clock: Callable[[], int],
         join: Join | None = None,
     ) -> None:
         """`join`: what a fork says of a producer that comes from the main log; the others: as of
-        `ShardServer`."""
-        super().__init__(port, leading, replica, clock)
+        `ShardService`."""
+        super().__init__(port, leaderships, leading, clock)
         self._join = join
+        self._looks = Agenda(port, LookAtAppends(), LOOK)
         self._full: dict[str, None] = {}  # shards whose disk has had no room since the last write
         self._awake: dict[str, None] = {}  # shards for which something came in
 
-    def start(self) -> None:
-        """Set the first timer."""
-        self.port.set_timer(LOOK, LookAtAppends())
-
-    def appender(self, shard: str) -> Appender | None:
-        """Of a shard that this node leads; None: it does not."""
-        return self._led.get(shard)
-
-    def _made(self, replica: Replica, leading: Leading) -> Appender:
+    def make(self, replica: Replica, leading: Leading) -> Appender:
+        """Take requests of producers."""
         wake = partial(self._wake, replica.shard)
-        return Appender(self.port, replica, leading, self._clock, wake)
+        wait = partial(self._looks.add, replica.shard)
+        return Appender(self.port, replica, leading, self._clock, wake, wait)
 
-    def _ended(self, shard: str, appender: Appender, leader: Peer | None) -> None:
-        appender.end(DISK_FULL if shard in self._full else MOVED, leader)
+    def ended(self, shard: str, kept: Appender, leader: Peer | None) -> None:
+        """Answer who waits."""
+        kept.refuse_all(DISK_FULL if shard in self._full else MOVED, leader)
 
     def on_append_rows(self, sender: Peer, message: AppendRows) -> None:
         """Append a producer's rows, or name the node that leads the shard. Raises ProtocolError,
@@ -103,7 +95,7 @@ class AppendServer(ShardServer[Appender]):
     ) -> Appender | None:
         """Who carries out what a producer asks for; None: it was refused. Raises ProtocolError."""
         _check(sender, message.producer)
-        appender = self.appender(message.shard)
+        appender = self.shard(message.shard)
         if appender is None:
             self._refuse(sender, message.shard, message.request)
             return None
@@ -115,7 +107,7 @@ class AppendServer(ShardServer[Appender]):
 
     def flush(self, shard: str) -> None:
         """Append what is queued for a shard, if this node leads it."""
-        if (appender := self._led.present(shard)) is not None:
+        if (appender := self.present(shard)) is not None:
             appender.flush(everything=True)
 
     def _refuse(self, sender: Peer, shard: str, request: int) -> None:
@@ -126,26 +118,20 @@ class AppendServer(ShardServer[Appender]):
             else ("this node does not lead the shard")
         )
         self.port.count("stream_appends_refused")
-        refusal = AppendRefused(shard, request, code, reason, leader=self._led.leader(shard))
+        refusal = AppendRefused(shard, request, code, reason, leader=self.leader(shard))
         self.port.send(sender, refusal)
 
     def on_flush(self, event: FlushAppends) -> None:
         """Append what came in together."""
         awake, self._awake = self._awake, {}
         for shard in awake:
-            if (appender := self._led.kept.get(shard)) is not None:
+            if (appender := self._kept.get(shard)) is not None:
                 appender.flush()
 
     def _wake(self, shard: str) -> None:
         if not self._awake:
             self.port.emit(FlushAppends())
         self._awake[shard] = None
-
-    def on_committed(self, event: ShardCommitted) -> None:
-        """More of a shard's log is committed."""
-        appender = self._led.present(event.shard)
-        if appender is not None:
-            appender.committed()
 
     def on_written(self, event: Written) -> None:
         """A shard's disk has room."""
@@ -155,13 +141,13 @@ class AppendServer(ShardServer[Appender]):
         """A shard's disk has failed: nothing is known of what was not answered."""
         if event.full:
             self._full[event.shard] = None
-        self._led.end(event.shard)
+        self.end(event.shard)
 
     def on_look(self, timer: LookAtAppends) -> None:
-        """End what is led no more, and answer who has waited for too long."""
-        for appender in self._led.each():
-            appender.look()
-        self.port.set_timer(LOOK, timer)
+        """Answer who has waited for too long."""
+        for shard, appender in self.due(self._looks):
+            if appender.look():
+                self._looks.add(shard)
 
 
 def _check(sender: Peer, producer: str) -> None:

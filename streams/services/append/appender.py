@@ -56,6 +56,7 @@ from streams.producing.messages import (
 from streams.producing.numbers import New, Repeated, Wrong, judge, replaced
 from streams.replication.leading import Leading
 from streams.replication.replica import Replica
+from streams.services.service import LedShard
 
 UNDER_WAY: Final = 2
 """Chunks that are appended and not committed, from which on smaller ones wait: two keep disk and
@@ -124,7 +125,7 @@ class _Request:
         self.runs: list[Appended | Run] = []
 
 
-class Appender:
+class Appender(LedShard):
     """Appends to one shard under one epoch of this node's."""
 
     def __init__(
@@ -134,15 +135,13 @@ class Appender:
         leading: Leading,
         clock: Callable[[], int],
         wake: Callable[[], None],
+        wait: Callable[[], None],
     ) -> None:
-        """`clock`: nanoseconds since 1970; `wake`: have `flush` called at the end of what came in
-        together."""
+        """As of `LedShard`; `wake`: have `flush` called at the end of what came in together;
+        `wait`: have `look` called after a while."""
+        super().__init__(port, replica, leading, clock)
         self._fork = split_shard(replica.shard)[1]
-        self.port = port
-        self.replica = replica
-        self.leading = leading
-        self._clock = clock
-        self._wake = wake
+        self._wake, self._wait = wake, wait
         self._queue: deque[_Queued] = deque()
         self._queued_bytes = self._queued_rows = 0
         self._following: dict[str, int] = {}  # by producer: what comes after what is queued
@@ -187,6 +186,8 @@ class Appender:
             self.refuse(sender, message.request, MALFORMED, unfit)
             return
         request = _Request(sender, message.request, self.port.now)
+        if not self._requests:
+            self._wait()
         self._requests[request] = None
         request.waits = 1
         sequence, head = message.sequence, (message.producer, message.session)
@@ -471,16 +472,18 @@ class Appender:
 
     # -- refusals --------------------------------------------------------------------------------
 
-    def look(self) -> None:
-        """Tell those who have waited for too long that it is not known."""
+    def look(self) -> bool:
+        """Tell those who have waited for too long that it is not known. Returns whether others
+        wait."""
         before = self.port.now - ANSWER_WITHIN
         late = [request for request in self._requests if request.since < before]
         for request in late:
             del self._requests[request]
             reason = "the rows are in the leader's log, and no majority has them yet"
             self.refuse(request.sender, request.number, UNKNOWN, reason)
+        return bool(self._requests)
 
-    def end(self, code: str, leader: Peer | None) -> None:
+    def refuse_all(self, code: str, leader: Peer | None) -> None:
         """This node leads the shard no more: nobody here knows what becomes of what is pending."""
         assert code in (MOVED, DISK_FULL)
         requests, self._requests = self._requests, {}

@@ -26,10 +26,11 @@ from overlay.inner import InnerReply
 from overlay.machine import Machine, Port, Timer
 from streams.directory.entry import StreamEntry
 from streams.disk import Opened
-from streams.hosting.shard_hosts import ShardHosts
+from streams.hosting.shard_hosts import ShardHosts, StreamDescribed
 from streams.producing.producers import shard_of
-from streams.replication.replica import ShardCommitted, ShardLed, ShardUnled
+from streams.replication.replica import ShardLed, ShardUnled
 from streams.services.capture.shard_capture import ShardCapture
+from streams.services.service import Leaderships
 
 LOOK: Final = 0.25
 """Seconds between looks at which shards there are, and at what is committed."""
@@ -66,6 +67,7 @@ class Captures(Machine):
     def __init__(
         self,
         port: Port,
+        leaderships: Leaderships,
         hosts: ShardHosts,
         ask: Callable[[int, Command], None],
         close: Callable[[int], None],
@@ -74,9 +76,11 @@ class Captures(Machine):
         """`ask` carries out a client's command, `close` ends a client; `clock`: nanoseconds since
         1970."""
         super().__init__(port)
+        self._leaderships = leaderships
         self._hosts = hosts
         self._ask, self._close = ask, close
         self._clock = clock
+        self._streams: dict[str, StreamEntry] = {}  # that may have something to capture here
         self._shards: dict[str, ShardCapture] = {}
         self._subscriptions: dict[str, _Subscription] = {}  # by stream id
         self._former: dict[str, _Subscription] = {}  # until the newer one is acknowledged
@@ -98,6 +102,17 @@ class Captures(Machine):
 
     def on_opened(self, event: Opened) -> None:
         """This node has a shard."""
+        self._look_for(event.shard.rpartition("/")[0])
+
+    def on_described(self, event: StreamDescribed) -> None:
+        """A stream may have a selector by now, or none any more."""
+        self._look_for(event.id)
+
+    def _look_for(self, id_: str) -> None:
+        entry = self._hosts.entries.get(id_)
+        if entry is None or not (entry.options.capture or id_ in self._streams):
+            return
+        self._streams[id_] = entry
         if not self._is_looking:
             self._is_looking = True
             self.port.set_timer(LOOK, LookAtCaptures())
@@ -106,29 +121,38 @@ class Captures(Machine):
         """Subscribe for shards that are here, end what is not wanted, let go what is committed."""
         wanted: dict[str, StreamEntry] = {}
         shards: dict[str, None] = {}
-        for shard in self._hosts.hosted:
-            entry = self._hosts.entries.get(shard.rpartition("/")[0])
-            if entry is not None and entry.options.capture and not entry.removed:
+        for entry in list(self._streams.values()):
+            here = [shard for shard in entry.shards() if shard in self._hosts.hosted]
+            if here and entry.options.capture and not entry.removed:
                 wanted[entry.id] = entry
-                shards[shard] = None
+                shards.update(dict.fromkeys(here))
+            else:
+                del self._streams[entry.id]
         for shard in shards:
             replica = self._hosts.replica(shard)
             known = self._shards.get(shard)
             if replica is not None and (known is None or known.replica is not replica):
+                self._let_go(shard)
                 known = self._shards[shard] = ShardCapture(self.port, replica, self._clock)
+                self._leaderships.hear(shard, known)
             if known is not None:
                 known.look()
                 known.pump()
         for shard in [one for one in self._shards if one not in shards]:
-            del self._shards[shard]
+            self._let_go(shard)
         for entry in wanted.values():
             self._subscribe(entry)
         for id_ in [one for one in self._subscriptions if one not in wanted]:
             self._end(self._subscriptions.pop(id_))
             self._end(self._former.pop(id_, None))
-        self._is_looking = bool(self._hosts.hosted)
+        self._is_looking = bool(self._streams)
         if self._is_looking:
             self.port.set_timer(LOOK, timer)
+
+    def _let_go(self, shard: str) -> None:
+        known = self._shards.pop(shard, None)
+        if known is not None:
+            self._leaderships.hear_no_more(shard, known)
 
     def _subscribe(self, entry: StreamEntry) -> None:
         """Have a subscription with the selector of this entry."""
@@ -193,17 +217,16 @@ class Captures(Machine):
             )
             capture.pump()
 
-    def on_committed(self, event: ShardCommitted) -> None:
-        """A shard has room for more."""
-        self._pump(event.shard)
-
     def on_led(self, event: ShardLed) -> None:
         """This node leads a shard: what the former leader did not commit is appended."""
         self._pump(event.shard)
 
     def on_unled(self, event: ShardUnled) -> None:
-        """Another node appends from now on."""
-        self._pump(event.shard)
+        """Another node appends from now on, or the shard is destroyed."""
+        if event.shard in self._hosts.hosted:
+            self._pump(event.shard)
+        else:
+            self._let_go(event.shard)
 
     def _pump(self, shard: str) -> None:
         capture = self._shards.get(shard)

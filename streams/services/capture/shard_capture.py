@@ -83,6 +83,10 @@ class ShardCapture:
         late = self.replica.state.origins.is_forgotten(*_origin(identity))
         self.port.count("captures_late" if late else "captures_repeated")
 
+    def committed(self) -> None:
+        """More of the log is committed: there is room for more."""
+        self.pump()
+
     def pump(self) -> None:
         """Append what has not been appended, if this node leads and not too much is under way."""
         leading = self.replica.leading if self.replica.serves else None

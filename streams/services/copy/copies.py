@@ -7,27 +7,29 @@ new leader of the own shard begins anew, from its log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from overlay.client import BeginReading, Command, EventsTaken, Failed, ReadingReady, TakeEvents
 from overlay.incidents import Alarmed
 from overlay.info import IntakeInfo, OriginInfo
 from overlay.inner import InnerReply
-from overlay.machine import Machine, Port, Timer
+from overlay.machine import Peer, Port, Timer
 from streams.consuming.messages import OUT_OF_RANGE
 from streams.directory.circles import CircleSearch, said
-from streams.directory.entry import StreamSource
+from streams.directory.entry import StreamEntry, StreamSource
 from streams.directory.locator import StreamLocated, StreamLocator
 from streams.directory.questions import OwnerQuestions
-from streams.disk import Opened
-from streams.hosting.shard_hosts import ShardHosts
-from streams.replication.replica import ShardCommitted, ShardLed, ShardUnled
+from streams.hosting.shard_hosts import ShardHosts, StreamDescribed
+from streams.replication.leading import Leading
+from streams.replication.replica import Replica
 from streams.services.copy.origin import OriginReading
 from streams.services.copy.shard_copy import ShardCopy
+from streams.services.service import Agenda, Leaderships, ShardService
 
 LOOK: Final = 0.25
-"""Seconds between looks at which shards are led here."""
+"""Seconds between looks at the origins of what is copied here."""
 
 AGAIN: Final = 2.0
 """Seconds after which an origin that cannot be read is tried again."""
@@ -40,12 +42,13 @@ class LookAtCopies(Timer, frozen=True):
     """Time to look at what is to be copied."""
 
 
-class Copies(Machine):
-    """What this node copies."""
+class Copies(ShardService[ShardCopy]):
+    """What this node copies, into the shards that it leads whose streams have origins."""
 
     def __init__(
         self,
         port: Port,
+        leaderships: Leaderships,
         hosts: ShardHosts,
         locator: StreamLocator,
         ask: Callable[[int, Command], None],
@@ -53,27 +56,20 @@ class Copies(Machine):
         clock: Callable[[], int],
         questions: OwnerQuestions,
     ) -> None:
-        """`ask` carries out a client's command, `close` ends a client's readings; `clock`:
-        nanoseconds since 1970."""
-        super().__init__(port)
+        """`ask` carries out a client's command, `close` ends a client's readings; `clock`: as of
+        `ShardService`."""
+        super().__init__(port, leaderships, self._copying, clock)
         self._hosts = hosts
         self._locator = locator
         self._ask, self._close = ask, close
-        self._clock = clock
         self._questions = questions
-        self._shards: dict[str, ShardCopy] = {}
+        self._looks = Agenda(port, LookAtCopies(), LOOK)
         self._by_client: dict[int, tuple[ShardCopy, OriginReading]] = {}
         self._client = FIRST_CLIENT
-        self._is_looking = False
-
-    @property
-    def copies(self) -> Mapping[str, ShardCopy]:
-        """By shard, those that this node leads and copies into."""
-        return self._shards
 
     def status(self, shard: str) -> IntakeInfo | None:
         """How far copying into a shard is; None: this node copies nothing into it."""
-        copy = self._shards.get(shard)
+        copy = self._kept.get(shard)
         if copy is None:
             return None
         readings = copy.origins.values()
@@ -87,19 +83,41 @@ class Copies(Machine):
 
     # -- which shards ----------------------------------------------------------------------------
 
-    def on_opened(self, event: Opened) -> None:
-        """This node has a shard."""
-        if not self._is_looking:
-            self._is_looking = True
-            self.port.set_timer(LOOK, LookAtCopies())
+    def _copying(self, shard: str) -> Replica | None:
+        """The replica of a shard that this node leads and that has origins."""
+        entry = self._hosts.entries.get(shard.rpartition("/")[0])
+        if shard not in self._kept and (entry is None or entry.removed or not has_origins(entry)):
+            return None
+        return self._hosts.leading(shard)
+
+    def make(self, replica: Replica, leading: Leading) -> ShardCopy:
+        """Begin to copy."""
+        id_, _, number = replica.shard.rpartition("/")
+        entry, go_on = self._hosts.entries[id_], partial(self._go_on, replica.shard)
+        copy = ShardCopy(self.port, replica, leading, entry, int(number), self._clock, go_on)
+        self._looks.add(replica.shard)
+        self._look_for_circle(copy)
+        return copy
+
+    def ended(self, shard: str, kept: ShardCopy, leader: Peer | None) -> None:
+        """Another node copies from now on."""
+        for origin in kept.origins.values():
+            self._stop(origin)
+
+    def led(self, shard: str, epoch: int) -> None:
+        """This node leads a shard."""
+        self.shard(shard)
+
+    def on_described(self, event: StreamDescribed) -> None:
+        """A stream of which this node leads a shard may have origins."""
+        entry = self._hosts.entries[event.id]
+        if has_origins(entry):
+            for shard in entry.shards():
+                self.shard(shard)
 
     def on_look(self, timer: LookAtCopies) -> None:
-        """Begin with shards that this node leads now, end with others; try again what failed."""
-        for shard in self._hosts.hosted:
-            self._look_at(shard)
-        for shard in [one for one in self._shards if one not in self._hosts.hosted]:
-            self._end(shard)
-        for shard, copy in list(self._shards.items()):
+        """Tell logs how far was scanned; try again what failed."""
+        for shard, copy in self.due(self._looks):
             for origin in copy.origins.values():
                 copy.note(origin)
             wanted = {source.stream for source in sources(copy)}
@@ -108,26 +126,7 @@ class Copies(Machine):
                 if not known or any(not o.client and self.port.now >= o.retry_at for o in known):
                     self._locator.locate(name)
             self._go_on(shard)
-        self._is_looking = bool(self._hosts.hosted)
-        if self._is_looking:
-            self.port.set_timer(LOOK, timer)
-
-    def _look_at(self, shard: str) -> None:
-        id_, _, number = shard.rpartition("/")
-        entry = self._hosts.entries.get(id_)
-        replica = self._hosts.leading(shard)
-        known = self._shards.get(shard)
-        if known is not None and (replica is None or replica.leading is not known.leading):
-            self._end(shard)
-            known = None
-        if known is not None or replica is None or replica.leading is None or entry is None:
-            return
-        if (entry.options.sources or entry.options.mirror) and not entry.removed:
-            copy = ShardCopy(
-                *(self.port, replica, replica.leading, entry, int(number)), self._clock
-            )
-            self._shards[shard] = copy
-            self._look_for_circle(copy)
+            self._looks.add(shard)
 
     def _look_for_circle(self, copy: ShardCopy) -> None:
         """Stop copying if the stream copies itself."""
@@ -141,25 +140,11 @@ class Copies(Machine):
 
         CircleSearch(self._questions, copy.entry.name, copy.entry.options, looked).start()
 
-    def _end(self, shard: str) -> None:
-        """This node leads the shard no more, or has it no more."""
-        copy = self._shards.pop(shard, None)
-        for origin in () if copy is None else copy.origins.values():
-            self._stop(origin)
-
-    def on_led(self, event: ShardLed) -> None:
-        """This node leads a shard."""
-        self._look_at(event.shard)
-
-    def on_unled(self, event: ShardUnled) -> None:
-        """Another node copies from now on."""
-        self._end(event.shard)
-
     # -- origins ---------------------------------------------------------------------------------
 
     def on_located(self, event: StreamLocated) -> None:
         """A stream is found: read it where it is an origin."""
-        for copy in self._shards.values():
+        for copy in list(self._kept.values()):
             for source in sources(copy):
                 if source.stream == event.name:
                     for number in range(len(event.entry.places)):
@@ -245,14 +230,15 @@ class Copies(Machine):
             self._ask(origin.client, TakeEvents(2, 1))
 
     def _go_on(self, shard: str) -> None:
-        copy = self._shards.get(shard)
+        copy = self._kept.get(shard)
         if copy is not None and copy.has_room:
             for origin in list(copy.origins.values()):
                 self._append(copy, origin)
 
-    def on_committed(self, event: ShardCommitted) -> None:
-        """A shard has room for more."""
-        self._go_on(event.shard)
+
+def has_origins(entry: StreamEntry) -> bool:
+    """Whether a stream copies others."""
+    return bool(entry.options.sources or entry.options.mirror)
 
 
 def sources(copy: ShardCopy) -> tuple[StreamSource, ...]:

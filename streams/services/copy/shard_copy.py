@@ -25,6 +25,7 @@ from streams.producing.producers import shard_of
 from streams.replication.leading import Leading
 from streams.replication.replica import Replica
 from streams.services.copy.origin import OriginReading
+from streams.services.service import LedShard
 
 UNDER_WAY: Final = 4
 """Chunks that are appended and not committed, from which on nothing more is taken."""
@@ -42,7 +43,7 @@ GAP_MOST: Final = 2**40
 """Offsets that a mirror leaves out at once, at most: more than an origin has removed."""
 
 
-class ShardCopy:
+class ShardCopy(LedShard):
     """Of one shard, under one epoch of this node's."""
 
     def __init__(
@@ -53,19 +54,23 @@ class ShardCopy:
         entry: StreamEntry,
         number: int,
         clock: Callable[[], int],
+        go_on: Callable[[], None],
     ) -> None:
-        """`clock`: nanoseconds since 1970."""
-        self.port = port
-        self.replica = replica
-        self.leading = leading
+        """As of `LedShard`; `number`: of the shard in its stream, `entry`; `go_on`: append what
+        waits, if there is room."""
+        super().__init__(port, replica, leading, clock)
         self.entry = entry
         self.number = number
-        self._clock = clock
+        self._go_on = go_on
         self.origins: dict[tuple[str, int], OriginReading] = {}  # by name of the stream, and shard
         self.gaps = 0
         self.circle: tuple[str, ...] = ()
         """The streams by which it copies itself; (): it does not, as far as is known."""
         self._sent: list[int] = []  # numbers of chunks that are not committed
+
+    def committed(self) -> None:
+        """More of the log is committed: there is room for more."""
+        self._go_on()
 
     @property
     def has_room(self) -> bool:

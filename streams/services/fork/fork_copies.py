@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from overlay.machine import Machine, Peer, Port
+from overlay.machine import Peer, Port
 from streams.log.batches import MalformedChunkError, encode_rows, join_batches, rows_of
 from streams.log.chunk import CHUNK_MOST, EVENTS, HEAD, PRODUCERS, Chunk, read
 from streams.log.fork_name import parse_fork
@@ -21,7 +21,7 @@ from streams.log.fork_state import ForkCopied
 from streams.log.state import encode_entries
 from streams.log.zones import encode_zones, zone_map
 from streams.replication.leading import Leading
-from streams.replication.replica import Replica, ShardCommitted
+from streams.replication.replica import Replica
 from streams.services.fork.copied_rows import (
     CONFLICTING,
     REPEATED,
@@ -31,7 +31,7 @@ from streams.services.fork.copied_rows import (
     parts,
 )
 from streams.services.fork.messages import CopyFork, ForkChunkCopied
-from streams.services.led_shards import LedShards
+from streams.services.service import Leaderships, LedShard, ReplicaOf, ShardService
 
 FORKS_AT_ONCE: Final = 16
 """Forks of a shard of which a chunk is being compared; the holders of others repeat theirs."""
@@ -45,7 +45,7 @@ class _Job:
         self.chunks: dict[int, Chunk] = {}  # of the main log, to be compared with
 
 
-class ShardForkCopies:
+class ShardForkCopies(LedShard):
     """Of one shard, under one epoch of this node's."""
 
     def __init__(
@@ -56,11 +56,8 @@ class ShardForkCopies:
         clock: Callable[[], int],
         flush: Callable[[str], None],
     ) -> None:
-        """`flush`: append what is queued for a shard."""
-        self.port = port
-        self.replica = replica
-        self.leading = leading
-        self._clock = clock
+        """As of `LedShard`; `flush`: append what is queued for a shard."""
+        super().__init__(port, replica, leading, clock)
         self._flush = flush
         self._main: MainRows | None = None
         self._jobs: dict[str, _Job] = {}
@@ -192,33 +189,30 @@ class ShardForkCopies:
                 self.port.send(job.sender, ForkChunkCopied(shard, job.fork, job.chunk.number))
 
 
-class ForkCopies(Machine):
-    """All shards that this node leads, as holders of their forks see them."""
+class ForkCopies(ShardService[ShardForkCopies]):
+    """All shards that this node leads, as holders of their forks see them. When it leads a shard no
+    more, holders repeat at the next leader what was not answered."""
 
     def __init__(
         self,
         port: Port,
-        leading: Callable[[str], Replica | None],
-        replica: Callable[[str], Replica | None],
+        leaderships: Leaderships,
+        leading: ReplicaOf,
         clock: Callable[[], int],
         flush: Callable[[str], None],
     ) -> None:
-        """As of `ShardServer`; `flush`: append what is queued for a shard."""
-        super().__init__(port)
-        self._clock = clock
+        """As of `ShardService`; `flush`: append what is queued for a shard."""
+        super().__init__(port, leaderships, leading, clock)
         self._flush = flush
-        self._led = LedShards(port.me.id, leading, replica, self._made, self._ended)
 
-    def _made(self, replica: Replica, leading: Leading) -> ShardForkCopies:
+    def make(self, replica: Replica, leading: Leading) -> ShardForkCopies:
+        """Take chunks of forks."""
         return ShardForkCopies(self.port, replica, leading, self._clock, self._flush)
-
-    def _ended(self, shard: str, copies: ShardForkCopies, leader: Peer | None) -> None:
-        """Holders repeat at the next leader what was not answered."""
 
     def on_copy_fork(self, sender: Peer, message: CopyFork) -> None:
         """A chunk of a fork."""
         chunk = read(message.chunk)
-        copies = self._led.get(message.shard)
+        copies = self.shard(message.shard)
         if copies is None:
             return
         name = parse_fork(message.fork)
@@ -231,8 +225,3 @@ class ForkCopies(Machine):
             self.port.count("fork_chunks_malformed")
         else:
             copies.take(sender, message.fork, chunk)
-
-    def on_committed(self, event: ShardCommitted) -> None:
-        """More of a shard's log is committed."""
-        if (copies := self._led.present(event.shard)) is not None:
-            copies.committed()

@@ -9,6 +9,7 @@ one that it is committed there, the fork is removed.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 from overlay.info import ForkInfo
@@ -22,9 +23,10 @@ from streams.log.fork_name import ForkName, fork_shard, parse_fork, split_shard
 from streams.log.state import ProducerState
 from streams.producing.messages import FORK_AFTER, AskFork, ForkIsOpen, ForkRefused, JoinFork
 from streams.producing.numbers import Wrong
-from streams.replication.replica import Replica, ShardCommitted, ShardLed
+from streams.replication.replica import Replica, ShardLed
 from streams.services.fork.joining import joined
 from streams.services.fork.messages import CopyFork, ForkChunkCopied
+from streams.services.service import Leaderships
 
 LOOK: Final = 0.5
 """Seconds between looks at the forks of this node, while there are some."""
@@ -42,8 +44,10 @@ class LookAtForks(Timer, frozen=True):
 
 
 class _Fork:
-    def __init__(self, main: str, fork: str, is_open: bool) -> None:
+    def __init__(self, main: str, fork: str, is_open: bool, go_on: Callable[[_Fork], None]) -> None:
+        """`go_on`: have it copied further."""
         self.main, self.fork = main, fork
+        self._go_on = go_on
         self.shard = fork_shard(main, fork)
         self.is_open = is_open
         self.asked: list[tuple[Peer, int]] = []  # who waits until it is open
@@ -53,12 +57,20 @@ class _Fork:
         self.sent_at = float("-inf")
         self.sent_to: Peer | None = None
 
+    def committed(self) -> None:
+        """More of its log is durable: the last chunks of one that is closed are copied."""
+        if not self.is_open:
+            self._go_on(self)
+
 
 class Forks(Machine):
     """The forks at this node."""
 
-    def __init__(self, port: Port, hosts: ShardHosts, locator: StreamLocator) -> None:
+    def __init__(
+        self, port: Port, leaderships: Leaderships, hosts: ShardHosts, locator: StreamLocator
+    ) -> None:
         super().__init__(port)
+        self._leaderships = leaderships
         self._hosts = hosts
         self._locator = locator
         self._forks: dict[str, _Fork] = {}
@@ -135,11 +147,17 @@ class Forks(Machine):
         assert main is not None
         mark = self.port.rng.getrandbits(32)
         fork = str(ForkName(main.hard_state.epoch + 1, main.committed, mark))
-        found = self._forks[fork_shard(shard, fork)] = _Fork(shard, fork, is_open=True)
+        found = self._add(shard, fork, is_open=True)
         self.port.count("forks_opened")
         self.port.trace("fork_opened", shard=shard, fork=fork)
         self._hosts.hold_fork(shard, found.shard)
         self._look_soon()
+        return found
+
+    def _add(self, main: str, fork: str, is_open: bool) -> _Fork:
+        found = _Fork(main, fork, is_open, self._copy)
+        self._forks[found.shard] = found
+        self._leaderships.hear(found.shard, found)
         return found
 
     def on_opened(self, event: Opened) -> None:
@@ -149,7 +167,7 @@ class Forks(Machine):
             return
         known = self._forks.get(event.shard)
         if known is None:
-            known = self._forks[event.shard] = _Fork(main, fork, is_open=False)
+            known = self._add(main, fork, is_open=False)
         self._lead(known)
         self._look_soon()
 
@@ -186,6 +204,7 @@ class Forks(Machine):
             main = self._hosts.replica(fork.main)
             if fork.is_open and (main is None or not main.is_cut_off(FORK_AFTER)):
                 fork.is_open = False
+                self._leaderships.check(fork.shard)
                 self.port.trace("fork_closed", shard=fork.main, fork=fork.fork)
             if not fork.is_open:
                 self._copy(fork)
@@ -258,14 +277,9 @@ class Forks(Machine):
         fork.sent_at = float("-inf")
         self._copy(fork)
 
-    def on_committed(self, event: ShardCommitted) -> None:
-        """The last of a closed fork's chunks are durable."""
-        fork = self._forks.get(event.shard)
-        if fork is not None and not fork.is_open:
-            self._copy(fork)
-
     def _remove(self, fork: _Fork) -> None:
         self.port.count("forks_removed")
         self.port.trace("fork_removed", shard=fork.main, fork=fork.fork)
         del self._forks[fork.shard]
+        self._leaderships.hear_no_more(fork.shard, fork)
         self._hosts.drop_fork(fork.shard)

@@ -1,12 +1,9 @@
-"""The groups of all shards that this node leads.
-
-A `ShardGroups` is made when the first request comes for a shard that this node leads, and ended
-when it leads no more, or under another epoch.
-"""
+"""The groups of all shards that this node leads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from overlay.machine import Peer, Port, Timer
@@ -26,9 +23,9 @@ from streams.groups.messages import (
     SettleLeases,
 )
 from streams.replication.leading import Leading
-from streams.replication.replica import Replica, ShardCommitted, ShardLed, ShardUnled
-from streams.services.group.shard_groups import OperatorAsks, ShardGroups
-from streams.services.led_shards import ReplicaOf, ShardServer, work
+from streams.replication.replica import Replica
+from streams.services.group.shard_groups import OperatorAsks, ShardGroups, Wakes
+from streams.services.service import Agenda, Leaderships, ReplicaOf, ShardService
 
 BUDGET: Final = 2_000
 """Rows' worth of work in a turn, as `streams.services.read.read_server.BUDGET`."""
@@ -52,45 +49,42 @@ class WriteGroups(Timer, frozen=True):
     """Time to write what groups are done with."""
 
 
-class GroupServer(ShardServer[ShardGroups]):
+class GroupServer(ShardService[ShardGroups]):
     """Serves members of groups at the shards that this node leads."""
 
     def __init__(
         self,
         port: Port,
+        leaderships: Leaderships,
         leading: ReplicaOf,
         replica: ReplicaOf,
         clock: Callable[[], int],
     ) -> None:
-        """As of `ShardServer`."""
-        super().__init__(port, leading, replica, clock)
+        """`replica`: a shard's replica if this node has one; the others: as of `ShardService`."""
+        super().__init__(port, leaderships, leading, clock)
         self._replica = replica
         self._led_at: dict[str, tuple[int, float]] = {}  # (epoch, since when)
-        self._is_awake = False
-        self._writes_at = float("inf")
-        self._looks = 0
+        self._scans = Agenda(port, LookForRows(), 0.0)
+        self._looks = Agenda(port, LookAtLeases(), LOOK)
+        self._writes = Agenda(port, WriteGroups(), 0.0)
+        self._rounds = 0  # of looks
 
-    @property
-    def shards(self) -> Mapping[str, ShardGroups]:
-        """By shard, those that have had a request."""
-        return self._led.kept
-
-    def shard(self, name: str) -> ShardGroups | None:
-        """Of a shard that this node leads; None: it does not."""
-        return self._led.get(name)
-
-    def _made(self, replica: Replica, leading: Leading) -> ShardGroups:
-        if not self._led.kept:
-            self.port.set_timer(LOOK, LookAtLeases())
-        epoch, led_at = self._led_at.get(replica.shard, (0, 0.0))
+    def make(self, replica: Replica, leading: Leading) -> ShardGroups:
+        """Take requests of members and operators."""
+        shard = replica.shard
+        epoch, led_at = self._led_at.get(shard, (0, 0.0))
         return ShardGroups(
-            *(self.port, replica, leading, self._clock),
-            *(self._wake_writing, self._wake),
+            self.port,
+            replica,
+            leading,
+            self._clock,
+            Wakes(
+                partial(self._scans.add, shard),
+                partial(self._looks.add, shard),
+                partial(self._writes.add, shard),
+            ),
             led_at if epoch == leading.epoch else self.port.now,
         )
-
-    def _ended(self, shard: str, known: ShardGroups, leader: Peer | None) -> None:
-        known.end_all(leader)
 
     def holder(self, shard: str, group: str, offset: int) -> str:
         """The name of the member of a group that has a row; "": none has."""
@@ -128,7 +122,7 @@ class GroupServer(ShardServer[ShardGroups]):
             shard.leave(sender, message)
 
     def _refuse(self, sender: Peer, shard: str, *members: int) -> None:
-        self.port.send(sender, MembersMoved(shard, members, self._led.leader(shard)))
+        self.port.send(sender, MembersMoved(shard, members, self.leader(shard)))
 
     # -- operators -------------------------------------------------------------------------------
 
@@ -155,7 +149,7 @@ class GroupServer(ShardServer[ShardGroups]):
     def _operated(self, sender: Peer, message: OperatorAsks) -> ShardGroups | None:
         found = self.shard(message.shard)
         if found is None:
-            leader = self._led.leader(message.shard)
+            leader = self.leader(message.shard)
             reason = "this node does not lead the shard"
             refused = GroupRefused(message.ticket, message.place, MOVED, reason, leader)
             self.port.send(sender, refused)
@@ -178,53 +172,27 @@ class GroupServer(ShardServer[ShardGroups]):
         if shard is not None:
             shard.confirmed(sender, message)
 
-    def on_led(self, event: ShardLed) -> None:
+    def led(self, shard: str, epoch: int) -> None:
         """From now on leases of former leaders run out."""
-        self._led_at[event.shard] = (event.epoch, self.port.now)
-
-    def on_unled(self, event: ShardUnled) -> None:
-        """This node leads a shard no more."""
-        if self._leading(event.shard) is None:
-            self._led_at.pop(event.shard, None)
-            self._led.end(event.shard)
+        self._led_at[shard] = (epoch, self.port.now)
 
     # -- what goes on ----------------------------------------------------------------------------
 
-    def on_committed(self, event: ShardCommitted) -> None:
-        """More of a shard's log is committed."""
-        known = self._led.present(event.shard)
-        if known is not None:
-            known.committed()
-
-    def _wake(self) -> None:
-        if not self._is_awake:
-            self._is_awake = True
-            self.port.set_timer(0.0, LookForRows())
-
     def on_look_for_rows(self, timer: LookForRows) -> None:
         """Do a turn's work, and go on in another one."""
-        self._is_awake = False
-        if work(self._led, BUDGET):
-            self._wake()
+        self.work(self._scans, BUDGET)
 
     def on_look_at_leases(self, timer: LookAtLeases) -> None:
         """End leases, give what is due, and from time to time note floors."""
-        self._looks += 1
-        for known in self._led.each():
+        self._rounds += 1
+        for shard, known in self.due(self._looks):
             known.look()
-            if self._looks % LOOKS == 0:
+            if self._rounds % LOOKS == 0:
                 known.note_floors()
-        if self._led.kept:
-            self.port.set_timer(LOOK, timer)
-
-    def _wake_writing(self, seconds: float) -> None:
-        due = self.port.now + seconds
-        if due < self._writes_at:
-            self._writes_at = due
-            self.port.set_timer(seconds, WriteGroups())
+            if known.groups:
+                self._looks.add(shard)
 
     def on_write_groups(self, timer: WriteGroups) -> None:
         """Write what groups are done with."""
-        self._writes_at = float("inf")
-        for known in self._led.each():
+        for _, known in self.due(self._writes):
             known.flush()

@@ -7,7 +7,7 @@ the log is answered when the log up to here is committed, as in `streams.service
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from overlay.machine import Peer, Port
 from streams.consuming.messages import Piece
@@ -58,6 +58,7 @@ from streams.services.group.group_log import GroupLog
 from streams.services.group.member import Member, MemberKey
 from streams.services.group.window import Pending
 from streams.services.read.positions import Positions
+from streams.services.service import LedShard
 
 OperatorAsks = AskGroups | EndDeadLetters | ForgetGroup | ChangeGroup
 
@@ -79,7 +80,18 @@ SHOWN_BYTES: Final = 512 * 1024
 """Bytes of their rows."""
 
 
-class ShardGroups:
+class Wakes(NamedTuple):
+    """How the groups of a shard have something done in a later turn."""
+
+    scan: Callable[[], None]
+    """Have `step` called."""
+    look: Callable[[], None]
+    """Have `look` called."""
+    write: Callable[[float], None]
+    """Have `flush` called after so many seconds."""
+
+
+class ShardGroups(LedShard):
     """The groups of one shard."""
 
     def __init__(
@@ -88,21 +100,16 @@ class ShardGroups:
         replica: Replica,
         leading: Leading,
         clock: Callable[[], int],
-        wake: Callable[[float], None],
-        wake_scan: Callable[[], None],
+        wakes: Wakes,
         led_at: float,
     ) -> None:
-        """`clock`: nanoseconds since 1970; `wake`: have `flush` called after so many seconds;
-        `wake_scan`: have `step` called in a turn of its own; `led_at`: when this node began to
-        lead."""
-        self.port = port
-        self.replica = replica
-        self.leading = leading
-        self.log = GroupLog(port, replica, leading, clock, wake)
+        """As of `LedShard`; `led_at`: when this node began to lead."""
+        super().__init__(port, replica, leading, clock)
+        self.log = GroupLog(port, replica, leading, clock, wakes.write)
         self.confirmation = Confirmation(port, replica, leading)
         self.positions = Positions(replica)
         self.groups: dict[str, GroupDelivery] = {}
-        self._wake_scan = wake_scan
+        self._wakes = wakes
         self._led_at = led_at
         self._where: dict[MemberKey, GroupDelivery] = {}
         self._entries: list[GroupEntry] = []  # to be written, beside those of the groups
@@ -244,8 +251,9 @@ class ShardGroups:
         if known is None:
             about = (self.log, group.name, self._options(group))
             known = self.groups[group.name] = GroupDelivery(
-                *about, self._next_lease, self._wake_scan
+                *about, self._next_lease, self._wakes.scan
             )
+            self._wakes.look()
         return known
 
     def _options(self, group: Group) -> GroupOptions:
@@ -294,7 +302,7 @@ class ShardGroups:
         refused = MemberRefused(self.replica.shard, number, refusal.code, refusal.reason[:500])
         self.port.send(sender, refused)
 
-    def end_all(self, leader: Peer | None) -> None:
+    def stop(self, leader: Peer | None) -> None:
         """This node leads the shard no more."""
         by_peer: dict[Peer, list[int]] = {}
         for delivery in self.groups.values():
@@ -335,7 +343,7 @@ class ShardGroups:
         if delivery.members and delivery.is_there and self._may_lease(delivery):
             delivery.give()
         if delivery.wants_rows:
-            self._wake_scan()
+            self._wakes.scan()
 
     def confirmed(self, sender: Peer, message: LeaderConfirmed) -> None:
         """A replica follows this leader still."""
@@ -348,7 +356,7 @@ class ShardGroups:
         """More of the log is committed."""
         self.log.committed()
         if any(delivery.wants_rows for delivery in self.groups.values()):
-            self._wake_scan()
+            self._wakes.scan()
 
     @property
     def has_work(self) -> bool:

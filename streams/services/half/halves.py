@@ -28,6 +28,7 @@ from streams.log.zones import encode_zones, zone_map
 from streams.producing.messages import BATCH_MOST, FULL, MALFORMED, MOVED, QUOTA, TOO_LARGE, Run
 from streams.replication.leading import Leading
 from streams.replication.replica import Replica
+from streams.services.service import LedShard
 from streams.transactions.messages import (
     BUSY,
     COMMITTED,
@@ -73,17 +74,14 @@ class _Waiting(NamedTuple):
     then: Callable[[], None]
 
 
-class Halves:
+class Halves(LedShard):
     """Prepares and decides under one epoch of this node's."""
 
     def __init__(
         self, port: Port, replica: Replica, leading: Leading, clock: Callable[[], int]
     ) -> None:
-        """`clock`: nanoseconds since 1970."""
-        self.port = port
-        self.replica = replica
-        self.leading = leading
-        self._clock = clock
+        """As of `LedShard`."""
+        super().__init__(port, replica, leading, clock)
         self._waiting: deque[_Waiting] = deque()
         self._asking: set[tuple[NodeId, int]] = set()  # requests that wait: a repeat adds nothing
         self._committing: dict[str, list[tuple[Peer, int]]] = {}  # whose rows are being read
@@ -238,8 +236,9 @@ class Halves:
 
     # -- reviews ---------------------------------------------------------------------------------
 
-    def look(self) -> None:
-        """Ask about halves that nobody decides; park those of which nobody says anything."""
+    def look(self) -> bool:
+        """Ask about halves that nobody decides; park those of which nobody says anything. Returns
+        whether there are any."""
         now = self._clock()
         for half in list(self.replica.state.transactions.halves.values()):
             since = self._asked.get(half.transaction, half.time)
@@ -250,6 +249,7 @@ class Halves:
                 self.port.send(half.node, review)
             if not half.parked and now - half.time >= PARK_AFTER:
                 self._park(half)
+        return bool(self.replica.state.transactions.halves)
 
     def not_known(self, message: HalfNotKnown) -> None:
         """The producer cannot say what became of a transaction: the half stays."""
@@ -275,7 +275,7 @@ class Halves:
             self._asking.discard((waiting.sender.id, waiting.request))
             waiting.then()
 
-    def end(self, leader: Peer | None) -> None:
+    def stop(self, leader: Peer | None) -> None:
         """This node leads the shard no more: nobody here knows what becomes of what waits."""
         waiting = [(each.sender, each.request, each.transaction) for each in self._waiting]
         for transaction, askers in self._committing.items():

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
-from overlay.machine import Peer, Timer
-from streams.disk import DiskFailed
+from overlay.machine import Peer, Port, Timer
 from streams.log.writers import denial
 from streams.producing.messages import MOVED, POLICY
 from streams.replication.leading import Leading
-from streams.replication.replica import Replica, ShardCommitted, ShardLed, ShardUnled
+from streams.replication.replica import Replica
 from streams.services.half.halves import Halves
-from streams.services.led_shards import ShardServer
+from streams.services.service import Agenda, Leaderships, ReplicaOf, ShardService
 from streams.transactions.messages import (
     AskHalves,
     DecideHalf,
@@ -28,26 +28,35 @@ class LookAtHalves(Timer, frozen=True):
     """Time to look at halves that nobody decides."""
 
 
-class TransactionServer(ShardServer[Halves]):
-    """Serves those who prepare and decide at the shards that this node leads."""
+class TransactionServer(ShardService[Halves]):
+    """Serves those who prepare and decide at the shards that this node leads, and asks about halves
+    that nobody decides."""
 
-    def start(self) -> None:
-        """Set the first timer."""
-        self.port.set_timer(LOOK, LookAtHalves())
+    def __init__(
+        self,
+        port: Port,
+        leaderships: Leaderships,
+        leading: ReplicaOf,
+        clock: Callable[[], int],
+    ) -> None:
+        """As of `ShardService`."""
+        super().__init__(port, leaderships, leading, clock)
+        self._looks = Agenda(port, LookAtHalves(), LOOK)
 
-    def halves(self, shard: str) -> Halves | None:
-        """Those of a shard that this node leads; None: it does not."""
-        return self._led.get(shard)
-
-    def _made(self, replica: Replica, leading: Leading) -> Halves:
+    def make(self, replica: Replica, leading: Leading) -> Halves:
+        """Take requests, and look after the halves that there are."""
+        self._looks.add(replica.shard)
         return Halves(self.port, replica, leading, self._clock)
 
-    def _ended(self, shard: str, halves: Halves, leader: Peer | None) -> None:
-        halves.end(leader)
+    def led(self, shard: str, epoch: int) -> None:
+        """From now on this node asks about the shard's halves."""
+        replica = self._leading(shard)
+        if replica is not None and replica.state.transactions.halves:
+            self.shard(shard)
 
     def on_prepare_half(self, sender: Peer, message: PrepareHalf) -> None:
         """A batch is to be kept until it is decided."""
-        halves = self.halves(message.shard)
+        halves = self.shard(message.shard)
         if halves is None:
             self._refuse(sender, message.shard, message.request, message.transaction)
         elif reason := denial(halves.replica.access, message.producer, sender.id, None):
@@ -55,10 +64,11 @@ class TransactionServer(ShardServer[Halves]):
             self.port.send(sender, HalfRefused(*asked, POLICY, reason))
         else:
             halves.prepare(sender, message)
+            self._looks.add(message.shard)
 
     def on_decide_half(self, sender: Peer, message: DecideHalf) -> None:
         """A half is to be committed or rolled back."""
-        halves = self.halves(message.shard)
+        halves = self.shard(message.shard)
         if halves is None:
             self._refuse(sender, message.shard, message.request, message.transaction)
         else:
@@ -66,7 +76,7 @@ class TransactionServer(ShardServer[Halves]):
 
     def on_ask_halves(self, sender: Peer, message: AskHalves) -> None:
         """Somebody wants to know which halves are not decided."""
-        halves = self.halves(message.shard)
+        halves = self.shard(message.shard)
         if halves is None:
             self._refuse(sender, message.shard, message.request, "")
         else:
@@ -74,31 +84,17 @@ class TransactionServer(ShardServer[Halves]):
 
     def on_half_not_known(self, sender: Peer, message: HalfNotKnown) -> None:
         """A producer cannot say what became of a transaction."""
-        halves = self.halves(message.shard)
+        halves = self.shard(message.shard)
         if halves is not None:
             halves.not_known(message)
 
-    def on_committed(self, event: ShardCommitted) -> None:
-        """More of a shard's log is committed."""
-        halves = self._led.present(event.shard)
-        if halves is not None:
-            halves.committed()
-
-    def on_led(self, event: ShardLed) -> None:
-        """From now on this node asks about the shard's halves."""
-        self.halves(event.shard)
-
-    def on_unled(self, event: ShardUnled | DiskFailed) -> None:
-        """Nobody here knows what becomes of what is pending."""
-        self._led.end(event.shard)
-
     def on_look(self, timer: LookAtHalves) -> None:
         """Ask about halves that nobody decides."""
-        for halves in self._led.each():
-            halves.look()
-        self.port.set_timer(LOOK, timer)
+        for shard, halves in self.due(self._looks):
+            if halves.look():
+                self._looks.add(shard)
 
     def _refuse(self, sender: Peer, shard: str, request: int, transaction: str) -> None:
         reason = "this node does not lead the shard"
-        leader = self._led.leader(shard)
+        leader = self.leader(shard)
         self.port.send(sender, HalfRefused(shard, request, transaction, MOVED, reason, leader))

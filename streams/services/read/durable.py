@@ -204,15 +204,17 @@ class DurableConsumers:
         for then in thens:
             self._when_committed(chunk.number, then)
 
-    def look(self, attached: Iterable[str]) -> None:
+    def look(self, attached: Iterable[str]) -> bool:
         """Forget consumers that have been silent for too long. Those that are `attached` are not
-        silent; the log hears of them, so that the next leader knows."""
-        there = set(attached)
+        silent; the log hears of them, so that the next leader knows. Returns whether there are any
+        that may be forgotten later."""
+        there, may_be_forgotten = set(attached), False
         now, clock = self.port.now, self._clock()
         for name, known in self.replica.state.consumers.items():
             limit = known.expire_after or self.leading.keep.expire
             if not limit:
                 continue
+            may_be_forgotten = True
             silent = clock - known.time
             if name in there:
                 if silent > limit * NANOSECONDS // 2:
@@ -221,6 +223,7 @@ class DurableConsumers:
                 self._expiring.append(ConsumerExpired(name, known.position))
         if self._moves or self._expiring:
             self.flush()
+        return may_be_forgotten
 
     def answer(self, then: Callable[[], None]) -> None:
         """Call `then` when the log up to here is committed."""

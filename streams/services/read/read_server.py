@@ -1,13 +1,12 @@
 """All shards that this node leads, as readers see them.
 
-A `ShardReadings` is made when the first request comes for a shard that this node leads, and ended
-when it leads no more, or under another epoch. Work is done in slices, some of it in each turn, in
-which the shards take part one after the other.
+Work is done in slices, some of it in each turn, in which the shards take part one after the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from overlay.lower_random.policies import PolicyChanged
@@ -20,9 +19,9 @@ from streams.consuming.messages import (
     ReadShard,
 )
 from streams.replication.leading import Leading
-from streams.replication.replica import Replica, ShardCommitted, ShardUnled
-from streams.services.led_shards import ReplicaOf, ShardServer, work
-from streams.services.read.shard_readings import ShardReadings
+from streams.replication.replica import Replica
+from streams.services.read.shard_readings import ShardReadings, Wakes
+from streams.services.service import Agenda, Leaderships, ReplicaOf, ShardService
 from streams.services.table.shard_table import ShardTable
 
 BUDGET: Final = 2_000
@@ -34,8 +33,8 @@ MARK: Final = 0.25
 COMMIT: Final = 0.1
 """Seconds in which positions of durable consumers are gathered before they are written."""
 
-LOOKS: Final = 4
-"""Marks between two looks at who is there: a second."""
+LOOK: Final = 1.0
+"""Seconds between two looks at who is there."""
 
 
 class ScanOn(Timer, frozen=True):
@@ -46,48 +45,51 @@ class MarkPositions(Timer, frozen=True):
     """Time to say how far was scanned."""
 
 
+class LookAtReadings(Timer, frozen=True):
+    """Time to look at who is there."""
+
+
 class WritePositions(Timer, frozen=True):
     """Time to write what is queued of durable consumers."""
 
 
-class ReadServer(ShardServer[ShardReadings]):
+class ReadServer(ShardService[ShardReadings]):
     """Serves readers at the shards that this node leads."""
 
     def __init__(
         self,
         port: Port,
+        leaderships: Leaderships,
         leading: ReplicaOf,
-        replica: ReplicaOf,
         clock: Callable[[], int],
         table: Callable[[str], ShardTable | None] = lambda shard: None,
     ) -> None:
         """`table`: the newest rows of a shard that this node leads, where its stream has a key; the
-        others: as of `ShardServer`."""
-        super().__init__(port, leading, replica, clock)
+        others: as of `ShardService`."""
+        super().__init__(port, leaderships, leading, clock)
         self._table = table
-        self._is_awake = False
-        self._writes_at = float("inf")
-        self._marks = 0
+        self._scans = Agenda(port, ScanOn(), 0.0)
+        self._marks = Agenda(port, MarkPositions(), MARK)
+        self._looks = Agenda(port, LookAtReadings(), LOOK)
+        self._writes = Agenda(port, WritePositions(), COMMIT)
 
-    @property
-    def shards(self) -> Mapping[str, ShardReadings]:
-        """By shard, those that have had a request."""
-        return self._led.kept
-
-    def shard(self, name: str) -> ShardReadings | None:
-        """Of a shard that this node leads; None: it does not."""
-        return self._led.get(name)
-
-    def _made(self, replica: Replica, leading: Leading) -> ShardReadings:
-        if not self._led.kept:
-            self.port.set_timer(MARK, MarkPositions())
+    def make(self, replica: Replica, leading: Leading) -> ShardReadings:
+        """Take requests of readers."""
+        shard = replica.shard
+        self._looks.add(shard)
         return ShardReadings(
-            *(self.port, replica, leading, self._clock),
-            *(self._wake, self._wake_writing, lambda: self._table(replica.shard)),
+            self.port,
+            replica,
+            leading,
+            self._clock,
+            Wakes(
+                partial(self._scans.add, shard),
+                partial(self._marks.add, shard),
+                partial(self._looks.add, shard),
+                lambda now: self._writes.add(shard, 0.0 if now else COMMIT),
+            ),
+            partial(self._table, shard),
         )
-
-    def _ended(self, shard: str, known: ShardReadings, leader: Peer | None) -> None:
-        known.end_all(leader)
 
     # -- requests --------------------------------------------------------------------------------
 
@@ -123,11 +125,11 @@ class ReadServer(ShardServer[ShardReadings]):
             shard.commit(sender, message)
 
     def _refuse(self, sender: Peer, shard: str, *readings: int) -> None:
-        self.port.send(sender, ReadingsMoved(shard, readings, self._led.leader(shard)))
+        self.port.send(sender, ReadingsMoved(shard, readings, self.leader(shard)))
 
     def on_policy_changed(self, event: PolicyChanged) -> None:
         """Tenants' readings begin again where they are, with what the tenants may see now."""
-        for known in self._led.each():
+        for known in [known for name in list(self._kept) if (known := self.present(name))]:
             moved: dict[NodeId, tuple[Peer, list[int]]] = {}
             for reading in [one for one in known.readings.values() if one.permitted]:
                 known.drop(reading.key)
@@ -138,46 +140,23 @@ class ReadServer(ShardServer[ShardReadings]):
 
     # -- what goes on ----------------------------------------------------------------------------
 
-    def on_committed(self, event: ShardCommitted) -> None:
-        """More of a shard's log is committed."""
-        known = self._led.present(event.shard)
-        if known is not None:
-            known.committed()
-
-    def on_unled(self, event: ShardUnled) -> None:
-        """This node leads a shard no more."""
-        if self._leading(event.shard) is None:
-            self._led.end(event.shard)
-
-    def _wake(self) -> None:
-        if not self._is_awake:
-            self._is_awake = True
-            self.port.set_timer(0.0, ScanOn())
-
     def on_scan_on(self, timer: ScanOn) -> None:
         """Do a turn's work, and go on in another one."""
-        self._is_awake = False
-        if work(self._led, BUDGET):
-            self._wake()
+        self.work(self._scans, BUDGET)
 
     def on_mark_positions(self, timer: MarkPositions) -> None:
-        """Say how far was scanned, and from time to time look at who is there."""
-        self._marks += 1
-        for known in self._led.each():
-            known.mark()
-            if self._marks % LOOKS == 0:
-                known.look()
-        if self._led.kept:
-            self.port.set_timer(MARK, timer)
+        """Say how far was scanned."""
+        for shard, known in self.due(self._marks):
+            if known.mark():
+                self._marks.add(shard)
 
-    def _wake_writing(self, now: bool) -> None:
-        due = self.port.now + (0.0 if now else COMMIT)
-        if due < self._writes_at:
-            self._writes_at = due
-            self.port.set_timer(due - self.port.now, WritePositions())
+    def on_look(self, timer: LookAtReadings) -> None:
+        """Look at who is there."""
+        for shard, known in self.due(self._looks):
+            if known.look():
+                self._looks.add(shard)
 
     def on_write_positions(self, timer: WritePositions) -> None:
         """Write what is queued of durable consumers."""
-        self._writes_at = float("inf")
-        for known in self._led.each():
+        for _, known in self.due(self._writes):
             known.durable.flush()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from matching import Predicate, SelectorError, compile_selector
 from overlay.machine import NodeId, Peer, Port
@@ -53,6 +53,7 @@ from streams.services.read.positions import Positions
 from streams.services.read.reading import Reading, ReadingKey
 from streams.services.read.table_scan import TableScan
 from streams.services.read.tail import Matched, Tail
+from streams.services.service import LedShard
 from streams.services.table.shard_table import ShardTable
 
 Item = TypeVar("Item")
@@ -69,7 +70,20 @@ KEPT: Final = 15.0
 (`readers.KEEP`); a link that is silent for longer is lost."""
 
 
-class ShardReadings:
+class Wakes(NamedTuple):
+    """How the readings of a shard have something done in a later turn."""
+
+    scan: Callable[[], None]
+    """Have `step` called."""
+    mark: Callable[[], None]
+    """Have `mark` called."""
+    look: Callable[[], None]
+    """Have `look` called."""
+    write: Callable[[bool], None]
+    """Have `durable.flush` called (streams/services/read/durable.py)."""
+
+
+class ShardReadings(LedShard):
     """The readings of one shard."""
 
     def __init__(
@@ -78,25 +92,21 @@ class ShardReadings:
         replica: Replica,
         leading: Leading,
         clock: Callable[[], int],
-        wake: Callable[[], None],
-        wake_durable: Callable[[bool], None],
+        wakes: Wakes,
         table: Callable[[], ShardTable | None],
     ) -> None:
-        """`clock`: nanoseconds since 1970; `wake`: have `step` called in a turn of its own;
-        `wake_durable`: have `durable.flush` called (streams/services/read/durable.py); `table`: the
-        newest row of each key, where the stream has one."""
-        self.port = port
-        self.replica = replica
-        self.leading = leading
+        """As of `LedShard`; `table`: the newest row of each key, where the stream has one."""
+        super().__init__(port, replica, leading, clock)
+        self._wakes = wakes
         self.readings: dict[ReadingKey, Reading] = {}
         self._positions = Positions(replica)
-        self.durable = DurableConsumers(port, replica, leading, clock, wake_durable)
+        self.durable = DurableConsumers(port, replica, leading, clock, wakes.write)
         self._expiry = Expiry(lambda: leading.keep, clock)
         self.tail = Tail(replica.committed + 1, self.end, self._expiry)
         self._table = table
-        self._wake = wake
         self._ready: dict[Reading, None] = {}  # behind the tail, and able to go on
         self._marked = 0  # the place among the readings of the one that is marked next
+        self._unmarked = 0  # readings that were not looked at since some went on
 
     @property
     def end(self) -> int:
@@ -236,6 +246,8 @@ class ShardReadings:
         reading.permitted, reading.shares = message.permitted, message.shares
         reading.granted, reading.kept_at, reading.sent = message.credit, self.port.now, position
         reading.durable, reading.attachment = durable, attachment
+        if not self.readings:
+            self._wakes.look()
         self.readings[reading.key] = reading
         losses = losses_of(self.replica.state.lost)
         began = ReadingBegan(self.replica.shard, message.reading, position, end, attachment, losses)
@@ -273,7 +285,7 @@ class ShardReadings:
             ReadingRefused(self.replica.shard, number, code, reason[:500], first, end),
         )
 
-    def end_all(self, leader: Peer | None) -> None:
+    def stop(self, leader: Peer | None) -> None:
         """This node leads the shard no more."""
         by_peer: dict[Peer, list[int]] = {}
         for reading in self.readings.values():
@@ -314,16 +326,18 @@ class ShardReadings:
 
         self.durable.move(message.durable, message.attachment, message.position, self.end, moved)
 
-    def look(self) -> None:
-        """End readings that nobody has kept."""
+    def look(self) -> bool:
+        """End readings that nobody has kept, and forget consumers. Returns whether there is more to
+        look at later."""
         before = self.port.now - KEPT
         for key in [key for key, each in self.readings.items() if each.kept_at < before]:
             self.drop(key)
-        self.durable.look(each.durable for each in self.readings.values() if each.durable)
+        attached = (each.durable for each in self.readings.values() if each.durable)
+        return self.durable.look(attached) or bool(self.readings)
 
-    def mark(self) -> None:
+    def mark(self) -> bool:
         """Tell some readers how far was scanned, where nothing has matched since they were told:
-        each time the next `MARKED_MOST` of them."""
+        each time the next `MARKED_MOST` of them. Returns whether some are left."""
         by_peer: dict[Peer, list[tuple[int, int, int]]] = {}
         all_of_them = self.readings.values()
         start = self._marked if self._marked < len(all_of_them) else 0
@@ -338,6 +352,8 @@ class ShardReadings:
         for peer, marks in by_peer.items():
             for some in _parts(marks):
                 self.port.send(peer, ReadingsScanned(self.replica.shard, some))
+        self._unmarked -= end - start
+        return self._unmarked > 0 and end > start
 
     # -- scanning --------------------------------------------------------------------------------
 
@@ -347,7 +363,7 @@ class ShardReadings:
         if not self.tail:
             self._skip_to_end()
         elif self.tail.number <= self.replica.committed:
-            self._wake()
+            self._wakes.scan()
 
     @property
     def has_work(self) -> bool:
@@ -362,6 +378,8 @@ class ShardReadings:
             reading = next(iter(self._ready))
             del self._ready[reading]
             work += self._step_scan(reading, most - work)
+        self._unmarked = len(self.readings)
+        self._wakes.mark()
         return work
 
     def _skip_to_end(self) -> None:
@@ -464,7 +482,7 @@ class ShardReadings:
         scan = reading.scan
         if scan is not None and not scan.waits and reading.credit > 0:
             self._ready[reading] = None
-            self._wake()
+            self._wakes.scan()
 
     def _step_scan(self, reading: Reading, budget: int) -> int:
         scan = reading.scan

@@ -11,12 +11,14 @@ from itertools import pairwise
 from typing import Final
 
 from matching import Predicate, compile_selector
+from overlay.machine import Port
 from streams.log.batches import rows_of
 from streams.log.chunk import EVENTS, TABLE, Chunk
 from streams.log.table import KeyTable, TableView, table_rows
 from streams.replication.chunk_reader import ChunkReader
 from streams.replication.leading import Leading
 from streams.replication.replica import Replica
+from streams.services.service import LedShard
 from streams.services.table.writing import CHUNK_WORK, TableWriting
 
 KEYS_MOST: Final = 1_000_000
@@ -28,23 +30,22 @@ is written again is at most half of what was appended (the cleaning of log-struc
 Rosenblum and Ousterhout, 1992)."""
 
 
-class ShardTable:
+class ShardTable(LedShard):
     """Of one shard, under one epoch of this node's."""
 
     def __init__(
         self,
+        port: Port,
         replica: Replica,
         leading: Leading,
         clock: Callable[[], int],
         wake: Callable[[], None],
     ) -> None:
-        """`clock`: nanoseconds since 1970; `wake`: have `step` called in a turn of its own."""
-        self.replica = replica
-        self.leading = leading
+        """As of `LedShard`; `wake`: have `step` called in a turn of its own."""
+        super().__init__(port, replica, leading, clock)
         self.is_complete = False
         """Whether everything that was committed has been read once."""
         self.writing: TableWriting | None = None
-        self._clock = clock
         self._wake = wake
         self._begin()
 

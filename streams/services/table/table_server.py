@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
-from overlay.machine import Peer, Port, Timer
+from overlay.machine import Port, Timer
 from streams.replication.leading import Leading
-from streams.replication.replica import Replica, ShardCommitted, ShardLed, ShardUnled
-from streams.services.led_shards import ReplicaOf, ShardServer, work
+from streams.replication.replica import Replica
+from streams.services.service import Agenda, Leaderships, ReplicaOf, ShardService
 from streams.services.table.shard_table import ShardTable
 
 BUDGET: Final = 1_000
@@ -26,71 +27,51 @@ class LookAtTables(Timer, frozen=True):
     """Time to look at what is not kept any more."""
 
 
-class TableServer(ShardServer[ShardTable]):
-    """The tables at this node."""
+class TableServer(ShardService[ShardTable]):
+    """The tables at this node, of the shards that it leads whose streams have a key: read from the
+    beginning of the leadership on."""
 
     def __init__(
         self,
         port: Port,
+        leaderships: Leaderships,
         leading: ReplicaOf,
-        replica: ReplicaOf,
         clock: Callable[[], int],
     ) -> None:
-        """As of `ShardServer`."""
-        super().__init__(port, leading, replica, clock)
-        self._is_awake = self._is_looking = False
+        """As of `ShardService`."""
+        super().__init__(port, leaderships, leading, clock)
+        self._reads = Agenda(port, ReadTables(), 0.0)
+        self._looks = Agenda(port, LookAtTables(), LOOK)
 
     def table(self, shard: str) -> ShardTable | None:
         """Of a shard that this node leads; None: it does not, or the stream has no key."""
         replica = self._leading(shard)
         if replica is None or not replica.keep.key:
             return None
-        return self._led.get(shard)
+        return self.shard(shard)
 
     def keys(self, shard: str) -> int | None:
         """How many keys a shard has; None: it has no key, or that is not known here, or not yet."""
         table = self.table(shard)
         return len(table.table.places) if table is not None and table.is_complete else None
 
-    def _made(self, replica: Replica, leading: Leading) -> ShardTable:
-        if not self._is_looking:
-            self._is_looking = True
-            self.port.set_timer(LOOK, LookAtTables())
-        self._wake()
-        return ShardTable(replica, leading, self._clock, self._wake)
+    def make(self, replica: Replica, leading: Leading) -> ShardTable:
+        """Begin to read a table."""
+        self._reads.add(replica.shard)
+        self._looks.add(replica.shard)
+        wake = partial(self._reads.add, replica.shard)
+        return ShardTable(self.port, replica, leading, self._clock, wake)
 
-    def _ended(self, shard: str, known: ShardTable, leader: Peer | None) -> None:
-        """Nothing is to be said to anybody."""
-
-    def on_led(self, event: ShardLed) -> None:
+    def led(self, shard: str, epoch: int) -> None:
         """This node leads a shard: read its table."""
-        self.table(event.shard)
-
-    def on_unled(self, event: ShardUnled) -> None:
-        """This node leads a shard no more."""
-        if self._leading(event.shard) is None:
-            self._led.end(event.shard)
-
-    def on_committed(self, event: ShardCommitted) -> None:
-        """More of a shard's log is committed."""
-        if (known := self.table(event.shard)) is not None:
-            known.committed()
-
-    def _wake(self) -> None:
-        if not self._is_awake:
-            self._is_awake = True
-            self.port.set_timer(0.0, ReadTables())
+        self.table(shard)
 
     def on_read_tables(self, timer: ReadTables) -> None:
         """Do a turn's work, and go on in another one."""
-        self._is_awake = False
-        if work(self._led, BUDGET):
-            self._wake()
+        self.work(self._reads, BUDGET)
 
     def on_look_at_tables(self, timer: LookAtTables) -> None:
         """See what is not kept any more."""
-        for known in self._led.each():
+        for shard, known in self.due(self._looks):
             known.look()
-        self._is_looking = bool(self._led.kept)
-        if self._is_looking:
-            self.port.set_timer(LOOK, timer)
+            self._looks.add(shard)

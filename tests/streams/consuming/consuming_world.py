@@ -29,7 +29,7 @@ from streams.log.batches import BatchHead, EventBatch, Row, decode_rows, rows_of
 from streams.log.chunk import EVENTS, read
 from streams.producing import messages as producing
 from streams.replication import messages as replication
-from streams.replication.replica import Replica, ShardCommitted
+from streams.replication.replica import Replica
 from streams.services.read.read_server import ReadServer
 from streams.services.table.shard_table import ShardTable
 from tests.support.logs import SHARD
@@ -146,8 +146,8 @@ class ConsumingWorld(ProducingWorld):
     def boot(self, node: str) -> None:
         self.readers[node] = ReadServer(
             self.ports[node],
+            self.leaderships(node),
             lambda shard: self.led(node),
-            lambda shard: self.alive.get(node),
             lambda: int(self.scheduler.now * 1e9),
             lambda shard: self.table(node),
         )
@@ -160,11 +160,6 @@ class ConsumingWorld(ProducingWorld):
 
     def machines(self, node: str) -> list[Any]:
         return [*super().machines(node), self.readers[node]]
-
-    def _tell(self, node: str, boot: int, event: ShardCommitted) -> None:
-        super()._tell(node, boot, event)
-        if node in self.alive and self.ports[node].boot == boot:
-            self.readers[node].on_committed(event)
 
     def batch(self, node: str, rows: int) -> EventBatch:
         made = []

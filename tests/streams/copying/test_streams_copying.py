@@ -127,7 +127,7 @@ def test_rows_that_cannot_follow_are_not_mirrored_and_are_asked_for_again() -> N
     shard = add(world, "n0", "copy", mirror="origin").id + "/0"
     assert len(rows_of(world, "n2", "copy", 5)) == 5
     copies = world.node(leader(world, shard)).streams.copies
-    copy = copies._shards[shard]
+    copy = copies.shards[shard]
     (origin,) = copy.origins.values()
     for first in (3, 5 + 2**41):
         event = StreamEvent(0, first, 0.0, {"n": -1})
@@ -231,7 +231,7 @@ def test_an_origin_that_has_lost_rows_is_not_copied_on_and_a_gap_is_counted() ->
     append(world, "n1", "origin", {"n": 0})
     shard = add(world, "n0", "copy", mirror="origin").id + "/0"
     rows_of(world, "n2", "copy", 1)
-    (copy,) = world.node(leader(world, shard)).streams.copies.copies.values()
+    (copy,) = world.node(leader(world, shard)).streams.copies.shards.values()
     origin = OriginReading("origin", next(iter(copy.origins.values())).id, 0, "")
     assert "lost rows" in copy.begin(origin, 0)
     assert (copy.begin(origin, 1), copy.gaps, copy.replica.log.next_offset) == ("", 0, 1)
@@ -285,7 +285,7 @@ def test_a_copy_that_is_full_waits_and_goes_on_when_there_is_room() -> None:
     status = copies.status(shard)
     assert status is not None
     assert status.state == "full"
-    assert copies.copies[shard].replica.log.next_offset < 30
+    assert copies.shards[shard].replica.log.next_offset < 30
     edit = EditStream(world.clients.request(), "copy", max_rows=1_000)
     assert isinstance(world.ask("n2", edit), Streams)
     assert numbers(rows_of(world, "n2", "copy", 30)) == list(range(30))

@@ -30,10 +30,12 @@ from streams.producing import messages as producing
 from streams.producing.producers import Producers
 from streams.replication import messages as replication
 from streams.replication.replica import Replica, ShardCommitted
+from streams.replication.retention import Keep
 from streams.services.append.append_server import AppendServer
 from streams.services.fork import messages as forking
 from streams.services.fork.fork_copies import ForkCopies
 from streams.services.fork.forks import Forks
+from streams.services.service import Leaderships
 from tests.support.logs import SHARD
 from tests.support.shards.producing_world import STREAM, Program, ProgramWorld, WorldLocator
 from tests.support.shards.shard_world import ShardWorld, WrongError
@@ -112,9 +114,11 @@ class ForkWorld(ProgramWorld):
             return int(self.scheduler.now * 1e9)
 
         hosts: Any = ShardHosts(port, self.disks[node], NoRing(), clock)  # type: ignore[arg-type]
-        forks = Forks(port, hosts, locator)  # type: ignore[arg-type]
-        server = AppendServer(port, forks.appendable, hosts.replica, clock, forks.join)
-        copies = ForkCopies(port, forks.main, hosts.replica, clock, server.flush)
+        led = Leaderships(port, hosts.replica)
+        forks = Forks(port, led, hosts, locator)  # type: ignore[arg-type]
+        server = AppendServer(port, led, forks.appendable, clock, forks.join)
+        copies = ForkCopies(port, led, forks.main, clock, server.flush)
+        self._leaderships[node] = (port.boot, led)
         self.hosts[node], self.forks[node], self.servers[node] = hosts, forks, server
         self.copies[node] = copies
         self.producers[node] = Producers(port, port.boot, locator)
@@ -125,6 +129,7 @@ class ForkWorld(ProgramWorld):
         elif port.me in self.founders:
             hosts.hosted[SHARD].replica.found(self.founders)
         self.alive[node] = hosts.hosted[SHARD].replica
+        self.alive[node].keep = Keep(forks=True)
         server.start()
         port.events.clear()
         for program in self.programs.values():
@@ -139,7 +144,7 @@ class ForkWorld(ProgramWorld):
 
     def machines(self, node: str) -> list[Any]:
         mine = (self.hosts, self.servers, self.producers, self.forks, self.copies)
-        return [machines[node] for machines in mine]
+        return [*(machines[node] for machines in mine), self.leaderships(node)]
 
     def add(self, client: int, node: str, producer: str, goes_on: bool = False) -> Program:
         program = self.programs[client] = ForkProgram(self, client, node, producer, goes_on)

@@ -24,7 +24,7 @@ from streams.groups.messages import (
 from streams.log.batches import BatchHead, EventBatch, Row, decode_rows
 from streams.producing import messages as producing
 from streams.replication import messages as replication
-from streams.replication.replica import Replica, ShardCommitted
+from streams.replication.replica import Replica
 from streams.services.group.group_server import GroupServer
 from tests.support.logs import SHARD
 from tests.support.shards.producing_world import ProducingWorld
@@ -45,6 +45,7 @@ class GroupsWorld(ProducingWorld):
     def boot(self, node: str) -> None:
         self.group_servers[node] = GroupServer(
             self.ports[node],
+            self.leaderships(node),
             lambda shard: self.led(node),
             lambda shard: self.alive.get(node),
             lambda: int((self.scheduler.now + self.jumps.get(node, 0.0)) * 1e9) + 10**13,
@@ -63,11 +64,6 @@ class GroupsWorld(ProducingWorld):
     def _emitted(self, node: str, boot: int, event: LocalEvent) -> None:
         if node in self.alive and self.ports[node].boot == boot:
             self.handle(node, event)
-
-    def _tell(self, node: str, boot: int, event: ShardCommitted) -> None:
-        super()._tell(node, boot, event)
-        if node in self.alive and self.ports[node].boot == boot:
-            self.group_servers[node].on_committed(event)
 
     def put(self, leader: Replica, *attributes: dict[str, Any]) -> list[int]:
         """Append a batch of rows, wait until it is committed, and return their offsets."""

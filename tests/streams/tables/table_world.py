@@ -167,8 +167,8 @@ class TableWorld(ReadingWorld):
     def boot(self, node: str) -> None:
         self.servers_of_tables[node] = TableServer(
             self.ports[node],
+            self.leaderships(node),
             lambda shard: self.led(node),
-            lambda shard: self.alive.get(node),
             lambda: int(self.scheduler.now * 1e9),
         )
         super().boot(node)
@@ -184,7 +184,6 @@ class TableWorld(ReadingWorld):
     def _tell(self, node: str, boot: int, event: ShardCommitted) -> None:
         super()._tell(node, boot, event)
         if node in self.alive and self.ports[node].boot == boot:
-            self.servers_of_tables[node].on_committed(event)
             self.settle(node)
 
     def append(self) -> None:

@@ -50,8 +50,8 @@ class HalfWorld(ProducingWorld):
     def boot(self, node: str) -> None:
         self.transactions[node] = TransactionServer(
             self.ports[node],
+            self.leaderships(node),
             lambda shard: self.led(node),
-            lambda shard: self.alive.get(node),
             lambda: int(self.scheduler.now * 1e9),
         )
         super().boot(node)
@@ -59,11 +59,6 @@ class HalfWorld(ProducingWorld):
 
     def machines(self, node: str) -> list[Any]:
         return [*super().machines(node), self.transactions[node]]
-
-    def _tell(self, node: str, boot: int, event: Any) -> None:
-        super()._tell(node, boot, event)
-        if node in self.alive and self.ports[node].boot == boot:
-            self.transactions[node].on_committed(event)
 
     def prepare(self, leader: Peer, transaction: str, number: int, producer: str = "p") -> Any:
         half = PrepareHalf(SHARD, number, transaction, producer, row_batch(number, 2))

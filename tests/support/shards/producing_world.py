@@ -41,6 +41,7 @@ from streams.producing.producers import Producers
 from streams.replication import messages as replication
 from streams.replication.replica import Replica, ShardCommitted
 from streams.services.append.append_server import AppendServer
+from streams.services.service import Leaderships
 from tests.support.logs import SHARD
 from tests.support.shards.shard_world import ShardWorld, WrongError
 
@@ -58,18 +59,27 @@ class ProducingWorld(ShardWorld):
     def __init__(self, seed: int, nodes: int = 3, replicas: int = 3) -> None:
         self.servers: dict[str, AppendServer] = {}
         self.answers: dict[str, list[Any]] = {}
+        self._leaderships: dict[str, tuple[int, Leaderships]] = {}
         super().__init__(seed, nodes, replicas)
 
     def boot(self, node: str) -> None:
         port = self.ports[node]
         self.servers[node] = AppendServer(
             port,
+            self.leaderships(node),
             lambda shard: self.led(node),
-            lambda shard: self.alive.get(node),
             lambda: int(self.scheduler.now * 1e9),
         )
         super().boot(node)
-        self.servers[node].start()
+
+    def leaderships(self, node: str) -> Leaderships:
+        """What a node's services hear by; another one after each start."""
+        port = self.ports[node]
+        boot, found = self._leaderships.get(node, (-1, None))
+        if found is None or boot != port.boot:
+            found = Leaderships(port, lambda shard: self.alive.get(node))
+            self._leaderships[node] = (port.boot, found)
+        return found
 
     def led(self, node: str) -> Replica | None:
         replica = self.alive.get(node)
@@ -78,7 +88,7 @@ class ProducingWorld(ShardWorld):
         return replica if replica.committed >= replica.leading.first else None
 
     def machines(self, node: str) -> list[Any]:
-        return [self.alive[node], self.servers[node]]
+        return [self.alive[node], self.leaderships(node), self.servers[node]]
 
     def handle(self, node: str, event: LocalEvent | Timer) -> None:
         self._handle(node, event)
@@ -115,7 +125,7 @@ class ProducingWorld(ShardWorld):
 
     def _tell(self, node: str, boot: int, event: ShardCommitted) -> None:
         if node in self.alive and self.ports[node].boot == boot:
-            self.servers[node].on_committed(event)
+            self.leaderships(node).on_committed(event)
 
     # -- requests by hand ------------------------------------------------------------------------
 

@@ -1,0 +1,139 @@
+"""A service that counts the rows of each value of an attribute (docs/guide/extending.md)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Final
+
+import msgspec
+
+from matching import Value
+from overlay.machine import Message, Peer, Port, Timer, Uint53
+from streams.log.batches import rows_of
+from streams.log.chunk import EVENTS
+from streams.replication.chunk_reader import ChunkReader
+from streams.replication.leading import Leading
+from streams.replication.replica import Replica
+from streams.services.service import Agenda, Leaderships, LedShard, ReplicaOf, ShardService
+
+BUDGET: Final = 2_000
+"""Rows' worth of work in a turn; reading a chunk counts for `CHUNK_WORK`."""
+CHUNK_WORK: Final = 50
+VALUES_MOST: Final = 10_000
+"""Values that are counted; rows with others count together, under None."""
+
+Shard = Annotated[str, msgspec.Meta(max_length=256)]
+
+
+class AskRowCounts(Message, frozen=True):
+    """Asks a shard's leader for its counts. Answered by RowCounts, or RowCountsMoved."""
+
+    shard: Shard
+    ticket: Uint53
+
+
+class RowCounts(Message, frozen=True):
+    """How many of the rows below the offset `end` have which value."""
+
+    ticket: Uint53
+    end: Uint53
+    counts: tuple[tuple[Value | None, Uint53], ...]
+
+
+class RowCountsMoved(Message, frozen=True):
+    """The node that was asked does not lead; `leader` does, if that is known."""
+
+    ticket: Uint53
+    leader: Peer | None
+
+
+class CountRows(Timer, frozen=True):
+    """Go on counting, in a turn of its own."""
+
+
+class ShardCounts(LedShard):
+    """The counts of one shard. `by`: the attribute; `wake`: have `step` called."""
+
+    def __init__(
+        self,
+        port: Port,
+        replica: Replica,
+        leading: Leading,
+        clock: Callable[[], int],
+        by: str,
+        wake: Callable[[], None],
+    ) -> None:
+        super().__init__(port, replica, leading, clock)
+        self._by, self._wake = by, wake
+        self._counts: Counter[Value | None] = Counter()
+        self._end = replica.log.first_offset
+        self._reader = ChunkReader(replica, replica.log.before_offset(self._end)[0], wake)
+        self._asked: list[tuple[Peer, int]] = []  # who waits, with their tickets
+
+    def ask(self, sender: Peer, ticket: int) -> None:
+        self._asked.append((sender, ticket))
+        self._wake()
+
+    def committed(self) -> None:
+        self._wake()
+
+    @property
+    def has_work(self) -> bool:
+        return not self._reader.waits and (bool(self._asked) or self._is_behind)
+
+    @property
+    def _is_behind(self) -> bool:
+        return self._reader.number <= self.replica.committed
+
+    def step(self, budget: int) -> int:
+        work = 1
+        while self._is_behind and work < budget and (chunk := self._reader.peek()) is not None:
+            self._reader.take()
+            self._end = chunk.next_offset
+            for row in rows_of(chunk) if chunk.kind == EVENTS else ():
+                value = row.attributes.get(self._by)
+                is_counted = value in self._counts or len(self._counts) < VALUES_MOST
+                self._counts[value if is_counted else None] += 1
+            work += CHUNK_WORK + chunk.offsets
+        if not self._is_behind:
+            for sender, ticket in self._asked:
+                answer = RowCounts(ticket, self._end, tuple(self._counts.items()))
+                self.port.send(sender, answer)
+            self._asked.clear()
+        return work
+
+    def stop(self, leader: Peer | None) -> None:
+        for sender, ticket in self._asked:
+            self.port.send(sender, RowCountsMoved(ticket, leader))
+
+
+class RowCounting(ShardService[ShardCounts]):
+    """Counts rows at the shards that this node leads, from the first question on."""
+
+    def __init__(
+        self,
+        port: Port,
+        leaderships: Leaderships,
+        leading: ReplicaOf,
+        clock: Callable[[], int],
+        by: str,
+    ) -> None:
+        super().__init__(port, leaderships, leading, clock)
+        self._by = by
+        self._work = Agenda(port, CountRows(), 0.0)
+
+    def make(self, replica: Replica, leading: Leading) -> ShardCounts:
+        wake = partial(self._work.add, replica.shard)
+        return ShardCounts(self.port, replica, leading, self._clock, self._by, wake)
+
+    def on_ask(self, sender: Peer, message: AskRowCounts) -> None:
+        counts = self.shard(message.shard)
+        if counts is None:
+            self.port.send(sender, RowCountsMoved(message.ticket, self.leader(message.shard)))
+        else:
+            counts.ask(sender, message.ticket)
+
+    def on_count_rows(self, timer: CountRows) -> None:
+        self.work(self._work, BUDGET)

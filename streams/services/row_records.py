@@ -1,0 +1,58 @@
+"""Trace records of committed rows, by the leader that has committed them.
+
+Only the share that is sampled is recorded, and nothing is decoded where there are no traces. What a
+leader commits in its last moments may have no record: then nothing is concluded from it.
+"""
+
+from __future__ import annotations
+
+from streams.log.batches import rows_of
+from streams.log.chunk import EVENTS, Chunk
+from streams.log.row_names import TRACES, RowNames
+from streams.replication.leading import Leading
+from streams.replication.replica import Replica
+from streams.services.service import LedShard, ShardService
+
+
+class ShardRecords(LedShard):
+    """Of one shard, under one epoch of this node's."""
+
+    _recorded: int | None = None  # the last chunk that was looked at
+
+    def committed(self) -> None:
+        """More of the log is committed."""
+        replica = self.replica
+        before = self.leading.first - 1 if self._recorded is None else self._recorded
+        self._recorded = replica.committed
+        for chunk in replica.chunks.recent_from(before + 1, replica.committed - before):
+            if chunk.kind == EVENTS:
+                self._record(chunk)
+
+    def _record(self, chunk: Chunk) -> None:
+        shard = self.replica.shard
+        names = self.port.sampled(RowNames(shard, range(chunk.first, chunk.next_offset)))
+        rows = rows_of(chunk) if names else ()
+        for name in names:
+            row = rows[name.offset - chunk.first]
+            if row.payload_type == TRACES:
+                continue
+            self.port.trace(
+                "row",
+                event=name.identity,
+                shard=shard,
+                offset=name.offset,
+                epoch=chunk.epoch,
+                attributes=row.attributes,
+            )
+
+
+class RowRecords(ShardService[ShardRecords]):
+    """Records what is committed at the shards that this node leads."""
+
+    def make(self, replica: Replica, leading: Leading) -> ShardRecords:
+        """Record what is committed from the beginning of the epoch on."""
+        return ShardRecords(self.port, replica, leading, self._clock)
+
+    def led(self, shard: str, epoch: int) -> None:
+        """This node leads a shard."""
+        self.shard(shard)
