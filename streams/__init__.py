@@ -13,5 +13,5 @@ Every node has all of it; `machines` builds the machines and puts them together
   groups, capture, copies, forks.
 * `producing/`: programs' nodes: appending rows, each once. `consuming/`: reading them by content.
   `groups/`: sharing them among members. `transactions/`: half messages.
-* `tenant_rules`: the rules for tenants' messages. `steady_clock`: the time of day without its jumps.
+* `tenant_rules`: the rules for tenants' messages. `steady_clock`: the time of day, without jumps.
 """

@@ -77,11 +77,11 @@ class StreamMachines:
         self._commands = StreamCommands(port, ring, self.questions)
         led = self.leaderships = Leaderships(port, self.hosts.replica)
         self.forks = Forks(port, led, self.hosts, self.locator)
-        self.appends = AppendServer(port, led, self.forks.appendable, wall, self.forks.join)
-        fork_copies = ForkCopies(port, led, self.forks.main, wall, self.appends.flush)
+        appends = AppendServer(port, led, self.forks.appendable, wall, self.forks.join)
+        fork_copies = ForkCopies(port, led, self.forks.main, wall, appends.flush)
         self.producers = Producers(port, incarnation, self.locator)
         self.tables = TableServer(port, led, self.forks.main, wall)
-        self.reads = ReadServer(port, led, self.hosts.leading, wall, self.tables.table)
+        reads = ReadServer(port, led, self.hosts.leading, wall, self.tables.table)
         self.readers = Readers(port, incarnation, self.locator)
         self.groups = GroupServer(port, led, self.forks.main, self.hosts.replica, wall)
         self.explaining = RowExplaining(
@@ -102,7 +102,7 @@ class StreamMachines:
         self.transactors = Transactors(port, self.locator)
         self.machines: tuple[Machine, ...] = (
             *(self.hosts, led, self.owner, self.questions, self.locator, self._commands),
-            *(self.appends, self.producers, self.tables, self.reads, self.readers),
+            *(appends, self.producers, self.tables, reads, self.readers),
             *(self.groups, self.members, self._group_commands),
             *(self.explaining, records, self.captures, self.copies, self.checks),
             self._asked_checks,

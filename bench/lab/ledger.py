@@ -90,9 +90,9 @@ CLIENTS: Final = 8
 BATCH: Final = 64
 SEED: Final = 1
 
-ROUND: Final = 6.0
+ROUND: Final = 30.0
 """Seconds in which a node does all that it does about its streams from time to time: each of the
-pauses in between (0.25, 0.5, 2 and 3 seconds) goes into it, so that every round costs the same."""
+pauses in between (0.5, 2, 6 and 30 seconds) goes into it, so that every round costs the same."""
 
 
 class Meter:
@@ -397,6 +397,22 @@ def idle(nodes: int) -> tuple[Meter, int]:
     return meter, 1
 
 
+def idle_streams(streams: int) -> tuple[Meter, int]:
+    """A minute of streams to which nobody appends, with three replicas each on three nodes. What a
+    minute costs without them is taken off."""
+    meters = []
+    for founded in (Founded(0), Founded(streams)):
+        founded.world.run(10.0)
+        meters.append(Meter(founded.world, founded.overlay.files))
+        with meters[-1].running():
+            founded.world.run(60.0)
+    without, meter = meters
+    for name, amount in without.counts.items():
+        meter.counts[name] -= amount
+    meter.by_function.subtract(without.by_function)
+    return meter, streams
+
+
 PCT1: Final = SUBSCRIPTIONS / 100
 WORKLOADS: Final[dict[str, Callable[[], tuple[Meter, int]]]] = {
     "one-node": partial(events, 1, 1.0),
@@ -413,6 +429,7 @@ WORKLOADS: Final[dict[str, Callable[[], tuple[Meter, int]]]] = {
     "append-round-robin": partial(round_robin, 60, 8),
     "founding": partial(founding, 100, 40),
     "reading": partial(appends, 2_048, 64, read=True),
+    "idle-streams": partial(idle_streams, 40),
     "idle-hour": partial(idle, 8),
 }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -53,7 +53,7 @@ from streams.directory.messages import (
     StreamRefused,
     StreamsReport,
 )
-from streams.directory.supervision import HEARTBEAT, Supervision
+from streams.directory.supervision import HEARTBEAT, REFRESH, SILENT, Supervision
 
 STREAMS_MOST: Final = 1_000
 """The limit of streams whose names one cluster owns. Guess; each costs heartbeats."""
@@ -64,6 +64,18 @@ REPORTED: Final = 200
 
 class KeepShardsDue(Timer, frozen=True):
     """Time for a heartbeat."""
+
+
+Orders = dict[NodeId, tuple[Peer, list[ShardOrder], dict[str, StreamEntry]]]
+"""What nodes are to be told, of which shards of which streams."""
+
+
+class _Settled(NamedTuple):
+    """A stream of which nodes are told nothing new."""
+
+    value: bytes  # the directory's entry
+    until: float
+    peers: tuple[Peer, ...]  # who has its shards
 
 
 class StreamOwner(Machine):
@@ -82,6 +94,9 @@ class StreamOwner(Machine):
         self._waiting: list[tuple[int, Peer, int, str]] = []  # (log index, who asked, ticket, name)
         self._removing: dict[str, set[NodeId]] = {}  # by shard, the nodes that have destroyed it
         self._watched: dict[NodeId, Peer] = {}  # receivers of the last heartbeats
+        self._settled: dict[str, _Settled] = {}  # by the name in the directory
+        self._alive: dict[NodeId, float] = {}  # when each node was heard last
+        self._cluster: object = None  # at the last heartbeat
         self._due = Alarm(port, KeepShardsDue())
 
     # -- what is known ---------------------------------------------------------------------------
@@ -268,6 +283,7 @@ class StreamOwner(Machine):
         if event.role != "primary":
             self._waiting.clear()
             self._supervised.clear()
+            self._settled.clear()
             self._decoded.clear()
             self._removing.clear()
         elif self.owner.state.directory:
@@ -292,79 +308,141 @@ class StreamOwner(Machine):
         self._beat()
 
     def _beat(self, names: Iterable[str] | None = None) -> None:
-        """Send heartbeats about these streams (None: all) to their replicas. A change of one stream
-        causes a heartbeat about that one only, so that it costs the same beside many others."""
+        """Send heartbeats about these streams to their replicas. None: about all streams that are
+        not settled, and to the replicas of all streams. A change of one stream causes a heartbeat
+        about that one only, so that it costs the same beside many others."""
         if not self.owner.clusters.is_primary or not self.owner.state.directory:
             return
         self._due.within(HEARTBEAT)
         if not self.owner.clusters.is_followed:
             return
-        now = self.port.now
-        entries = self.entries() if names is None else self._decided(dict.fromkeys(names))
-        orders: dict[NodeId, tuple[Peer, list[ShardOrder], dict[str, StreamEntry]]] = {}
-        alive: set[str] = set()
-        for found in entries:
-            entry = found
-            if entry.removed:
-                self._order_removal(entry, orders)
-                continue
-            for number, shard in enumerate(entry.shards()):
-                alive.add(shard)
-                supervision = self._supervised.get(shard)
-                if supervision is None:
-                    supervision = self._supervised[shard] = Supervision(entry, number, now)
-                place = supervision.place(entry, now)
-                if place is not None:
-                    entry = entry.placed(number, place)
-                order = supervision.order(entry, partial(self._candidates, entry.options), now)
-                inside = by_id(entry.places[number].replicas)
-                for node, peer in by_id((*inside.values(), *order.replicas)).items():
-                    if node not in inside and supervision.is_barred(node):
-                        # It was removed and will be added again: with an empty log.
-                        _give(orders, peer, ShardOrder(shard, "", (), (), removed=True), entry)
-                    else:
-                        _give(orders, peer, order, entry)
-                for peer in supervision.released(entry.places[number], now):
-                    if peer.id not in inside:
-                        _give(
-                            orders, peer, ShardOrder(shard, "", (), (), released=(peer.id,)), entry
-                        )
-            if entry is not found:
-                self._write(entry)
-        peers = {node: peer for node, (peer, _, _) in orders.items()}
+        orders: Orders = {}
         if names is None:
-            for shard in [one for one in self._supervised if one not in alive]:
-                del self._supervised[shard]
+            self._look_at_nodes()
+            for entry in self._unsettled():
+                self._order(entry, orders)
+            self._forget_shards()
+            peers = {node: peer for node, (peer, _, _) in orders.items()}
+            for settled in self._settled.values():
+                for peer in settled.peers:
+                    if peer.id not in peers:
+                        peers[peer.id] = peer
+                        orders.setdefault(peer.id, (peer, [], {}))
             self._watch(peers)
-        elif not peers.keys() <= self._watched.keys():
-            self._watch({**self._watched, **peers})
+        else:
+            for entry in self._decided(dict.fromkeys(names)):
+                self._order(entry, orders)
+            peers = {node: peer for node, (peer, _, _) in orders.items()}
+            if not peers.keys() <= self._watched.keys():
+                self._watch({**self._watched, **peers})
         for peer, mine, streams in orders.values():
-            for first in range(0, len(mine), SHARDS_PER_MESSAGE):
+            for first in range(0, max(len(mine), 1), SHARDS_PER_MESSAGE):
                 part = tuple(mine[first : first + SHARDS_PER_MESSAGE])
                 ids = {order.shard.rpartition("/")[0] for order in part}
                 known = tuple(entry for id_, entry in streams.items() if id_ in ids)
                 self.port.send(peer, KeepShards(part, known))
 
+    def _unsettled(self) -> list[StreamEntry]:
+        """The streams of which nodes may have to be told something, in order of name."""
+        now, found = self.port.now, []
+        for name, value in self.owner.state.directory.items():
+            known = self._settled.get(name)
+            if known is None or known.value is not value or known.until <= now:
+                self._settled.pop(name, None)
+                if name.startswith(PREFIX):
+                    found.append(name.removeprefix(PREFIX))
+        return self._decided(sorted(found))
+
+    def _look_at_nodes(self) -> None:
+        """Nothing is settled where a node is silent, nor when the cluster is another one."""
+        if self.owner.clusters.cluster != self._cluster:
+            self._cluster = self.owner.clusters.cluster
+            self._settled.clear()
+        late = self.port.now - SILENT
+        silent = {node for node in self._watched if self._alive.get(node, 0.0) < late}
+        if silent:
+            self._unsettle(silent)
+
+    def _unsettle(self, nodes: set[NodeId]) -> None:
+        """Something may be to be said of all streams of which one of these nodes has shards."""
+        for name, settled in list(self._settled.items()):
+            if not nodes.isdisjoint([peer.id for peer in settled.peers]):
+                del self._settled[name]
+
+    def _forget_shards(self) -> None:
+        """Supervise no shards of streams that are gone, or that others decide about."""
+        directory = self.owner.state.directory
+        for shard, supervision in list(self._supervised.items()):
+            name = supervision.name
+            if name not in self._settled and (
+                name not in directory or shard not in self._shards_of(supervision.stream)
+            ):
+                del self._supervised[shard]
+
+    def _shards_of(self, name: str) -> tuple[str, ...]:
+        entry = self.entry(name) if self.decides(name) else None
+        return () if entry is None or entry.removed else entry.shards()
+
+    def _order(self, found: StreamEntry, orders: Orders) -> None:
+        """Add what nodes are to be told of a stream, and write down where its shards are."""
+        now, entry, is_settled = self.port.now, found, True
+        if entry.removed:
+            is_settled = not self._order_removal(entry, orders)
+        for number, shard in enumerate(() if entry.removed else entry.shards()):
+            supervision = self._supervised.get(shard)
+            if supervision is None:
+                supervision = Supervision(entry, number, now, self._alive)
+                self._supervised[shard] = supervision
+            place = supervision.place(entry, now)
+            if place is not None:
+                entry = entry.placed(number, place)
+            order = supervision.order(entry, partial(self._candidates, entry.options), now)
+            is_settled &= supervision.is_settled(entry.places[number], order, now)
+            inside = by_id(entry.places[number].replicas)
+            for node, peer in by_id((*inside.values(), *order.replicas)).items():
+                if node not in inside and supervision.is_barred(node):
+                    # It was removed, and is to come again: not with what it has.
+                    _give(orders, peer, ShardOrder(shard, "", (), (), removed=True), entry)
+                else:
+                    _give(orders, peer, order, entry)
+            for peer in supervision.released(entry.places[number], now):
+                if peer.id not in inside:
+                    _give(orders, peer, ShardOrder(shard, "", (), (), released=(peer.id,)), entry)
+        if entry is not found:
+            self._write(entry)
+        elif is_settled:
+            self._settle(entry)
+
+    def _settle(self, entry: StreamEntry) -> None:
+        """Nothing new is to be said of a stream. Of a removed one there never is."""
+        name, value = directory_name(entry.name), self._decoded[entry.name][0]
+        until = self.port.now + REFRESH
+        peers = by_id(peer for place in entry.places for peer in place.replicas)
+        if entry.removed:
+            self._settled[name] = _Settled(value, float("inf"), ())
+        else:
+            self._settled[name] = _Settled(value, until, tuple(peers.values()))
+
     def _watch(self, peers: dict[NodeId, Peer]) -> None:
         self._watched = peers
         self.port.watch("shards", list(peers.values()))
 
-    def _order_removal(
-        self,
-        entry: StreamEntry,
-        orders: dict[NodeId, tuple[Peer, list[ShardOrder], dict[str, StreamEntry]]],
-    ) -> None:
+    def _order_removal(self, entry: StreamEntry, orders: Orders) -> bool:
+        """Have the shards of a removed stream destroyed. Returns whether some are not yet."""
+        is_left = False
         for shard, place in zip(entry.shards(), entry.places, strict=True):
             gone = self._removing.setdefault(shard, set())
             for peer in place.replicas:
                 if peer.id not in gone:
+                    is_left = True
                     _give(orders, peer, ShardOrder(shard, "", (), (), removed=True), entry)
+        return is_left
 
     # -- what the nodes report -------------------------------------------------------------------
 
     def on_shards_report(self, sender: Peer, message: ShardsReport) -> None:
         """Keep a node's reports; send heartbeats at once where they decide something."""
-        now = self.port.now
+        now = self._alive[sender.id] = self.port.now
         urgent: list[str] = []  # streams whose replicas get heartbeats at once
         for report in message.reports:
             supervision = self._supervised.get(report.shard)
@@ -372,9 +450,11 @@ class StreamOwner(Machine):
                 self._removing.get(report.shard, set()).add(sender.id)
                 if supervision is not None:
                     supervision.destroyed(sender.id)
+                    self._settled.pop(supervision.name, None)
             elif supervision is not None:
                 moves = supervision.moves_on(sender.id, report)
-                supervision.reported(sender, report, now)
+                if supervision.reported(sender, report, now):
+                    self._settled.pop(supervision.name, None)
                 entry = self.entry(supervision.stream)
                 place = None if entry is None else entry.places[supervision.number]
                 if moves or (place is not None and supervision.is_decidable(place, now)):
@@ -385,6 +465,8 @@ class StreamOwner(Machine):
     def on_link_down(self, event: LinkDown) -> None:
         """Have another replica take over at once where the unreachable node led."""
         led: list[str] = []
+        self._alive.pop(event.peer.id, None)
+        self._unsettle({event.peer.id})
         for supervision in self._supervised.values():
             leader = supervision.leader(self.port.now)
             if leader is not None and leader.peer.id == event.peer.id:
@@ -429,12 +511,7 @@ class StreamOwner(Machine):
             self.port.send(node, KeepShards(tuple(orders), entries))
 
 
-def _give(
-    orders: dict[NodeId, tuple[Peer, list[ShardOrder], dict[str, StreamEntry]]],
-    peer: Peer,
-    order: ShardOrder,
-    entry: StreamEntry,
-) -> None:
+def _give(orders: Orders, peer: Peer, order: ShardOrder, entry: StreamEntry) -> None:
     _, mine, streams = orders.setdefault(peer.id, (peer, [], {}))
     mine.append(order)
     streams[entry.id] = entry

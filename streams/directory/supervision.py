@@ -5,6 +5,10 @@ link is down, the owner nominates the replica with the furthest log among those 
 all replicas before it nominates one, so that a new owner does not depose a leader whose report is
 still to come.
 
+A report holds as long as its node is heard, since a node reports at once what has changed. So the
+owner repeats itself seldom about a shard of which it has nothing new to say (`is_settled`,
+`REFRESH`), and its heartbeats to a node cost the same however many shards that node has.
+
 The leader replaces nodes that have not answered for `GONE` seconds, one by one, and at once nodes
 that have lost their vote (*barred*). If there is no other node, it removes a barred one first,
 which comes back with an empty log: it was in no majority, so nothing is lost.
@@ -17,17 +21,27 @@ the remaining ones commits a change). It is added again when it comes back.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from overlay.consensus.quorum import majority
 from overlay.machine import NodeId, Peer, by_id
-from streams.directory.entry import ShardPlace, StreamEntry, choose_replicas
+from streams.directory.entry import (
+    ShardPlace,
+    StreamEntry,
+    choose_replicas,
+    directory_name,
+)
 from streams.directory.messages import ShardOrder, ShardReport
 
 HEARTBEAT: Final = 0.5
 """Seconds between two heartbeats of an owner to the replicas of its streams. It leaves half of the
 intended failover time for the campaign itself."""
+
+REFRESH: Final = 6.0
+"""Seconds after which the nodes of a settled shard are asked all the same: what they were
+told may have been lost with a link, or another node may be there to have the shard. Less than the
+time after which a shard counts as orphaned (`streams.hosting.shard_hosts.UNHEARD`)."""
 
 SILENT: Final = 1.6
 """Seconds without a report after which a leader counts as lost although its link is up: three
@@ -60,9 +74,18 @@ class Heard:
 class Supervision:
     """The owner's state of one shard. Times are the Port's seconds."""
 
-    def __init__(self, entry: StreamEntry, number: int, now: float) -> None:
+    def __init__(
+        self,
+        entry: StreamEntry,
+        number: int,
+        now: float,
+        alive: Mapping[NodeId, float] | None = None,
+    ) -> None:
+        """`alive`: when each node was heard last, about whatever shard."""
+        self._alive = {} if alive is None else alive
         self.shard = entry.shard(number)
         self.stream = entry.name
+        self.name = directory_name(entry.name)
         self.number = number
         self.heard: dict[NodeId, Heard] = {}
         self._down: set[NodeId] = set()
@@ -76,14 +99,16 @@ class Supervision:
 
     # -- what is heard ---------------------------------------------------------------------------
 
-    def reported(self, peer: Peer, report: ShardReport, now: float) -> None:
-        """Keep a node's report."""
+    def reported(self, peer: Peer, report: ShardReport, now: float) -> bool:
+        """Keep a node's report. Returns whether it differs from the one before."""
+        before = self.heard.get(peer.id)
         self._down.discard(peer.id)
         self.heard[peer.id] = Heard(peer, report, now)
         if report.is_leaving:
             self._leaving[peer.id] = (self._leaving.get(peer.id, (now,))[0], now)
         else:
             self._leaving.pop(peer.id, None)
+        return before is None or _standing(before.report) != _standing(report)
 
     def link_down(self, node: NodeId) -> None:
         """Note that a node is unreachable: for this owner it does not lead."""
@@ -94,8 +119,8 @@ class Supervision:
         """The node that leads, by its own recent report."""
         leading = [
             heard
-            for node, heard in self.heard.items()
-            if heard.report.leading and node not in self._down and now - heard.at <= SILENT
+            for heard in self.heard.values()
+            if heard.report.leading and self._answers(heard, now)
         ]
         return max(leading, key=lambda heard: heard.report.leading, default=None)
 
@@ -224,7 +249,21 @@ class Supervision:
         )
 
     def _answers(self, heard: Heard, now: float) -> bool:
-        return heard.peer.id not in self._down and now - heard.at <= SILENT
+        return heard.peer.id not in self._down and now - self._heard_at(heard) <= SILENT
+
+    def _heard_at(self, heard: Heard) -> float:
+        return max(heard.at, self._alive.get(heard.peer.id, 0.0))
+
+    def is_settled(self, place: ShardPlace, order: ShardOrder, now: float) -> bool:
+        """Whether nothing else than `order` is to be said of the shard until a node reports
+        something else or is silent, or the stream changes."""
+        leader = self.leader(now)
+        if leader is None or not place.is_founded or leader.peer.id != order.leader:
+            return False
+        inside = by_id(place.replicas).keys()
+        if by_id(leader.report.replicas).keys() != inside or by_id(order.replicas).keys() != inside:
+            return False
+        return not self._leaving and all(self._is_ready(node, now) for node in inside)
 
     def wanted(
         self, place: ShardPlace, stream: str, count: int, candidates: dict[NodeId, Peer], now: float
@@ -272,7 +311,7 @@ class Supervision:
 
     def _is_gone(self, node: NodeId, now: float) -> bool:
         heard = self.heard.get(node)
-        since = self._begun if heard is None else heard.at
+        since = self._begun if heard is None else self._heard_at(heard)
         return self.is_barred(node) or now - since > GONE
 
     def order(
@@ -293,3 +332,8 @@ class Supervision:
         return ShardOrder(
             *(self.shard, nominee, founders, wanted), released=tuple(peer.id for peer in released)
         )
+
+
+def _standing(report: ShardReport) -> tuple[object, ...]:
+    """What a report says but for how far the log is."""
+    return (report.leading, report.is_ready, report.replicas, report.is_barred, report.is_leaving)

@@ -36,13 +36,20 @@ from streams.log.state import Entry, Floor, ReplicaSet, StreamIs, encode_entries
 from streams.log.zones import encode_zones, zone_map
 from streams.replication.local import LocalReplica
 from streams.replication.messages import ShardAck, ShardAppend, ShardBehind
-from streams.replication.retention import Keep, floor_of, over, quota_floor
+from streams.replication.retention import Keep, floor_of, next_due, over, quota_floor
 from streams.replication.setting_back import set_back
 
+RETRY: Final = 0.3
+"""Seconds after which a candidate or a leader asks again who has not answered."""
+
 ROUNDS: Final = 10
-"""Times that a leader looks at its followers until it asks those too who lack nothing: every 3 s
-they hear that it leads, and one that has begun anew without a word hears what follows on its log.
-(That a leader is lost is found out elsewhere, streams/directory/.)"""
+"""Times that a leader looks at its followers until it asks those too who lack nothing, while some
+lack something: every 3 s they hear that it leads."""
+
+QUIET: Final = 30.0
+"""Seconds after which a leader asks followers of whom none lacks anything. Nothing waits for that:
+who begins anew says by itself how far it is, a leader that was replaced is told so by the next one,
+and that a leader is lost is found out elsewhere (streams/directory/)."""
 
 
 PIECES: Final = 2
@@ -85,6 +92,10 @@ class Leading:
         self.tracker = Tracker[ReplicaProgress](replica.port.me.id, self.first)
         self.coming: dict[NodeId, Peer] = {}  # to be added when they are caught up
         self._rounds = 0  # of `ask_again`, since all others were asked
+        self.is_quiet = False
+        """All others have everything, and know what is committed: they are asked seldom."""
+        self._retained = 0  # what was committed at the last look at retention
+        self._retain_at = 0.0  # when there is more to be let go of
         self.keep = replica.keep
         self.obstacle = ""
         """Why the shard takes no more rows, whatever `keep` says; "": it does."""
@@ -146,8 +157,16 @@ class Leading:
             committed=self.replica.committed,
         )
         self._send_live((chunk.data,))
+        if self.is_quiet:
+            self._wake()
         self.replica.add(chunk)
         return chunk
+
+    def _wake(self) -> None:
+        """Somebody may lack something from now on."""
+        if self.is_quiet:
+            self.is_quiet = False
+            self.replica.retry_soon()
 
     def _send_live(self, chunks: tuple[bytes, ...]) -> None:
         for follower in self.tracker.followers.values():
@@ -180,9 +199,15 @@ class Leading:
     def retain(self, keep: Keep, now: int) -> None:
         """Append a Cut, if at `now` (nanoseconds since 1970) there is more than is to be kept. In a
         stream with a key that is done with the table of what goes (streams/services/table/)."""
-        self.keep = keep
+        if keep.forks and not self.keep.forks:
+            self._wake()
+        is_as_before = keep == self.keep and self._retained == self.replica.committed
+        self.keep, self._retained = keep, self.replica.committed
+        if keep.key or (is_as_before and now < self._retain_at):
+            return
+        self._retain_at = next_due(self.replica.log, keep, now)
         floor = self.floor_due(now)
-        if floor > self.replica.state.floor and not keep.key:
+        if floor > self.replica.state.floor:
             self.append_chunk(CUT, encode_entries(self.cut_entries(floor, now)), time=now)
 
     def floor_due(self, now: int) -> int:
@@ -232,6 +257,7 @@ class Leading:
     def add_replica(self, peer: Peer) -> None:
         """Send `peer` the log, and make it a replica when it is caught up."""
         self.coming[peer.id] = peer
+        self._wake()
         self.ask()
 
     def forget_coming(self, wanted: Iterable[NodeId]) -> None:
@@ -281,24 +307,34 @@ class Leading:
         return self.tracker.followers
 
     def ask_again(self) -> None:
-        """To be called every `replica.RETRY` seconds: ask those of whom it is not known that they
-        have everything and know what is committed, and now and then all."""
+        """To be called every `RETRY` seconds, or after `pause`, while `is_quiet`: ask those
+        of whom it is not known that they have everything and know what is committed, and now and
+        then all."""
         self._rounds += 1
-        if self._rounds >= ROUNDS or self.coming:
+        if self.is_quiet or self._rounds >= ROUNDS or self.coming:
+            self.is_quiet = False
             self.ask()
             return
-        mine = self.replica
+        mine, self.is_quiet = self.replica, True
         for follower in self.followers.values():
             is_live = follower.state is REPLICATE
             if not is_live and follower.match > follower.looked:
                 follower.looked = follower.match  # it is being sent older ones, and goes on
+                self.is_quiet = False
             elif (
                 not is_live
                 or follower.match != mine.log.end.number
                 or follower.committed < mine.committed
             ):
+                self.is_quiet = False
                 follower.change(follower.state)
                 self._send(follower, ())
+
+    @property
+    def pause(self) -> float:
+        """Seconds until `ask_again`, while nobody lacks anything. Replicas that take rows when they
+        hear of no leader hear of it more often."""
+        return RETRY * ROUNDS if self.keep.forks else QUIET
 
     def ask(self) -> None:
         """Ask all others how far they are; who is live hears what is committed."""
@@ -332,6 +368,7 @@ class Leading:
         if follower is None or message.epoch != self.epoch:
             return
         follower.diverges(self.replica.port.now)
+        self._wake()
         end = ChunkId(*message.end)
         start = end.number if self.replica.log.has(end) else message.committed
         self._copy(follower, start + 1)

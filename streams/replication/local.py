@@ -60,6 +60,9 @@ class LocalReplica(Protocol):
     def begin_leading(self, epoch: int) -> None:
         """The campaign for `epoch` has succeeded."""
 
+    def retry_soon(self) -> None:
+        """Others may lack something by now: have `Leading.ask_again` called as usual."""
+
     def is_led_by(self, leading: object) -> bool:
         """Whether `leading` is what this replica leads with."""
 

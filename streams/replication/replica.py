@@ -39,7 +39,7 @@ from streams.log.writers import Access
 from streams.replication.campaign import ShardCampaign
 from streams.replication.damage import Damage
 from streams.replication.kept_chunks import KeptChunks
-from streams.replication.leading import Leading
+from streams.replication.leading import RETRY, Leading
 from streams.replication.mending import ATTEMPTS, SELDOM, Mending, send_missing
 from streams.replication.messages import (
     HardState,
@@ -59,9 +59,6 @@ from streams.replication.retention import EVERYTHING
 
 REOPEN: Final = 1.0
 """Seconds after which a failed disk is tried again."""
-
-RETRY: Final = 0.3
-"""Seconds after which a candidate or a leader asks again who has not answered."""
 
 
 class ReplicaRetry(Timer, frozen=True):
@@ -252,6 +249,20 @@ class Replica(Machine):
         self.removal.carry_out()
         if self.campaign is not None:
             self.campaign.go_on()
+        elif self.leading is None and not self.barred:
+            self._say_where()
+
+    def _say_where(self) -> None:
+        """The log was read: its leader may not know that it has to send what follows on it."""
+        leader = self._candidate
+        if leader.id and leader.id != self.port.me.id:
+            self._say_behind(leader)
+
+    @property
+    def _candidate(self) -> Peer:
+        """For whom this replica has voted last."""
+        known = by_id(self.replicas).get(self.hard_state.candidate)
+        return known or Peer(self.hard_state.candidate, "")
 
     def _wants_beginning(self) -> bool:
         return len(self.replicas) > 1 and not self._begins_late
@@ -372,6 +383,8 @@ class Replica(Machine):
         replicating."""
         if self.mending is not None:
             self.mending.ask()
+            if not self.replicas:  # nobody can be asked: wait for the leader
+                self._say_where()
         elif not self.ready and not self._opening:
             self._open()
         if self.campaign is not None:
@@ -379,7 +392,13 @@ class Replica(Machine):
         if self.leading is not None:
             self.leading.ask_again()
         if not self.ready or self.campaign is not None or self.leading is not None:
-            self.port.set_timer(RETRY, timer)
+            leading = self.leading if self.ready else None
+            is_quiet = leading is not None and leading.is_quiet
+            self.port.set_timer(leading.pause if leading and is_quiet else RETRY, timer)
+
+    def retry_soon(self) -> None:
+        """Others may lack something by now: ask them again after the usual time."""
+        self.port.set_timer(RETRY, ReplicaRetry(self.shard))
 
     # -- votes -----------------------------------------------------------------------------------
 
@@ -559,9 +578,7 @@ class Replica(Machine):
             return
         if self._first and number >= self._first:
             self.clear_suspicion()
-        leader = by_id(self.replicas).get(self.hard_state.candidate)
-        leader = leader or Peer(self.hard_state.candidate, "")
-        self.port.send(leader, ShardAck(self.shard, self.hard_state.epoch, number))
+        self.port.send(self._candidate, ShardAck(self.shard, self.hard_state.epoch, number))
 
     def commit_to(self, number: int) -> None:
         """The chunks up to `number` are committed."""

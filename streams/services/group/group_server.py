@@ -24,7 +24,7 @@ from streams.groups.messages import (
 )
 from streams.replication.leading import Leading
 from streams.replication.replica import Replica
-from streams.services.group.shard_groups import OperatorAsks, ShardGroups, Wakes
+from streams.services.group.shard_groups import GroupWakes, OperatorAsks, ShardGroups
 from streams.services.service import Agenda, Leaderships, ReplicaOf, ShardService
 
 BUDGET: Final = 2_000
@@ -78,7 +78,7 @@ class GroupServer(ShardService[ShardGroups]):
             replica,
             leading,
             self._clock,
-            Wakes(
+            GroupWakes(
                 partial(self._scans.add, shard),
                 partial(self._looks.add, shard),
                 partial(self._writes.add, shard),

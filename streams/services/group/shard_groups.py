@@ -80,7 +80,7 @@ SHOWN_BYTES: Final = 512 * 1024
 """Bytes of their rows."""
 
 
-class Wakes(NamedTuple):
+class GroupWakes(NamedTuple):
     """How the groups of a shard have something done in a later turn."""
 
     scan: Callable[[], None]
@@ -100,7 +100,7 @@ class ShardGroups(LedShard):
         replica: Replica,
         leading: Leading,
         clock: Callable[[], int],
-        wakes: Wakes,
+        wakes: GroupWakes,
         led_at: float,
     ) -> None:
         """As of `LedShard`; `led_at`: when this node began to lead."""

@@ -20,7 +20,7 @@ from streams.consuming.messages import (
 )
 from streams.replication.leading import Leading
 from streams.replication.replica import Replica
-from streams.services.read.shard_readings import ShardReadings, Wakes
+from streams.services.read.shard_readings import ReadingWakes, ShardReadings
 from streams.services.service import Agenda, Leaderships, ReplicaOf, ShardService
 from streams.services.table.shard_table import ShardTable
 
@@ -45,7 +45,7 @@ class MarkPositions(Timer, frozen=True):
     """Time to say how far was scanned."""
 
 
-class LookAtReadings(Timer, frozen=True):
+class LookAtShardReadings(Timer, frozen=True):
     """Time to look at who is there."""
 
 
@@ -70,7 +70,7 @@ class ReadServer(ShardService[ShardReadings]):
         self._table = table
         self._scans = Agenda(port, ScanOn(), 0.0)
         self._marks = Agenda(port, MarkPositions(), MARK)
-        self._looks = Agenda(port, LookAtReadings(), LOOK)
+        self._looks = Agenda(port, LookAtShardReadings(), LOOK)
         self._writes = Agenda(port, WritePositions(), COMMIT)
 
     def make(self, replica: Replica, leading: Leading) -> ShardReadings:
@@ -82,7 +82,7 @@ class ReadServer(ShardService[ShardReadings]):
             replica,
             leading,
             self._clock,
-            Wakes(
+            ReadingWakes(
                 partial(self._scans.add, shard),
                 partial(self._marks.add, shard),
                 partial(self._looks.add, shard),
@@ -150,7 +150,7 @@ class ReadServer(ShardService[ShardReadings]):
             if known.mark():
                 self._marks.add(shard)
 
-    def on_look(self, timer: LookAtReadings) -> None:
+    def on_look(self, timer: LookAtShardReadings) -> None:
         """Look at who is there."""
         for shard, known in self.due(self._looks):
             if known.look():

@@ -70,7 +70,7 @@ KEPT: Final = 15.0
 (`readers.KEEP`); a link that is silent for longer is lost."""
 
 
-class Wakes(NamedTuple):
+class ReadingWakes(NamedTuple):
     """How the readings of a shard have something done in a later turn."""
 
     scan: Callable[[], None]
@@ -92,7 +92,7 @@ class ShardReadings(LedShard):
         replica: Replica,
         leading: Leading,
         clock: Callable[[], int],
-        wakes: Wakes,
+        wakes: ReadingWakes,
         table: Callable[[], ShardTable | None],
     ) -> None:
         """As of `LedShard`; `table`: the newest row of each key, where the stream has one."""
