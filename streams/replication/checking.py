@@ -1,8 +1,8 @@
-"""A log read from its oldest segment on, to find damage that nobody has met yet.
+"""Scrubbing: a log is read from its oldest segment on, to find damage before a reader does.
 
-At start a replica reads its newest segment only. What is damaged in an older one would be found
-when somebody reads it, perhaps when the other copies are damaged as well (latent sector errors: L.
-Bairavasundaram et al., SIGMETRICS 2007). So each node reads what it has, a piece at a time.
+At its start a replica reads its newest segment only. Damage of an older segment would be found when
+a reader needs it, perhaps after the other copies are damaged as well (latent sector errors: L.
+Bairavasundaram et al., SIGMETRICS 2007). So each node reads its logs, a piece at a time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from streams.log.shard_log import Segment, ShardLog
 from streams.replication.kept_chunks import KeptChunks
 
 ANSWER_WITHIN: Final = 60.0
-"""Seconds after which a piece is asked for again: the folder was opened anew meanwhile."""
+"""Seconds after which a piece is read again, since the folder was reopened meanwhile."""
 
 
 class CheckedReplica(Protocol):
@@ -31,36 +31,36 @@ class CheckedReplica(Protocol):
     chunks: KeptChunks
 
     def damaged(self, holes: list[FoundHole]) -> bool:
-        """There are holes in the log. Returns whether it mends them."""
+        """Take holes of the log. Returns whether the replica repairs them."""
 
 
 class Checking:
     """One walk over a replica's segments."""
 
     def __init__(self, replica: CheckedReplica, first: str = "", alone: bool = False) -> None:
-        """From the segment `first` on, "": from the oldest; if `alone`, that one only."""
+        """Begin at the segment `first`, "": the oldest; if `alone`, read this segment only."""
         self.replica = replica
         self._alone = alone
         self._segment = first
         self._at = 0
-        self._number = 0  # of the chunk that is to stand there; 0: that with which it begins
-        self._last: Placed | None = None  # the one before it in the segment
+        self._number = 0  # of the chunk expected at `_at`; 0: the segment's first
+        self._last: Placed | None = None  # the chunk before it in the segment
         self._asked = float("-inf")
         self._reading = replica.readings
         self.is_done = False
         self.again = False
-        """It has found damage that is being mended: there may be more."""
+        """It has found damage that is being repaired: there may be more behind it."""
         self.bytes = 0
-        """That were read."""
+        """Bytes read so far."""
 
     @property
     def segment(self) -> str:
-        """The name of the one that is read."""
+        """The name of the segment in hand."""
         return self._segment
 
     @property
     def is_reading(self) -> bool:
-        """Whether a piece is on its way from the disk."""
+        """Whether the disk still has to answer."""
         return self._asked > float("-inf")
 
     def step(self) -> None:
@@ -83,7 +83,7 @@ class Checking:
             self._segment_ends(segment, size)
 
     def _there(self) -> Segment | None:
-        """The segment that is looked at: the next one, if it is not kept any more."""
+        """The segment in hand; the next one, if it was removed."""
         segments = self.replica.log.segments
         name = self._segment
         found = next((s for s in segments if s.name >= name), None)
@@ -105,7 +105,7 @@ class Checking:
         self.replica.chunks.read_bytes(segment.name, at, size, found)
 
     def _found(self, segment: Segment, size: int, data: bytes) -> None:
-        """Hold what was read against CRCs and hashes."""
+        """Check the CRCs and hashes of the bytes that were read."""
         at = 0
         while (chunk := read(data, at)) is not None and self._follows(chunk):
             self._last = Placed(self._at + at, chunk._replace(data=b""))
@@ -121,7 +121,7 @@ class Checking:
         return self._last is None or chunk.previous == self._last.chunk.hash
 
     def _segment_ends(self, segment: Segment, size: int) -> None:
-        """All of a segment is read: does the next one follow on it?"""
+        """Check that the next segment continues the one that was read to its end."""
         following = self._following(segment)
         if following is not None and following.number != self._number:
             self._look_behind(segment, size)
@@ -138,9 +138,9 @@ class Checking:
         return next((s for s in segments if s.number > segment.number), None)
 
     def _look_behind(self, segment: Segment, size: int) -> None:
-        """Something is wrong: read the rest of the segment, and the chunk that follows on it."""
+        """Find the holes of a damaged segment: read its rest, and the first chunk of the next."""
         last, number = self._last, self._number
-        start = self._at if last is None else last.at  # that one may be what was altered
+        start = self._at if last is None else last.at  # the last chunk may be the altered one
         number = number if last is None else last.chunk.number
         following = self._following(segment)
         end = self.replica.log.end
@@ -162,7 +162,7 @@ class Checking:
                 self.is_done = True
                 found_holes = [FoundHole(segment.name, hole) for hole in holes]
                 self.again = self.replica.damaged(found_holes)
-            else:  # what follows is damaged as well, and says nothing of this segment's end
+            else:  # the next segment is damaged as well, and proves nothing about this one's end
                 self._go_on(following)
 
         def read_follower(rest: bytes) -> None:

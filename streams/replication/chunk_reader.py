@@ -1,4 +1,4 @@
-"""A leader's log read chunk by chunk, from memory or from disk, without keeping a turn waiting."""
+"""A leader's log, chunk by chunk, from memory or from disk, without blocking a turn."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from streams.log.chunk import Chunk
 from streams.replication.replica import Replica
 
 FETCHED: Final = 64
-"""Chunks that are taken from memory at once."""
+"""Chunks taken from memory at once."""
 
 
 class ChunkReader:
-    """Hands over the chunks from one on, in their order."""
+    """Returns the chunks from a number on, in their order."""
 
     def __init__(self, replica: Replica, number: int, wake: Callable[[], None]) -> None:
-        """`wake` is called when chunks that were waited for are there."""
+        """`wake` is called when awaited chunks have come from disk."""
         self.replica = replica
         self.number = number
-        """The chunk that comes next."""
+        """The number of the next chunk."""
         self.waits = False
-        """For chunks from disk."""
+        """Whether it waits for the disk."""
         self.is_lost = False
-        """What comes next is not kept any more, or cannot be read."""
+        """Whether the next chunk was removed, or cannot be read."""
         self._wake = wake
         self._queue: deque[Chunk] = deque()
 
     def peek(self) -> Chunk | None:
-        """The next chunk; None: it is waited for."""
+        """The next chunk; None: it has not come from disk yet, or is lost."""
         if not self._queue and not self.waits:
             self._take(self.replica.chunks.recent_from(self.number, FETCHED))
             if not self._queue and not self.is_lost:
@@ -38,7 +38,7 @@ class ChunkReader:
         return self._queue[0] if self._queue else None
 
     def take(self) -> Chunk:
-        """The next chunk, which is there."""
+        """Return the chunk that `peek` has shown, and go on to the next."""
         chunk = self._queue.popleft()
         self.number = chunk.number + 1
         return chunk

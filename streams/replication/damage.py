@@ -1,4 +1,4 @@
-"""What was wrong with a replica's log, since its node started, and what became of it."""
+"""Counts of the damage of a replica's log since its node started, and of the repairs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ class Damage:
 
     def __init__(self) -> None:
         self.found = 0
-        """Holes: places at which there is not what was written."""
+        """Holes: places without the bytes that were written."""
         self.mended = 0
-        """Chunks that other replicas had, and that were written anew."""
+        """Chunks rewritten from other replicas."""
         self.refused = 0
-        """Chunks that others sent for these places and that were never there."""
+        """Chunks from other replicas with a wrong hash."""
         self.left = 0
         """Holes that stay, since the shard has no other replica."""
         self.ended = 0
-        """Times that no other replica had what was missing, so that the log ends before it."""
+        """Holes whose chunks no other replica had: the log was cut before each."""
 
     def counts(self) -> tuple[int, ...]:
         """Found, mended, refused, left, ended."""

@@ -1,7 +1,7 @@
-"""Chunks of one replica's log, to be sent or looked at: the last from memory, others from disk.
+"""Chunks of one replica's log, for sending and reading: the last from memory, others from disk.
 
-What is read from disk is handed over when it comes, and never if the folder is opened anew
-meanwhile: it may be of a log that is another one then.
+Chunks from disk are passed on when they come, but never if the folder was reopened meanwhile: the
+log may have changed.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from streams.log.chunk import Chunk, read
 from streams.log.shard_log import Place, ShardLog
 
 PIECE: Final = 512 * 1024
-"""Bytes of chunks that are sent in one message, unless one chunk has more."""
+"""Bytes of chunks in one message. A larger chunk has its own message."""
 
 READ: Final = 4 * PIECE
-"""Bytes that are read of a segment at once."""
+"""Bytes of one read of a segment."""
 
 RECENT_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of the last chunks that are kept in memory to be sent; older ones are read from disk."""
+"""Bytes of the last chunks that memory keeps for sending; older ones are read from disk."""
 
 
 class DamageSeen(LocalEvent, frozen=True):
-    """Something was read from a segment that is not what was written."""
+    """A read has found damage in a segment."""
 
     shard: str
     segment: str
 
 
 class KeptChunks:
-    """Those of the log that `log` returns."""
+    """The chunks of the log that `log` returns."""
 
     def __init__(self, port: Port, disk: LogDisk, shard: str, log: Callable[[], ShardLog]) -> None:
         self._port, self._disk, self._shard, self._log = port, disk, shard, log
@@ -43,41 +43,41 @@ class KeptChunks:
         self._waiting: dict[int, Callable[[bytes], None]] = {}
 
     def add(self, chunk: Chunk) -> None:
-        """The log has another chunk."""
+        """Keep the newest chunk of the log."""
         self.recent.append(chunk)
         self._recent_bytes += len(chunk.data)
         while self._recent_bytes > RECENT_BYTES and len(self.recent) > 1:
             self._recent_bytes -= len(self.recent.popleft().data)
 
     def clear(self) -> None:
-        """The log is another one."""
+        """Forget the chunks in memory: the log was replaced."""
         self.recent.clear()
         self._recent_bytes = 0
 
     def forget_readings(self) -> None:
-        """What was asked of the disk is not handed over."""
+        """Drop the answers to all pending reads of the disk."""
         self._waiting.clear()
 
     def was_read(self, event: ReadDone) -> None:
-        """Bytes that were asked for."""
+        """Pass on the bytes of a read."""
         if then := self._waiting.pop(event.ticket, None):
             then(event.data)
 
     def read(self, number: int, then: Callable[[tuple[bytes, ...]], None]) -> None:
-        """Hand over chunks from `number` on, up to `PIECE` bytes: at once from memory, or later
-        from disk. None, if they are not kept."""
+        """Pass on chunks from `number` on, up to `PIECE` bytes: at once from memory, or later from
+        disk; () if they were removed."""
         self.read_pieces(number, lambda pieces: then(pieces[0] if pieces else ()))
 
     def read_pieces(self, number: int, then: Callable[[Sequence[tuple[bytes, ...]]], None]) -> None:
-        """As `read`, as many such pieces as one read of the disk has."""
+        """As `read`, all such pieces of one read of the disk."""
         if there := self.recent_from(number):
             then(_pieces(there))
         else:
             self._read_from(number, lambda chunks: then(_pieces(chunks)), hashed=False)
 
     def scan(self, number: int, then: Callable[[list[Chunk]], None]) -> None:
-        """Hand over chunks from `number` on, as many as one read of the disk has, later: to look at
-        their rows (they have no hashes). None, if they are not kept."""
+        """Pass on, later, the chunks from `number` on in one read of the disk, without hashes, for
+        their rows; [] if they were removed."""
         self._read_from(number, then, hashed=False)
 
     def _read_from(
@@ -92,8 +92,8 @@ class KeptChunks:
         self._read_on(place, number, then, hashed)
 
     def recent_from(self, number: int, most: int = 1 << 62) -> list[Chunk]:
-        """At most `most` chunks from `number` on, committed or not, if all from there on are in
-        memory; else none."""
+        """Up to `most` chunks from `number` on, committed or not, if memory has all from there on;
+        else none."""
         if not self.recent or number < self.recent[0].number:
             return []
         start = number - self.recent[0].number

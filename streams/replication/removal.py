@@ -1,4 +1,4 @@
-"""What each replica removes when a Cut is committed: whole segments below its floor."""
+"""The removal of segments by each replica, when a Cut is committed."""
 
 from __future__ import annotations
 
@@ -24,25 +24,26 @@ class Trimmed(Protocol):
 
 
 class Removal:
-    """Of one replica."""
+    """The committed and pending Cuts of one replica."""
 
     def __init__(self, replica: Trimmed) -> None:
         self._replica = replica
         self._cuts: deque[tuple[int, int]] = deque()  # number of the chunk, and the floor
-        self._floor = 0  # of the last that is committed
+        self._floor = 0  # of the last committed Cut
         self._learning = False
 
     def clear(self, is_learning: bool) -> None:
-        """The log is another one. `is_learning`: what was asked of the disk still comes."""
+        """Forget all Cuts: the log was replaced. `is_learning`: pending reads of the disk still
+        have answers to come."""
         self._cuts.clear()
         self._learning = self._learning and is_learning
 
     def add(self, number: int, floor: int) -> None:
-        """The chunk with this number has raised the floor."""
+        """Note a Cut: its chunk and its floor."""
         self._cuts.append((number, floor))
 
     def carry_out(self) -> None:
-        """Delete the segments that lie below the floor of a Cut that is committed."""
+        """Delete the segments below the floor of a committed Cut."""
         replica = self._replica
         while self._cuts and self._cuts[0][0] <= replica.committed:
             self._floor = max(self._floor, self._cuts.popleft()[1])
@@ -55,8 +56,7 @@ class Removal:
                 replica.disk.drop(replica.shard, name)
 
     def learn_times(self) -> None:
-        """Find out when the oldest segment began of which that is not known; nothing happens while
-        another is being asked for."""
+        """Read the beginning of the oldest segment whose time is not known, one at a time."""
         replica = self._replica
         for segment in replica.log.segments[1:]:
             if not segment.began:

@@ -1,18 +1,18 @@
-"""What of a shard's log is not kept any more: decided by its leader, carried out by every replica.
+"""Retention: the leader of a shard decides which rows to remove, and every replica removes them.
 
-The leader compares segments with the stream's options, and appends a Cut that names the *floor*,
-below which offsets are not kept. When that is committed, each replica deletes the segments that lie
-wholly below it, but never the one with the newest complete state that is committed, without which
-the log could not be recovered. So rows are removed a segment at a time, and a leader begins
-segments that are small beside what is to be kept.
+The leader compares the segments with the stream's options, and appends a Cut with the *floor*, the
+lowest offset to keep. When the Cut is committed, each replica deletes the segments that lie wholly
+below the floor, but never the one with the newest complete committed state, which recovery needs.
+So rows are removed a segment at a time, and a leader begins segments that are small in comparison
+with the rows to keep.
 
-What a registered consumer or group has not read stays, whatever its age, unless the stream says
-otherwise (`Keep.drops_unread`, and of consumers `Keep.drops_oldest`). Then the log's state counts
-for each consumer what it has missed. Rows that are past their time (`Keep.ttl`) go whether they
-were read or not: nobody is given them any more.
+Rows that a registered consumer or group has not read stay, whatever their age, unless the stream's
+options say otherwise (`Keep.drops_unread`, and for consumers `Keep.drops_oldest`). Then the log's
+state counts for each consumer the rows that it has missed. Rows past their time (`Keep.ttl`) are
+removed whether they were read or not: they are not delivered either.
 
-A replica that lacks chunks which its leader has deleted begins anew at the first segment that the
-leader has (`ShardAppend.start`).
+A replica that lacks chunks which its leader has deleted restarts at the first segment of the leader
+(`ShardAppend.start`).
 """
 
 from __future__ import annotations
@@ -25,46 +25,45 @@ from matching import Value
 from streams.log.shard_log import SEGMENT_AGE, SEGMENT_BYTES, Segment, ShardLog
 
 PARTS: Final = 8
-"""Segments of what is kept, at least: rows stay by an eighth longer than was asked for. Guess; to
-be measured by the files of a node with many shards."""
+"""The least number of segments that hold the rows to keep: so rows stay an eighth longer than
+asked for. Guess; to be measured by the files of a node with many shards."""
 
 SEGMENT_BYTES_LEAST: Final = 1024 * 1024
-_SLACK: Final = 3 * SEGMENT_BYTES_LEAST  # of segments that are not dropped yet
+_SLACK: Final = 3 * SEGMENT_BYTES_LEAST  # for segments that are not dropped yet
 SEGMENT_AGE_LEAST: Final = 10 * 1_000_000_000
-"""No segment is smaller, or shorter, for the sake of retention. Guess: each has a state at its
-beginning, and costs a file."""
+"""Retention makes no segment smaller or shorter. Guess: each begins with a state, and costs a
+file."""
 
 
 class Keep(NamedTuple):
-    """How long rows are kept (nanoseconds), and how many bytes of a shard's log; 0: without a
-    bound."""
+    """How long rows are kept (nanoseconds), and how many bytes of a shard's log; 0: no limit."""
 
     time: int = 0
     bytes: int = 0
     drops_unread: bool = False
-    """Also what a durable consumer has not read."""
+    """Whether rows are removed that a durable consumer has not read."""
     expire: int = 0
-    """Seconds of silence after which a durable consumer is forgotten that names no time of its own;
+    """Seconds of silence after which a durable consumer expires that has no such time of its own;
     0: never."""
     most_bytes: int = 0
     most_rows: int = 0
-    """What a shard may have, 0: without a bound."""
+    """The limits of a shard; 0: no limit."""
     drops_oldest: bool = False
-    """When it is full; else new rows are refused."""
+    """Whether a full shard removes its oldest rows; else it refuses new ones."""
     key: str = ""
-    """The attribute of whose values each has its newest row kept, however old; "": none."""
+    """The attribute whose newest row of each value is kept, however old; "": none."""
     deletes: str = ""
-    """The selector of rows that delete their key; "": those that have the key only."""
+    """The selector of rows that delete their key; "": rows with the key only."""
     ttl: int = 0
-    """Nanoseconds for which a row is of use after it was appended; 0: for ever."""
+    """Nanoseconds of a row's lifetime after its append; 0: no end."""
     ttl_by: str = ""
-    """The attribute with the seconds of a row that has its own; "": none has."""
+    """The attribute with the seconds of a row that has a lifetime of its own; "": none."""
     forks: bool = False
-    """Replicas that hear of no leader take rows by themselves (streams/services/fork/)."""
+    """Whether replicas without a leader take rows by themselves (streams/services/fork/)."""
 
     @property
     def segment_bytes(self) -> int:
-        """Bytes of a segment at most."""
+        """The limit of a segment's bytes."""
         bounds = [self.bytes, self.most_bytes if self.drops_oldest else 0]
         least = min((bound for bound in bounds if bound), default=0)
         if not least:
@@ -73,7 +72,7 @@ class Keep(NamedTuple):
 
     @property
     def segment_age(self) -> int:
-        """Nanoseconds of a segment at most."""
+        """The limit of a segment's nanoseconds."""
         least = min((time for time in (self.time, self.ttl) if time), default=0)
         if not least:
             return SEGMENT_AGE
@@ -84,15 +83,15 @@ EVERYTHING: Final = Keep()
 
 NANOSECONDS: Final = 1_000_000_000
 LIFE_MOST: Final = 100 * 365 * 86_400.0
-"""Seconds of a row's own time at most: what is longer counts as this."""
+"""The limit of the seconds of a row's own lifetime: a longer one counts as this."""
 
 FULL_AGAIN: Final = 2
-"""A stream that drops its oldest rows refuses new ones when it has so many times what it may have:
-then something holds the oldest (a group that has not acknowledged them, a change of replicas)."""
+"""A stream that drops its oldest rows refuses new ones at this multiple of its limits: something
+holds the oldest rows then (a group that has not acknowledged them, a change of replicas)."""
 
 
 def life_of(keep: Keep, attributes: Mapping[str, Value | None]) -> int:
-    """Nanoseconds for which a row is of use after it was appended; 0: for ever."""
+    """Nanoseconds of a row's lifetime after its append; 0: no end."""
     own = attributes.get(keep.ttl_by) if keep.ttl_by else None
     if isinstance(own, bool) or not isinstance(own, int | float) or not own >= 0:
         return keep.ttl
@@ -100,7 +99,7 @@ def life_of(keep: Keep, attributes: Mapping[str, Value | None]) -> int:
 
 
 def over(keep: Keep, log: ShardLog, floor: int, size: int, rows: int) -> str:
-    """Why a shard cannot take so many bytes and rows more; "": it can. `floor`: of its state."""
+    """Why a shard cannot take `size` bytes and `rows` more; "": it can. `floor`: of its state."""
     most_bytes, most_rows = keep.most_bytes, keep.most_rows
     if not most_bytes and not most_rows:
         return ""
@@ -117,8 +116,8 @@ def over(keep: Keep, log: ShardLog, floor: int, size: int, rows: int) -> str:
 
 
 def quota_floor(keep: Keep, log: ShardLog) -> int:
-    """The lowest offset that is kept of a stream that drops its oldest rows when it is full. Rows
-    are counted one by one, bytes by segments."""
+    """The lowest offset to keep in a full stream that drops its oldest rows. Rows are counted one
+    by one, bytes by segments."""
     floor = log.first_offset
     if not keep.drops_oldest:
         return floor
@@ -134,9 +133,9 @@ def quota_floor(keep: Keep, log: ShardLog) -> int:
 
 
 def floor_of(segments: Sequence[Segment], keep: Keep, now: int) -> int:
-    """The lowest offset that is to be kept at `now` (nanoseconds since 1970). A segment goes when
-    the next one began too long ago, or when those behind it are enough; of some that were not read
-    since the start it is not known when they began."""
+    """The lowest offset to keep at `now` (nanoseconds since 1970). A segment is removed when the
+    next one began too long ago, or when the segments behind it have enough bytes. The beginning of
+    segments that were not read since the start is not known."""
     floor = segments[0].offset if segments else 0
     size = sum(segment.size for segment in segments)
     for segment, following in pairwise(segments):

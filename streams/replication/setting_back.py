@@ -1,4 +1,4 @@
-"""Who was beyond rows that a log has lost at its end (streams.log.lost_rows): where to go on."""
+"""Positions of consumers and groups after a loss of rows at a log's end (streams.log.lost_rows)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from streams.log.state import Entry, ShardState
 
 
 def set_back(kept: ShardState, before: ShardState, offset: int) -> Iterator[Entry]:
-    """The durable consumers and groups that a log knew `before` it lost its rows from `offset` on,
-    where the state that is `kept` does not know them, or knows them elsewhere: they go on at
-    `offset` if they were beyond."""
+    """The entries that restore the durable consumers and groups of the state `before` the log lost
+    its rows from `offset` on, where the `kept` state lacks them or has other positions. Positions
+    beyond `offset` become `offset`."""
     for name, known in sorted(before.consumers.items()):
         there = kept.consumers.get(name)
         if there is None or there.position != known.position:
@@ -27,7 +27,7 @@ def set_back(kept: ShardState, before: ShardState, offset: int) -> Iterator[Entr
 
 
 def _group(entry: GroupEntry, offset: int) -> GroupEntry | None:
-    """A group's entry, or that of a dead letter, without what was beyond `offset`."""
+    """The entry of a group or of a dead letter, without the offsets beyond `offset`."""
     if isinstance(entry, GroupKnown):
         end = max((entry.floor, *(end for _, end in entry.runs)))
         runs = tuple((a, min(b, offset)) for a, b in entry.runs if a < offset)

@@ -1,10 +1,10 @@
-"""Whether a leader is still one: asked of a majority of the shard's replicas.
+"""The confirmation of a leader by a majority of the shard's replicas.
 
-A leader that has been replaced without knowing it commits nothing, but it could go on giving rows
-to members, of a key that its successor gives to others. So rows of groups that are ordered by key
-are leased only within `FRESH` seconds of the beginning of a round in which a majority has said that
-it has voted in no higher epoch; and a new leader, whose own majority has a replica in common with
-every such round, waits for `FRESH` seconds and the length of a lease before it gives any.
+A replaced leader that does not know of its successor commits nothing, but it could go on leasing
+rows of a key, of which its successor leases others. So rows of groups with a key are leased only
+within `FRESH` seconds of the beginning of a round in which a majority has confirmed that it voted
+in no higher epoch. A new leader, whose majority has a replica in common with every such round,
+waits for `FRESH` seconds and the length of a lease before it leases any.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Confirmation:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether nobody else can have led for as long as a new leader waits."""
+        """Whether no other leader can have leased rows yet."""
         return self.port.now <= self._confirmed + FRESH
 
     def ask(self) -> None:
-        """Begin a round, if it is time for one."""
+        """Begin a round, unless the last one began less than `ROUND` seconds ago."""
         if self.port.now < self._began + ROUND:
             return
         self._ticket += 1
@@ -55,7 +55,7 @@ class Confirmation:
         self._count()
 
     def heard(self, node: NodeId, message: LeaderConfirmed) -> bool:
-        """A replica's answer. Returns whether it completes the round."""
+        """Take a replica's answer. Returns whether it completes the round."""
         if (message.epoch, message.ticket) != (self.leading.epoch, self._ticket):
             return False
         before = self._confirmed

@@ -1,9 +1,9 @@
-"""One group at one shard that this node leads: rows found, given to members, settled.
+"""One group at one shard that this node leads: rows are found, leased to members, and settled.
 
-The group's selector goes over the log from the group's floor on; what matches enters the window,
-which has `WINDOW` rows at most, and goes on to members that have room. What a member says of a row
-counts only while it has the lease. Rows that are done with are gathered and written as runs; a row
-that was delivered too often is written as a dead letter, in the same log.
+The group's selector is matched with the log from the group's floor on; matching rows enter the
+window of up to `WINDOW` rows, and are leased to members that have room. A member's answer counts
+only while it has the lease. Done rows are gathered and written as runs; a row that was delivered
+too often is written as a dead letter, in the same log.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from streams.services.group.window import NANOSECONDS, Pending, Window, delay_of
 from streams.services.read.history import HistoryScan
 
 WINDOW: Final = 10_000
-"""Rows that a group has found and is not done with, at most, and those of one chunk: in flight,
-waiting or delayed. While there are so many, the selector goes no further. Guess."""
+"""The limit of rows in the window (leased, waiting or delayed), beside those of one chunk. At the
+limit no further rows are matched. Guess."""
 
 WINDOW_BYTES: Final = 16 * 1024 * 1024
-"""The same in bytes of rows, roughly."""
+"""The limit of the window in bytes of rows, roughly."""
 
 AHEAD: Final = 1_000
-"""Rows that are looked for ahead of what members take, where no priority is to be chosen by."""
+"""Rows that are found ahead of the members' takes, in groups without a priority."""
 
 DEAD_MOST: Final = 1_000
-"""Dead letters of a group at one shard. Beyond it rows are delivered again and again until somebody
-deals with some: nothing is dropped for want of room."""
+"""The limit of dead letters of a group at one shard. Beyond it rows are delivered again and again
+until an operator ends some: none is dropped for want of room."""
 
 JUMP: Final = 1_000
-"""Rows that are done with behind one another, for which it is worth to begin to read elsewhere."""
+"""Consecutive done rows above which reading continues behind them."""
 
 SENT_BYTES: Final = 256 * 1024
-"""Bytes of rows in one message, unless one row has more."""
+"""Bytes of rows in one message. A larger row has its own message."""
 
 
 class GroupDelivery:
@@ -60,8 +60,8 @@ class GroupDelivery:
         leases: Callable[[], int],
         wake: Callable[[], None],
     ) -> None:
-        """`options`: those that are committed; `leases` makes the numbers of leases; `wake`: have
-        `scan` called in a turn of its own."""
+        """`options`: the committed ones; `leases` makes the numbers of leases; `wake` has `scan`
+        called in a turn of its own."""
         self.log = log
         self.port = log.port
         self.replica = log.replica
@@ -70,11 +70,11 @@ class GroupDelivery:
         self.members: dict[MemberKey, Member] = {}
         self.window = Window()
         self.scanned = self.group.done.floor
-        """All rows below it have been looked at."""
+        """All rows below it have been matched."""
         self.options = options
-        """Those that hold. The log may have others by now that are not committed."""
+        """The committed options. The log may have newer ones that are not committed."""
         self.changed_at = float("-inf")
-        """When others held last, under this leader."""
+        """The time of their last change under this leader."""
         self._leases = leases
         self._wake = wake
         self._scan: HistoryScan | None = None
@@ -88,19 +88,19 @@ class GroupDelivery:
 
     @property
     def group(self) -> Group:
-        """What the log says of it. (A new object after each segment's beginning.)"""
+        """The group's state in the log. (A new object after each segment's beginning.)"""
         return self.replica.state.groups.groups[self.name]
 
     @property
     def is_there(self) -> bool:
-        """Whether the log still has this very group."""
+        """Whether the log still has the group with this number."""
         known = self.replica.state.groups.groups.get(self.name)
         return known is not None and known.number == self.number
 
     def change(self, options: GroupOptions) -> None:
-        """The group has other options, which are committed. Leases that are under way stay as they
-        are; rows that wait come in the new order, and those that were never delivered at the time
-        that the new delay says. (Which selector a row goes by is in the log.)"""
+        """Take changed options, which are committed. Present leases stay; waiting rows come in the
+        new order, and rows that were never delivered with the new delay. (The log knows which
+        selector applies to a row.)"""
         before, self.options = self.options, options
         self.changed_at = self.port.now
         if (before.priority, before.delay, before.delay_seconds) == (
@@ -117,8 +117,8 @@ class GroupDelivery:
     # -- members ---------------------------------------------------------------------------------
 
     def join(self, member: Member, held: dict[int, int]) -> tuple[int, ...]:
-        """A member comes, or comes back with rows that it has `held` (offset by lease). Returns
-        those leases that go on."""
+        """Add a member, which may return with rows that it has `held` (offset by lease). Returns
+        the leases that continue."""
         for lease, offset in held.items():
             row = self.window.rows.get(offset)
             if row is not None and row.lease == lease:
@@ -128,7 +128,8 @@ class GroupDelivery:
         return tuple(member.leases)
 
     def succeed(self, former: Member, member: Member) -> None:
-        """`member` is the program that was `former`. What was on its way to that is given anew."""
+        """Replace the member `former` by `member`, of the same program. Rows that were on their way
+        to `former` are leased again."""
         self._remove(former)
         for lease, offset in former.leases.items():
             row = self.window.rows.get(offset)
@@ -137,7 +138,7 @@ class GroupDelivery:
                 self.window.give_back(row)
 
     def leave(self, member: Member, untouched: set[int], at_once: bool = True) -> None:
-        """A member goes. What it has goes to others at once, or when the leases are over."""
+        """Remove a member. Its rows go to others at once, or when their leases end."""
         self._remove(member)
         if not at_once:
             return
@@ -158,13 +159,13 @@ class GroupDelivery:
         member.bytes += len(row.row)
 
     def _let_go(self, row: Pending) -> None:
-        """Its member has a row no more."""
+        """Take a row from its member."""
         member = self._by_place.get(row.holder)
         if member is not None and member.leases.pop(row.lease, None) is not None:
             member.bytes -= len(row.row)
 
     def holder(self, offset: int) -> str:
-        """The name of the member that has a row; "": none has, or it is a member no more."""
+        """The name of the member that has a row; "": none has it, or the member has left."""
         row = self.window.rows.get(offset)
         member = None if row is None else self._by_place.get(row.holder)
         return "" if member is None else member.name
@@ -173,7 +174,7 @@ class GroupDelivery:
 
     @property
     def wants_rows(self) -> bool:
-        """Whether the selector is to go on."""
+        """Whether more rows are to be matched."""
         window = self.window
         if len(window) >= WINDOW or window.bytes >= WINDOW_BYTES or not self.members:
             return False
@@ -186,14 +187,14 @@ class GroupDelivery:
         return self._scan is None or not self._scan.is_at(self.replica.committed + 1)
 
     def scan(self, budget: int) -> int:
-        """Look at rows, for `budget` rows' worth of work; returns the work done."""
+        """Match rows, for `budget` rows' worth of work; returns the work done."""
         work = 0
         while work < budget and self.wants_rows:
             work += self._scan_chunk(budget - work)
         return work
 
     def _scan_chunk(self, budget: int) -> int:
-        """Look at rows up to the end of the next chunk that has some which match."""
+        """Match rows up to the end of the next chunk with a match."""
         group, end = self.group, self.replica.committed + 1
         former = group.former_at(self.scanned)
         if former is not None and self._scan is not None and self._scan.is_at(former.chunk):
@@ -232,7 +233,7 @@ class GroupDelivery:
         return max(self.replica.state.floor, self.replica.log.first_offset)
 
     def _pass_over(self, offset: int) -> None:
-        """What stands below `offset` is not kept any more."""
+        """Skip the offsets below `offset`, which were removed."""
         if offset > self.scanned:
             self.port.count("stream_group_rows_lost")
             self.scanned = offset
@@ -251,7 +252,7 @@ class GroupDelivery:
             self.window.add(found)
 
     def _due(self, attributes: dict[str, Value | None], time: int) -> float:
-        """When a row that was appended at `time` may be delivered, by the node's clock; 0: now."""
+        """The time of delivery, by the node's clock, of a row appended at `time`; 0: now."""
         delay = delay_of(self.options, attributes)
         if not delay:
             return 0.0
@@ -261,7 +262,7 @@ class GroupDelivery:
         return self.port.now + left if left > 0.0 else 0.0
 
     def fetched(self, offset: int, piece: Piece | None) -> None:
-        """A dead letter's row is to be delivered again; None: it is not kept any more."""
+        """Add the row of a retried dead letter; None: the log has removed it."""
         if piece is None:
             self.window.done(offset)
             self._settled_without(offset)
@@ -276,7 +277,7 @@ class GroupDelivery:
     # -- giving rows to members ------------------------------------------------------------------
 
     def give(self) -> None:
-        """Give waiting rows to members that have room, in turns."""
+        """Lease waiting rows to members that have room, in turns."""
         if not self.members:
             return
         every = list(self.members.values())
@@ -305,7 +306,7 @@ class GroupDelivery:
             self._send(member, rows)
 
     def _is_over(self, row: Pending) -> bool:
-        """Whether a row that waits is past its time."""
+        """Whether a waiting row is past its time."""
         expiry = self.log.expiry
         if not expiry.by_row:
             return expiry.is_over(row.time)
@@ -326,13 +327,13 @@ class GroupDelivery:
         self.port.send(member.peer, LeasedRows(shard, member.number, member.at, tuple(rows)))
 
     def expire(self) -> None:
-        """Take back the rows whose leases are over."""
+        """Take back the rows whose leases have ended."""
         for row in self.window.take_expired(self.port.now):
             self.port.count("stream_leases_expired")
             self._again(row, 0.0, "the lease ran out")
 
     def _again(self, row: Pending, delay: float, reason: str) -> None:
-        """A row that is leased is to be delivered again, unless it was too often."""
+        """Deliver a leased row again, or make it a dead letter if that was too often."""
         most = self.options.deliveries
         if row.deliveries >= most and self._has_room_for_dead():
             self._bury(row, reason)
@@ -347,15 +348,15 @@ class GroupDelivery:
         return len(self.group.dead) + len(self._dead) < DEAD_MOST
 
     def _bury(self, row: Pending, reason: str) -> None:
-        """A row becomes a dead letter."""
+        """Make a row a dead letter."""
         self.port.count("stream_dead_letters")
         about = (row.offset, row.deliveries, reason, self.log.clock())
         self._dead[row.offset] = DeadRow(self.name, self.number, *about)
         self._done(row, is_certain=False)
 
     def _done(self, row: Pending, is_certain: bool = True) -> None:
-        """A row is done with. While a dead letter is not committed, it may be that it is delivered
-        again by another leader: what comes behind it in its key waits."""
+        """Settle a row. While a dead letter is not committed, another leader may deliver its row
+        again: the next row of its key waits."""
         self._let_go(row)
         self.window.settle(row, is_certain)
         if not is_certain:
@@ -366,7 +367,7 @@ class GroupDelivery:
     # -- what members say ------------------------------------------------------------------------
 
     def settle(self, member: Member, settled: tuple[Settlement, ...], may_extend: bool) -> None:
-        """What becomes of rows that a member has, or had."""
+        """Take a member's answers to its rows."""
         done, lost = self._answers.setdefault(member.key, ([], []))
         extended = []
         for one in settled:
@@ -408,7 +409,7 @@ class GroupDelivery:
     # -- the log ---------------------------------------------------------------------------------
 
     def flush(self) -> list[GroupEntry]:
-        """What is to be written now."""
+        """The entries to write now."""
         entries: list[GroupEntry] = list(self._dead.values())
         self._dead.clear()
         settled, self._settled = list(self._settled), {}
@@ -420,20 +421,20 @@ class GroupDelivery:
         return entries
 
     def take_buried(self) -> list[Pending]:
-        """Rows whose dead letters have been written: `window.free` is to be called when they are
+        """The rows whose dead letters were written; the caller calls `window.free` when these are
         committed."""
         buried, self._buried = self._buried, []
         return buried
 
     def passed(self) -> list[GroupEntry]:
-        """That the floor has moved on over rows that do not match, to be written now."""
+        """The entry, to be written now, by which the floor moves over rows without a match."""
         floor = self.window.floor(self.scanned)
         if self._settled or floor <= self.group.done.floor:
             return []
         return [RowsDone(self.name, self.number, ((0, floor),))]
 
     def take_answers(self) -> list[tuple[Peer, LeasesSettled]]:
-        """What members are to be told when the log up to here is committed."""
+        """The answers for members, to be sent when the log up to here is committed."""
         found = []
         for key, (done, lost) in self._answers.items():
             member = self.members.get(key)

@@ -1,4 +1,4 @@
-"""What the groups of one shard write to its log, and what waits until that is committed."""
+"""The writes of one shard's groups to its log, and the actions that wait for their commit."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from streams.replication.replica import Replica
 from streams.services.read.expiring import Expiry
 
 GATHER: Final = 0.05
-"""Seconds in which acknowledgements are gathered before they are written: twenty chunks a second at
-most, however many members there are."""
+"""Seconds in which acknowledgements are gathered before they are written: no more than twenty
+chunks a second, however many members there are."""
 
 
 class GroupLog:
@@ -30,7 +30,7 @@ class GroupLog:
         clock: Callable[[], int],
         wake: Callable[[float], None],
     ) -> None:
-        """`clock`: nanoseconds since 1970; `wake`: have `flush` called after so many seconds."""
+        """`clock`: nanoseconds since 1970; `wake`: has `flush` called after the given seconds."""
         self.port = port
         self.replica = replica
         self.leading = leading
@@ -40,12 +40,12 @@ class GroupLog:
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()  # for a chunk's commit
 
     def wake(self, seconds: float = GATHER) -> None:
-        """Have what is queued written soon."""
+        """Have the queued entries written soon."""
         self._wake(seconds)
 
     def write(self, entries: list[GroupEntry]) -> None:
-        """Append entries: dead letters first, since a run of rows that are done with may have them
-        in it, and must not be all that is left of them."""
+        """Append entries, dead letters first: a run of done rows may contain them, and must not be
+        in the log without them."""
         dead = [entry for entry in entries if isinstance(entry, DeadRow)]
         others = [entry for entry in entries if not isinstance(entry, DeadRow)]
         for kind, some in ((DEAD, dead), (POSITIONS, others)):
@@ -62,6 +62,6 @@ class GroupLog:
             self._waiting.append((number, then))
 
     def committed(self) -> None:
-        """More of the log is committed."""
+        """Call those whose chunks are committed."""
         while self._waiting and self._waiting[0][0] <= self.replica.committed:
             self._waiting.popleft()[1]()

@@ -1,4 +1,4 @@
-"""What a shard's leader knows of one member of a group."""
+"""One member of a group at a shard's leader."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MemberKey = tuple[NodeId, int]
 """A member's node and number."""
 
 BYTES_MOST = 1024 * 1024
-"""Bytes of rows that a member is sent before it has settled some, unless one row has more."""
+"""The limit of the bytes of a member's leased rows, unless one row has more."""
 
 
 class Member:
@@ -28,23 +28,23 @@ class Member:
         self.number = number
         self.name = name
         self.token = token
-        """Which program it is."""
+        """The token of its program."""
         self.attachment = attachment
         self.credit = credit
         """Rows that it may have at once."""
         self.place = attachment[1]
         """The leader's own number of this member."""
         self.leases: dict[int, int] = {}
-        """What it has: offset of the row by lease."""
+        """The offsets of its rows, by lease."""
         self.bytes = 0
         self.at = 0.0
-        """The newest time that it has named, by its clock."""
+        """The newest time in its messages, by its clock."""
         self.kept_at = 0.0
-        """When its node was heard of it last."""
+        """When its node last kept it alive."""
 
     @property
     def key(self) -> MemberKey:
-        """Its name at this shard."""
+        """Its identity at this shard."""
         return self.peer.id, self.number
 
     @property

@@ -1,12 +1,12 @@
-"""The rows of one group that its leader has found and that are not done with: which comes next.
+"""The rows of one group that its leader has found and that are not done, and their order.
 
 Soft state: a later leader finds the rows again. A row is *waiting*, *delayed*, *leased* to a
-member, or *settled*, which is that it is done with and the log does not say so yet.
+member, or *settled*: done, but not yet in the log as done.
 
-The order is that of ranks: the offset, or with a priority the time of appending less `AGEING` for
-each step of priority. So a row of low priority waits for a bounded time only, and nothing has to be
-sorted again as rows grow older. With a key, only the lowest offset of each key may be leased, and
-while one is, no other of that key.
+Rows are delivered in the order of their ranks: the offset, or with a priority the time of the
+append less `AGEING` for each step of priority. So a row of low priority waits for a bounded time,
+and ageing rows are not sorted again. With a key, only the lowest offset of each key may be leased,
+and one row of a key at a time.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from matching import Value
 from streams.log.group_state import GroupOptions, Run
 
 AGEING: Final = 5.0
-"""Seconds that one step of priority is worth: a row waits at most `PRIORITY_MOST` times as long for
-rows that came later. Guess: half a minute is what people wait for at most."""
+"""Seconds of one step of priority: a row waits no longer than `PRIORITY_MOST` times this for later
+rows. Guess: people wait no longer than some half a minute."""
 
 PRIORITY_MOST: Final = 9
 """Priorities are 0 to 9, as those of JMS (Message.setJMSPriority); others count as the nearest."""
 
 DELAY_MOST: Final = 30 * 86_400.0
-"""Seconds that a row may be delayed; longer ones count as this. Guess."""
+"""The limit of a row's delay in seconds; a longer one counts as this. Guess."""
 
 NANOSECONDS: Final = 1e9
 
@@ -36,7 +36,7 @@ Key = tuple[type, Value]
 
 
 class Pending:
-    """A row that is not done with."""
+    """A row that is not done."""
 
     __slots__ = (
         *("offset", "time", "row", "key", "rank", "due"),
@@ -50,15 +50,15 @@ class Pending:
         self.key = key
         self.rank = rank
         self.due = 0.0
-        """Not to be delivered before, by the node's clock."""
+        """The time of its delivery at the earliest, by the node's clock."""
         self.deliveries = 0
         self.lease = 0
         self.holder = 0
-        """The member that has it, by the leader's count of members; 0: nobody."""
+        """The leader's number of the member that has it; 0: none."""
         self.until = 0.0
         self.is_settled = False
         self.reason = ""
-        """Why it was sent back last."""
+        """The reason of its last return."""
 
 
 def pending(
@@ -68,7 +68,7 @@ def pending(
     attributes: dict[str, Value | None],
     row: bytes,
 ) -> Pending:
-    """A row as the window of a group with these options has it."""
+    """The row for the window of a group with these options."""
     value = attributes.get(options.by) if options.by else None
     key = None if value is None else (bool if isinstance(value, bool) else _kind(value), value)
     return Pending(offset, time, row, key, rank_of(options, offset, time, attributes))
@@ -77,7 +77,7 @@ def pending(
 def rank_of(
     options: GroupOptions, offset: int, time: int, attributes: dict[str, Value | None]
 ) -> float:
-    """Of two rows that wait, the one with the lower rank comes first."""
+    """The rank of a row: of two waiting rows the one with the lower rank comes first."""
     if not options.priority:
         return offset
     steps = min(max(_number(attributes.get(options.priority)), 0), PRIORITY_MOST)
@@ -85,7 +85,7 @@ def rank_of(
 
 
 def delay_of(options: GroupOptions, attributes: dict[str, Value | None]) -> float:
-    """Seconds after its appending in which a row is not to be delivered."""
+    """Seconds from a row's append to its delivery."""
     found = _number(attributes.get(options.delay)) if options.delay else 0.0
     return min(max(found, 0.0) + options.delay_seconds, DELAY_MOST)
 
@@ -107,8 +107,8 @@ class Window:
         self.rows: dict[int, Pending] = {}
         self.bytes = 0
         self.leased = 0
-        self._offsets: list[int] = []  # of all rows, and of such as are being fetched
-        self._ready: list[tuple[float, int]] = []  # heaps, with entries that do not count any more
+        self._offsets: list[int] = []  # of all rows, and of those being fetched
+        self._ready: list[tuple[float, int]] = []  # heaps, which keep stale entries
         self._delayed: list[tuple[float, int]] = []
         self._leases: list[tuple[float, int, int]] = []
         self._by_key: dict[Key, list[int]] = {}
@@ -120,7 +120,7 @@ class Window:
     # -- coming and going ------------------------------------------------------------------------
 
     def expect(self, offset: int) -> None:
-        """A row is not done with, and is still being fetched."""
+        """Expect a row that is being fetched."""
         if not self.has(offset):
             insort(self._offsets, offset)
 
@@ -130,7 +130,7 @@ class Window:
         return self._offsets[place : place + 1] == [offset]
 
     def add(self, row: Pending) -> None:
-        """A row was found."""
+        """Add a row that was found."""
         self.rows[row.offset] = row
         self.bytes += len(row.row)
         if self._offsets and row.offset <= self._offsets[-1]:
@@ -142,7 +142,7 @@ class Window:
         self._offer(row)
 
     def done(self, offset: int) -> None:
-        """The log says that the group is done with a row."""
+        """Remove a row that the log has as done."""
         if self.has(offset):
             del self._offsets[bisect_left(self._offsets, offset)]
         row = self.rows.pop(offset, None)
@@ -150,8 +150,8 @@ class Window:
             self.bytes -= len(row.row)
 
     def settle(self, row: Pending, is_certain: bool = True) -> None:
-        """A row is done with: it is leased to nobody any more, and what comes behind it may go, if
-        that `is_certain`; else after `free`."""
+        """Settle a row: its lease ends. The next row of its key may be delivered at once if the
+        settlement `is_certain`, else after `free`."""
         row.is_settled = True
         self._unlease(row)
         if row.key is not None:
@@ -161,14 +161,14 @@ class Window:
                 self._held[row.key] = row.offset
 
     def free(self, row: Pending) -> None:
-        """It is certain that a row is done with."""
+        """Let the next row of the key go, now that the settlement of this one is certain."""
         if row.key is not None and self._held.get(row.key) == row.offset:
             del self._held[row.key]
             self._next_of(row.key)
 
     def runs_around(self, offsets: Iterable[int], scanned: int) -> list[Run]:
-        """What the group is done with around rows that have been taken out, where all rows below
-        `scanned` have been looked at: up to the next rows that are not done with."""
+        """The runs of done rows around these removed offsets, up to the next rows that are not
+        done; all rows below `scanned` were matched."""
         runs: dict[Run, None] = {}
         for offset in offsets:
             first, end = offset, offset + 1
@@ -180,7 +180,7 @@ class Window:
         return list(runs)
 
     def floor(self, scanned: int) -> int:
-        """The lowest offset that is not done with."""
+        """The lowest offset that is not done."""
         return min(*self._offsets[:1], scanned, scanned)
 
     # -- what comes next -------------------------------------------------------------------------
@@ -192,7 +192,7 @@ class Window:
             heappush(self._ready, (row.rank, row.offset))
 
     def _next_of(self, key: Key) -> None:
-        """Offer the lowest row of a key."""
+        """Make the lowest row of a key ready."""
         offsets = self._by_key.get(key, [])
         while offsets and ((row := self.rows.get(offsets[0])) is None or row.is_settled):
             heappop(offsets)
@@ -209,7 +209,7 @@ class Window:
         )
 
     def next(self, now: float) -> Pending | None:
-        """The row that is to be delivered next; None: none can be."""
+        """The next row to deliver; None: there is none now."""
         while self._delayed and self._delayed[0][0] <= now:
             row = self.rows.get(heappop(self._delayed)[1])
             if row is not None and row.due <= now:
@@ -224,21 +224,21 @@ class Window:
 
     @property
     def ready(self) -> int:
-        """How many rows may be waiting, at most."""
+        """An upper bound of the waiting rows."""
         return len(self._ready)
 
     @property
     def next_due(self) -> float:
-        """When something happens by itself: a delay or a lease ends; inf: nothing does."""
+        """The time at which the next delay or lease ends; inf: there is none."""
         first = self._delayed[0][0] if self._delayed else float("inf")
         return min(first, self._leases[0][0] if self._leases else float("inf"))
 
     def delayed(self) -> int:
-        """How many rows wait for their time."""
+        """The number of delayed rows."""
         return sum(row.due > 0.0 and not row.lease for row in self.rows.values())
 
     def arrange(self) -> None:
-        """Rows have other ranks and other times: offer those anew that wait."""
+        """Sort the waiting rows again, after a change of ranks or delays."""
         self._ready.clear()
         self._delayed.clear()
         for row in self.rows.values():
@@ -248,7 +248,7 @@ class Window:
     # -- leases ----------------------------------------------------------------------------------
 
     def lease(self, row: Pending, lease: int, holder: int, until: float) -> None:
-        """Give a row, which `next` has named, to a member."""
+        """Lease the row that `next` returned to a member."""
         row.lease, row.holder, row.until = lease, holder, 0.0
         row.deliveries += 1
         self.leased += 1
@@ -257,12 +257,12 @@ class Window:
         self.extend(row, until)
 
     def extend(self, row: Pending, until: float) -> None:
-        """A lease ends then, and not before; nor before what its member was told."""
+        """Move the end of a lease to `until`, but never to an earlier time."""
         row.until = max(row.until, until)
         heappush(self._leases, (row.until, row.offset, row.lease))
 
     def give_back(self, row: Pending, due: float = 0.0) -> None:
-        """A leased row is to be delivered again, at `due` at the earliest (0: at once)."""
+        """End a lease and deliver the row again, not before `due` (0: at once)."""
         self._unlease(row)
         row.due = due
         if row.key is None:
@@ -278,7 +278,7 @@ class Window:
                 self._held.pop(row.key, None)
 
     def take_expired(self, now: float) -> list[Pending]:
-        """The rows whose leases are over; they are leased still."""
+        """The rows whose leases have ended; the caller gives them back."""
         found = []
         while self._leases and self._leases[0][0] <= now:
             _, offset, lease = heappop(self._leases)
