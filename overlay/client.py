@@ -272,8 +272,9 @@ class BeginReading(Command, frozen=True):
 class TakeEvents(Command, frozen=True):
     """Take what has come for a reading, named by the request number of its BeginReading. Answered
     by EventsTaken as soon as there are events, or when a position has moved on without any (some
-    seconds later where thousands of a node's readings wait for that); by Failed when the reading
-    has ended. A program that takes nothing is sent nothing."""
+    seconds later where thousands of a node's readings wait for that), or when none can come for
+    want of a majority, and when they can again; by Failed when the reading has ended. A program
+    that takes nothing is sent nothing."""
 
     reading: int
 
@@ -636,6 +637,9 @@ class EventsTaken(Reply, frozen=True):
     tables: tuple[tuple[int, int], ...] = ()
     packed: tuple[PackedEvents, ...] = ()
     losses: tuple[tuple[int, int], ...] = ()
+    waits: str = ""
+    """Why nothing can come just now, in words for people (no majority of a shard's replicas
+    answers); the reading goes on by itself, and another answer says when. "": it can."""
 
 
 class Subscriptions(Reply, frozen=True):

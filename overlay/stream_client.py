@@ -321,9 +321,10 @@ class GroupRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RowsTaken(Reply, frozen=True):
-    """Rows that are leased to the program."""
+    """Rows that are leased to the program. `waits`: as in EventsTaken."""
 
     rows: tuple[GroupRow, ...]
+    waits: str = ""
 
 
 class RowsSettled(Reply, frozen=True):

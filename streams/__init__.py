@@ -11,6 +11,7 @@ Every node has all of it; `machines` builds the machines and puts them together
   this node.
 * `services/`: what a leader offers for its shards: appending, half messages, reading, newest rows,
   groups, capture, copies, forks.
+* `access/`: the conversation of programs' nodes with the leaders of shards.
 * `producing/`: programs' nodes: appending rows, each once. `consuming/`: reading them by content.
   `groups/`: sharing them among members. `transactions/`: half messages.
 * `tenant_rules`: the rules for tenants' messages. `steady_clock`: the time of day, without jumps.

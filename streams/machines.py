@@ -12,10 +12,10 @@ from overlay.info import IntakeInfo
 from overlay.machine import Machine, Peer, Port
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.owner_claims import ClaimsDue, OwnerClaims
+from streams.access.locator import StreamLocator
 from streams.consuming.explaining import RowExplaining
 from streams.consuming.readers import Readers
 from streams.directory.commands import StreamCommands
-from streams.directory.locator import StreamLocator
 from streams.directory.messages import KeepShards
 from streams.directory.questions import OwnerQuestions
 from streams.directory.stream_owner import StreamOwner
@@ -136,6 +136,7 @@ class StreamMachines:
         self.readers.client_gone(client)
         self.members.client_gone(client)
         self._group_commands.client_gone(client)
+        self.explaining.client_gone(client)
         self._asked_checks.client_gone(client)
         self.transactors.client_gone(client)
 

@@ -61,7 +61,7 @@ CORE = (
 )
 STREAMS = (
     *(*TREE, "overlay.upper_tree.owner", "overlay.client", "overlay.info"),
-    *("streams.log", "streams.disk", "streams.replication"),
+    *("streams.log", "streams.disk", "streams.replication", "streams.access.pacing"),
 )
 SERVICE = (*STREAMS, *shared("streams.services"))
 ANALYSIS_BASE = (
@@ -151,6 +151,9 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "streams.machines": (*STREAMS, "streams", "overlay.upper_tree.owner_claims"),
     "streams.tenant_rules": (*STREAMS, "streams", "overlay.tenants.confining", "overlay.rights"),
     "streams.directory": STREAMS,
+    "streams.access.pacing": (),
+    # The conversation with leaders: whatever programs ask of streams stands on it.
+    "streams.access": (*STREAMS, "streams.directory"),
     "streams.hosting": (*STREAMS, "streams.directory"),
     "streams.log": ("overlay.machine", "matching"),
     "streams.disk": ("overlay.machine", "streams.log"),
@@ -158,10 +161,15 @@ ARROWS: dict[str, tuple[str, ...]] = {
         *("overlay.machine", "overlay.consensus", "overlay.incidents", "matching"),
         *("streams.log", "streams.disk"),
     ),
-    "streams.producing": (*STREAMS, "streams.directory", "overlay.upper_tree.publisher"),
-    "streams.consuming": (*STREAMS, "streams.directory"),
-    "streams.groups": (*STREAMS, "streams.directory", "streams.consuming"),
-    "streams.transactions": (*STREAMS, "streams.producing", "streams.directory"),
+    "streams.producing": (
+        *STREAMS,
+        "streams.access",
+        "streams.directory",
+        "overlay.upper_tree.publisher",
+    ),
+    "streams.consuming": (*STREAMS, "streams.access", "streams.directory"),
+    "streams.groups": (*STREAMS, "streams.access", "streams.directory", "streams.consuming"),
+    "streams.transactions": (*STREAMS, "streams.access", "streams.producing", "streams.directory"),
     **dict.fromkeys(("streams.services", *shared("streams.services")), SERVICE),
     "streams.services.append": (*SERVICE, "streams.producing"),
     "streams.services.table": SERVICE,
@@ -174,7 +182,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
     ),
     # What copies reads as a program does, and says where a row belongs as a producer does.
     "streams.services.copy": (
-        *(*SERVICE, "streams.directory", "streams.hosting", "streams.consuming"),
+        *(*SERVICE, "streams.access", "streams.directory", "streams.hosting"),
+        "streams.consuming",
         *("streams.producing", "overlay.incidents"),
     ),
     # A capture is a client of the node's own; it says where an event belongs as a producer does.
@@ -182,7 +191,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         *(*SERVICE, "streams.directory", "streams.hosting", "streams.producing"),
     ),
     "streams.services.fork": (
-        *(*SERVICE, "streams.directory", "streams.hosting", "streams.producing"),
+        *(*SERVICE, "streams.access", "streams.directory", "streams.hosting", "streams.producing"),
     ),
     "node": ("overlay", "streams", "matching"),
     "canopy": (*CLIENT, "canopy.client"),

@@ -30,7 +30,7 @@ PACING: Final = re.compile(
 """How the docstring of a number begins that says how long to wait, how often to repeat, or when to
 give up."""
 
-CONVERSATION: Final = ("streams.directory.locator", "streams.access")
+CONVERSATION: Final = ("streams.access",)
 """Who imports one of these speaks with the leaders of shards."""
 
 

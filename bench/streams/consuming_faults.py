@@ -8,9 +8,9 @@ from typing import Any
 from bench.mutations.planting import fault, replace
 from matching import Conjunction, Interval
 from overlay.client import BeginReading
+from streams.access.session import LeaderLoad
 from streams.consuming import pieces, sharing, skipping
 from streams.consuming.asked import strange_of
-from streams.consuming.asking import Asking
 from streams.consuming.messages import Durable, Piece
 from streams.consuming.readers import Readers
 from streams.consuming.sharing import Shared
@@ -60,11 +60,11 @@ def readings_get_a_chunk_twice_at_the_seam() -> None:
 @fault(PROMISE, READERS, "test_a_busy_leader_is_asked_for_some_readings_at_a_time_and_not_left")
 def busy_leaders_are_taken_for_silent() -> None:
     """A reading is opened anew when its leader is late with it, though others are answered."""
-    original = Asking.is_silent
+    original = LeaderLoad.is_silent
 
-    def is_silent(self: Asking, leader: str, has_begun: bool, heard_at: float, now: float) -> bool:
+    def is_silent(self: LeaderLoad, session: Any, now: float) -> bool:
         self._heard.clear()
-        return original(self, leader, has_begun, heard_at, now)
+        return original(self, session, now)
 
     replace(original, is_silent)
 
@@ -263,8 +263,8 @@ def readings_confirm_what_was_not_asked_for() -> None:
 
     def on_position_committed(self: Readers, sender: Any, message: Any) -> None:
         original(self, sender, message)
-        if found := self._find(sender, message.reading):
-            found[1].committed = max(found[1].committed, message.position)
+        if session := self.sessions.heard(sender, message.reading):
+            session.part.committed = max(session.part.committed, message.position)
 
     replace(original, on_position_committed)
 

@@ -9,9 +9,9 @@ from msgspec import structs
 from bench.mutations.planting import fault, replace
 from overlay.chord.events import OwnerFound
 from overlay.machine import NodeId, Peer
+from streams.access.locator import StreamLocator
 from streams.directory.circles import CircleSearch
 from streams.directory.entry import ShardPlace, StreamEntry
-from streams.directory.locator import StreamLocator
 from streams.directory.messages import FoundStream, StreamRefused
 from streams.directory.questions import Answer
 from streams.directory.stream_owner import StreamOwner

@@ -13,8 +13,7 @@ from msgspec.structs import replace as changed
 from bench.mutations.planting import fault, replace
 from canopy.client.steps import Steps
 from canopy.client.streams.membership import MembershipCore
-from streams.consuming import readers
-from streams.groups import members
+from streams.access import pacing, session
 from streams.groups.members import LookAtMembers, Members
 from streams.groups.messages import Settlement
 from streams.log.group_state import (
@@ -202,7 +201,7 @@ def groups_numbers_of_members_are_used_again() -> None:
     def first_number(incarnation: int) -> int:
         return 0
 
-    replace(readers.first_number, first_number)
+    replace(session.first_number, first_number)
 
 
 @fault(
@@ -215,7 +214,7 @@ def groups_extend_short_leases_too_late() -> None:
     original = Members.on_look
 
     def on_look(self: Members, timer: LookAtMembers) -> None:
-        with patch.object(members, "SHORT", 0.0):
+        with patch.object(pacing, "SHORT_LEASE", 0.0):
             original(self, timer)
 
     replace(original, on_look)

@@ -12,6 +12,8 @@ from bench.mutations.planting import fault, replace
 from canopy import aio
 from overlay.machine import Peer
 from overlay.stream_client import DecideTransaction, LeaveUnknown
+from streams.access.ask import Asks
+from streams.access.locator import StreamLocated
 from streams.directory.entry import StreamEntry
 from streams.log.batches import BatchHead, join_batches
 from streams.log.chunk import EVENTS
@@ -19,7 +21,6 @@ from streams.log.half_state import Half, HalfEntry, HalfStates
 from streams.replication.leading import Leading
 from streams.services.half.halves import Halves
 from streams.transactions.messages import DecideHalf, HalfNotKnown, PrepareHalf, ReviewHalf
-from streams.transactions.questions import Questions
 from streams.transactions.transactors import Transactors
 
 HALVES = "tests/streams/transactions/test_streams_halves.py"
@@ -195,10 +196,10 @@ def outbox_task_does_not_wait_for_its_statement() -> None:
 def half_questions_ask_of_any_stream() -> None:
     """A node that hears where a stream is looks up the shards of all that it asks about in it."""
 
-    def located(self: Questions, stream: str) -> None:
-        for question in list(self._open.values()):
-            leader = self._locator.leader(stream, question.place)
-            if question.stream == stream and question.target is None and leader is not None:
-                self._send(question)
+    def located(self: Asks, event: StreamLocated) -> None:
+        for ask in self:
+            leader = self._locator.leader(event.name, ask.question.place)
+            if ask.target is None and leader is not None:
+                self._send(ask)
 
-    replace(Questions.located, located)
+    replace(Asks.located, located)

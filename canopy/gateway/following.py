@@ -155,11 +155,16 @@ class _Stream:
         self._reading = reading
         self._format = format_
         self._positions = reading.positions.copy()
+        self._waits = ""
 
     async def take(self, timeout: float) -> list[Item]:
         """As `Feed`."""
         items = [self._item(event) for event in await self._reading.take(timeout)]
         self._positions = self._reading.positions.copy()
+        if self._reading.waits not in ("", self._waits):
+            reason = {"cause": "no-majority", "reason": self._reading.waits}
+            items.append(Item("gap", str(self._positions), reason))
+        self._waits = self._reading.waits
         return items
 
     async def close(self) -> None:

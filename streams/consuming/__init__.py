@@ -15,6 +15,6 @@ does is in `streams.services.read`.
   anything in, by their zone maps.
 * `sharing`: rows of several readings in one message. `selectors`: which of them say the same.
 * `explaining`: what became of one row.
-* `cursor`: a program's node: one shard of a reading. `asked`: what a program wants. `asking`: how
-  long it waits for leaders. `readers`: all of them, and the programs.
+* `cursor`: a program's node: one shard of a reading, for which it has a session with the leader
+  (`streams.access`). `asked`: what a program wants. `readers`: all of them, and the programs.
 """

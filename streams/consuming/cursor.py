@@ -8,7 +8,6 @@ from typing import Final
 from msgspec.structs import astuple
 
 from overlay.client import PackedEvents, StreamEvent
-from overlay.machine import Peer
 from streams.consuming.messages import KEYS, OFFSET_MOST, Piece, ReadFrom, cost
 from streams.log.batches import Row, are_rows, decode_rows
 
@@ -39,13 +38,6 @@ class Cursor:
         """The offset after the shard's last row, when the reading began."""
         self.table_end = 0
         """Of one that begins with the newest rows: these lie below it. 0: not known."""
-        self.number = 0
-        """That of the reading at the leader; 0: there is none."""
-        self.leader: Peer | None = None
-        self.hint: Peer | None = None
-        """Who leads now, as the former leader says."""
-        self.has_begun = False
-        self.asked_at = self.heard_at = float("-inf")
         self.attachment = 0
         self.losses = -1
         """How many times the log had lost rows at its end, when the leader began; -1: not known."""
@@ -54,10 +46,7 @@ class Cursor:
         self.committed = -1
         self.recorded = 0
         """Up to where a durable consumer's confirmed position is in trace records."""
-        self.commit_sent_at = float("-inf")
-        self.misled = 0
-        """Answers that cannot be, since rows could be handed over or were scanned."""
-        self.fault = ""
+        self._fault = ""
         """Why rows that waited for the program cannot be handed over: they are read anew."""
         self._window = window
         self._received = 0  # since the reading was opened at this leader
@@ -68,18 +57,11 @@ class Cursor:
 
     # -- the reading at a leader -----------------------------------------------------------------
 
-    def open(self, leader: Peer, number: int, now: float) -> int:
-        """The reading is asked for at `leader`. Returns the credit."""
-        self.leader, self.number, self.hint = leader, number, None
-        self.has_begun = False
-        self.asked_at = self.heard_at = now
+    def open(self) -> int:
+        """The reading is asked for at a leader. Returns the credit."""
         self._received = 0
         self._granted = max(self._window - self._held, 0)
         return self._granted
-
-    def close(self) -> None:
-        """There is no reading at any leader."""
-        self.leader, self.number, self.has_begun = None, 0, False
 
     def next_start(self) -> ReadFrom:
         """Where a reading has to begin."""
@@ -115,17 +97,11 @@ class Cursor:
             self.end = end
         if asked.kind == KEYS:
             self.table_end = end
-        self.has_begun, self.attachment, self.losses = True, attachment, losses
+        self.attachment, self.losses = attachment, losses
         return position == self.position
-
-    def follows(self, since: int) -> bool:
-        """Whether nothing is missing before what has come since this position."""
-        return self.has_begun and since == self.position
 
     def add(self, position: int, pieces: tuple[Piece, ...]) -> None:
         """Take rows that follow, and fit (`pieces.misfit`), and the position behind them."""
-        if not pieces:
-            self.misled = 0
         self.position = position
         for piece in pieces:
             self._pieces.append(piece)
@@ -142,6 +118,22 @@ class Cursor:
     def should_grant(self) -> bool:
         """Whether the program has taken so much that the leader should hear of it."""
         return self._received + self._window - self._held - self._granted >= self._window // 2
+
+    def wants(self, position: int) -> bool:
+        """A durable consumer is done with what is below `position`. Returns whether that is new."""
+        is_new = position > self.wanted
+        self.wanted = max(self.wanted, position)
+        return is_new
+
+    def confirmed(self, position: int) -> int:
+        """The leader has committed `position`. Returns as far as that was wanted."""
+        confirmed = min(position, self.wanted)
+        self.committed = max(self.committed, confirmed)
+        return confirmed
+
+    def record(self, position: int) -> None:
+        """The position is in trace records."""
+        self.recorded = position
 
     # -- the program -----------------------------------------------------------------------------
 
@@ -185,7 +177,6 @@ class Cursor:
                         *(row.attributes, row.payload, row.payload_type),
                     )
                 )
-            self.misled = 0
             if not self._rows:
                 self._pieces.popleft()
                 self._held -= cost(piece)
@@ -203,7 +194,6 @@ class Cursor:
                 self._spoiled(behind, f"{piece.count} rows from {piece.first} on cannot be read")
                 break
             self._pieces.popleft()
-            self.misled = 0
             taken += len(piece.rows)
             self._held -= cost(piece)
             behind = piece.first + (piece.places[-1] if piece.places else piece.count - 1) + 1
@@ -211,10 +201,15 @@ class Cursor:
         self._tell(behind)
         return found, taken
 
+    def pop_fault(self) -> str:
+        """Why rows that waited for the program could not be handed over, once; "": they could."""
+        fault, self._fault = self._fault, ""
+        return fault
+
     def _spoiled(self, behind: int, fault: str) -> None:
         """What waits for the program is not what it should be: all that it has not been told, from
         the offset `behind` on, is looked at anew."""
-        self.fault, self.position = fault, behind
+        self._fault, self.position = fault, behind
         self._pieces.clear()
         self._held = 0
 

@@ -12,12 +12,13 @@ from collections.abc import Callable
 from typing import Final
 
 from matching import SelectorError, Value, compile_selector
-from overlay.client import NO_MAJORITY, Failed
-from overlay.machine import Machine, Peer, Port, Timer
+from overlay.machine import Message, Peer, Port, Timer
 from overlay.stream_client import RowExplained, RowReader, WhyRow
+from streams.access import pacing
+from streams.access.ask import Ask, AskMachine, LeaderQuestion
+from streams.access.locator import Locator, StreamLocated
+from streams.access.reasons import stuck
 from streams.consuming.messages import AskRow, RowFacts
-from streams.directory.entry import StreamEntry
-from streams.directory.locator import StreamLocated, StreamLocator, StreamMissing
 from streams.log.batches import BatchHead, heads_of, rows_of
 from streams.log.chunk import EVENTS, Chunk, read
 from streams.log.group_state import Group
@@ -25,39 +26,31 @@ from streams.log.state import ShardState
 from streams.replication.replica import Replica
 from streams.replication.retention import life_of
 
-WAIT: Final = 5.0
-"""Seconds for which a leader is waited for."""
-
 READERS_MOST: Final = 1_000
 """Durable consumers that are explained."""
 
 
-class RowTimeout(Timer, frozen=True):
-    """The leader has had time to answer."""
-
-    ticket: int
+class LookAtQuestions(Timer, frozen=True):
+    """Time to look at what was not answered."""
 
 
-class RowExplaining(Machine):
+class RowExplaining(AskMachine):
     """Questions about rows: those of this node's programs, and those to its shards."""
 
     def __init__(
         self,
         port: Port,
-        locator: StreamLocator,
+        locator: Locator,
         leading: Callable[[str], Replica | None],
         holder: Callable[[str, str, int], str],
         clock: Callable[[], int],
     ) -> None:
         """`leading`: a shard's replica if this node leads it; `holder`: by shard, group and offset
         the member that has a row, "" if none has; `clock`: nanoseconds since 1970."""
-        super().__init__(port)
+        super().__init__(port, locator, LookAtQuestions())
         self._holder = holder
         self._clock = clock
-        self._locator = locator
         self._leading = leading
-        self._ticket = 0
-        self._asked: dict[int, tuple[int, WhyRow]] = {}  # client and command
 
     def commands(self) -> dict[type, Callable[..., None]]:
         """Commands with the method that carries each out."""
@@ -67,65 +60,39 @@ class RowExplaining(Machine):
 
     def why(self, client: int, command: WhyRow) -> None:
         """Ask the shard's leader."""
-        self._ticket += 1
-        self._asked[self._ticket] = (client, command)
-        self.port.set_timer(WAIT, RowTimeout(self._ticket))
-        self._locator.locate(command.stream)
+        self.held.hold(client, command.stream, command)
 
-    def on_located(self, event: StreamLocated) -> None:
-        """A stream is found, or its leaders are others."""
-        for ticket, (_, command) in list(self._asked.items()):
-            if command.stream != event.name:
-                continue
-            entry: StreamEntry = event.entry
-            if not command.shard < len(entry.places):
-                self._fail(ticket, "usage", f"{event.name} has no shard {command.shard}")
-                continue
-            leader = event.leaders[command.shard]
-            if reason := event.is_stuck(command.shard):
-                self._fail(ticket, NO_MAJORITY, reason)
-            elif leader is None:
-                self._locator.locate_soon(event.name)
-            else:
-                shard = entry.shard(command.shard)
-                self.port.send(leader, AskRow(shard, ticket, command.offset))
+    def begin(self, client: int, command: WhyRow, located: StreamLocated) -> None:
+        """As `AskMachine`."""
+        place = command.shard
 
-    def on_missing(self, event: StreamMissing) -> None:
-        """There is no such stream, or nobody knows."""
-        for ticket, (_, command) in list(self._asked.items()):
-            if command.stream == event.name:
-                self._fail(ticket, event.code, event.reason)
+        if not place < len(located.entry.places):
+            self.refuse(client, command, ("usage", f"{located.name} has no shard {place}"))
+        elif reason := stuck(located, place):
+            self.refuse(client, command, reason)
+        else:
+            shard = located.entry.shard(place)
+            about = (client, located.name, place)
+            question = LeaderQuestion(
+                *about, lambda number: AskRow(shard, number, command.offset), is_reading=True
+            )
+            self.asks.ask(
+                Ask(
+                    question,
+                    lambda facts: self.port.reply(client, _explained(command, facts)),
+                    lambda cause: self.refuse(client, command, cause),
+                    pacing.ASK_FOR,
+                )
+            )
+
+    def on_look(self, timer: LookAtQuestions) -> None:
+        """Ask again."""
+        self.asks.look()
 
     def on_row_facts(self, sender: Peer, message: RowFacts) -> None:
         """The leader has answered."""
-        asked = self._asked.pop(message.ticket, None)
-        if asked is None:
-            return
-        self.port.cancel_timer(RowTimeout(message.ticket))
-        client, command = asked
-        said = (message.state, message.first, message.next, message.producer, message.number)
-        place = (message.epoch, message.chunk, message.time / 1e9)
-        readers = tuple(RowReader(*reader) for reader in message.readers)
-        reply = RowExplained(
-            command.request,
-            *said,
-            *place,
-            message.attributes,
-            readers,
-            fork=message.fork,
-            at=message.at,
-        )
-        self.port.reply(client, reply)
-
-    def on_timeout(self, timer: RowTimeout) -> None:
-        """No leader has answered."""
-        self._fail(timer.ticket, "time-out", "no leader of the shard has answered")
-
-    def _fail(self, ticket: int, code: str, reason: str) -> None:
-        asked = self._asked.pop(ticket, None)
-        if asked is not None:
-            self.port.cancel_timer(RowTimeout(ticket))
-            self.port.reply(asked[0], Failed(asked[1].request, code, reason))
+        if ask := self.asks.get(message.ticket):
+            self.asks.answered(ask, sender, message)
 
     # -- the leader ------------------------------------------------------------------------------
 
@@ -204,6 +171,18 @@ class RowExplaining(Machine):
             what = f"leased to {holder}" if holder else _of_group(group, offset, attributes)
             found.append((f"group {name}", group.selector_at(offset), group.done.floor, what))
         return tuple(found)
+
+
+def _explained(command: WhyRow, facts: Message) -> RowExplained:
+    """What a leader has said of a row, for a program."""
+    assert isinstance(facts, RowFacts)
+    return RowExplained(
+        *(command.request, facts.state, facts.first, facts.next, facts.producer, facts.number),
+        *(facts.epoch, facts.chunk, facts.time / 1e9, facts.attributes),
+        tuple(RowReader(*reader) for reader in facts.readers),
+        fork=facts.fork,
+        at=facts.at,
+    )
 
 
 def _head_of(chunk: Chunk, index: int) -> tuple[BatchHead, int]:

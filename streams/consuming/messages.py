@@ -199,11 +199,13 @@ class KeepReadings(Message, frozen=True):
 
 class ReadingsKept(Message, frozen=True):
     """(reading, the last position that was sent for it) of those that were named and are there, and
-    the others."""
+    the others. `cut_off`: no majority of the shard's replicas answers the leader, so that nothing
+    new is committed."""
 
     shard: Shard
     positions: Annotated[tuple[tuple[Uint53, Uint53], ...], msgspec.Meta(max_length=LISTED_MOST)]
     missing: Annotated[tuple[Uint53, ...], msgspec.Meta(max_length=LISTED_MOST)]
+    cut_off: bool = False
 
 
 class EndReadings(Message, frozen=True):

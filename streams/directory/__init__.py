@@ -5,11 +5,9 @@ of the name; a removed stream keeps its name and its id, so that none of its sha
 (docs/design/streams.md). Nothing that is acknowledged depends on this folder: epochs and replica
 sets are in the shards' own logs, and two nodes that are nominated at once do no harm.
 
-*Called by*: `streams.machines`, which builds the machines; producers and consumers ask `locator`.
+*Called by*: `streams.machines`, which builds the machines; `streams.access.locator` asks for
+programs' nodes.
 
-    locator.locate(name)            # StreamLocated or StreamMissing follows, for all that asked
-    locator.leader(name, shard)     # as far as it is known here
-    locator.mistaken(name, shard, node)   # it does not lead, or does not answer: ask again
     questions.ask(name, lambda ticket: AskStream(ticket, name), answered)
 
 *Read in this order*:
@@ -18,7 +16,7 @@ sets are in the shards' own logs, and two nodes that are nominated at once do no
 * `stream_owner`: the primary of the cluster that owns the stream's name: it founds, changes and
   removes streams, and answers where their shards are. `supervision`: who leads each shard, and
   which nodes replace lost replicas.
-* `questions`: any node asks a stream's owner, until it answers. `locator`: from a stream's name to
-  the leaders of its shards. `circles`: whether a stream would copy itself.
+* `questions`: any node asks a stream's owner, until it answers. `circles`: whether a stream would
+  copy itself.
 * `commands`: programs' commands about streams. `descriptions`: their answers.
 """

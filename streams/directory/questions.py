@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from overlay.chord.events import OwnerFound, OwnerUnknown
 from overlay.chord.ring.ring import Ring
 from overlay.machine import Machine, Message, Peer, Port, Timer
+from streams.access import pacing
 from streams.directory.entry import fault_in_name, stream_key
 from streams.directory.messages import StreamElsewhere, StreamFound, StreamRefused
-
-ASK_AGAIN: Final = 0.7
-"""Seconds without an answer after which the owner is looked up anew and asked again."""
-
-ASK_FOR: Final = 15.0
-"""Seconds after which a question is given up: three elections of a cluster."""
 
 Answer = StreamFound | StreamRefused
 
@@ -54,11 +48,11 @@ class OwnerQuestions(Machine):
             then(StreamRefused(self._ticket, "usage", fault))
             return
         question = self._open[self._ticket] = _Question(name, message, then)
-        question.until = self.port.now + ASK_FOR
+        question.until = self.port.now + pacing.OWNER_FOR
         self._send(self._ticket, question)
 
     def _send(self, ticket: int, question: _Question) -> None:
-        self.port.set_timer(ASK_AGAIN, AskAgain(ticket))
+        self.port.set_timer(pacing.OWNER_AGAIN, AskAgain(ticket))
         owner = self.ring.owner(stream_key(question.name))
         if owner is None:
             question.is_looked_up = True
@@ -76,7 +70,7 @@ class OwnerQuestions(Machine):
             reason = "the ring does not answer; try again in a moment"
             self._answer(timer.ticket, StreamRefused(timer.ticket, "time-out", reason))
             return
-        self.port.set_timer(ASK_AGAIN, timer)
+        self.port.set_timer(pacing.OWNER_AGAIN, timer)
         question.is_looked_up = True
         self.ring.find(stream_key(question.name))
 

@@ -12,6 +12,7 @@ a shard's leader does is in `streams.services.group`.
 
 * `messages`: between a member's node and a shard's leader.
 * `founding`: the options of groups, and which can be changed.
-* `seat`: a program's node: one shard of a membership. `members`: all of them, and the programs.
-  `group_commands`: what operators ask.
+* `seat`: a program's node: one shard of a membership, for which it has a session with the leader
+  (`streams.access`). `members`: all of them, and the programs.
+* `group_commands`: what operators ask.
 """

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from overlay.client import NO_MAJORITY, Command, Done, Failed
+from overlay.client import Done
 from overlay.info import GroupInfo, GroupShardInfo
-from overlay.machine import Machine, Message, Peer, Port, Timer
+from overlay.machine import Message, Peer, Port, Timer
 from overlay.stream_client import (
     DeadEnded,
     DeadLetter,
@@ -22,9 +22,11 @@ from overlay.stream_client import (
     Groups,
     RemoveGroup,
 )
+from streams.access import pacing
+from streams.access.ask import Ask, AskMachine, LeaderQuestion
+from streams.access.locator import Locator, StreamLocated
+from streams.access.reasons import TIME_OUT, Cause, no_majority, stuck
 from streams.consuming.messages import ReadFrom
-from streams.directory.entry import StreamEntry
-from streams.directory.locator import Locator, StreamLocated, StreamMissing
 from streams.groups.founding import fault_of
 from streams.groups.messages import (
     MOVED,
@@ -42,12 +44,6 @@ from streams.groups.messages import (
 )
 from streams.log.batches import decode_rows
 
-AGAIN: Final = 0.5
-"""Seconds after which who has not answered is asked again."""
-
-TRIES: Final = 16
-"""How many times: for as long as two changes of a leader take."""
-
 NANOSECONDS: Final = 1e9
 
 
@@ -55,37 +51,29 @@ Asked = GetGroups | EndDead | EditGroup | RemoveGroup
 """What operators ask."""
 
 
-class AskGroupsAgain(Timer, frozen=True):
-    """Ask those leaders again that have not answered."""
-
-    ticket: int
+class LookAtGroupCommands(Timer, frozen=True):
+    """Time to look at what was not answered."""
 
 
 class _Question:
-    """A command, and the shards whose leaders have not answered."""
+    """A command, and what the leaders of shards have answered."""
 
     def __init__(self, client: int, command: Asked) -> None:
         self.client = client
         self.command = command
-        self.entry: StreamEntry | None = None
-        self.open: dict[int, Message] = {}  # by shard, what its leader is asked
-        self.hints: dict[int, Peer] = {}
+        self.open: list[Ask] = []
         self.reports: dict[int, GroupsReport] = {}
         self.refused: GroupRefused | None = None
         self.known = False  # some shard has such a group
         self.count = 0
-        self.tries = 0
-        self.is_sent = False  # a leader may know of it
+        self.complete = True
 
 
-class GroupCommands(Machine):
+class GroupCommands(AskMachine):
     """Commands about groups that are not answered yet."""
 
     def __init__(self, port: Port, locator: Locator) -> None:
-        super().__init__(port)
-        self._locator = locator
-        self._questions: dict[int, _Question] = {}
-        self._ticket = 0
+        super().__init__(port, locator, LookAtGroupCommands())
 
     def commands(self) -> dict[type, Callable[..., None]]:
         """Commands with the method that carries each out."""
@@ -94,134 +82,115 @@ class GroupCommands(Machine):
     def ask(self, client: int, command: Asked) -> None:
         """Ask the leaders of the stream's shards."""
         if isinstance(command, EditGroup) and (fault := fault_of(_wanted(command))):
-            self.port.reply(client, Failed(command.request, *fault))
+            self.refuse(client, command, fault)
             return
-        self._ticket += 1
-        self._questions[self._ticket] = _Question(client, command)
-        self._locator.locate(command.stream)
+        self.held.hold(client, command.stream, command)
 
-    def on_located(self, event: StreamLocated) -> None:
-        """A stream is found, or its leaders are others."""
-        for ticket, question in list(self._questions.items()):
-            if question.command.stream != event.name:
-                continue
-            places = question.open or range(len(event.entry.places))
-            lists = isinstance(question.command, GetGroups)  # any leader can answer that
-            fault = event.is_stuck if lists else event.no_majority
-            reason = next(filter(None, map(fault, places)), "")
-            if reason and not question.is_sent:
-                self._fail(ticket, NO_MAJORITY, reason)
-            elif question.entry is None:
-                question.entry = event.entry
-                for place, shard in enumerate(event.entry.shards()):
-                    if asked := _asked(ticket, shard, place, question.command):
-                        question.open[place] = asked
-                if isinstance(question.command, EndDead) and any(
-                    shard >= len(event.entry.places) for shard, _ in question.command.rows
-                ):
-                    self._fail(ticket, "usage", "the stream has no such shard")
-                else:
-                    self._send(ticket)
+    def begin(self, client: int, command: Asked, located: StreamLocated) -> None:
+        """As `AskMachine`: ask about each shard."""
+        lists = isinstance(command, GetGroups)  # any leader can answer that
+        wanting = stuck if lists else no_majority
+        places = range(len(located.entry.places))
+        if reason := next(filter(None, (wanting(located, place) for place in places)), None):
+            self.refuse(client, command, reason)
+            return
+        if isinstance(command, EndDead) and any(shard not in places for shard, _ in command.rows):
+            self.refuse(client, command, ("usage", "the stream has no such shard"))
+            return
+        question = _Question(client, command)
+        for place, shard in enumerate(located.entry.shards()):
+            if _asked(0, shard, place, command) is not None:
+                question.open.append(self._about(question, place, shard))
+        for ask in list(question.open):
+            self.asks.ask(ask)
 
-    def on_missing(self, event: StreamMissing) -> None:
-        """There is no such stream, or nobody knows."""
-        for ticket, question in list(self._questions.items()):
-            if question.command.stream == event.name and question.entry is None:
-                self._fail(ticket, event.code, event.reason)
+    def _about(self, question: _Question, place: int, shard: str) -> Ask:
+        """What the leader of one shard is asked."""
 
-    def _send(self, ticket: int) -> None:
-        question = self._questions[ticket]
-        question.tries += 1
-        for place, asked in question.open.items():
-            leader = question.hints.pop(place, None)
-            leader = leader or self._locator.leader(question.command.stream, place)
-            if leader is not None:
-                question.is_sent = True
-                self.port.send(leader, asked)
-            elif question.tries > 1:
-                self._locator.locate(question.command.stream)
-        self.port.set_timer(AGAIN, AskGroupsAgain(ticket))
+        def make(number: int) -> Message:
+            asked = _asked(number, shard, place, question.command)
+            assert asked is not None, "it was asked before"
+            return asked
 
-    def on_again(self, timer: AskGroupsAgain) -> None:
+        def then(answer: Message) -> None:
+            question.open.remove(ask)
+            if isinstance(answer, GroupsReport):
+                question.reports[place], question.known = answer, True
+            elif isinstance(answer, GroupChanged):
+                question.known = True
+                question.count += answer.count
+            elif isinstance(answer, GroupRefused):
+                repeated = ask.times > 1 and answer.code in (NOT_DEAD, UNKNOWN_GROUP)
+                if not repeated:  # else the first answer may have been lost
+                    question.refused = answer
+            if not question.open:
+                self._answer(question)
+
+        def refused(reason: Cause) -> None:
+            if isinstance(question.command, GetGroups) and reason.code == TIME_OUT:
+                question.open.remove(ask)
+                question.complete = False
+                if not question.open:
+                    self._answer(question)
+            else:
+                self._fail(question, reason)
+
+        def fits(answer: Message) -> bool:
+            if isinstance(answer, GroupsReport):
+                return lists and answer.shard == shard
+            return not (lists and isinstance(answer, GroupChanged))
+
+        lists = isinstance(question.command, GetGroups)
+        about = (question.client, question.command.stream, place, make)
+        asked = LeaderQuestion(*about, is_reading=lists, fits=fits)
+        ask = Ask(asked, then, refused, pacing.ASK_FOR)
+        return ask
+
+    def on_look(self, timer: LookAtGroupCommands) -> None:
         """Ask those again that have not answered."""
-        question = self._questions.get(timer.ticket)
-        if question is None:
-            return
-        if question.tries < TRIES:
-            self._send(timer.ticket)
-        elif isinstance(question.command, GetGroups):
-            self._answer(timer.ticket)
-        else:
-            self._fail(timer.ticket, "time-out", "a shard's leader has not answered")
+        self.asks.look()
 
     def on_report(self, sender: Peer, message: GroupsReport) -> None:
         """The groups of a shard."""
-        question = self._questions.get(message.ticket)
-        if question is not None and question.entry is not None:
-            shards = question.entry.shards()
-            if message.shard in shards:
-                place = shards.index(message.shard)
-                question.reports[place], question.known = message, True
-                self._answered(message.ticket, place)
+        if ask := self.asks.get(message.ticket):
+            self.asks.answered(ask, sender, message)
 
     def on_changed(self, sender: Peer, message: GroupChanged) -> None:
         """What was asked of a shard has happened."""
-        question = self._questions.get(message.ticket)
-        if question is not None and message.place in question.open:
-            question.known = True
-            question.count += message.count
-            self._answered(message.ticket, message.place)
+        if ask := self.asks.get(message.ticket):
+            self.asks.answered(ask, sender, message)
 
     def on_refused(self, sender: Peer, message: GroupRefused) -> None:
         """A shard does not know the group, or another node leads it."""
-        question = self._questions.get(message.ticket)
-        if question is None or message.place not in question.open:
-            return
-        if message.code == MOVED:
-            self._locator.mistaken(question.command.stream, message.place, sender.id)
-            if message.leader is not None:
-                question.hints[message.place] = message.leader
-            return
-        repeated = question.tries > 1 and message.code in (NOT_DEAD, UNKNOWN_GROUP)
-        if not repeated:  # else the first answer may have been lost
-            question.refused = message
-        self._answered(message.ticket, message.place)
+        ask = self.asks.get(message.ticket)
+        if ask is not None and message.code == MOVED:
+            self.asks.moved(ask, sender, message.leader)
+        elif ask is not None:
+            self.asks.answered(ask, sender, message)
 
-    def _answered(self, ticket: int, place: int) -> None:
-        question = self._questions[ticket]
-        question.open.pop(place, None)
-        if not question.open:
-            self._answer(ticket)
-
-    def _answer(self, ticket: int) -> None:
-        question = self._questions[ticket]
-        refused = question.refused
+    def _answer(self, question: _Question) -> None:
+        """All shards have answered."""
+        command, refused = question.command, question.refused
         if refused is not None and (not question.known or refused.code != UNKNOWN_GROUP):
             reason = refused.reason
-            if isinstance(question.command, EditGroup) and question.known:
+            if isinstance(command, EditGroup) and question.known:
                 reason = f"shard {refused.place}: {reason} (others are changed)"
-            self._fail(ticket, refused.code, reason)
+            self.refuse(question.client, command, (refused.code, reason))
             return
-        del self._questions[ticket]
-        self.port.cancel_timer(AskGroupsAgain(ticket))
-        command: Command = question.command
         if isinstance(command, GetGroups):
-            answer: Any = groups_of(command, question.reports, not question.open)
+            answer: Any = groups_of(command, question.reports, question.complete)
         elif isinstance(command, EndDead):
             answer = DeadEnded(command.request, question.count)
         else:
             answer = Done(command.request)
         self.port.reply(question.client, answer)
 
-    def _fail(self, ticket: int, code: str, reason: str) -> None:
-        question = self._questions.pop(ticket)
-        self.port.cancel_timer(AskGroupsAgain(ticket))
-        self.port.reply(question.client, Failed(question.command.request, code, reason))
-
-    def client_gone(self, client: int) -> None:
-        """A program has gone."""
-        for ticket in [t for t, q in self._questions.items() if q.client == client]:
-            del self._questions[ticket]
+    def _fail(self, question: _Question, reason: Cause) -> None:
+        """One shard cannot be asked: neither are the others."""
+        for ask in question.open:
+            self.asks.drop(ask)
+        question.open.clear()
+        self.refuse(question.client, question.command, reason)
 
 
 def _wanted(command: EditGroup) -> Wanted:

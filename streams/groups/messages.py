@@ -164,11 +164,13 @@ class KeepMembers(Message, frozen=True):
 
 
 class MembersKept(Message, frozen=True):
-    """The leader is there, and does not know the members that are `missing`."""
+    """The leader is there, and does not know the members that are `missing`. `cut_off`: as in
+    ReadingsKept."""
 
     shard: Shard
     present: Annotated[tuple[Number, ...], Listed]
     missing: Annotated[tuple[Number, ...], Listed]
+    cut_off: bool = False
 
 
 class LeaveGroup(Message, frozen=True):

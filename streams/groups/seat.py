@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from math import isnan
 from typing import Final, NamedTuple
 
-from overlay.machine import Peer
 from overlay.stream_client import GroupRow
 from streams.groups.messages import Attachment, LeasedRow, Settlement
 from streams.log.batches import decode_rows
@@ -35,18 +34,11 @@ class Settling:
 class Seat:
     """One member at one shard: what it was given there, and what it has settled."""
 
-    def __init__(self, place: int, shard: str) -> None:
+    def __init__(self, place: int, attachment: Attachment = (0, 0)) -> None:
+        """`attachment`: as which the program was a member before."""
         self.place = place
         """The shard's number in its stream."""
-        self.shard = shard
-        self.number = 0
-        """That of the member at the leader; 0: it is none."""
-        self.leader: Peer | None = None
-        self.hint: Peer | None = None
-        """Who leads now, as the former leader says."""
-        self.has_joined = False
-        self.attachment: Attachment = (0, 0)
-        self.heard_at = float("-inf")
+        self.attachment = attachment
         self.lease = 0.0
         self.rows: deque[LeasedRow] = deque()
         """Rows that the program has not taken."""
@@ -56,21 +48,17 @@ class Seat:
         """What the program has said of rows, by lease, and who waits for the answer."""
         self.extending: dict[int, tuple[Settlement, list[Settling]]] = {}
         """The same of leases that are to be extended."""
-        self.misled = 0
-        """Answers that cannot be, since a row could be handed over."""
 
-    def open(self, leader: Peer, number: int, now: float) -> None:
-        """Membership is asked for at `leader`."""
-        self.leader, self.number, self.hint = leader, number, None
-        self.has_joined, self.heard_at = False, now
-
-    def close(self) -> None:
-        """It is a member at no leader."""
-        self.leader, self.number, self.has_joined = None, 0, False
+    def settle(self, settled: Iterable[Settlement], by: Settling) -> None:
+        """The program says what becomes of rows; `by` waits for the answers."""
+        for one in settled:
+            by.open.add((self.place, one.lease))
+            table = self.extending if one.what == "extend" else self.settling
+            table.setdefault(one.lease, (one, []))[1].append(by)
 
     def joined(self, attachment: Attachment, lease: float, kept: Iterable[int]) -> None:
         """It is a member; of its leases those in `kept` go on."""
-        self.has_joined, self.attachment, self.lease = True, attachment, lease
+        self.attachment, self.lease = attachment, lease
         there = set(kept)
         self.held = {lease: held for lease, held in self.held.items() if lease in there}
         self._forget_others()
@@ -105,6 +93,11 @@ class Seat:
         """The leases of rows that wait here for the program, and are half over."""
         waiting = [row for row in self.rows if self.held[row.lease].until - now < self.lease / 2]
         return [Settlement(row.offset, row.lease, "extend") for row in waiting]
+
+    def unanswered(self, now: float) -> list[Settlement]:
+        """What the program has said and the leader has not answered, and what is to be extended."""
+        said = (*self.settling.values(), *self.extending.values())
+        return [settlement for settlement, _ in said] + self.to_extend(now)
 
     def extended(self, leases: Iterable[int], at: float, now: float) -> str:
         """Leases began anew when it was `at`. Returns why that cannot be; "": it can."""
@@ -153,7 +146,6 @@ class Seat:
             except ValueError as error:
                 del self.held[leased.lease]
                 return found, taken, f"the row at offset {leased.offset} cannot be read: {error}"
-            self.misled = 0
             taken += len(leased.row)
             left = self.held[leased.lease].until - now
             found.append(

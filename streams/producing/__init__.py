@@ -12,6 +12,7 @@ does is in `streams.services.append`.
 
 * `messages`: between a producer's node and a shard's leader.
 * `numbers`: what a producer's numbers say of a batch: new, repeated, out of sequence, fenced.
-* `sending`: a producer's node: one session at one shard, its requests under way. `producers`: all
-  of them, and the programs that they serve.
+* `row_queue`: a producer's node: batches of one session, their numbers, the requests under way.
+  `fork_detour`: where they go while the shard has no leader. `sending`: the session with the leader
+  (`streams.access.session`). `producers`: all of them, and the programs that they serve.
 """

@@ -29,8 +29,10 @@ from overlay.links.events import LinkDown
 from overlay.machine import LocalEvent, Machine, Message, NodeId, Peer, Port, Timer
 from overlay.stream_client import BeginProducer, ProducerReady
 from overlay.upper_tree.publisher.admission import refusal, uniform_batch
+from streams.access import pacing
+from streams.access.ask import HeldCommands
+from streams.access.locator import Locator, StreamLocated, StreamMissing
 from streams.directory.entry import AVAILABILITY, StreamEntry
-from streams.directory.locator import Locator, StreamLocated, StreamMissing
 from streams.log.batches import Row, encode_rows, lacks_key
 from streams.log.fork_name import fork_shard
 from streams.log.row_names import TRACES
@@ -49,7 +51,7 @@ from streams.producing.messages import (
     Run,
 )
 from streams.producing.numbers import Opener, token_of
-from streams.producing.sending import PAUSE, Sending
+from streams.producing.sending import Sending
 
 IDLE_MOST: Final = 1_024
 """Sessions of the node itself that are kept without anything to send."""
@@ -126,7 +128,7 @@ class Producers(Machine):
         self._locator = locator
         self._own: dict[str, _Session] = {}  # by stream: the node's
         self._named: dict[tuple[int, str, str], _Session] = {}  # by client, stream, producer
-        self._held: dict[str, list[tuple[int, Command]]] = {}  # until their stream is located
+        self._held = HeldCommands(locator)
         self._gathered: dict[str, list[tuple[int, AppendEvents]]] = {}  # of this turn, by stream
         self._requests: dict[int, Sending] = {}  # by number: whom its answer is for
         self._numbers: dict[Sending, list[int]] = {}
@@ -160,7 +162,7 @@ class Producers(Machine):
             return
         known = self._locator.known.get(command.stream)
         if known is None:
-            self._hold(client, command.stream, command)
+            self._held.hold(client, command.stream, command)
             return
         entry = known.entry
         if fault := closed(entry):
@@ -226,7 +228,7 @@ class Producers(Machine):
                 return
         else:
             if located is None:
-                self._hold(client, command.stream, command)
+                self._held.hold(client, command.stream, command)
                 return
             if fault := closed(located.entry):
                 self._fail(client, command, "usage", fault)
@@ -243,7 +245,7 @@ class Producers(Machine):
         located = self._locator.known.get(stream)
         if located is None:
             for client, command in commands:
-                self._hold(client, stream, command)
+                self._held.hold(client, stream, command)
             return
         entry, fault = located.entry, closed(located.entry)
         if fault:
@@ -387,8 +389,7 @@ class Producers(Machine):
         """A program has gone: its producers' sessions send nothing more."""
         for key in [key for key in self._named if key[0] == client]:
             self._drop(self._named.pop(key))
-        for name, held in list(self._held.items()):
-            self._held[name] = [each for each in held if each[0] != client]
+        self._held.client_gone(client)
 
     def leave(self) -> None:
         """The node leaves: take nothing new."""
@@ -468,7 +469,7 @@ class Producers(Machine):
         self._send_soon()
         if not self._is_looking:
             self._is_looking = True
-            self.port.set_timer(PAUSE, LookAtProducers())
+            self.port.set_timer(pacing.PAUSE, LookAtProducers())
 
     def _send_soon(self) -> None:
         if not self._is_sending:
@@ -505,7 +506,7 @@ class Producers(Machine):
                 sending.look()
         self._is_looking = bool(self._busy)
         if self._busy:
-            self.port.set_timer(PAUSE, timer)
+            self.port.set_timer(pacing.PAUSE, timer)
 
     # -- answers ---------------------------------------------------------------------------------
 
@@ -539,10 +540,6 @@ class Producers(Machine):
             for sending in session.shards.values():
                 sending.on_link_down(event.peer)
 
-    def _hold(self, client: int, stream: str, command: Command) -> None:
-        self._held.setdefault(stream, []).append((client, command))
-        self._locator.locate(stream)
-
     def on_located(self, event: StreamLocated) -> None:
         """A stream is found, or its leaders are others."""
         if any(s.entry.id != event.entry.id for s in self._sessions(event.name)):
@@ -550,12 +547,12 @@ class Producers(Machine):
         for sending, stream in list(self._busy.items()):
             if stream == event.name:
                 sending.located()
-        for client, command in self._held.pop(event.name, ()):
+        for client, command in self._held.pop(event.name):
             self.commands()[type(command)](client, command)
 
     def on_missing(self, event: StreamMissing) -> None:
         """There is no such stream, or nobody knows."""
-        for client, command in self._held.pop(event.name, ()):
+        for client, command in self._held.pop(event.name):
             self._fail(client, command, event.code, event.reason)
         if event.code == "unknown":
             self._end_stream(event.name, event.reason)

@@ -57,6 +57,10 @@ from streams.replication.messages import (
 from streams.replication.removal import Removal
 from streams.replication.retention import EVERYTHING
 
+CUT_OFF: Final = 2.0
+"""Seconds without an answer of a majority after which a leader says so to readers and members: as
+long as the owner of the stream waits before it says so to others."""
+
 REOPEN: Final = 1.0
 """Seconds after which a failed disk is tried again."""
 
@@ -181,7 +185,7 @@ class Replica(Machine):
         leading = self.leading
         return leading is not None and self.ready and self.committed >= leading.first
 
-    def is_cut_off(self, seconds: float) -> bool:
+    def is_cut_off(self, seconds: float = CUT_OFF) -> bool:
         """Whether it has heard of no leader for so long, or leads and no majority has answered."""
         since = self.port.now - seconds
         if self.leading is not None:

@@ -10,6 +10,6 @@ does is in `streams.services.half`.
 *Read in this order*:
 
 * `messages`: between a producer's node and a shard's leader.
-* `questions`: a program's node: what it asks of leaders, until they answer. `transactors`: its
-  programs' transactions, and what leaders ask of these.
+* `transactors`: a program's node: its programs' transactions, as questions to leaders
+  (`streams.access.ask`), and what leaders ask of programs.
 """

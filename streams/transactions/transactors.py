@@ -20,8 +20,7 @@ from overlay.client import (
     Failed,
 )
 from overlay.info import AppendReceipt, TransactionInfo
-from overlay.links.events import LinkDown
-from overlay.machine import Machine, Message, Peer, Port, Timer
+from overlay.machine import Message, Peer, Port, Timer
 from overlay.stream_client import (
     DecideTransaction,
     GetTransactions,
@@ -32,12 +31,23 @@ from overlay.stream_client import (
     Transactions,
     TransactionState,
 )
+from streams.access.ask import Ask, AskMachine, LeaderQuestion
+from streams.access.locator import Locator, StreamLocated
+from streams.access.reasons import Cause
 from streams.directory.entry import StreamEntry
-from streams.directory.locator import Locator, StreamLocated, StreamMissing
 from streams.log.batches import Row, encode_rows
-from streams.producing.messages import BATCH_MOST, FULL, NAME_MOST, NODE_PREFIX, TOO_LARGE, RowBatch
+from streams.producing.messages import (
+    BATCH_MOST,
+    FULL,
+    MOVED,
+    NAME_MOST,
+    NODE_PREFIX,
+    TOO_LARGE,
+    RowBatch,
+)
 from streams.producing.producers import by_shard, closed, fault_of
 from streams.transactions.messages import (
+    BUSY,
     COMMITTED,
     CONFLICT,
     ELSEWHERE,
@@ -55,7 +65,6 @@ from streams.transactions.messages import (
     PrepareHalf,
     ReviewHalf,
 )
-from streams.transactions.questions import PAUSE, Question, Questions
 
 PREPARING_MOST: Final = 16 * 1024 * 1024
 """Bytes of rows on their way to leaders, beyond which nothing more is prepared: what two leaders
@@ -74,36 +83,33 @@ class LookAtTransactions(Timer, frozen=True):
     """Time to look at what was not answered."""
 
 
-class Transactors(Machine):
+class Transactors(AskMachine):
     """What this node's programs do with transactions."""
 
     def __init__(self, port: Port, locator: Locator) -> None:
-        super().__init__(port)
-        self._locator = locator
-        self._questions = Questions(port, locator, self._wake)
-        self._held: dict[str, list[tuple[int, Command]]] = {}  # until their stream is located
+        super().__init__(port, locator, LookAtTransactions())
         self._takers: dict[tuple[str, str], tuple[int, int]] = {}  # by stream id and producer
         self._reviews: BoundedDict[tuple[str, str], dict[str, Peer]] = BoundedDict(REVIEWS_KEPT)
         """By stream id and transaction: which shards' leaders have asked."""
-        self._is_looking = self._leaving = False
+        self._leaving = False
 
     def commands(self) -> dict[type, Callable[..., None]]:
         """Commands with the method that carries each out."""
+        return dict.fromkeys(self._methods(), self.ask)
+
+    def _methods(self) -> dict[type, Callable[[int, Command, StreamEntry], None]]:
         return {
-            kind: self._located(method)
-            for kind, method in (
-                (PrepareEvents, self._prepare),
-                (DecideTransaction, self._decide),
-                (GetTransactions, self._list),
-                (TakeReviews, self._take_reviews),
-                (LeaveUnknown, self._leave_unknown),
-            )
+            PrepareEvents: self._prepare,
+            DecideTransaction: self._decide,
+            GetTransactions: self._list,
+            TakeReviews: self._take_reviews,
+            LeaveUnknown: self._leave_unknown,
         }
 
     @property
     def unanswered(self) -> int:
         """Questions that leaders have not answered."""
-        return len(self._questions)
+        return len(self.asks)
 
     def leave(self) -> None:
         """The node leaves: take nothing new."""
@@ -111,39 +117,33 @@ class Transactors(Machine):
 
     def client_gone(self, client: int) -> None:
         """A program has gone: what it has prepared stays, and is reviewed."""
-        self._questions.drop(lambda question: question.client == client)
+        super().client_gone(client)
         self._takers = {key: taker for key, taker in self._takers.items() if taker[0] != client}
-        for name, held in list(self._held.items()):
-            self._held[name] = [each for each in held if each[0] != client]
 
     # -- programs --------------------------------------------------------------------------------
 
-    def _located(
-        self, method: Callable[[int, Command, StreamEntry], None]
-    ) -> Callable[[int, Command], None]:
-        """The handler of a command about a stream, which is located first."""
+    def ask(self, client: int, command: Command) -> None:
+        """Carry out a command about a stream, which is located first."""
+        stream: str = command.stream  # type: ignore[attr-defined]
+        located = self.locator.known.get(stream)
+        if self._leaving:
+            self.refuse(client, command, (LEAVING, "the node is leaving: it does nothing new"))
+        elif located is None:
+            self.held.hold(client, stream, command)
+        else:
+            self.begin(client, command, located)
 
-        def handle(client: int, command: Command) -> None:
-            stream: str = command.stream  # type: ignore[attr-defined]
-            if self._leaving:
-                self._fail(client, command, LEAVING, "the node is leaving: it does nothing new")
-                return
-            located = self._locator.known.get(stream)
-            if located is None:
-                self._held.setdefault(stream, []).append((client, command))
-                self._locator.locate(stream)
-            else:
-                method(client, command, located.entry)
-
-        return handle
+    def begin(self, client: int, command: Command, located: StreamLocated) -> None:
+        """As `AskMachine`."""
+        self._methods()[type(command)](client, command, located.entry)
 
     def _prepare(self, client: int, command: Command, entry: StreamEntry) -> None:
         assert isinstance(command, PrepareEvents)
         if fault := _unfit(command):
-            self._fail(client, command, *fault)
+            self.refuse(client, command, fault)
             return
         if is_closed := closed(entry):
-            self._fail(client, command, "usage", is_closed)
+            self.refuse(client, command, ("usage", is_closed))
             return
         batches = {}
         for shard, places in by_shard(command.events, entry).items():
@@ -151,12 +151,12 @@ class Transactors(Machine):
             rows = encode_rows([Row(d.attributes, d.payload, d.payload_type) for d in drafts])
             if len(rows) > BATCH_MOST:
                 reason = f"a batch of {len(rows):,} bytes; at most {BATCH_MOST:,} are allowed"
-                self._fail(client, command, TOO_LARGE, reason)
+                self.refuse(client, command, (TOO_LARGE, reason))
                 return
             batches[shard] = RowBatch(len(drafts), rows)
         sizes = {shard: len(batch.rows) for shard, batch in batches.items()}
-        if self._questions.size + sum(sizes.values()) > PREPARING_MOST:
-            self._fail(client, command, FULL, "this node is preparing as much as it may")
+        if self.asks.size + sum(sizes.values()) > PREPARING_MOST:
+            self.refuse(client, command, (FULL, "this node is preparing as much as it may"))
             return
 
         def message(shard: int, number: int) -> Message:
@@ -172,7 +172,7 @@ class Transactors(Machine):
         assert isinstance(command, DecideTransaction)
         transaction = command.transaction
         self._reviews.pop((entry.id, transaction), None)
-        self._questions.drop(lambda q: q.client == client and _prepares(q, entry, transaction))
+        self.asks.drop_all(lambda ask: _prepares(ask.question, client, entry, transaction))
 
         def ask(
             shards: Sequence[int], commit: bool, is_final: bool, then: Callable[[Answers], None]
@@ -214,11 +214,11 @@ class Transactors(Machine):
         outcomes = dict.fromkeys(a.outcome for a in decided.values())
         for refusal in answers.values():
             if isinstance(refusal, HalfRefused):
-                self._fail(client, command, refusal.code, refusal.reason)
+                self.refuse(client, command, (refusal.code, refusal.reason))
                 return
         if len(outcomes) > 1:
             said = ", ".join(f"shard {n}: {a.outcome}" for n, a in decided.items())
-            self._fail(client, command, CONFLICT, f"it was not decided as one: {said}")
+            self.refuse(client, command, (CONFLICT, f"it was not decided as one: {said}"))
             return
         receipts = tuple(
             AppendReceipt(
@@ -241,7 +241,7 @@ class Transactors(Machine):
             found = []
             for shard, answer in sorted(answers.items()):
                 if isinstance(answer, HalfRefused):
-                    self._fail(client, command, answer.code, answer.reason)
+                    self.refuse(client, command, (answer.code, answer.reason))
                     return
                 assert isinstance(answer, HalvesFound)
                 found += [
@@ -270,9 +270,10 @@ class Transactors(Machine):
             self.port.send(leader, HalfNotKnown(shard, command.transaction))
         self.port.reply(client, Done(command.request))
 
-    def _fail(self, client: int, command: Command, code: str, reason: str) -> None:
+    def refuse(self, client: int, command: Command, reason: Cause | tuple[str, str]) -> None:
+        """As `AskMachine`, and count it."""
         self.port.count("transactions_refused")
-        self.port.reply(client, Failed(command.request, code, reason))
+        super().refuse(client, command, reason)
 
     # -- leaders ---------------------------------------------------------------------------------
 
@@ -296,35 +297,50 @@ class Transactors(Machine):
                 if len(answers) == len(shards):
                     then(answers)
 
-            made = message(shard, 0)
-            self._questions.ask(
-                Question(
-                    *(client, entry.name, shard, transaction),
-                    lambda number: message(shard, number),
-                    answered,
-                    (sizes or {}).get(shard, 0),
-                    lambda answer: _fits(made, answer, len(entry.places)),
-                )
+            def refused(reason: Cause) -> None:
+                answered(HalfRefused("", 0, transaction, *reason))
+
+            question = LeaderQuestion(
+                *(client, entry.name, shard, lambda number: message(shard, number), transaction),
+                (sizes or {}).get(shard, 0),
+                fits=lambda answer: _fits(message(shard, 0), answer, len(entry.places)),
             )
+            self.asks.ask(Ask(question, answered, refused))
 
         for shard in shards:
             ask(shard)
 
     def on_half_is_prepared(self, sender: Peer, message: HalfIsPrepared) -> None:
         """A half is in the log."""
-        self._questions.answered(sender, message.request, message.transaction, message)
+        self._answered(sender, message, message.transaction)
 
     def on_half_decided(self, sender: Peer, message: HalfDecided) -> None:
         """A half is decided."""
-        self._questions.answered(sender, message.request, message.transaction, message)
+        self._answered(sender, message, message.transaction)
 
     def on_half_refused(self, sender: Peer, message: HalfRefused) -> None:
         """A leader does not do what it was asked."""
-        self._questions.answered(sender, message.request, message.transaction, message)
+        self._answered(sender, message, message.transaction)
 
     def on_halves_found(self, sender: Peer, message: HalvesFound) -> None:
         """A leader lists the halves of its shard, as it was asked."""
-        self._questions.answered(sender, message.request, "", message)
+        self._answered(sender, message, "")
+
+    def _answered(
+        self,
+        sender: Peer,
+        answer: HalfIsPrepared | HalfDecided | HalfRefused | HalvesFound,
+        transaction: str,
+    ) -> None:
+        ask = self.asks.get(answer.request, transaction)
+        if ask is None:
+            return
+        if isinstance(answer, HalfRefused) and answer.code == MOVED:
+            self.asks.moved(ask, sender, answer.leader)
+        elif isinstance(answer, HalfRefused) and answer.code == BUSY:
+            self.asks.later(ask, sender)
+        else:
+            self.asks.answered(ask, sender, answer)
 
     def on_review_half(self, sender: Peer, message: ReviewHalf) -> None:
         """A leader asks what became of a transaction: let the program say it, if there is one."""
@@ -336,38 +352,15 @@ class Transactors(Machine):
         self._reviews.setdefault((stream, message.transaction), {})[message.shard] = sender
         self.port.reply(taker[0], ReviewsAsked(taker[1], (message.transaction,)))
 
-    def on_link_down(self, event: LinkDown) -> None:
-        """A leader is out of reach."""
-        self._questions.link_down(event.peer)
-
-    def on_located(self, event: StreamLocated) -> None:
-        """A stream is found, or its leaders are others."""
-        for client, command in self._held.pop(event.name, ()):
-            self.commands()[type(command)](client, command)
-        self._questions.located(event.name, event.no_majority)
-
-    def on_missing(self, event: StreamMissing) -> None:
-        """There is no such stream, or nobody knows."""
-        for client, command in self._held.pop(event.name, ()):
-            self._fail(client, command, event.code, event.reason)
-
     def on_look(self, timer: LookAtTransactions) -> None:
         """Repeat what was not answered."""
-        self._questions.look()
-        self._is_looking = bool(len(self._questions))
-        if self._is_looking:
-            self.port.set_timer(PAUSE, timer)
-
-    def _wake(self) -> None:
-        if not self._is_looking:
-            self._is_looking = True
-            self.port.set_timer(PAUSE, LookAtTransactions())
+        self.asks.look()
 
 
-def _prepares(question: Question, entry: StreamEntry, transaction: str) -> bool:
-    """Whether a question is to prepare this transaction: once it is decided, it must not be."""
-    is_same = (question.stream, question.transaction) == (entry.name, transaction)
-    return is_same and isinstance(question.make(question.number), PrepareHalf)
+def _prepares(asked: LeaderQuestion, client: int, entry: StreamEntry, transaction: str) -> bool:
+    """Whether it is to prepare this transaction: once it is decided, it must not be."""
+    is_same = (asked.client, asked.stream, asked.subject) == (client, entry.name, transaction)
+    return is_same and isinstance(asked.make(0), PrepareHalf)
 
 
 def _fits(asked: Message, answer: Message, shards: int) -> bool:

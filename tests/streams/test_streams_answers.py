@@ -32,10 +32,11 @@ from overlay.stream_client import (
     TakeRows,
     TransactionState,
 )
+from streams.access import pacing
+from streams.access.locator import StreamLocated
 from streams.consuming import messages as reading
-from streams.consuming.readers import MISLED_MOST, LookAtReadings, Readers
+from streams.consuming.readers import LookAtReadings, Readers
 from streams.directory.entry import ShardPlace, StreamEntry, StreamOptions
-from streams.directory.locator import StreamLocated
 from streams.directory.messages import StreamFound
 from streams.directory.questions import OwnerQuestions
 from streams.groups import messages as groups
@@ -222,7 +223,7 @@ def test_a_reading_fails_when_no_leader_does_better() -> None:
     program = Reads(packed=False)
     program.began()
     program.take()
-    for _ in range(MISLED_MOST):
+    for _ in range(pacing.PROTOCOL_ERRORS_MOST):
         assert isinstance(program.here.replies[-1], ReadingReady)
         program.hear(rows_of(piece(4, rows=b"\x01"), since=3)(program.is_open().reading))
         program.look()
@@ -246,7 +247,7 @@ def test_what_others_say_of_a_reading_changes_nothing() -> None:
 
 def test_a_position_that_is_higher_than_asked_for_confirms_no_later_one() -> None:
     program = Reads(packed=False)
-    program.readers.end(1, EndReading(2, 1))
+    program.readers.end_reading(1, EndReading(2, 1))
     program.readers.begin(1, BeginReading(5, "s", durable="d", token="t"))
     program.located()
     program.began(3)

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+import click
+
 from canopy.cli.errors import OK, TIME_OUT
 from canopy.cli.output import on_reader_gone, print_json
 
@@ -50,6 +52,7 @@ class Following:
         on_reader_gone(self._gone.set)
         self.left = wanted.most
         """How many are to come still; None: without a bound."""
+        self._waits = ""
 
     @property
     def is_gone(self) -> bool:
@@ -74,6 +77,12 @@ class Following:
         if self.left is not None:
             self.left -= len(printed)
         return events[len(printed) :]
+
+    def say(self, waits: str) -> None:
+        """Say on standard error why nothing can come, and when it can again ("")."""
+        if waits != self._waits:
+            self._waits = waits
+            click.echo(f"{waits}; waiting" if waits else f"{self._stream} is read again", err=True)
 
     @property
     def code(self) -> int:

@@ -79,6 +79,7 @@ def _follow(reading: Reading, durable: str, following: Following) -> None:
     was_in_table = reading.in_table
     while rest := following.rest():
         events = reading.take(rest)
+        following.say(reading.waits)
         for event in reversed(following.show(events, stream_object)):  # is not done with
             reading.positions[event.shard] = event.offset
         if was_in_table and not reading.in_table:

@@ -158,6 +158,7 @@ def _follow(member: Member, following: Following) -> None:
     while rest := following.rest():
         left = following.left
         rows = member.take(rest, PART if left is None else min(PART, left))
+        following.say(member.waits)
         following.show(rows, row_object)
         if not following.is_gone:
             member.ack(*rows)

@@ -7,6 +7,7 @@ repeated is, and of the rest it is said that it is not known (docs/guide/streams
 out.
 
 *Read in this order*: `appending`: events into streams, as a producer or not. `transacting`: events
-that are decided later. `reading`: events by content. `membership`: events shared in groups.
+that are decided later. `reading`: events by content. `membership`: events shared in groups. `away`:
+how long both look for their node.
 `wording`: options of streams and groups, in sentences.
 """

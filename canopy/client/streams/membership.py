@@ -18,10 +18,11 @@ from typing import Any, Final, Generic, Literal, TypedDict, TypeVar
 
 from msgspec.structs import replace
 
-from canopy.client.errors import ControlError, UnreachableError
+from canopy.client.errors import ControlError, NoMajorityError, UnreachableError
 from canopy.client.session import expected
 from canopy.client.steps import Link, Steps
-from canopy.client.streams.reading import PAUSE, Begin, started
+from canopy.client.streams.away import AwayNode
+from canopy.client.streams.reading import Begin, started
 from overlay.client import Done
 from overlay.stream_client import (
     AttachGroup,
@@ -118,9 +119,7 @@ class MembershipCore(Generic[L]):
     ) -> None:
         """`begin` sends a command within a time: its connection and number; `pause` waits so long,
         and says whether the client was closed; `patience`: how long a lost node is looked for."""
-        self._begin = begin
-        self._pause = pause
-        self._patience = patience
+        self._node = AwayNode(begin, pause, patience)
         self._wanted = wanted
         self._timeout = timeout
         self._link: L | None = None  # on which it is a member
@@ -132,6 +131,8 @@ class MembershipCore(Generic[L]):
         self._said: deque[int] = deque()  # words on rows that are not answered
         self._is_unsure = False  # words were not answered when the node was lost
         self._is_closed = False
+        self.waits = ""
+        """Why nothing can come just now; "": it can (`Reading.waits`)."""
         self.name = wanted.name
         """The member's name: another program that attaches under it fences this one."""
         self.selector = wanted.selector or ""
@@ -145,12 +146,12 @@ class MembershipCore(Generic[L]):
     def _attaching(self) -> Steps[None]:
         """Become a member, or be it again. Raises CommandFailed (unknown, selector, options,
         offset-out-of-range, fenced, unknown-group), and as `Client.ask`."""
-        link, number = yield partial(self._begin, self._wanted, self._timeout)
+        link, number = yield partial(self._node.begin, self._wanted, self._timeout)
         ready = expected((yield partial(link.finish, number, self._timeout)), GroupReady)
         self._link, self._number, self._take = link, number, None
         self._said.clear()
         self._rest.clear()
-        self.selector, self.lease = ready.selector, ready.lease
+        self.selector, self.lease, self.waits = ready.selector, ready.lease, ""
         self._wanted = replace(self._wanted, attachments=ready.attachments)
 
     def _taking(self, timeout: float, most: int) -> Steps[list[GroupRow]]:
@@ -178,9 +179,11 @@ class MembershipCore(Generic[L]):
                     return []
                 number, self._take = self._take, None
                 taken = expected((yield partial(link.finish, number, 0.0)), RowsTaken)
+                self.waits = taken.waits
                 self._rest.extend((self._asked_at + row.left, row) for row in taken.rows)
             except UnreachableError:
-                yield from self._coming_back()
+                if not (yield from self._coming_back(until)):
+                    return []
         return []
 
     def _sure(self, most: int) -> list[GroupRow]:
@@ -275,17 +278,21 @@ class MembershipCore(Generic[L]):
                 expected(reply, Done)
         self._link = None
 
-    def _coming_back(self) -> Steps[None]:
-        """Wait for the node to come back. What the member had goes to others meanwhile."""
+    def _coming_back(self, by: float = math.inf) -> Steps[bool]:
+        """Wait for the node to come back. What the member had goes to others meanwhile. Returns
+        whether it has by then; if not, the next call goes on waiting."""
         self._link = self._take = None
         self._rest.clear()
         self._is_unsure = self._is_unsure or bool(self._said)
         self._said.clear()
-        until = time.monotonic() + self._patience
+        self._node.lost()
         while not self._is_closed:
             try:
                 yield from self._attaching()
-                return
-            except UnreachableError:
-                if time.monotonic() > until or (yield partial(self._pause, PAUSE)):
-                    raise
+            except (UnreachableError, NoMajorityError) as error:
+                if not (yield from self._node.waiting(error, by)):
+                    return False
+            else:
+                self._node.found()
+                return True
+        return True

@@ -24,6 +24,7 @@ from canopy.client.errors import (
 )
 from canopy.client.session import expected
 from canopy.client.steps import Link, Steps
+from canopy.client.streams.away import AwayNode
 from canopy.client.streams.positions import Positions, identity_of
 from overlay.client import (
     BeginReading,
@@ -46,9 +47,6 @@ WANTED: Final = "first, new, keys, an offset, or a time such as 2026-11-23T08:00
 
 CONFIRM: Final = 1.0
 """Seconds between two words of what has taken effect elsewhere: they only let retention go on."""
-
-PAUSE: Final = 0.2
-"""Seconds between two looks for a node that is away."""
 
 NONE_TAKEN: Final = EventsTaken(0, (), ())
 
@@ -123,15 +121,14 @@ class ReadingCore(Generic[L]):
     ) -> None:
         """`begin` sends a command within a time: its connection and number; `pause` waits so long,
         and says whether the client was closed; `patience`: how long a lost node is looked for."""
-        self._begin = begin
-        self._pause = pause
-        self._patience = patience
+        self._node = AwayNode(begin, pause, patience)
         self._wanted = wanted
         self._timeout = timeout
         self._token = secrets.token_hex(8) if wanted.durable else ""
         self._link: L | None = None  # on which the reading has begun
         self._number = 0  # of the reading, on this connection
-        self._beginning: tuple[L, int] | None = None  # a BeginReading that is not answered
+        self._beginning: tuple[L, int, float] | None = None
+        # A BeginReading that is not answered, and until when it is waited for.
         self._take: int | None = None  # the question that is open
         self._is_closed = False
         self._scanned: dict[int, int] = {}  # by shard: behind everything that has come here
@@ -148,6 +145,9 @@ class ReadingCore(Generic[L]):
         """The founding id of the stream: another stream of the same name has another one."""
         self.selector = wanted.selector
         """What is read; "": everything."""
+        self.waits = ""
+        """Why nothing can come just now, as "no majority: 1 of 3 replicas of quakes answer"; the
+        reading goes on by itself when it can. "": it can, as far as is known."""
         self.begins: dict[int, int] = {}
         """By shard: the offset at which the reading began."""
         self.positions = Positions()
@@ -156,8 +156,9 @@ class ReadingCore(Generic[L]):
         self.ends: dict[int, int] = {}
         """By shard: the offset that its next event had when the reading began."""
 
-    def _opening(self) -> Steps[None]:
-        """Begin, or go on behind what was handed out. Raises CommandFailed (unknown, selector,
+    def _opening(self, until: float = math.inf) -> Steps[bool]:
+        """Begin, or go on behind what was handed out. Returns whether it has begun by `until`; if
+        not, the next call goes on waiting. Raises CommandFailed (unknown, selector,
         offset-out-of-range, fenced, expired), and as `Client.ask`."""
         if self._beginning is None:
             wanted, known = self._wanted, bool(self.begins)
@@ -174,10 +175,15 @@ class ReadingCore(Generic[L]):
                 stream_id=stream_id,
                 losses=losses,
             )
-            self._beginning = yield partial(self._begin, command, self._timeout)
+            within = min(self._timeout, max(0.0, until - time.monotonic()))
+            begun = yield partial(self._node.begin, command, within)
+            self._beginning = (*begun, time.monotonic() + self._timeout)
         assert self._beginning is not None
-        link, number = self._beginning
-        is_answered = yield partial(link.is_answered, number, self._timeout)
+        link, number, give_up = self._beginning
+        left = max(0.0, min(give_up, until) - time.monotonic())
+        is_answered = yield partial(link.is_answered, number, left)
+        if not is_answered and time.monotonic() < give_up:
+            return False
         self._beginning = None  # not when this is cancelled: then the next call goes on waiting
         if not is_answered:
             link.abandon(number)
@@ -188,6 +194,7 @@ class ReadingCore(Generic[L]):
         if (self.stream_id or self._wanted.stream_id) not in ("", ready.stream):  # an older node
             raise ControlError(f"the stream {self.stream} was removed, and there is another one")
         self._link, self._number, self._take = link, number, None
+        self.waits = ""
         if not self.begins:
             shards = dict(enumerate(ready.shards, max(self._wanted.shard, 0)))
             self.begins = {shard: first for shard, (first, _) in shards.items()}
@@ -199,6 +206,7 @@ class ReadingCore(Generic[L]):
         self.stream_id = ready.stream
         first = max(self._wanted.shard, 0)
         self.positions.losses.update(enumerate(ready.losses, first))
+        return True
 
     @property
     def in_table(self) -> bool:
@@ -241,8 +249,8 @@ class ReadingCore(Generic[L]):
         until = time.monotonic() + timeout
         while True:
             try:
-                if self._link is None:
-                    yield from self._opening()
+                if self._link is None and not (yield from self._opening(until)):
+                    return NONE_TAKEN
                 link = self._link
                 assert link is not None
                 if self._confirmed and time.monotonic() > self._confirmed_at + CONFIRM:
@@ -259,7 +267,11 @@ class ReadingCore(Generic[L]):
                 number, self._take = self._take, None
                 taken = expected((yield partial(link.finish, number, 0.0)), EventsTaken)
             except UnreachableError:
-                yield from self._coming_back()
+                if not (yield from self._coming_back(until)):
+                    return NONE_TAKEN
+                continue
+            self.waits = taken.waits
+            if not taken.positions:  # nothing but why nothing comes, or that something may again
                 continue
             self._scanned.update(taken.positions)
             self.positions.losses.update(taken.losses)
@@ -291,18 +303,22 @@ class ReadingCore(Generic[L]):
             with contextlib.suppress(ControlError):  # the node is away, and has ended it
                 yield partial(link.request, EndReading(0, self._number), self._timeout)
 
-    def _coming_back(self) -> Steps[None]:
-        """Wait for the node to come back."""
+    def _coming_back(self, until: float) -> Steps[bool]:
+        """Wait for the node to come back. Returns whether it has by `until`; if not, the next call
+        goes on waiting."""
         self._link = self._take = self._beginning = None
-        until = time.monotonic() + self._patience
+        self._node.lost()
         while True:
             try:
-                yield from self._opening()
-                return
-            except (UnreachableError, NoMajorityError):
+                has_begun = yield from self._opening(until)
+            except (UnreachableError, NoMajorityError) as error:
                 self._beginning = None
-                if time.monotonic() > until or (yield partial(self._pause, PAUSE)):
-                    raise
+                if not (yield from self._node.waiting(error, until)):
+                    return False
+            else:
+                if has_begun:
+                    self._node.found()
+                return has_begun
 
 
 def patient(timeout: float | None) -> float:

@@ -71,8 +71,12 @@ class StreamReader:
             self._report(
                 True, f"from offset {where.removeprefix('0: ') if len(begins) == 1 else where}"
             )
+            waits = ""
             while not self._stop.is_set():
                 events = self._reading.take(STOP_CHECK)
+                if self._reading.waits != waits:
+                    waits = self._reading.waits
+                    self._report(not waits, waits or "reads again")
                 if events:
                     self._hand_over(events)
             self._reading.close()

@@ -16,10 +16,10 @@ from overlay.incidents import Alarmed
 from overlay.info import IntakeInfo, OriginInfo
 from overlay.inner import InnerReply
 from overlay.machine import Peer, Port, Timer
+from streams.access.locator import StreamLocated, StreamLocator
 from streams.consuming.messages import OUT_OF_RANGE
 from streams.directory.circles import CircleSearch, said
 from streams.directory.entry import StreamEntry, StreamSource
-from streams.directory.locator import StreamLocated, StreamLocator
 from streams.directory.questions import OwnerQuestions
 from streams.hosting.shard_hosts import ShardHosts, StreamDescribed
 from streams.replication.leading import Leading

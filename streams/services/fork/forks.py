@@ -14,8 +14,8 @@ from typing import Final
 
 from overlay.info import ForkInfo
 from overlay.machine import Machine, Peer, Port, Timer
+from streams.access.locator import StreamLocated, StreamLocator
 from streams.directory.entry import AVAILABILITY
-from streams.directory.locator import StreamLocated, StreamLocator
 from streams.disk import Opened
 from streams.hosting.shard_hosts import ShardHosts
 from streams.log.chunk import EVENTS, Chunk

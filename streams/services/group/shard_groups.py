@@ -294,7 +294,8 @@ class ShardGroups(LedShard):
                 member = delivery.members[sender.id, number]
                 member.kept_at = self.port.now
                 member.at = max(member.at, message.at)
-        kept = MembersKept(self.replica.shard, tuple(present), tuple(missing))
+        cut_off = self.replica.is_cut_off()
+        kept = MembersKept(self.replica.shard, tuple(present), tuple(missing), cut_off)
         self.port.send(sender, kept)
 
     def _refuse(self, sender: Peer, number: int, refusal: Refusal) -> None:

@@ -311,7 +311,8 @@ class ShardReadings(LedShard):
             reading.kept_at = self.port.now
             reading.granted = max(reading.granted, granted)
             self._get_ready(reading)
-        kept = ReadingsKept(self.replica.shard, tuple(positions), tuple(missing))
+        cut_off = self.replica.is_cut_off()
+        kept = ReadingsKept(self.replica.shard, tuple(positions), tuple(missing), cut_off)
         self.port.send(sender, kept)
 
     def commit(self, sender: Peer, message: CommitPosition) -> None:

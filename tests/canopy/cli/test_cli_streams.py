@@ -42,6 +42,8 @@ class FakeReading:
         self.positions = {0: 3, 1: 0, **(positions or {})}
         self._left = [e for e in EVENTS if e.offset >= self.positions[e.shard]]
 
+    waits = ""
+
     def take(self, timeout: float | None = None) -> list[StreamEvent]:
         taken, self._left = self._left[:2], self._left[2:]
         for event in taken:

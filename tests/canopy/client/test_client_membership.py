@@ -173,7 +173,7 @@ def test_a_node_that_stays_away_is_not_looked_for_without_end(node: FakeNode) ->
     def away(command: Command, timeout: float) -> Any:
         raise UnreachableError("the node is away")
 
-    member._begin = away
+    member._node.begin = away
     with pytest.raises(UnreachableError):
         member.take(1.0)
 

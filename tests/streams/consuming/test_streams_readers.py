@@ -23,7 +23,8 @@ from overlay.client import (
     TakeEvents,
 )
 from overlay.stream_client import AddStream
-from streams.consuming import asking, readers
+from streams.access import pacing
+from streams.consuming import readers
 from streams.consuming.messages import ReadShard
 from tests.streams.consuming.reading_world import ReadingWorld, trial_of_readings
 from tests.support.examples import seeds
@@ -63,14 +64,14 @@ def test_who_gets_rows_does_not_wait_for_those_who_get_none(
     replies.clear()
     for _ in range(3):
         world.append()
-    world.run(5 * readers.LOOK)
+    world.run(5 * pacing.LOOK)
     end = len(world.log_rows(world.peers[0].id))
     assert [program.lives[-1].position for program in (*few, every)] == [end] * 8 != [0] * 8
     assert len(every.lives[-1].rows) == end
     empty = [(at, client) for at, client, reply in replies if not reply.events + reply.packed]
     first, last = (min(empty)[0], max(empty)[0])
-    assert last - first > readers.LOOK
-    assert all(sum(at <= t < at + readers.LOOK * 0.9 for t, _ in empty) <= 4 for at, _ in empty)
+    assert last - first > pacing.LOOK
+    assert all(sum(at <= t < at + pacing.LOOK * 0.9 for t, _ in empty) <= 4 for at, _ in empty)
 
 
 def test_a_busy_leader_is_asked_for_some_readings_at_a_time_and_not_left(
@@ -78,7 +79,7 @@ def test_a_busy_leader_is_asked_for_some_readings_at_a_time_and_not_left(
 ) -> None:
     """It answers one request in a third of a second, so that the last reading begins late: each is
     asked for once."""
-    monkeypatch.setattr(asking, "ASKED_MOST", 9)
+    monkeypatch.setattr(pacing, "OPENING_MOST", 9)
     world = ReadingWorld(1)
     node, leader = world.peers[-1].id, world.peers[0].id
     world.run(0.1)
@@ -232,7 +233,7 @@ def test_a_reading_that_has_failed_is_forgotten_but_for_why() -> None:
     taken(world, "n2", first.request, 3)
     fenced = ask(world, "n2", TakeEvents, first.request)
     assert (type(fenced), fenced.code) == (Failed, "fenced")
-    assert not world.node("n2").streams.readers._readings
+    assert not world.node("n2").streams.readers.attached
     again = ask(world, "n2", TakeEvents, first.request)
     assert again.code == "fenced"
     assert isinstance(ask(world, "n2", EndReading, first.request), Done)

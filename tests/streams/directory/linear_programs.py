@@ -132,7 +132,7 @@ class ProgramWorld(StreamWorld):
             self._take()
         elif isinstance(reply, EventsTaken) and self.reading is not None:
             if asked.command.reading == self.reading[2]:  # type: ignore[attr-defined]
-                ((_, self.taken),) = reply.positions
+                self.taken = dict(reply.positions).get(0, self.taken)
                 self._take()
         elif self.reading is not None and asked.node == self.reading[0]:
             self.reading = None

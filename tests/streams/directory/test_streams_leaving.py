@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from canopy.sim.world.world import World
+from canopy.sim.world.world import CLIENT, World
 from overlay.client import (
     NO_MAJORITY,
     AppendEvents,
@@ -15,6 +15,7 @@ from overlay.client import (
     Command,
     Draft,
     EventsAppended,
+    EventsTaken,
     Failed,
     ReadingReady,
     Streams,
@@ -28,6 +29,8 @@ from overlay.stream_client import (
     GetTransactions,
     PrepareEvents,
     ProducerReady,
+    RowsTaken,
+    TakeRows,
     WhyRow,
 )
 from streams.producing.messages import IN_DOUBT
@@ -154,17 +157,48 @@ def read(world: World) -> Sequence[Command]:
     )
 
 
+def waiting(world: World, node: str) -> list[int]:
+    """Programs that read, and that share, have taken everything and wait; returns their requests,
+    with the attachment's just before."""
+    requests = []
+    for begin, take in ((BeginReading, TakeEvents), (AttachGroup, TakeRows)):
+        number = world.clients.request()
+        more = {"group": "readers"} if begin is AttachGroup else {}
+        assert not isinstance(world.ask(node, begin(number, STREAM, **more)), Failed)
+        requests.append(world.clients.request())
+        more = {"most": 9} if take is TakeRows else {}
+        world.drivers[node].command(CLIENT, take(requests[-1], number, **more))
+    world.run(2.0)
+    assert not world.clients.answers.keys() & {*requests}
+    return requests
+
+
+def ask_more(world: World, node: str, request: int) -> int:
+    """Wait for more where `request` has waited."""
+    again = world.clients.request()
+    is_group = isinstance(world.clients.answers[request], RowsTaken)
+    take = TakeRows(again, request - 1, 9) if is_group else TakeEvents(again, request - 1)
+    world.drivers[node].command(CLIENT, take)
+    return again
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_programs_hear_at_once_that_there_is_no_majority_and_go_on_when_there_is(seed: int) -> None:
     world = grown(3, seed)
     shard = founded(world)
     (owner,) = (n for n in world.names() if world.node(n).streams.owner.entries())
     numbered(world, owner, 0)
+    waits = waiting(world, owner)
     lost = [name for name in world.names() if name != owner]
     for name in lost:
         world.crash(name)
     world.run(30.0)  # its cluster has lost its majority as well, and goes on as a fork
     leads = leader(world, shard) == owner
+    for request in waits:
+        told = world.clients.answers[request]
+        assert isinstance(told, EventsTaken | RowsTaken), told
+        assert told.waits.startswith("no majority: 1 of 3 replicas of quakes answer")
+    waits = [ask_more(world, owner, request) for request in waits]
     for command in (*asked(world), *(() if leads else read(world))):
         refused = world.ask(owner, command, 2.0)
         assert isinstance(refused, Failed), (command, refused)
@@ -181,3 +215,7 @@ def test_programs_hear_at_once_that_there_is_no_majority_and_go_on_when_there_is
     assert isinstance(late, Failed), "it would take the number of the row that was refused"
     numbered(world, owner, 1)
     assert rows(world, owner) == (5 if leads else 4), "what was in doubt came once"
+    for request in waits:
+        told = world.clients.answers[request]
+        assert isinstance(told, EventsTaken | RowsTaken), told
+        assert told.waits == ""

@@ -18,8 +18,8 @@ from typing import Any
 
 from canopy.wire.transport.codec import WireCodec, collect
 from overlay.machine import LocalEvent
+from streams.access.locator import StreamLocated
 from streams.directory.entry import ShardPlace, StreamEntry, StreamOptions
-from streams.directory.locator import StreamLocated
 from streams.hosting.shard_hosts import ShardHosts
 from streams.log import shard_log
 from streams.log.batches import heads_of, rows_of

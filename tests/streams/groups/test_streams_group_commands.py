@@ -38,6 +38,7 @@ class FakeMember:
     """Hands out five rows, two at a time."""
 
     selector = "n > 1"
+    waits = ""
 
     def __init__(self) -> None:
         self.left = [GroupRow(0, n, 100 + n, 1, 30.0, 100.0, {"n": n}) for n in range(5)]

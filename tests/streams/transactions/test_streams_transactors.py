@@ -21,9 +21,12 @@ from overlay.stream_client import (
     Transactions,
     TransactionState,
 )
+from streams.access.ask import Ask, Asks, LeaderQuestion
+from streams.access.locator import StreamLocated
+from streams.directory.entry import ShardPlace, StreamEntry, StreamOptions
 from streams.services.half import halves
 from streams.transactions import transactors
-from streams.transactions.questions import Question, Questions
+from streams.transactions.transactors import LookAtTransactions
 from tests.streams.producing.test_streams_producers import ask, drafts, founded, leader
 from tests.streams.transactions.half_world import trial_of_transactions
 from tests.support.examples import seeds
@@ -77,6 +80,11 @@ class Places:
     def locate(self, name: str) -> None:
         pass
 
+    def located(self, name: str) -> StreamLocated:
+        shards = (ShardPlace(()),) * len(self.known[name])
+        entry = StreamEntry(name, "5", StreamOptions(), shards)
+        return StreamLocated(name, entry, self.known[name])
+
     def leader(self, name: str, shard: int) -> Peer | None:
         return self.known[name][shard] if name in self.known else None
 
@@ -88,16 +96,21 @@ def test_where_a_stream_of_fewer_shards_is_says_nothing_of_another() -> None:
     """A node ended when it heard of a stream with one shard while it looked for the third one of
     another."""
     sent: list[Any] = []
-    port: Any = SimpleNamespace(now=0.0, send=lambda peer, message: sent.append((peer, message)))
+    port: Any = SimpleNamespace(
+        now=0.0,
+        send=lambda peer, message: sent.append((peer, message)),
+        set_timer=lambda delay, timer: None,
+    )
     places = Places(single=(Peer("a" * 16, ""),))
-    questions = Questions(port, places, lambda: None)
+    asks = Asks(port, places, LookAtTransactions())
     made: Any = lambda number: number  # noqa: E731
-    questions.ask(Question(1, "orders", 2, "t", made, lambda answer: None))
-    questions.located("single", lambda shard: "")
+    question = LeaderQuestion(1, "orders", 2, made)
+    asks.ask(Ask(question, lambda answer: None, lambda reason: None))
+    asks.located(places.located("single"))
     assert not sent
     leader = Peer("b" * 16, "")
     places.known["orders"] = (None, None, leader)
-    questions.located("orders", lambda shard: "")
+    asks.located(places.located("orders"))
     assert sent == [(leader, 1)]
 
 

@@ -21,8 +21,8 @@ from overlay.info import AppendReceipt
 from overlay.links.events import LinkDown
 from overlay.machine import LocalEvent, Message, NodeId, Peer, Timer
 from overlay.stream_client import BeginProducer, ProducerReady
+from streams.access.locator import StreamLocated
 from streams.directory.entry import ShardPlace, StreamEntry, StreamOptions
-from streams.directory.locator import StreamLocated
 from streams.log import shard_log
 from streams.log.batches import Row, encode_rows, rows_of
 from streams.log.chunk import EVENTS, read

@@ -10,12 +10,10 @@ from msgspec.structs import replace
 from overlay.links.events import LinkDown
 from overlay.machine import LocalEvent, Machine, NodeId, Peer, Port, Timer
 from overlay.wording import no_majority
+from streams.access import pacing
 from streams.directory.entry import StreamEntry
 from streams.directory.messages import AskStream, StreamFound
 from streams.directory.questions import Answer, OwnerQuestions
-
-LOOK_AGAIN: Final = 0.2
-"""Seconds after which the owner is asked again where a shard had no leader, or the wrong one."""
 
 KEPT: Final = 4_096
 """Streams whose places are kept in mind."""
@@ -99,7 +97,7 @@ class StreamLocator(Machine):
 
     def locate_soon(self, name: str) -> None:
         """As `locate`, in a moment: a leader is being sought."""
-        self.port.set_timer(LOOK_AGAIN, LocateAgain(name))
+        self.port.set_timer(pacing.REPEAT, LocateAgain(name))
 
     def leader(self, name: str, shard: int) -> Peer | None:
         """Who leads a shard, as far as is known here; None: to be located."""

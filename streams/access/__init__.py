@@ -1,0 +1,49 @@
+"""The conversation between a program's node and the leaders of a stream's shards.
+
+*Promises*: what a program has at a shard goes on when the shard's leader changes, is silent, or is
+out of reach; nothing is asked of a node that is known not to lead; what no honest leader says is
+not taken, is counted (`stream_answers_refused`), and makes the node ask who leads; a program that
+waits for a majority of a shard's replicas is told so.
+
+*Called by*: `streams.consuming` and `streams.groups`, whose machines are `Attachments`;
+`streams.transactions`, the commands of groups and `canopy why`, which are each an `AskMachine`;
+`streams.producing`, with a session for each producer and shard. All of them, and what copies
+streams, find leaders through the one `StreamLocator` of a node.
+
+    locator.locate(name)                  # StreamLocated or StreamMissing follows, for all who ask
+    locator.leader(name, shard)           # as far as it is known here
+    locator.mistaken(name, shard, node)   # it does not lead, or does not answer: ask again
+
+*Read in this order*:
+
+* `pacing`: when things are repeated, asked elsewhere and given up: every number, with its reason.
+* `locator`: from a stream's name to the leaders of its shards. `reasons`: why programs are refused,
+  and why they wait.
+* `session`: the conversation of one program with the leader of one shard, a table of states; all
+  sessions of one machine. `attachments`: what a program has at all shards of a stream, with a
+  session for each.
+* `ask`: one question to one leader, until there is one answer.
+
+A machine that asks leaders something begins like this (`streams.consuming.explaining` is one):
+
+    class RowCounts(AskMachine):
+        def __init__(self, port, locator):
+            super().__init__(port, locator, LookAtCounts())
+
+        def count(self, client, command):  # of a program; begin follows
+            self.held.hold(client, command.stream, command)
+
+        def begin(self, client, command, located):
+            shard, refuse = located.entry.shard(0), partial(self.refuse, client, command)
+            make = lambda number: AskCount(shard, number)
+            reply = lambda answer: self.port.reply(client, Count(command.request, answer.count))
+            question = LeaderQuestion(client, located.name, 0, make, is_reading=True)
+            self.asks.ask(Ask(question, reply, refuse))
+
+        def on_row_count(self, sender, message):
+            if ask := self.asks.get(message.number):
+                self.asks.answered(ask, sender, message)
+
+        def on_look(self, timer: LookAtCounts):
+            self.asks.look()
+"""
