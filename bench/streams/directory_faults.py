@@ -148,7 +148,7 @@ def stream_that_its_owner_does_not_know_counts_as_removed() -> None:
     replace(original, answered)
 
 
-@fault(LED, DIRECTORY, "test_who_has_lost_its_vote_is_replaced_or_begins_anew[4]")
+@fault(LED, DIRECTORY, "test_who_has_lost_its_vote_is_replaced_or_begins_anew[3]")
 def shard_barred_replica_is_not_replaced() -> None:
     """The owner of a stream takes a replica that has lost its vote for one that is there."""
 

@@ -21,7 +21,8 @@ disks: entries are numbers, voters are peers, and times are what the caller's cl
 *Words*: a *position* is (epoch of the last entry, its number); the first entry has number 1, an
 empty log is at (0, 0). Of two logs the one with the higher position is *further*. An *epoch* is
 Raft's term, a *leader* leads in one epoch, a *candidate* wants to, *followers* are all others that
-have the log, and the *voters* are those that count.
+have the log, and the *voters* are those that count. (A cluster's leader is its *primary*, as in
+Phoenix; a shard's voters are its *replicas*.)
 
 A leader's use::
 
