@@ -8,36 +8,22 @@ Bairavasundaram et al., SIGMETRICS 2007). So each node reads its logs, a piece a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
-from overlay.machine import Port
 from streams.log.chunk import CHUNK_MOST, Chunk, read
 from streams.log.recovery import FoundHole
 from streams.log.scan import Hole, Placed, scan
-from streams.log.shard_log import Segment, ShardLog
-from streams.replication.kept_chunks import KeptChunks
+from streams.log.shard_log import Segment
+from streams.replication.local import LocalReplica
 
 ANSWER_WITHIN: Final = 60.0
 """Seconds after which a piece is read again, since the folder was reopened meanwhile."""
 
 
-class CheckedReplica(Protocol):
-    """`replica.Replica`."""
-
-    port: Port
-    log: ShardLog
-    ready: bool
-    readings: int
-    chunks: KeptChunks
-
-    def damaged(self, holes: list[FoundHole]) -> bool:
-        """Take holes of the log. Returns whether the replica repairs them."""
-
-
 class Checking:
     """One walk over a replica's segments."""
 
-    def __init__(self, replica: CheckedReplica, first: str = "", alone: bool = False) -> None:
+    def __init__(self, replica: LocalReplica, first: str = "", alone: bool = False) -> None:
         """Begin at the segment `first`, "": the oldest; if `alone`, read this segment only."""
         self.replica = replica
         self._alone = alone

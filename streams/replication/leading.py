@@ -221,7 +221,7 @@ class Leading:
         else:
             floor = floor_of(mine.log.segments, keep, now)
         if keep.time:
-            mine.removal.learn_times()
+            mine.learn_times()
         if not keep.drops_unread:
             floor = min([floor, *(c.position for c in mine.state.consumers.values())])
         floor = max(floor, quota_floor(keep, mine.log))
@@ -249,7 +249,7 @@ class Leading:
             return 0
         if log.time <= now - keep.ttl:
             return log.next_offset
-        self.replica.removal.learn_times()
+        self.replica.learn_times()
         return floor_of(log.segments, Keep(time=keep.ttl), now)
 
     # -- replicas --------------------------------------------------------------------------------

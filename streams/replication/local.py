@@ -1,4 +1,4 @@
-"""What a campaign, a leader and mending use of the replica that they belong to."""
+"""What its parts use of a replica: campaign, leader, mending, checking, removal."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Protocol
 from overlay.machine import Peer, Port
 from streams.disk import LogDisk
 from streams.log.chunk import Chunk
+from streams.log.recovery import FoundHole
 from streams.log.shard_log import ShardLog
 from streams.log.state import ShardState
 from streams.replication.damage import Damage
 from streams.replication.kept_chunks import KeptChunks
 from streams.replication.messages import HardState
-from streams.replication.removal import Removal
 from streams.replication.retention import Keep
 
 
@@ -32,9 +32,9 @@ class LocalReplica(Protocol):
     ready: bool
     durable: int
     committed: int
+    readings: int
     before_loss: ShardState | None
     chunks: KeptChunks
-    removal: Removal
     damage: Damage
 
     @property
@@ -56,6 +56,12 @@ class LocalReplica(Protocol):
 
     def clear_suspicion(self) -> None:
         """The log has everything that was ever committed."""
+
+    def damaged(self, holes: Sequence[FoundHole]) -> bool:
+        """There are holes in the log. Returns whether it mends them."""
+
+    def learn_times(self) -> None:
+        """Find out when the oldest segment began of which that is not known."""
 
     def begin_leading(self, epoch: int) -> None:
         """The campaign for `epoch` has succeeded."""

@@ -3,30 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Protocol
 
-from streams.disk import LogDisk
 from streams.log.chunk import CHUNK_MOST, read
-from streams.log.shard_log import ShardLog
-from streams.log.state import ShardState
-from streams.replication.kept_chunks import KeptChunks
-
-
-class Trimmed(Protocol):
-    """`replica.Replica`."""
-
-    disk: LogDisk
-    shard: str
-    log: ShardLog
-    state: ShardState
-    committed: int
-    chunks: KeptChunks
+from streams.replication.local import LocalReplica
 
 
 class Removal:
     """The committed and pending Cuts of one replica."""
 
-    def __init__(self, replica: Trimmed) -> None:
+    def __init__(self, replica: LocalReplica) -> None:
         self._replica = replica
         self._cuts: deque[tuple[int, int]] = deque()  # number of the chunk, and the floor
         self._floor = 0  # of the last committed Cut

@@ -200,6 +200,10 @@ class Replica(Machine):
         if served:
             self.port.emit(ShardUnled(self.shard))
 
+    def learn_times(self) -> None:
+        """Find out when the oldest segment began of which that is not known."""
+        self.removal.learn_times()
+
     def is_led_by(self, leading: object) -> bool:
         """Whether `leading` is what this replica leads with."""
         return self.leading is leading
