@@ -185,7 +185,16 @@ class Replica(Machine):
         leading = self.leading
         return leading is not None and self.ready and self.committed >= leading.first
 
-    def is_cut_off(self, seconds: float = CUT_OFF) -> bool:
+    def lacks_majority(self) -> bool:
+        """Whether it leads, and no majority of the replicas answers. Where nobody lacks anything
+        they are asked seldom, so that this is known late."""
+        leading = self.leading
+        if leading is None:
+            return False
+        seconds = CUT_OFF + (leading.pause if leading.is_quiet else 0.0)
+        return not leading.is_followed(self.port.now - seconds)
+
+    def is_cut_off(self, seconds: float) -> bool:
         """Whether it has heard of no leader for so long, or leads and no majority has answered."""
         since = self.port.now - seconds
         if self.leading is not None:

@@ -294,7 +294,7 @@ class ShardGroups(LedShard):
                 member = delivery.members[sender.id, number]
                 member.kept_at = self.port.now
                 member.at = max(member.at, message.at)
-        cut_off = self.replica.is_cut_off()
+        cut_off = self.replica.lacks_majority()
         kept = MembersKept(self.replica.shard, tuple(present), tuple(missing), cut_off)
         self.port.send(sender, kept)
 

@@ -311,7 +311,7 @@ class ShardReadings(LedShard):
             reading.kept_at = self.port.now
             reading.granted = max(reading.granted, granted)
             self._get_ready(reading)
-        cut_off = self.replica.is_cut_off()
+        cut_off = self.replica.lacks_majority()
         kept = ReadingsKept(self.replica.shard, tuple(positions), tuple(missing), cut_off)
         self.port.send(sender, kept)
 

@@ -192,7 +192,7 @@ def test_programs_hear_at_once_that_there_is_no_majority_and_go_on_when_there_is
     lost = [name for name in world.names() if name != owner]
     for name in lost:
         world.crash(name)
-    world.run(30.0)  # its cluster has lost its majority as well, and goes on as a fork
+    world.run(36.0)  # its cluster has lost its majority as well, and goes on as a fork
     leads = leader(world, shard) == owner
     for request in waits:
         told = world.clients.answers[request]
