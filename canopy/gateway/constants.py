@@ -57,3 +57,6 @@ one request each, a message took ten times the processor time (`bench.gateway.fi
 
 FILTERS: Final = 64
 """Subscriptions of one MQTT connection."""
+
+OPENED_TOGETHER: Final = 16
+"""Subscriptions of one MQTT packet that wait for the overlay at once."""

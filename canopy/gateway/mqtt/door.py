@@ -23,6 +23,7 @@ from canopy.gateway.constants import (
     HEAD_TIMEOUT,
     IN_FLIGHT,
     MESSAGE_LIMIT,
+    OPENED_TOGETHER,
     PUBLISHED_TOGETHER,
     RECHECK,
 )
@@ -395,18 +396,36 @@ class _Session:
             self._log("will_not_published", error.reason, topic)
 
     async def _subscribe(self, packet: mqtt5.SubscribePacket, nursery: trio.Nursery) -> None:
-        codes: list[mqtt5.SubAckReasonCode] = []
-        reasons: list[str] = []
-        for wanted in packet.topic_filters:
-            try:
-                codes.append(await self._open(wanted, packet.subscription_id, nursery))
-            except TopicFilterError as error:
-                codes.append(mqtt5.SubAckReasonCode.TOPIC_FILTER_INVALID)
-                reasons.append(str(error))
-            except Refused as error:
-                codes.append(SUBACKS.get(error.status, mqtt5.SubAckReasonCode.UNSPECIFIED_ERROR))
-                reasons.append(error.reason)
-        about = one_line("; ".join(reasons)) or None
+        """Open all that a packet asks for together, but for filters that it names twice, and answer
+        in its order."""
+        code = mqtt5.SubAckReasonCode
+        codes = [code.UNSPECIFIED_ERROR] * len(packet.topic_filters)
+        reasons = [""] * len(packet.topic_filters)
+        places: dict[str, list[int]] = {}
+        for place, wanted in enumerate(packet.topic_filters):
+            places.setdefault(wanted.pattern, []).append(place)
+        limiter = trio.CapacityLimiter(OPENED_TOGETHER)
+
+        async def open_some(same: list[int]) -> None:
+            for place in same:
+                wanted = packet.topic_filters[place]
+                try:
+                    async with limiter:
+                        codes[place] = await self._open(wanted, packet.subscription_id, nursery)
+                except TopicFilterError as error:
+                    codes[place], reasons[place] = code.TOPIC_FILTER_INVALID, str(error)
+                except Refused as error:
+                    codes[place] = SUBACKS.get(error.status, code.UNSPECIFIED_ERROR)
+                    reasons[place] = error.reason
+
+        each = list(places.values())
+        room = max(0, FILTERS - len(self._subscriptions))
+        async with trio.open_nursery() as opening:
+            for same in each[:room]:
+                opening.start_soon(open_some, same)
+        for same in each[room:]:  # as many as there is room for: some before may be refused
+            await open_some(same)
+        about = one_line("; ".join(filter(None, reasons))) or None
         await self._wire.send(mqtt5.SubAckPacket(packet.packet_id, codes, reason_str=about))
 
     async def _open(

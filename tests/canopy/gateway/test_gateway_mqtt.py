@@ -11,6 +11,7 @@ from typing import Any, Final
 import pytest
 import trio
 
+from canopy.gateway.constants import FILTERS, OPENED_TOGETHER
 from canopy.wire.token_file import TokenFile
 from tests.canopy.gateway.raw_mqtt import (
     AUTH,
@@ -610,3 +611,31 @@ async def test_a_response_topic_of_another_door_is_one_over_mqtt(autojump_clock:
             [[name, str(value)] for name, value in bad.items()]
         )
         assert got.properties.keys() == {0x26}
+
+
+async def test_filters_of_one_packet_are_opened_together_and_answered_in_order(
+    autojump_clock: Any,
+) -> None:
+    """As many as a connection may have, also where some before are refused; of one pattern the last
+    one counts."""
+    async with gateway() as world:
+        client = await world.client()
+        made, open_now, most = world.bus.subscribe, 0, 0
+
+        async def slow(selector: str, *, timeout: float = 0.0) -> Any:
+            nonlocal open_now, most
+            open_now += 1
+            most = max(most, open_now)
+            await trio.sleep(10.0 if "f/3" in selector else 1.0)
+            open_now -= 1
+            return await made(selector, timeout=timeout)
+
+        world.bus.subscribe = slow  # type: ignore[method-assign]
+        many = [(f"f/{number}", 0) for number in range(FILTERS + 1)]
+        since = trio.current_time()
+        await client.send(subscribe(("a#", 0), ("f/0", 1), *many))
+        found = await client.next(60.0)
+        assert found is not None
+        assert found.codes == (0x8F, 1, *[0] * FILTERS, 0x97)
+        assert 1 < most <= OPENED_TOGETHER
+        assert trio.current_time() - since < 20.0
