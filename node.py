@@ -126,7 +126,7 @@ class Node:
         self.reply, self.share = divided(driver.reply, self.turns.emit), driver.share
         self.store, self.store_later = driver.store, driver.store_later
         self.trace_marks, self.sampled = driver.trace_marks, driver.sampled
-        self.trace_unmatched = driver.trace_unmatched
+        self.trace_unmatched, self.row_share = driver.trace_unmatched, driver.row_share
         self.counters: dict[str, int] = {}
         self.health = Health(self)
         self.signer = signer

@@ -183,6 +183,9 @@ class Driver(LinkTransport, Protocol):
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
         """The events among these whose trace records are kept."""
 
+    def row_share(self, kind: str, count: int) -> float:
+        """The share of so many rows of streams that gets records of a kind (``row``, ``take``)."""
+
     def trace_unmatched(self, counts: Mapping[str, int], alone: int) -> None:
         """Count events for which trees found no interested node: `counts` by the tree's attribute.
         `alone` of these events found none in any tree, and so have no `match` record."""

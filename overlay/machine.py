@@ -195,8 +195,8 @@ class Port(Protocol):
 
     def trace_each(self, kind: str, name: str, values: Sequence[str], **fields: Any) -> None:
         """Write a record for each of these values of the field `name`; all other fields are the
-        same. Several times faster than one after another. They are of events among `sampled`, and
-        `name` is ``event`` or ``subscription``."""
+        same. Several times faster than one after another. They are of events among `sampled`, or
+        of none, and `name` is ``event`` or ``subscription``."""
 
     def trace_marks(self, incarnation: int, first: int, count: int) -> Sequence[bool] | None:
         """Which of so many events that this node publishes now, numbered from `first` on, are to be
@@ -205,6 +205,10 @@ class Port(Protocol):
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
         """The events among these whose trace records are kept (none when tracing is off), so that a
         machine with many events builds no records of the others."""
+
+    def row_share(self, kind: str, count: int) -> float:
+        """So many rows of streams are to have records of a kind (``row`` or ``take``): the share of
+        them that gets one, which the records have to name. 0: none."""
 
     def trace_unmatched(self, counts: Mapping[str, int], alone: int) -> None:
         """Count events for which trees found no interested node: `counts` by the tree's attribute.

@@ -120,6 +120,9 @@ class Surroundings:
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
         return ()
 
+    def row_share(self, kind: str, count: int) -> float:
+        return 0.0
+
     def trace_unmatched(self, counts: Mapping[str, int], alone: int) -> None: ...
 
     def store(self, *records: bytes, anew: bool = False) -> None: ...

@@ -73,8 +73,9 @@ FIELDS: Final[dict[str, str]] = {
     "links": "int",  # that are connected
     "unread": "double",  # seconds before it for which no program was there to read
     "sample": "double",  # the share of events that this node traces at most
-    "share": "double",  # the share of this node's own events that is traced …
-    "first": "long",  # … from the one with this number on, until it says another
+    "share": "double",  # the share of this node's own events that is traced; of the rows that it
+    # commits, or hands out between two offsets, of which it keeps records (none: all of them)
+    "first": "long",  # … from the event with this number on, until it says another
     "overlay": "string",  # its name
     "part": "int",  # number of the file in its run, from 1
     "written": "long",  # records written before, in this run
@@ -140,9 +141,9 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
     # committed; rows that a durable consumer (name; subscription: one program's start of it) was
     # handed, and the offsets that it has confirmed
     "append": ("shard", "offset", "size", "epoch"),
-    "row": ("event", "shard", "offset", "epoch", "attributes"),
+    "row": ("event", "shard", "offset", "epoch", "attributes", "share"),
     "take": ("event", "shard", "offset", "name", "subscription"),
-    "consume": ("shard", "offset", "until", "name", "subscription", "selector", "tree"),
+    "consume": ("shard", "offset", "until", "name", "subscription", "selector", "tree", "share"),
     # the overlay
     "cluster": ("epoch", "name", "reason"),  # founded, joined, split, role changed …
     "map": ("attribute", "epoch", "version", "size", "reason"),  # a partition map changed, and why
@@ -156,3 +157,7 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
     ),
 }
 """The kinds of records, with their fields beside the common ones."""
+
+ROW_KINDS: Final = ("row", "take")
+"""The kinds of records of single rows. A node keeps a share of each, whatever share it keeps of
+events (canopy/traces/sampling.py)."""

@@ -32,7 +32,7 @@ import msgspec
 
 from canopy.traces.redaction import Redaction
 from canopy.traces.sampling import AdaptiveShare, is_sampled
-from canopy.traces.schema import FIELDS, KINDS, VERSION
+from canopy.traces.schema import FIELDS, KINDS, ROW_KINDS, VERSION
 
 BUFFER_BYTES: Final = 64 * 1024
 """The buffer is written when it is full: some 300 records per system call. Guess; to be measured by
@@ -73,7 +73,7 @@ class TraceFile(Protocol):
 
 
 class TracedEvent(Protocol):
-    """An event, or a row of a stream, as the writer sees it."""
+    """An event as the writer sees it."""
 
     @property
     def identity(self) -> str:
@@ -132,7 +132,9 @@ def complete_fields(fields: Mapping[str, Any], now: float) -> Mapping[str, Any]:
             changed[name] = ENCODE(value).decode()
     if not changed:
         return fields
-    return {**{k: v for k, v in fields.items() if k != "since"}, **changed}
+    found = {**fields, **changed}
+    found.pop("since", None)
+    return found
 
 
 def remaining(data: bytes, file: TraceFile) -> Iterator[bytes]:
@@ -185,6 +187,7 @@ class TraceWriter:
         self._clock = clock
         self._sample = sample
         self._share = AdaptiveShare(sample, rate)
+        self._of_rows = {kind: AdaptiveShare(sample, rate) for kind in ROW_KINDS}
         self._hybrid = hybrid
         self._run = run
         self._overlay = overlay
@@ -217,6 +220,14 @@ class TraceWriter:
             return None
         name = f"{self._node}.{incarnation}."
         return [is_sampled(f"{name}{number}", share) for number in range(first, first + count)]
+
+    def row_share(self, kind: str, count: int) -> float:
+        """The share of so many more rows of streams of which records of a kind (`ROW_KINDS`) are
+        kept: with the CRC-32 of their identity below it, as `is_sampled`. Each kind has a share of
+        its own, which the records name where it is less than 1."""
+        of_kind = self._of_rows[kind]
+        of_kind.publishes(count, self._clock())
+        return of_kind.share
 
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
         """The events among these whose records are kept."""

@@ -242,6 +242,10 @@ class TrioDriver:
         """The events among these whose trace records are kept; none without traces."""
         return () if self._traces is None else self._traces.sampled(events)
 
+    def row_share(self, kind: str, count: int) -> float:
+        """The share of so many rows of streams that gets records of a kind; 0 without traces."""
+        return 0.0 if self._traces is None else self._traces.row_share(kind, count)
+
     def trace_unmatched(self, counts: Mapping[str, int], alone: int) -> None:
         """Count events for which trees, by attribute, found no interested node."""
         if self._traces is not None:

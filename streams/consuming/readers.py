@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from matching import compile_selector
 from overlay.client import (
@@ -62,7 +62,7 @@ from streams.consuming.messages import (
 from streams.consuming.pieces import misfit
 from streams.consuming.sharing import Shared
 from streams.directory.entry import StreamEntry
-from streams.log.row_names import TRACES, RowNames
+from streams.log.row_names import TRACES, sampled
 
 PASSED_MOST: Final = 250
 """Answers without events in the time between two looks, to all programs of a node together: a
@@ -270,8 +270,9 @@ class Readers(Attachments[_Reading, Cursor]):
     ) -> None:
         traced = [event.offset for event in events if event.payload_type != TRACES]
         reading.is_traced = reading.is_traced and len(traced) == len(events)
-        names = RowNames(cursor.shard, traced)
-        for name in self.port.sampled(names):
+        share = self.port.row_share("take", len(traced))
+        cursor.note_share(events[0].offset, share)
+        for name in sampled(cursor.shard, traced, share):
             self.port.trace(
                 "take",
                 event=name.identity,
@@ -285,7 +286,10 @@ class Readers(Attachments[_Reading, Cursor]):
         if position <= cursor.recorded or not reading.is_traced:
             return
         selector = reading.command.selector
-        more = {"tree": compile_selector(selector).tree()} if selector else {}
+        more: dict[str, Any] = {"tree": compile_selector(selector).tree()} if selector else {}
+        share = cursor.least_share(cursor.recorded, position)
+        if share < 1.0:
+            more["share"] = share
         self.port.trace(
             "consume",
             shard=cursor.shard,

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, overload
-
-import msgspec
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+from zlib import crc32
 
 TRACES: Final = "application/x-canopy-traces"
 """The payload type of rows that contain trace records. Such rows have no trace records: each would
 cause others without end."""
 
+HASHES: Final = 2**32
+"""How many CRC-32 there are."""
 
-class RowName(msgspec.Struct, frozen=True):
+
+class RowName(NamedTuple):
     """A row of a shard."""
 
     shard: str
     offset: int
-
-    @property
-    def traced(self) -> bool:
-        """Rows are not marked: their hash alone decides."""
-        return True
 
     @property
     def identity(self) -> str:
@@ -29,21 +26,12 @@ class RowName(msgspec.Struct, frozen=True):
         return f"{self.shard}/{self.offset}"
 
 
-class RowNames(Sequence[RowName]):
-    """The rows with these offsets. Names are made on access: a node without traces makes none."""
-
-    def __init__(self, shard: str, offsets: Sequence[int]) -> None:
-        self._shard = shard
-        self._offsets = offsets
-
-    def __len__(self) -> int:
-        return len(self._offsets)
-
-    @overload
-    def __getitem__(self, place: int) -> RowName: ...
-    @overload
-    def __getitem__(self, place: slice) -> RowNames: ...
-    def __getitem__(self, place: int | slice) -> RowName | RowNames:
-        if isinstance(place, slice):
-            return RowNames(self._shard, self._offsets[place])
-        return RowName(self._shard, self._offsets[place])
+def sampled(shard: str, offsets: Iterable[int], share: float) -> Sequence[RowName]:
+    """The rows with these offsets whose identity has a CRC-32 below this share of all: a smaller
+    share has some of those of a larger one (as of events, canopy/traces/sampling.py)."""
+    if share <= 0.0:
+        return ()
+    if share >= 1.0:
+        return [RowName(shard, offset) for offset in offsets]
+    begin, limit = crc32(f"{shard}/".encode()), share * HASHES
+    return [RowName(shard, o) for o in offsets if crc32(b"%d" % o, begin) < limit]

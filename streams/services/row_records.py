@@ -1,14 +1,15 @@
 """Trace records of committed rows, by the leader that has committed them.
 
-Only the share that is sampled is recorded, and nothing is decoded where there are no traces. What a
-leader commits in its last moments may have no record: then nothing is concluded from it.
+All rows are recorded while few are committed, and a share where there are many
+(canopy/traces/sampling.py), which the records name; no chunk is decoded of which no row is in it.
+What a leader commits in its last moments may have no record: then nothing is concluded from it.
 """
 
 from __future__ import annotations
 
 from streams.log.batches import rows_of
 from streams.log.chunk import EVENTS, Chunk
-from streams.log.row_names import TRACES, RowNames
+from streams.log.row_names import TRACES, sampled
 from streams.replication.leading import Leading
 from streams.replication.replica import Replica
 from streams.services.service import LedShard, ShardService
@@ -30,8 +31,10 @@ class ShardRecords(LedShard):
 
     def _record(self, chunk: Chunk) -> None:
         shard = self.replica.shard
-        names = self.port.sampled(RowNames(shard, range(chunk.first, chunk.next_offset)))
+        share = self.port.row_share("row", chunk.offsets)
+        names = sampled(shard, range(chunk.first, chunk.next_offset), share)
         rows = rows_of(chunk) if names else ()
+        said = {"share": share} if share < 1.0 else {}
         for name in names:
             row = rows[name.offset - chunk.first]
             if row.payload_type == TRACES:
@@ -43,6 +46,7 @@ class ShardRecords(LedShard):
                 offset=name.offset,
                 epoch=chunk.epoch,
                 attributes=row.attributes,
+                **said,
             )
 
 

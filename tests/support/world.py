@@ -152,6 +152,9 @@ class WorldNode:
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
         return events
 
+    def row_share(self, kind: str, count: int) -> float:
+        return 1.0
+
     def trace_unmatched(self, counts: Mapping[str, int], alone: int) -> None:
         self.unmatched.update(counts)
         self.alone += alone

@@ -505,6 +505,10 @@ class SimDriver:
         """All: a simulated run is judged by its records."""
         return events
 
+    def row_share(self, kind: str, count: int) -> float:
+        """All, for the same reason."""
+        return 1.0
+
     def trace_unmatched(self, counts: Mapping[str, int], alone: int) -> None:
         """Events that no node wanted, by tree; the work is charged as that of `match` records."""
         if self.processor is not None:

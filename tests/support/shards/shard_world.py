@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -69,8 +68,8 @@ class NodePort:
     def trace(self, kind: str, **fields: Any) -> None:
         pass
 
-    def sampled(self, events: Sequence[Any]) -> Sequence[Any]:
-        return ()
+    def row_share(self, kind: str, count: int) -> float:
+        return 0.0
 
     def count(self, name: str, amount: int = 1) -> None:
         self.counters[name] = self.counters.get(name, 0) + amount

@@ -18,6 +18,7 @@ from canopy.traces.analysis.completeness.collect import node_of
 from canopy.traces.analysis.completeness.facts import FileFacts
 from canopy.traces.analysis.constants import CLOCK_STEP, LINE_CHARACTERS, NANOSECONDS
 from canopy.traces.analysis.parsing.lines import DAMAGED, LineParser, lines_of, pieces
+from canopy.traces.schema import ROW_KINDS
 
 CLOCK_SAMPLES: Final = 1024
 """Differences of the two clocks that are kept of a file, from which the median is taken. Guess: a
@@ -138,7 +139,7 @@ class _Part:
         if number is None:
             return
         hlc = record.hlc
-        if record.event is not None:
+        if record.event is not None and kind not in ROW_KINDS:  # these have a share of their own
             found = crc32(record.event.encode())
             if found > self.highest:
                 self.highest = found

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 from canopy.traces.analysis.parsing.blocks import CORRUPT, columns
-from canopy.traces.schema import COMMON, KINDS
+from canopy.traces.schema import COMMON, KINDS, ROW_KINDS
 
 BY: Final = ("file", "node", "run", "kind")
 
@@ -105,7 +105,9 @@ def offsets(records: Any) -> Any:
     import pyarrow.compute as pc
 
     seconds = pc.divide(pc.cast(records["hlc"], pa.float64(), safe=False), 1e9)
-    known = records.select([*BY[:3], "n", "hlc", "event"])
+    known = records.select([*BY[:3], "n", "hlc"])
+    of_row = pc.is_in(records["kind"], value_set=pa.array(ROW_KINDS))  # with a share of their own
+    known = known.append_column("event", pc.if_else(of_row, None, records["event"]))
     known = known.append_column("offset", pc.subtract(records["time"], seconds))
     valid = pc.and_(pc.is_valid(known["offset"]), pc.is_valid(known["n"]))
     groups = known.filter(valid).group_by(BY[:3], use_threads=False)

@@ -5,6 +5,10 @@ with. The stretches of a consumer in a shard have to follow on one another: wher
 were confirmed twice, and where there is a hole nothing is known (the confirmation of a program that
 was killed may have reached the log and no record). Within a stretch each recorded row for which the
 selector is true has to have been taken once by the program that has confirmed it, and no other row.
+
+Of many rows nodes keep records of a share: leaders of one, by which a row is recorded or not, and
+consumers of another, which a stretch names. A row whose CRC-32 is not below the stretch's share is
+owed no record that it was taken.
 """
 
 from __future__ import annotations
@@ -47,6 +51,7 @@ class StreamSummary(msgspec.Struct, frozen=True):
     spurious: int  # taken, and not wanted
     overlaps: int  # stretches that were confirmed although others had confirmed a part of them
     unproved: int  # offsets between stretches, of which nothing is known
+    share: float  # the least share of the rows that somebody has recorded
     examples: tuple[str, ...] = ()
 
 
@@ -73,7 +78,7 @@ def _judged(spark: SparkSession, records: DataFrame) -> StreamSummary:
         records.where("kind = 'consume'")
         .selectExpr(
             *("shard", "name", "subscription", "offset AS first", "until"),
-            f"coalesce(tree, '{EVERYTHING}') AS tree",
+            *(f"coalesce(tree, '{EVERYTHING}') AS tree", "coalesce(share, 1.0D) AS share"),
         )
         .distinct()
         .persist()
@@ -88,7 +93,8 @@ def _judged(spark: SparkSession, records: DataFrame) -> StreamSummary:
     judged = _pairs(spark, rows, stretches, takes).persist()
     counts = {row["what"]: row["count"] for row in judged.groupBy("what").count().collect()}
     wrong = judged.where("what != 'consumed'").orderBy("event", "name").limit(10).collect()
-    told = records.where("kind = 'append'").selectExpr("sum(size) AS size").collect()
+    said = records.where("kind IN ('append', 'row', 'consume')")
+    told = said.selectExpr("sum(size) AS size", "min(share) AS share").collect()
     bad = overlaps + sum(counts.get(what, 0) for what in ("missing", "repeated", "spurious"))
     consumed = counts.get("consumed", 0)
     return StreamSummary(
@@ -102,6 +108,7 @@ def _judged(spark: SparkSession, records: DataFrame) -> StreamSummary:
         spurious=counts.get("spurious", 0),
         overlaps=overlaps,
         unproved=unproved,
+        share=1.0 if told[0]["share"] is None else told[0]["share"],
         examples=tuple(f"{row['event']} {row['what']} by {row['name']}" for row in wrong),
     )
 
@@ -136,7 +143,7 @@ def _pairs(
         "event AS wanted_event", "text AS wanted_tree"
     )
     done = rows.join(stretches, "shard").where("offset >= first AND offset < until")
-    done = done.select("event", "name", "subscription", "tree")
+    done = done.select("event", "name", "subscription", "tree", "share")
     is_wanted = (done.event == wanted.wanted_event) & (done.tree == wanted.wanted_tree)
     pairs = done.join(wanted, is_wanted, "left")
     counted = takes.groupBy("event", "name", "subscription").count()
@@ -145,6 +152,7 @@ def _pairs(
         "name",
         """CASE WHEN wanted_event IS NULL AND count IS NULL THEN NULL
                 WHEN wanted_event IS NULL THEN 'spurious'
+                WHEN count IS NULL AND crc32(CAST(event AS BINARY)) >= share * 4294967296D THEN NULL
                 WHEN count IS NULL THEN 'missing'
                 WHEN count > 1 THEN 'repeated'
                 ELSE 'consumed' END AS what""",

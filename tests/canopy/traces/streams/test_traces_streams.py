@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -89,7 +90,9 @@ def test_each_row_was_consumed_once_by_each_consumer_that_wants_it(
     recorded: Path, spark: Any
 ) -> None:
     found = judge_streams(recorded, session=spark)
-    assert found == StreamSummary(*("exact", ROWS, ROWS, 2, ROWS + ROWS // 4), *(0, 0, 0, 0, 0), ())
+    assert found == StreamSummary(
+        *("exact", ROWS, ROWS, 2, ROWS + ROWS // 4), *(0, 0, 0, 0, 0), 1.0, ()
+    )
 
 
 def test_what_records_say_otherwise_is_found(recorded: Path, spark: Any, tmp_path: Path) -> None:
@@ -114,6 +117,27 @@ def test_what_records_say_otherwise_is_found(recorded: Path, spark: Any, tmp_pat
     # Row 7 by both consumers; the three that "everything" had not taken a second time.
     assert found.missing == 5
     assert any(" missing by odd" in example for example in found.examples)
+
+
+@pytest.mark.parametrize("vanished", [0, 1])
+def test_a_row_is_owed_a_record_by_the_share_that_its_consumer_names(
+    recorded: Path, spark: Any, tmp_path: Path, vanished: int
+) -> None:
+    """The consumers kept half of the records; with `vanished` one of these is absent as well."""
+
+    def is_kept(record: dict[str, Any]) -> bool:
+        return crc32(record["event"].encode()) < 2**31
+
+    def change(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        taken = [r for r in records if r["kind"] == "take" and is_kept(r)]
+        gone = [r for r in taken if r["name"] == "odd"][:vanished]
+        halved = [{**r, "share": 0.5} if r["kind"] == "consume" else r for r in records]
+        return [r for r in halved if (r["kind"] != "take" or is_kept(r)) and r not in gone]
+
+    found = judge_streams(changed(recorded, tmp_path, change), session=spark)
+    assert (found.result, found.missing) == ("wrong" if vanished else "exact", vanished)
+    assert (found.rows, found.share) == (ROWS, 0.5)
+    assert 0 < found.consumed < ROWS
 
 
 def test_nothing_is_concluded_where_nothing_was_confirmed(

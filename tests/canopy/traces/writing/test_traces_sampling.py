@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from canopy.traces.sampling import WINDOW, AdaptiveShare, is_sampled
 from canopy.traces.writer import TraceWriter
 from overlay.client import Event
+from streams.log.row_names import sampled
 
 
 class Memory:
@@ -119,3 +120,24 @@ def test_nodes_write_records_of_the_events_that_their_publisher_has_marked() -> 
     assert list(writer_of(Memory(), Clock(), 1.0, 1.0).sampled(events)) == marked
     some = list(writer_of(Memory(), Clock(), 0.25, 1.0).sampled(events))
     assert some == [event for event in marked if is_sampled(event.identity, 0.25)]
+
+
+def test_rows_have_a_share_of_their_own_for_each_kind_of_record() -> None:
+    """A node that commits many and hands out few records all that it hands out; events have
+    another share still."""
+    clock = Clock()
+    writer = writer_of(Memory(), clock, 0.5, 100.0)
+    kept = 0.0
+    for _ in range(600):
+        clock.now += 0.1
+        kept += 5_000 * writer.row_share("row", 5_000)
+        assert writer.row_share("take", 5) == 0.5
+        assert writer.trace_marks(7, 1, 1) is not None
+    assert 25 * 60 <= kept <= 100 * 70
+
+
+@given(share=st.sampled_from([0.0, 1e-3, 0.3, 0.5, 1.0]), first=st.integers(0, 2**53))
+def test_rows_are_chosen_as_events_are(share: float, first: int) -> None:
+    offsets = range(first, first + 50)
+    kept = [row.offset for row in sampled("5f1e/0", offsets, share)]
+    assert kept == [offset for offset in offsets if is_sampled(f"5f1e/0/{offset}", share)]
