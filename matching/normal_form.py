@@ -133,25 +133,23 @@ def plain_products(node: Expression) -> list[Product] | None:
     own normal form; None for any other tree. Most selectors are such: it takes a fifth of the
     time."""
     atoms = node.operands if isinstance(node, And) else (node,)
-    found: dict[str, dict[Expression, Constraint] | Constraint] = {}
+    constraints: dict[str, Constraint] = {}
+    several: dict[str, dict[Expression, Constraint]] = {}  # of attributes that have more than one
     for atom in atoms:
         constraint = plain_constraint(atom)
         if constraint is None:
             return None
         name = constraint.attribute
-        before = found.setdefault(name, constraint)
-        if before is constraint:
-            continue
-        if isinstance(before, Constraint):
-            found[name] = {before.terms[0]: before, atom: constraint}
-        else:
-            before[atom] = constraint
-    constraints: dict[str, Constraint] = {}
-    for name, same in found.items():
-        only = same if isinstance(same, Constraint) else merge(list(same.values()))
-        if not only.intervals:
+        before = constraints.get(name)
+        if before is None:
+            constraints[name] = constraint
+        elif before is not constraint:
+            several.setdefault(name, {before.terms[0]: before})[atom] = constraint
+    for name, same in several.items():
+        constraints[name] = merge(list(same.values()))
+    for constraint in constraints.values():
+        if not constraint.intervals:
             return []
-        constraints[name] = only
     return [Product(constraints, ())]
 
 

@@ -248,13 +248,22 @@ def tree(node: Expression) -> list[object]:
     return _TREES[type(node)](node)
 
 
+def _operand(node: Expression) -> list[object]:
+    """`tree` of what a test compares: mostly an attribute or a literal."""
+    if type(node) is Attribute:
+        return ["attr", node.name]
+    return ["lit", node.value] if type(node) is Literal else tree(node)
+
+
 _TREES: Final[dict[type, Callable[[Any], list[object]]]] = {
     Literal: lambda node: ["lit", node.value],
     Attribute: lambda node: ["attr", node.name],
     Negate: lambda node: ["neg", tree(node.operand)],
     Arithmetic: lambda node: ["arith", node.op, tree(node.left), tree(node.right)],
-    Comparison: lambda node: ["cmp", node.op, tree(node.left), tree(node.right)],
-    Between: lambda node: ["between", tree(node.operand), tree(node.low), tree(node.high)],
+    Comparison: lambda node: ["cmp", node.op, _operand(node.left), _operand(node.right)],
+    Between: lambda node: [
+        *("between", _operand(node.operand), _operand(node.low), _operand(node.high)),
+    ],
     InList: lambda node: ["in", tree(node.operand), [choice.value for choice in node.choices]],
     Like: lambda node: ["like", tree(node.operand), node.pattern, node.escape],
     IsNull: lambda node: ["isnull", tree(node.operand)],

@@ -126,7 +126,14 @@ def _maker_of(shape: Shape) -> _Maker | None:
         if make is None:
             return None
         makers.append((make, begin, end))
-    return lambda got: nodes.conjoin([make(got[begin:end]) for make, begin, end in makers])
+
+    def conjoined(got: Sequence[Literal]) -> Expression:
+        parts = [make(got[begin:end]) for make, begin, end in makers]
+        if nodes.And in [type(part) for part in parts]:  # from parentheses
+            return nodes.conjoin(parts)
+        return nodes.And(tuple(parts))
+
+    return conjoined
 
 
 def _terms(shape: Shape) -> list[Shape]:

@@ -89,6 +89,11 @@ class Policies(Machine):
             left = NOTHING
         return compile_selector(left).tree
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether this node may have so many registrations only (`over_quota`)."""
+        return bool(self.tenant) or self._is_leaf
+
     def over_quota(self, registrations: int, trees: int) -> tuple[str, str] | None:
         """Why this node may not have so many registrations, in so many attribute trees: a code and
         the reason; None: it may."""

@@ -33,10 +33,10 @@ class RegistrationsCame(LocalEvent, frozen=True):
     """Registrations of new subscriptions wait to be sent, all of this turn together."""
 
 
-class SubscriptionReady(LocalEvent, frozen=True):
-    """All conjunctions of a subscription are registered: SUBACK."""
+class SubscriptionsReady(LocalEvent, frozen=True):
+    """All conjunctions of these subscriptions are registered: SUBACK."""
 
-    subscription: str
+    subscriptions: tuple[str, ...]
 
 
 class SubscriptionLapsed(LocalEvent, frozen=True):

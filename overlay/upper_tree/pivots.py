@@ -40,24 +40,25 @@ HALF = 1 / 2
 """… that an interval with one end, or one boolean, is taken for. See `POINT`."""
 
 _WHOLE_ENDS = frozenset(end for whole in WHOLE_TYPES for end in (whole.lo, whole.hi))
+_BY_OPEN_ENDS = (BOUNDED, HALF, 1.0)
 
 
 def breadth(interval: Interval) -> float:
     """How much of an attribute's values an interval may hold, from 0 to 1, by its shape alone:
     which values events carry is not known here."""
     lo, hi = interval.lo, interval.hi
-    rank = lo[0]
     if lo >= hi:
         return 0.0
-    is_point = lo[1] == hi[1] and interval.is_point()
+    rank, first, before = lo
+    to_rank, last, behind = hi
+    is_point = first == last and rank == to_rank and before == 0 and behind == 1
     if rank == 0 and hi <= WHOLE_TYPES[0].hi:
         return HALF if is_point else 1.0
     if is_point:
         return POINT
-    if rank != hi[0] and hi > WHOLE_TYPES[min(rank, 2)].hi:
+    if rank != to_rank and hi > WHOLE_TYPES[min(rank, 2)].hi:
         return 1.0  # more than one type: the attribute need only be there
-    open_ends = (lo in _WHOLE_ENDS) + (hi in _WHOLE_ENDS)
-    return (BOUNDED, HALF, 1.0)[open_ends]
+    return _BY_OPEN_ENDS[(lo in _WHOLE_ENDS) + (hi in _WHOLE_ENDS)]
 
 
 def traffic(attribute: str, interval: Interval, popularity: Mapping[str, int]) -> float:

@@ -44,7 +44,7 @@ Box: TypeAlias = tuple[tuple[str, Interval], ...]
 
 def box_of(conjunction: Conjunction) -> Box:
     """The smallest box around a conjunction."""
-    return tuple(sorted(conjunction.pivots(), key=lambda pivot: pivot[0]))
+    return tuple(sorted(conjunction.pivots()))  # no two have one name: intervals are not compared
 
 
 def box_covers(outer: Box, inner: Box) -> bool:

@@ -13,16 +13,19 @@ from canopy.wire.constants import LONG_SELECTOR, REGISTERED_TOGETHER
 from matching import SelectorError, compile_in_steps
 from overlay.client import AppendEvents, Command, Draft, Publish, Subscribe, Unsubscribe
 
-REGISTERING: Final = (Subscribe, Unsubscribe)  # commands that are carried out together
+REGISTERING: Final = frozenset({Subscribe, Unsubscribe})
+"""Kinds of commands that are carried out together."""
 
 
 def fits(command: Command, together: Sequence[Command]) -> bool:
     """Whether a command is carried out in one turn with those before it."""
-    if isinstance(command, Publish | AppendEvents):
-        return isinstance(together[0], type(command))
-    is_alike = isinstance(command, REGISTERING) and isinstance(together[0], REGISTERING)
-    is_long = has_long_selector(command) or has_long_selector(together[0])
-    return is_alike and not is_long and len(together) < REGISTERED_TOGETHER
+    kind, first = type(command), together[0]
+    if kind is Publish or kind is AppendEvents:
+        return type(first) is kind
+    if kind not in REGISTERING or type(first) not in REGISTERING:
+        return False
+    is_long = has_long_selector(command) or has_long_selector(first)
+    return not is_long and len(together) < REGISTERED_TOGETHER
 
 
 def has_long_selector(command: Command) -> bool:

@@ -64,7 +64,7 @@ from overlay.upper_tree.events import (
     PublicationsRefused,
     RoomAgain,
     SubscriptionLapsed,
-    SubscriptionReady,
+    SubscriptionsReady,
 )
 from overlay.upper_tree.messages import DeliveriesGivenUp
 from overlay.upper_tree.publisher.admission import refusal, uniform_batch
@@ -166,9 +166,11 @@ class LocalClients(Machine):
             reason = f"{error}\n{error.caret()}"
             self.port.reply(client, Failed(command.request, "selector", reason))
             return
-        if quota := self._policies.over_quota(
-            len(self.registrar.registrations) + len(registrations),
-            self.registrar.trees_with(registrations),
+        if self._policies.is_bounded and (
+            quota := self._policies.over_quota(
+                len(self.registrar.registrations) + len(registrations),
+                self.registrar.trees_with(registrations),
+            )
         ):
             self.port.count("quota_refused", len(registrations))
             self.port.reply(client, Failed(command.request, *quota))
@@ -179,7 +181,7 @@ class LocalClients(Machine):
         mine.level, mine.marks, mine.since = command.latency_level, command.marks, command.since
         self.subscriptions[id_] = mine
         self._by_client.setdefault(client, {})[id_] = None
-        pivots = tuple(one.registration.attribute for one in registrations)
+        pivots = tuple([one.registration.attribute for one in registrations])
         trees: dict[str, int] = {}
         for one in registrations:
             trees[one.registration.id] = trees.get(one.registration.id, 0) + 1
@@ -208,31 +210,42 @@ class LocalClients(Machine):
         """How many subscriptions this node's process has made."""
         return self._number
 
-    def on_subscription_ready(self, event: SubscriptionReady) -> None:
-        """SUBACK, given once: of a subscription that had lapsed the client hears that the gap is
-        over."""
-        mine = self.subscriptions.get(event.subscription)
-        if mine is None:
-            return
-        trees = self.registrar.trees_of(mine.id, len(mine.predicate.conjunctions))
-        if trees != mine.trees:  # an owner knew a better pivot
-            mine.trees = trees
-            self.receiver.move(mine.id, mine.predicate, mine.pivots)
-        if not mine.acknowledged:
-            mine.acknowledged = True
-            self.port.trace("suback", subscription=mine.id)
-            self.port.reply(mine.client, Subscribed(mine.request, mine.id))
-            self._gaps.acknowledged(mine)
-            if mine.marks:
-                self._low_water.follow(mine.client)
-        elif mine.missing_since is not None:
-            self._low_water.cease(mine.id)
-            seconds, mine.missing_since = self.port.now - mine.missing_since, None
-            reason = (
-                f"subscription {mine.name or mine.id} is registered again; events of the last "
-                f"{seconds:.1f} s may be missing"
-            )
-            self.port.reply(mine.client, Lapsed(0, GAP, reason, mine.id, seconds, True))
+    def on_subscriptions_ready(self, event: SubscriptionsReady) -> None:
+        """SUBACKs, each given once: of a subscription that had lapsed the client hears that the gap
+        is over."""
+        ready = [
+            self.subscriptions[id_] for id_ in event.subscriptions if id_ in self.subscriptions
+        ]
+        for mine in ready:
+            trees = self.registrar.trees_of(mine.id, len(mine.predicate.conjunctions))
+            if trees != mine.trees:  # an owner knew a better pivot
+                mine.trees = trees
+                self.receiver.move(mine.id, mine.predicate, mine.pivots)
+        new = [mine for mine in ready if not mine.acknowledged]
+        if new:
+            self.port.trace_each("suback", "subscription", [mine.id for mine in new])
+        for mine in ready:
+            if not mine.acknowledged:
+                self._acknowledge(mine)
+            elif mine.missing_since is not None:
+                self._end_gap(mine, mine.missing_since)
+
+    def _acknowledge(self, mine: LocalSubscription) -> None:
+        mine.acknowledged = True
+        self.port.reply(mine.client, Subscribed(mine.request, mine.id))
+        self._gaps.acknowledged(mine)
+        if mine.marks:
+            self._low_water.follow(mine.client)
+
+    def _end_gap(self, mine: LocalSubscription, since: float) -> None:
+        self._low_water.cease(mine.id)
+        mine.missing_since = None
+        seconds = self.port.now - since
+        reason = (
+            f"subscription {mine.name or mine.id} is registered again; events of the last "
+            f"{seconds:.1f} s may be missing"
+        )
+        self.port.reply(mine.client, Lapsed(0, GAP, reason, mine.id, seconds, True))
 
     def on_subscription_lapsed(self, event: SubscriptionLapsed) -> None:
         """A cluster lost registrations of this node, which are being registered again: clients are

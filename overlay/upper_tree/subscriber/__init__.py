@@ -1,6 +1,6 @@
 """The subscriber's side: registers local subscriptions, and shows what is delivered (C8, C9).
 
-What a subscriber promises: `SubscriptionReady` comes when every conjunction of a subscription is
+What a subscriber promises: `SubscriptionsReady` comes when every conjunction of a subscription is
 acknowledged by an owner; leases are renewed while the subscription lasts; and each event that
 matches is shown once per subscription. CBDLO section 4 has the counting algorithm; pivot routing
 is ours (docs/design/delivery.md).

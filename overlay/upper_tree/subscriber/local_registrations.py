@@ -93,17 +93,20 @@ class LocalRegistrations:
         for waiting in self._unacknowledged.values():
             yield from waiting.values()
 
-    def add(self, local: LocalRegistration) -> None:
-        """Add a registration, or note that one is not acknowledged any more."""
+    def add(self, local: LocalRegistration, waits_for: NodeId | None = None) -> None:
+        """Add a registration, or note that one is not acknowledged any more. `waits_for`: to whom
+        it was sent last, or what it waits for instead (`move`); None: as it is."""
         key = local.key
+        waiting = self._unacknowledged.setdefault(local.subscription, {})
+        if (former := waiting.get(key)) is not None:
+            self._count(former, -1)
         local.acknowledged = False
+        if waits_for is not None:
+            local.sent_to = waits_for
         if key not in self.by_key:
             self._by_tree[key[0]] = self._by_tree.get(key[0], 0) + 1
         self.by_key[key] = local
         self._by_subscription.setdefault(local.subscription, {})[key] = None
-        waiting = self._unacknowledged.setdefault(local.subscription, {})
-        if (former := waiting.get(key)) is not None:
-            self._count(former, -1)
         waiting[key] = local
         self._count(local, 1)
 

@@ -44,7 +44,7 @@ from overlay.upper_tree.compiled_selectors import compiled, keep
 from overlay.upper_tree.events import (
     OwnerRefused,
     RegistrationsCame,
-    SubscriptionReady,
+    SubscriptionsReady,
 )
 from overlay.upper_tree.messages import (
     EVENT_TREE,
@@ -170,16 +170,16 @@ class Registrar(Machine):
 
     def subscribe(self, subscription: str, new: list[LocalRegistration]) -> None:
         """Register what was planned: all of this turn together, in a message for each owner.
-        `SubscriptionReady` follows (in this turn where nothing is planned, since nothing can
+        `SubscriptionsReady` follows (in this turn where nothing is planned, since nothing can
         match)."""
         if not new:
-            self.port.emit(SubscriptionReady(subscription))
+            self.port.emit(SubscriptionsReady((subscription,)))
             return
         if not self._waiting:
             self.port.emit(RegistrationsCame())
         for local in new:
-            self._local.add(local)
-            self._wait(local)
+            self._local.add(local, WAITING)
+        self._waiting += new
 
     def on_registrations_came(self, event: RegistrationsCame) -> None:
         """Send what was planned in this turn."""
@@ -346,9 +346,9 @@ class Registrar(Machine):
                 self._local.acknowledge((message.attribute, id_), local)
                 touched[local.subscription] = None
         self._unpark(sender.id)
-        for subscription in touched:
-            if self.is_ready(subscription):
-                self.port.emit(SubscriptionReady(subscription))
+        ready = tuple([one for one in touched if self.is_ready(one)])
+        if ready:
+            self.port.emit(SubscriptionsReady(ready))
 
     def on_come_again(self, sender: Peer, message: ComeAgain) -> None:
         """A node has put off what this one has asked of it: registrations are sent again when it

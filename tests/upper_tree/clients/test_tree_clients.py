@@ -25,7 +25,7 @@ from overlay.client import (
 from overlay.settings import Settings
 from overlay.upper_tree.clients.clients import EndDue
 from overlay.upper_tree.clients.constants import ENDED_AT_ONCE, ENDED_MOST
-from overlay.upper_tree.events import SubscriptionLapsed, SubscriptionReady
+from overlay.upper_tree.events import SubscriptionLapsed, SubscriptionsReady
 from overlay.upper_tree.messages import BetterPivots, Register, RenewRefused
 from tests.support.overlays import settings
 from tests.upper_tree.clients.clients_rig import Rig
@@ -217,7 +217,7 @@ def test_a_subscription_that_lapsed_is_not_acknowledged_until_it_is_registered_a
     rig.command(1, GetSubscriptions)
     assert not rig.port.answers(Subscriptions)[0].subscriptions[0].acknowledged
     rig.port.world.jump(2.0)
-    rig.port.hear(SubscriptionReady(mine))
+    rig.port.hear(SubscriptionsReady((mine,)))
     (over,) = rig.port.answers(Lapsed)
     assert (over.seconds, over.is_over) == (7.0, True)
     rig.command(1, GetSubscriptions)

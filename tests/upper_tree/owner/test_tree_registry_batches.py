@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from matching import compile_selector
 from overlay.machine import ProtocolError
 from overlay.settings import Settings
-from overlay.upper_tree.events import SubscriptionReady
+from overlay.upper_tree.events import SubscriptionsReady
 from overlay.upper_tree.messages import (
     AskTree,
     Install,
@@ -314,7 +314,7 @@ class Overlay:
             self.net.flush()
 
     def ready(self) -> set[str]:
-        return {one.subscription for one in self.port.of(SubscriptionReady)}
+        return {id_ for one in self.port.of(SubscriptionsReady) for id_ in one.subscriptions}
 
     def registered(self) -> set[str]:
         trees = self.owner.owner.trees.values()

@@ -33,7 +33,7 @@ from overlay.chord.events import (
 )
 from overlay.chord.keys import attribute_key
 from overlay.links.events import LinkDown
-from overlay.upper_tree.events import OwnerRefused, SubscriptionReady
+from overlay.upper_tree.events import OwnerRefused, SubscriptionsReady
 from overlay.upper_tree.messages import NotOwner
 from overlay.upper_tree.subscriber.registrar import Registrar
 from tests.support.examples import examples
@@ -229,9 +229,10 @@ class Registrations(RuleBasedStateMachine):
     def acknowledged_registrations_are_served(self) -> None:
         if not self.attached:
             return
-        for message in self.subscriber.of(SubscriptionReady):
-            if message.subscription in self.wanted:
-                self.ready[message.subscription] = self.wanted[message.subscription]
+        for message in self.subscriber.of(SubscriptionsReady):
+            for name in message.subscriptions:
+                if name in self.wanted:
+                    self.ready[name] = self.wanted[name]
         self.subscriber.emitted.clear()
         for _, refused in self.owner.port.sent_to(NotOwner):
             self.subscriber.hear(OwnerRefused(refused.attributes))

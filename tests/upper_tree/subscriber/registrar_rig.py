@@ -6,7 +6,7 @@ from matching import compile_selector
 from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
 from overlay.settings import Settings
-from overlay.upper_tree.events import SubscriptionReady
+from overlay.upper_tree.events import SubscriptionsReady
 from overlay.upper_tree.messages import Register, Registered
 from overlay.upper_tree.subscriber.registrar import Registrar
 from tests.support.trees import FakeRing, cluster_of
@@ -41,7 +41,7 @@ class Rig:
         return self.registrar.settled
 
     def ready(self) -> list[str]:
-        names = [e.subscription for e in self.port.of(SubscriptionReady)]
+        names = [id_ for e in self.port.of(SubscriptionsReady) for id_ in e.subscriptions]
         self.port.emitted.clear()
         return names
 
