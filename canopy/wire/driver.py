@@ -7,7 +7,8 @@ run to completion, queue their output, and flush. Then, in this order:
    (canopy/wire/state_commits.py), of which it hears in a later one,
 2. replies and deliveries of the turn go to the control clients, coalesced,
 3. the frames of the turn go to the peers,
-4. the disk of its shards is handed what was asked of it,
+4. the disk of its shards is handed what was asked of it, or carries it out at once: then what the
+   node says to that is the next turn,
 5. the timer is set again if the node's next deadline moved forward,
 
 so that no frame leaves before the records that it depends on are on disk. The methods that the node
@@ -61,8 +62,11 @@ from overlay.client import Event, Reply
 from overlay.driving import DrivenNode
 from overlay.hybrid_clock import HybridClock
 from overlay.links.messages import Bye, Frame
-from overlay.machine import Named
+from overlay.machine import LocalEvent, Named
 from streams.disk import LogDisk, NoLogDisk
+
+IDLE_WINDOW: Final = 0.02
+"""Seconds over which it is measured at least how much of its time a node has nothing to do."""
 
 CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Linux has a monotonic clock that goes on while the machine is suspended, and `time.monotonic`
@@ -165,6 +169,8 @@ class TrioDriver:
         one before; less than the longest turn took where the disk or other processes were waited
         for."""
         self._spent = 0.0  # processor time up to the end of the last turn
+        self._idle = 0.0  # the share of its time lately in which it had nothing to do …
+        self._measured = (-math.inf, 0.0)  # … as of this time, and of this processor time
 
     # What the node calls: every method queues and returns.
 
@@ -301,17 +307,25 @@ class TrioDriver:
             for connection in self._written.values():
                 connection.send_now()
             self._written.clear()
+        written: Sequence[LocalEvent] = ()
         if self._shards is not None:
-            self._shards.hand_over()
-        took = self.clock() - began
+            written = self._shards.hand_over(self._idle)
+        now = self.clock()
+        took = now - began
         self.turn_times.observe(took)
         self.longest_turn = max(self.longest_turn, took)
         spent = processor_time()  # read once for each turn: it is a call of the system
         self.longest_turn_cpu = max(self.longest_turn_cpu, min(took, spent - self._spent))
         self._spent = spent
+        since, spent_then = self._measured
+        if now - since >= IDLE_WINDOW:
+            self._idle = max(0.0, 1.0 - (spent - spent_then) / (now - since))
+            self._measured = (now, spent)
         deadline = self.node.deadline()
         if deadline is not None and deadline < self._alarm:
             self._timer.unpark_all()
+        if written:
+            self.turn(self.node.on_disk, written)
 
     def _silence(self) -> None:
         """Let no writer task send what a turn has queued that is not durable, before all tasks

@@ -169,20 +169,24 @@ class Leading:
             self.replica.retry_soon()
 
     def _send_live(self, chunks: tuple[bytes, ...]) -> None:
-        for follower in self.tracker.followers.values():
-            if follower.state is REPLICATE:
-                self._send(follower, chunks)
+        followers = self.tracker.followers.values()
+        live = [follower for follower in followers if follower.state is REPLICATE]
+        if not live:
+            return
+        message = self._append_of(chunks)  # encoded once for all
+        for follower in live:
+            follower.committed = self.replica.committed
+            self.replica.port.send(follower.peer, message)
 
     def _send(self, follower: ReplicaProgress, chunks: tuple[bytes, ...]) -> None:
+        follower.committed = self.replica.committed
+        self.replica.port.send(follower.peer, self._append_of(chunks))
+
+    def _append_of(self, chunks: tuple[bytes, ...]) -> ShardAppend:
         mine = self.replica
         end = (mine.log.end.number, mine.log.end.hash)
-        follower.committed = mine.committed
-        mine.port.send(
-            follower.peer,
-            ShardAppend(
-                *(mine.shard, self.epoch, end, self.first, mine.committed, chunks),
-                mine.log.start,
-            ),
+        return ShardAppend(
+            *(mine.shard, self.epoch, end, self.first, mine.committed, chunks), mine.log.start
         )
 
     def full(self, size: int, rows: int) -> str:

@@ -3,6 +3,11 @@
 What a turn of the node asks for is handed to the thread at its end (`hand_over`), when its frames
 have left: the thread needs Python's lock for its part, and the node for each of its writes.
 
+A small write of a node that has the time is carried out in the node's own thread instead, there and
+then: that saves two wake-ups and a turn, which take as long as the write. It has the time if its
+share of idle time since the last such write is longer than writes took lately, so that a busy node,
+or one with a slow disk, goes on while its thread waits for the disk.
+
 Group commit: the thread takes all that was asked for while it was busy, carries that out in order,
 and then makes every file durable that was written, one fdatasync for each. Then it answers. So a
 busy node has as many writes in an fdatasync as come during the one before, and an idle one waits
@@ -19,6 +24,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -35,6 +41,20 @@ from streams.disk import DiskFailed, Opened, ReadDone, Written
 from streams.log.batches import MalformedChunkError
 from streams.log.recovery import recover
 
+OWN_SIZE_MOST: Final = 64 * 1024
+"""Bytes of a write that the node's own thread carries out."""
+
+OWN_TOOK_MOST: Final = 0.002
+"""Seconds that writes take at most lately where the node's own thread carries some out: a turn or
+two. Guess; to be measured by the node's longest turns on disks of several speeds."""
+
+TOOK_DECAY: Final = 0.9
+"""The longest of the last writes counts so much for the next."""
+
+FIRST_TOOK: Final = 0.05
+"""Seconds that a write is taken to have taken before any was measured: the thread has the first
+thirty."""
+
 REFUSED: Final = (OSError, ValueError, MalformedChunkError)
 """What a disk, a name that is none, and a log that nobody can read end a request with."""
 
@@ -44,6 +64,8 @@ class _Request(NamedTuple):
     shard: str
     carry_out: Callable[[_Shard, int], LocalEvent | None]  # None: `Written`, after the sync
     begins: bool  # it does not matter what failed before
+    segment: str = ""  # that it only writes into …
+    size: int = 0  # … so many bytes; 0: it does something else
 
 
 class _Shard:
@@ -79,7 +101,11 @@ class FileLogDisk:
         self._closing = False
         self._wake: Callable[[], None] = lambda: None
         self._thread: threading.Thread | None = None
-        self._shards: OrderedDict[str, _Shard] = OrderedDict()  # of the thread; latest used last
+        self._shards: OrderedDict[str, _Shard] = OrderedDict()
+        """Of the thread, or of the node's while the thread has nothing to do; latest used last."""
+        self._given = self._done = 0  # times that the thread was given something, and was done
+        self._took = FIRST_TOOK
+        self._own_ended = 0.0  # when the last write in the node's thread ended
 
     # -- the node's thread -----------------------------------------------------------------------
 
@@ -96,11 +122,37 @@ class FileLogDisk:
             answers, self._answers = self._answers, []
         return answers
 
-    def hand_over(self) -> None:
-        """Have the thread carry out what was asked for since the last call."""
-        if self._asked:
-            asked, self._asked = self._asked, []
+    def hand_over(self, idle: float = 0.0) -> Sequence[LocalEvent]:
+        """Have the thread carry out what was asked for since the last call; or do it now, if that
+        is little, and return the answers. `idle`: the share of its time that the node had nothing
+        to do lately."""
+        if not self._asked:
+            return ()
+        asked, self._asked = self._asked, []
+        if not self._has_time(asked, idle):
             self._hand(asked)
+            return ()
+        began = time.monotonic()
+        answers = self._carry_out(asked)
+        self._own_ended = time.monotonic()
+        self._note_took(self._own_ended - began)
+        return answers
+
+    def _has_time(self, asked: Sequence[_Request], idle: float) -> bool:
+        """Whether the node's thread carries out these itself."""
+        rest = (time.monotonic() - self._own_ended) * idle
+        if self._took > min(rest, OWN_TOOK_MOST):
+            return False
+        if self._given != self._done or self._answers:  # what was asked before comes first
+            return False
+        return all(0 < each.size <= OWN_SIZE_MOST and self._is_open(each) for each in asked)
+
+    def _is_open(self, request: _Request) -> bool:
+        held = self._shards.get(request.shard)
+        return held is not None and held.failure is None and held.files.segment == request.segment
+
+    def _note_took(self, seconds: float) -> None:
+        self._took = max(seconds, TOOK_DECAY * self._took)
 
     def _hand(self, requests: list[_Request] | None) -> None:
         """Wake the thread by a write, which lets go of Python's lock: a thread that is woken by a
@@ -110,6 +162,7 @@ class FileLogDisk:
             os.set_blocking(self._rope, False)
             self._thread = threading.Thread(target=self._run, name="shards", daemon=True)
             self._thread.start()
+        self._given += 1
         self._handed.put(requests)
         with contextlib.suppress(BlockingIOError):  # it has been woken often enough
             os.write(self._rope, b"\a")
@@ -144,7 +197,10 @@ class FileLogDisk:
 
     def write(self, shard: str, segment: str, at: int, data: bytes) -> int:
         """Write into a segment."""
-        return self._ask(shard, lambda held, ticket: held.files.write(segment, at, data))
+        size = len(data)
+        write: Callable[[_Shard, int], None]
+        write = lambda held, ticket: held.files.write(segment, at, data)  # noqa: E731
+        return self._ask(shard, write, segment=segment, size=size)
 
     def put(self, shard: str, data: bytes) -> int:
         """Replace the hard state."""
@@ -190,10 +246,13 @@ class FileLogDisk:
         carry_out: Callable[[_Shard, int], LocalEvent | None],
         *,
         begins: bool = False,
+        segment: str = "",
+        size: int = 0,
     ) -> int:
         self._ticket += 1
         if not self._closing:
-            self._asked.append(_Request(self._ticket, shard, carry_out, begins))
+            request = _Request(self._ticket, shard, carry_out, begins, segment, size)
+            self._asked.append(request)
         return self._ticket
 
     # -- the disk's thread -----------------------------------------------------------------------
@@ -209,9 +268,12 @@ class FileLogDisk:
                 if not asked:  # they were taken with those before
                     continue
                 ends = asked[-1] is None
+                began = time.monotonic()
                 answers = self._carry_out([each for some in asked for each in some or ()])
+                self._note_took(time.monotonic() - began)
                 with self._answered:
                     self._answers += answers
+                self._done += len(asked)
                 self._wake()
         except BaseException as error:
             with self._answered:

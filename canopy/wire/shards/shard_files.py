@@ -60,6 +60,11 @@ class ShardFiles:
         self._end = 0  # the byte of the segment behind them
         self._made = False  # a segment since the last sync of the folder
 
+    @property
+    def segment(self) -> str:
+        """The segment that is open; "": none."""
+        return self._segment
+
     def open(self) -> Found:
         """Read the folder. What it has may have been written by a process that was killed before
         its sync: it is durable when this returns."""

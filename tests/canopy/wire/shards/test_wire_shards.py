@@ -8,10 +8,8 @@ import io
 import os
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 import trio
@@ -19,98 +17,14 @@ import trio
 from canopy.wire.driver import TrioDriver
 from canopy.wire.log import Log
 from canopy.wire.shards import log_disk, shard_files
-from canopy.wire.shards.log_disk import FileLogDisk
 from overlay.machine import LocalEvent
-from streams.disk import DiskFailed, Opened, ReadDone, Written
-from tests.support.logs import SHARD, LogWriter, batch
+from streams.disk import DiskFailed, ReadDone, Written
+from tests.support.logs import SHARD, batch
 from tests.support.real.echo_node import EchoNode
 from tests.support.real.wire_rig import PATIENCE
+from tests.support.shards.disk_rig import Gate, Rig, piece_of, small_log
 
-NODE = "a" * 16
 OTHER = "stream/1"
-Answer = TypeVar("Answer", bound=LocalEvent)
-
-
-class Rig:
-    """A disk in a folder, asked without a node."""
-
-    def __init__(self, path: Path, node: str = NODE) -> None:
-        self.log = io.StringIO()
-        self.disk = FileLogDisk(path, node, Log("info", self.log))
-        self.events: list[LocalEvent] = []
-        self._answered = threading.Event()
-        self.disk.on_answers(self._answered.set)
-
-    def look(self) -> list[LocalEvent]:
-        """All answers so far."""
-        self.disk.hand_over()
-        self.events += self.disk.take()
-        return self.events
-
-    def answer(self, ticket: int, kind: type[Answer]) -> Answer:
-        """Wait for the answer to a request."""
-        while True:
-            for event in self.look():
-                if getattr(event, "ticket", 0) == ticket:
-                    assert isinstance(event, kind), event
-                    return event
-            assert self._answered.wait(PATIENCE), f"no answer to request {ticket}"
-            self._answered.clear()
-
-    def opened(self, shard: str = SHARD) -> Opened:
-        return self.answer(self.disk.open(shard), Opened)
-
-    def append(self, log: LogWriter, shard: str = SHARD, first: int = 1) -> int:
-        """Write the chunks of `log` from `first` on; the ticket of the last."""
-        ticket = 0
-        for chunk in log.chunks[first - 1 :]:
-            ticket = self.disk.write(shard, *_place(log, chunk.number))
-        self.disk.hand_over()
-        return ticket
-
-
-@pytest.fixture
-def rigs() -> Iterator[Callable[..., Rig]]:
-    """Makes rigs, and ends their threads."""
-    made: list[Rig] = []
-
-    def make(path: Path, node: str = NODE) -> Rig:
-        made.append(Rig(path, node))
-        return made[-1]
-
-    yield make
-    for each in made:
-        assert each.disk.close(PATIENCE)
-
-
-def small_log(shard: str = SHARD, chunks: int = 3) -> LogWriter:
-    log = LogWriter(shard)
-    log.begin_segment()
-    for number in range(chunks):
-        log.events(batch("p", 1, number * 2, 2))
-    return log
-
-
-class Gate:
-    """Stands in for a function of `os`: each call waits until it is let through."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str = "pwritev") -> None:
-        self._original: Callable[..., int] = getattr(os, name)
-        self._asks, self._may = threading.Semaphore(0), threading.Semaphore(0)
-        self.calls = 0
-        monkeypatch.setattr(os, name, self)
-
-    def __call__(self, *arguments: object) -> int:
-        self.calls += 1
-        self._asks.release()
-        assert self._may.acquire(timeout=PATIENCE)
-        return self._original(*arguments)
-
-    def entered(self) -> None:
-        assert self._asks.acquire(timeout=PATIENCE), "it was not called"
-
-    def open(self, calls: int = 1_000) -> None:
-        self._may.release(calls)
 
 
 # --- what is written ---
@@ -185,25 +99,19 @@ def test_what_comes_during_a_sync_shares_the_next_one(
     for shard in logs:
         one.opened(shard)
     gate = Gate(monkeypatch)
-    one.disk.write(SHARD, *_place(logs[SHARD], 1))
+    one.disk.write(SHARD, *piece_of(logs[SHARD], 1))
     one.disk.hand_over()
     gate.entered()
     last = 0
     for shard, log in logs.items():
         for number in range(2, 40):
-            last = one.disk.write(shard, *_place(log, number))
+            last = one.disk.write(shard, *piece_of(log, number))
             one.disk.hand_over()
     gate.open()
     one.answer(last, Written)
     assert gate.calls == 1 + len(logs)
     for shard, log in logs.items():
         assert one.opened(shard).found.log.end == log.chunks[38].id
-
-
-def _place(log: LogWriter, number: int) -> tuple[str, int, bytes]:
-    line = log.log.line(number)
-    assert line is not None
-    return line.segment, line.at, log.chunks[number - 1].data
 
 
 def test_nothing_is_answered_before_it_is_synced(
@@ -234,14 +142,14 @@ def test_what_a_read_has_handed_to_the_system_is_synced_too(
         sync(file)
 
     gate = Gate(monkeypatch)  # so that the requests below are carried out together
-    first = _place(log, 1)
+    first = piece_of(log, 1)
     one.disk.write(SHARD, *first)
     one.disk.hand_over()
     gate.entered()
     monkeypatch.setattr(os, "fdatasync", noted)
-    one.disk.write(SHARD, *_place(log, 2))
+    one.disk.write(SHARD, *piece_of(log, 2))
     one.disk.read(SHARD, first[0], 0, 4)
-    ticket = one.disk.write(SHARD, *_place(log, 3))
+    ticket = one.disk.write(SHARD, *piece_of(log, 3))
     gate.open()
     one.answer(ticket, Written)
     assert synced == [sum(len(chunk.data) for chunk in log.chunks[:3])]
@@ -267,14 +175,14 @@ def test_what_comes_before_a_vote_is_durable_before_it_and_the_vote_before_the_r
         monkeypatch.setattr(os, name, noted)
 
     gate = Gate(monkeypatch)  # so that the requests below are carried out together
-    one.disk.write(SHARD, *_place(log, 1))
+    one.disk.write(SHARD, *piece_of(log, 1))
     one.disk.hand_over()
     gate.entered()
     for name in ("pwritev", "rename", "replace", "fsync"):
         note(name)
-    one.disk.write(SHARD, *_place(log, 2))
+    one.disk.write(SHARD, *piece_of(log, 2))
     one.disk.put(SHARD, b"promise")
-    ticket = one.disk.write(SHARD, *_place(log, 3))
+    ticket = one.disk.write(SHARD, *piece_of(log, 3))
     gate.open()
     one.answer(ticket, Written)
     steps = [step.replace("rename", "replace") for step in steps]
@@ -307,29 +215,33 @@ def test_what_was_answered_survives_the_kill_of_its_process(
     [(errno.EIO, False), (errno.ENOSPC, True), (errno.EROFS, False), (errno.EACCES, False)],
 )
 @pytest.mark.parametrize("name", ["pwritev", "fdatasync"])
+@pytest.mark.parametrize("own", [False, True])
 def test_a_refused_write_fails_all_later_ones_of_its_shard_until_it_is_opened(
     tmp_path: Path,
     rigs: Callable[..., Rig],
     monkeypatch: pytest.MonkeyPatch,
+    idle: float,
     number: int,
     full: bool,
     name: str,
+    own: bool,
 ) -> None:
     if name == "fdatasync":
         monkeypatch.setattr(shard_files, "DURABLY", 0)  # as where the system has no such writes
     one = rigs(tmp_path)
+    one.idle = idle if own else 0.0
     mine, other = small_log(), small_log(OTHER)
     for shard in (SHARD, OTHER):
         one.opened(shard)
-    one.answer(one.disk.write(SHARD, *_place(mine, 1)), Written)
+    one.answer(one.disk.write(SHARD, *piece_of(mine, 1)), Written)
     with monkeypatch.context() as patch:
         patch.setattr(os, name, _refusing(getattr(os, name), number, tmp_path / "streams" / SHARD))
-        failed = one.answer(one.disk.write(SHARD, *_place(mine, 2)), DiskFailed)
+        failed = one.answer(one.disk.write(SHARD, *piece_of(mine, 2)), DiskFailed)
         assert (failed.shard, failed.full) == (SHARD, full)
         assert failed.reason == os.strerror(number)
     assert "shard_failed" in one.log.getvalue()
-    again = one.disk.write(SHARD, *_place(mine, 3))
-    read = one.disk.read(SHARD, _place(mine, 1)[0], 0, 4)
+    again = one.disk.write(SHARD, *piece_of(mine, 3))
+    read = one.disk.read(SHARD, piece_of(mine, 1)[0], 0, 4)
     put = one.disk.put(SHARD, b"promise")
     whole = one.append(other, OTHER)
     for ticket in (again, read, put):
@@ -387,11 +299,11 @@ def test_a_folder_that_was_deleted_under_the_node_fails_its_shard(
     monkeypatch.setattr(shard_files, "LOOK", 0.0)
     one, log = rigs(tmp_path), small_log()
     one.opened()
-    one.answer(one.disk.write(SHARD, *_place(log, 1)), Written)
+    one.answer(one.disk.write(SHARD, *piece_of(log, 1)), Written)
     for file in (tmp_path / "streams" / SHARD).iterdir():
         file.unlink()
     (tmp_path / "streams" / SHARD).rmdir()
-    assert "deleted" in one.answer(one.disk.write(SHARD, *_place(log, 2)), DiskFailed).reason
+    assert "deleted" in one.answer(one.disk.write(SHARD, *piece_of(log, 2)), DiskFailed).reason
     assert one.opened().damaged
 
 
@@ -407,7 +319,7 @@ def test_a_name_that_is_no_shard_is_refused(
 ) -> None:
     one = rigs(tmp_path / "data")
     (tmp_path / "data").mkdir()
-    segment = _place(small_log(), 1)[0]
+    segment = piece_of(small_log(), 1)[0]
     for ticket in (
         one.disk.open(shard),
         one.disk.put(shard, b"promise"),
@@ -670,10 +582,10 @@ async def test_a_driver_hands_the_answers_that_are_there_to_its_node_in_one_turn
         await nursery.start(driver.run, listeners)
         await answered(1)
         gate = Gate(monkeypatch)
-        driver.turn(driver.logs.write, SHARD, *_place(log, 1))
+        driver.turn(driver.logs.write, SHARD, *piece_of(log, 1))
         await trio.to_thread.run_sync(gate.entered)
         for number in range(2, 5):
-            driver.turn(driver.logs.write, SHARD, *_place(log, number))
+            driver.turn(driver.logs.write, SHARD, *piece_of(log, number))
         gate.open()
         turns = await answered(5)
         nursery.cancel_scope.cancel()
