@@ -126,7 +126,7 @@ class Node:
         self.reply, self.share = divided(driver.reply, self.turns.emit), driver.share
         self.store, self.store_later = driver.store, driver.store_later
         self.trace_marks, self.sampled = driver.trace_marks, driver.sampled
-        self.trace_unmatched, self.row_share = driver.trace_unmatched, driver.row_share
+        self.trace_unmatched = driver.trace_unmatched
         self.counters: dict[str, int] = {}
         self.health = Health(self)
         self.signer = signer
@@ -341,6 +341,10 @@ class Node:
     def trace_each(self, kind: str, name: str, values: Sequence[str], **fields: Any) -> None:
         """Write records of a kind that differ only in the field `name`."""
         self.driver.trace_each(kind, name, values, fields)
+
+    def row_share(self, kind: str, count: int) -> float:
+        """The share of so many rows that gets records of a kind."""
+        return self.driver.row_share(kind, count)
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a named counter of this node."""

@@ -55,6 +55,9 @@ UNREPRESENTABLE: Final = (TypeError, ValueError, msgspec.MsgspecError)
 HEAD: Final = b'{"v":%d,"time":%%b,"hlc":%%d,%%b' % VERSION
 """The beginning of a record as JSON, up to its number: of its times, and of `TraceWriter._own`."""
 
+PUBLISH: Final = "publish"
+"""The kind of record with which an event begins."""
+
 DAY: Final = 86_400
 """Seconds. Unix time has no leap seconds, so that midnight UTC is a multiple of this."""
 
@@ -186,8 +189,7 @@ class TraceWriter:
         self._node = node_id
         self._clock = clock
         self._sample = sample
-        self._share = AdaptiveShare(sample, rate)
-        self._of_rows = {kind: AdaptiveShare(sample, rate) for kind in ROW_KINDS}
+        self._shares = {kind: AdaptiveShare(sample, rate) for kind in (PUBLISH, *ROW_KINDS)}
         self._hybrid = hybrid
         self._run = run
         self._overlay = overlay
@@ -213,9 +215,10 @@ class TraceWriter:
     def trace_marks(self, incarnation: int, first: int, count: int) -> Sequence[bool] | None:
         """Which of so many events that this node publishes now, numbered from `first` on, are to be
         traced; None: all of them. A share that has changed is recorded."""
-        if self._share.publishes(count, self._clock()):
-            self.write("sampling", {"first": first, "share": self._share.share})
-        share = self._share.share
+        of_events = self._shares[PUBLISH]
+        if of_events.publishes(count, self._clock()):
+            self.write("sampling", {"first": first, "share": of_events.share})
+        share = of_events.share
         if share >= 1.0:
             return None
         name = f"{self._node}.{incarnation}."
@@ -225,7 +228,7 @@ class TraceWriter:
         """The share of so many more rows of streams of which records of a kind (`ROW_KINDS`) are
         kept: with the CRC-32 of their identity below it, as `is_sampled`. Each kind has a share of
         its own, which the records name where it is less than 1."""
-        of_kind = self._of_rows[kind]
+        of_kind = self._shares[kind]
         of_kind.publishes(count, self._clock())
         return of_kind.share
 

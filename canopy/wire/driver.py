@@ -65,9 +65,6 @@ from overlay.links.messages import Bye, Frame
 from overlay.machine import LocalEvent, Named
 from streams.disk import LogDisk, NoLogDisk
 
-IDLE_WINDOW: Final = 0.02
-"""Seconds over which it is measured at least how much of its time a node has nothing to do."""
-
 CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """Linux has a monotonic clock that goes on while the machine is suspended, and `time.monotonic`
 reads the other one, which does not; macOS's goes on (clock_gettime(2) and (3))."""
@@ -169,8 +166,6 @@ class TrioDriver:
         one before; less than the longest turn took where the disk or other processes were waited
         for."""
         self._spent = 0.0  # processor time up to the end of the last turn
-        self._idle = 0.0  # the share of its time lately in which it had nothing to do …
-        self._measured = (-math.inf, 0.0)  # … as of this time, and of this processor time
 
     # What the node calls: every method queues and returns.
 
@@ -309,7 +304,7 @@ class TrioDriver:
             self._written.clear()
         written: Sequence[LocalEvent] = ()
         if self._shards is not None:
-            written = self._shards.hand_over(self._idle)
+            written = self._shards.hand_over(self.turn_times.idle)
         now = self.clock()
         took = now - began
         self.turn_times.observe(took)
@@ -317,10 +312,7 @@ class TrioDriver:
         spent = processor_time()  # read once for each turn: it is a call of the system
         self.longest_turn_cpu = max(self.longest_turn_cpu, min(took, spent - self._spent))
         self._spent = spent
-        since, spent_then = self._measured
-        if now - since >= IDLE_WINDOW:
-            self._idle = max(0.0, 1.0 - (spent - spent_then) / (now - since))
-            self._measured = (now, spent)
+        self.turn_times.measure(now, spent)
         deadline = self.node.deadline()
         if deadline is not None and deadline < self._alarm:
             self._timer.unpark_all()

@@ -16,5 +16,6 @@ does is in `streams.services.read`.
 * `sharing`: rows of several readings in one message. `selectors`: which of them say the same.
 * `explaining`: what became of one row.
 * `cursor`: a program's node: one shard of a reading, for which it has a session with the leader
-  (`streams.access`). `asked`: what a program wants. `readers`: all of them, and the programs.
+  (`streams.access`). `take_records`: what is traced of it. `asked`: what a program wants.
+  `readers`: all of them, and the programs.
 """

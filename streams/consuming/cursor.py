@@ -9,6 +9,7 @@ from msgspec.structs import astuple
 
 from overlay.client import PackedEvents, StreamEvent
 from streams.consuming.messages import KEYS, OFFSET_MOST, Piece, ReadFrom, cost
+from streams.consuming.take_records import TakeRecords
 from streams.log.batches import Row, are_rows, decode_rows
 
 WINDOW: Final = 1024 * 1024
@@ -44,10 +45,7 @@ class Cursor:
         self.wanted = -1
         """The position that a durable consumer wants to be committed; -1: none."""
         self.committed = -1
-        self.recorded = 0
-        """Up to where a durable consumer's confirmed position is in trace records."""
-        self._shares: deque[tuple[int, float]] = deque()
-        """From which offset on which share of the rows has records, until the next says another."""
+        self.records = TakeRecords()
         self._fault = ""
         """Why rows that waited for the program cannot be handed over: they are read anew."""
         self._window = window
@@ -95,7 +93,8 @@ class Cursor:
         """The leader has begun. Returns False if that is not where it should have."""
         asked = self.next_start()
         if self.position is None:
-            self.position = self.delivered = self.recorded = position
+            self.position = self.delivered = position
+            self.records.begin(position)
             self.end = end
         if asked.kind == KEYS:
             self.table_end = end
@@ -133,10 +132,6 @@ class Cursor:
         self.committed = max(self.committed, confirmed)
         return confirmed
 
-    def record(self, position: int) -> None:
-        """The position is in trace records."""
-        self.recorded = position
-
     # -- the program -----------------------------------------------------------------------------
 
     @property
@@ -151,29 +146,6 @@ class Cursor:
         if self.position is None:
             return False
         return bool(self._pieces) or self.delivered < max(self.end, self.table_end) <= self.position
-
-    def note_share(self, offset: int, share: float) -> None:
-        """Of the rows from this offset on, this share has records that the program was handed
-        them."""
-        if (self._shares[-1][1] if self._shares else 1.0) != share:
-            self._shares.append((offset, share))
-
-    def least_share(self, first: int, until: int) -> float:
-        """The least share of the rows between two offsets that has such records. Not to be asked
-        again of rows below the second one."""
-        shares = self._shares
-        holds = self._pass_shares(first)
-        least = min([holds, *(share for offset, share in shares if offset < until)])
-        holds = self._pass_shares(until, holds)
-        if holds != 1.0:
-            shares.appendleft((until, holds))
-        return least
-
-    def _pass_shares(self, offset: int, holds: float = 1.0) -> float:
-        """Forget the shares up to an offset; returns the one that holds there."""
-        while self._shares and self._shares[0][0] <= offset:
-            _, holds = self._shares.popleft()
-        return holds
 
     def take(self, most: int, size: int) -> tuple[list[StreamEvent], int]:
         """At most `most` events of some `size` bytes; returns them and their bytes."""

@@ -271,7 +271,7 @@ class Readers(Attachments[_Reading, Cursor]):
         traced = [event.offset for event in events if event.payload_type != TRACES]
         reading.is_traced = reading.is_traced and len(traced) == len(events)
         share = self.port.row_share("take", len(traced))
-        cursor.note_share(events[0].offset, share)
+        cursor.records.note_share(events[0].offset, share)
         for name in sampled(cursor.shard, traced, share):
             self.port.trace(
                 "take",
@@ -283,24 +283,24 @@ class Readers(Attachments[_Reading, Cursor]):
             )
 
     def _record_consumed(self, reading: _Reading, cursor: Cursor, position: int) -> None:
-        if position <= cursor.recorded or not reading.is_traced:
+        first = cursor.records.confirmed
+        if position <= first or not reading.is_traced:
             return
         selector = reading.command.selector
         more: dict[str, Any] = {"tree": compile_selector(selector).tree()} if selector else {}
-        share = cursor.least_share(cursor.recorded, position)
+        share = cursor.records.confirm(position)
         if share < 1.0:
             more["share"] = share
         self.port.trace(
             "consume",
             shard=cursor.shard,
-            offset=cursor.recorded,
+            offset=first,
             until=position,
             name=reading.command.durable,
             subscription=reading.identity,
             selector=selector,
             **more,
         )
-        cursor.record(position)
 
     # -- at leaders ------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from itertools import accumulate
 from typing import Final
@@ -14,12 +15,19 @@ BOUNDS: Final = (
 take for silence."""
 
 
-class TurnTimes:
-    """Counts turns by their length. `observe` is called each turn, so it does little."""
+IDLE_WINDOW: Final = 0.02
+"""Seconds over which it is measured at least how much of its time a node has nothing to do."""
 
-    __slots__ = ("counts", "total")
+
+class TurnTimes:
+    """Counts turns by their length. Its methods are called each turn, so they do little."""
+
+    __slots__ = ("_measured", "counts", "idle", "total")
 
     def __init__(self) -> None:
+        self.idle = 0.0
+        """The share of its time lately in which the node had nothing to do …"""
+        self._measured = (-math.inf, 0.0)  # … as of this time, and of this processor time
         self.counts = [0] * (len(BOUNDS) + 1)
         """By bucket, the last one for all that took longer."""
         self.total = 0.0
@@ -29,6 +37,13 @@ class TurnTimes:
         """A turn took so long."""
         self.counts[bisect_left(BOUNDS, seconds)] += 1
         self.total += seconds
+
+    def measure(self, now: float, spent: float) -> None:
+        """The time, and the processor time that the node has used so far, in seconds."""
+        since, before = self._measured
+        if now - since >= IDLE_WINDOW:
+            self.idle = max(0.0, 1.0 - (spent - before) / (now - since))
+            self._measured = (now, spent)
 
     def buckets(self) -> list[tuple[str, float]]:
         """(upper bound as text, turns that took at most so long), as the exposition has them."""

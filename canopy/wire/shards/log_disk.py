@@ -24,7 +24,6 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -36,24 +35,11 @@ from canopy.wire.durable import NO_ROOM
 from canopy.wire.log import Log
 from canopy.wire.shards.shard_files import ShardFiles
 from canopy.wire.shards.shard_list import ShardList, is_shard_name
+from canopy.wire.shards.write_pace import OWN_SIZE_MOST, WritePace
 from overlay.machine import LocalEvent
 from streams.disk import DiskFailed, Opened, ReadDone, Written
 from streams.log.batches import MalformedChunkError
 from streams.log.recovery import recover
-
-OWN_SIZE_MOST: Final = 64 * 1024
-"""Bytes of a write that the node's own thread carries out."""
-
-OWN_TOOK_MOST: Final = 0.002
-"""Seconds that writes take at most lately where the node's own thread carries some out: a turn or
-two. Guess; to be measured by the node's longest turns on disks of several speeds."""
-
-TOOK_DECAY: Final = 0.9
-"""The longest of the last writes counts so much for the next."""
-
-FIRST_TOOK: Final = 0.05
-"""Seconds that a write is taken to have taken before any was measured: the thread has the first
-thirty."""
 
 REFUSED: Final = (OSError, ValueError, MalformedChunkError)
 """What a disk, a name that is none, and a log that nobody can read end a request with."""
@@ -103,9 +89,7 @@ class FileLogDisk:
         self._thread: threading.Thread | None = None
         self._shards: OrderedDict[str, _Shard] = OrderedDict()
         """Of the thread, or of the node's while the thread has nothing to do; latest used last."""
-        self._given = self._done = 0  # times that the thread was given something, and was done
-        self._took = FIRST_TOOK
-        self._own_ended = 0.0  # when the last write in the node's thread ended
+        self._pace = WritePace()
 
     # -- the node's thread -----------------------------------------------------------------------
 
@@ -132,27 +116,20 @@ class FileLogDisk:
         if not self._has_time(asked, idle):
             self._hand(asked)
             return ()
-        began = time.monotonic()
-        answers = self._carry_out(asked)
-        self._own_ended = time.monotonic()
-        self._note_took(self._own_ended - began)
-        return answers
+        with self._pace.own():
+            return self._carry_out(asked)
 
     def _has_time(self, asked: Sequence[_Request], idle: float) -> bool:
         """Whether the node's thread carries out these itself."""
-        rest = (time.monotonic() - self._own_ended) * idle
-        if self._took > min(rest, OWN_TOOK_MOST):
+        if self._pace.is_given or self._answers:  # what was asked before comes first
             return False
-        if self._given != self._done or self._answers:  # what was asked before comes first
+        if not self._pace.has_time(idle):
             return False
         return all(0 < each.size <= OWN_SIZE_MOST and self._is_open(each) for each in asked)
 
     def _is_open(self, request: _Request) -> bool:
         held = self._shards.get(request.shard)
         return held is not None and held.failure is None and held.files.segment == request.segment
-
-    def _note_took(self, seconds: float) -> None:
-        self._took = max(seconds, TOOK_DECAY * self._took)
 
     def _hand(self, requests: list[_Request] | None) -> None:
         """Wake the thread by a write, which lets go of Python's lock: a thread that is woken by a
@@ -162,7 +139,7 @@ class FileLogDisk:
             os.set_blocking(self._rope, False)
             self._thread = threading.Thread(target=self._run, name="shards", daemon=True)
             self._thread.start()
-        self._given += 1
+        self._pace.given()
         self._handed.put(requests)
         with contextlib.suppress(BlockingIOError):  # it has been woken often enough
             os.write(self._rope, b"\a")
@@ -268,12 +245,11 @@ class FileLogDisk:
                 if not asked:  # they were taken with those before
                     continue
                 ends = asked[-1] is None
-                began = time.monotonic()
-                answers = self._carry_out([each for some in asked for each in some or ()])
-                self._note_took(time.monotonic() - began)
+                with self._pace.thread():
+                    answers = self._carry_out([each for some in asked for each in some or ()])
                 with self._answered:
                     self._answers += answers
-                self._done += len(asked)
+                self._pace.done(len(asked))
                 self._wake()
         except BaseException as error:
             with self._answered:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from canopy.wire.shards import log_disk, shard_files
+from canopy.wire.shards import shard_files, write_pace
 from streams.disk import Written
 from tests.support.logs import SHARD
 from tests.support.shards.disk_rig import Gate, Rig, piece_of, small_log
@@ -53,7 +53,7 @@ def test_a_small_write_of_an_idle_node_is_durable_and_answered_at_once(
     one.answer(tickets[-1], Written)
     one.disk.write(SHARD, *piece_of(log, 8))
     one.disk.hand_over()
-    while one.disk._given != one.disk._done:
+    while one.disk._pace.is_given:
         threading.Event().wait(0.001)
     tickets.append(one.disk.write(SHARD, *piece_of(log, 9)))
     assert not one.disk.hand_over(idle), "an answer before it was not taken yet"
@@ -66,12 +66,12 @@ def test_a_node_without_time_or_with_a_slow_disk_leaves_writes_to_the_thread(
 ) -> None:
     now = 0.0
     clock = SimpleNamespace(monotonic=lambda: now)
-    monkeypatch.setattr(log_disk, "time", clock)
-    monkeypatch.setattr(log_disk, "FIRST_TOOK", 0.001)
+    monkeypatch.setattr(write_pace, "time", clock)
+    monkeypatch.setattr(write_pace, "FIRST_TOOK", 0.001)
     one, log = rigs(tmp_path), small_log(chunks=9)
     one.opened()
     one.answer(one.disk.write(SHARD, *piece_of(log, 1)), Written)
-    one.disk._took, number = 0.001, 1
+    one.disk._pace.took, number = 0.001, 1
 
     def is_own(idle: float, passed: float, took: float = 0.0) -> bool:
         nonlocal now, number
@@ -97,6 +97,5 @@ def test_a_node_without_time_or_with_a_slow_disk_leaves_writes_to_the_thread(
     assert not is_own(0.5, passed=0.0001), "it has just waited for the disk"
     assert is_own(1.0, passed=0.1, took=0.5)
     assert not is_own(1.0, passed=60.0), "the disk may be slow again"
-    for _ in range(90):
-        one.disk._note_took(0.0001)
+    one.disk._pace.took = 0.0001
     assert is_own(1.0, passed=1.0)

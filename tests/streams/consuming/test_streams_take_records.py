@@ -1,12 +1,11 @@
-"""streams/consuming/cursor.py: the share that a stretch of confirmed rows names."""
+"""streams/consuming/take_records.py: the share that a stretch of confirmed rows names."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.consuming.cursor import Cursor
-from streams.consuming.messages import ReadFrom
+from streams.consuming.take_records import TakeRecords
 
 SHARES = st.sampled_from([1.0, 0.5, 0.25])
 
@@ -17,13 +16,13 @@ def test_a_stretch_names_the_least_share_by_which_its_rows_were_recorded(
 ) -> None:
     """Also where it ends amid what was taken by one share, and what is behind it was taken before
     the stretch was confirmed."""
-    cursor = Cursor(0, "s/0", ReadFrom("first"), 0)
+    records = TakeRecords()
     by_row: list[float] = []
     recorded = 0
     for share, count in taken:
-        cursor.note_share(len(by_row), share)
+        records.note_share(len(by_row), share)
         by_row += [share] * count
         position = data.draw(st.integers(recorded, len(by_row)))
         if position > recorded:
-            assert cursor.least_share(recorded, position) == min(by_row[recorded:position])
+            assert records.confirm(position) == min(by_row[recorded:position])
             recorded = position
