@@ -76,6 +76,7 @@ def test_a_replica_with_a_hole_neither_answers_nor_leads_until_it_is_mended(
     world.run(1.0)
     assert replica.mending is not None
     replica.lead(9)
+    assert replica.campaign is None
     sent: list[Message] = []
     deliver = world.send
     world.send = lambda a, b, m: (sent.append(m), deliver(a, b, m))  # type: ignore[method-assign,assignment,return-value,func-returns-value]
