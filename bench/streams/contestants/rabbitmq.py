@@ -32,15 +32,18 @@ class RabbitMQ(AskingProgram):
     """Published to over AMQP, with confirms."""
 
     replicas = 3
+    plugins = ""
+    """Those that the servers run."""
 
     def __init__(self, folder: Path, stack: ExitStack, kind: str) -> None:
         super().__init__(stack)
         self.durable = MAJORITY if kind == "quorum" else LAZY
         self.kind = kind
         rng = Random()
-        ports = [free_port(rng) for _ in range(7)]
+        ports = [free_port(rng) for _ in range(10)]
+        self.stream_ports = ports[7:]
         folder.mkdir(parents=True)
-        (folder / "plugins").write_text("[].\n")
+        (folder / "plugins").write_text(f"[{self.plugins}].\n")
         (folder / ".erlang.cookie").write_text("canopybench")
         (folder / ".erlang.cookie").chmod(0o400)
         servers = Servers(stack)
@@ -55,6 +58,7 @@ class RabbitMQ(AskingProgram):
             config.write_text(
                 f"listeners.tcp.1 = 127.0.0.1:{ports[number]}\n"
                 f"cluster_formation.peer_discovery_backend = classic_config\n{members}"
+                f"{self.settings(number)}"
             )
             data = str(folder / f"n{number}")
             environment = {
@@ -87,12 +91,19 @@ class RabbitMQ(AskingProgram):
                 environment = self._environment
                 all_there = [*control, "await_online_nodes", "3", "--timeout", "60"]
                 subprocess.run(all_there, env=environment, check=True, capture_output=True)
-                self.channel = await self._channel(port)
+                await self._open(port)
                 return
             except (OSError, RuntimeError):
                 if time.monotonic() > until:
                     raise
                 await asyncio.sleep(1.0)
+
+    def settings(self, number: int) -> str:
+        """What else is in a server's configuration."""
+        return ""
+
+    async def _open(self, port: int) -> None:
+        self.channel = await self._channel(port)
 
     async def _channel(self, port: int) -> Any:
         import pika  # type: ignore[import-not-found, import-untyped, unused-ignore]
