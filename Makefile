@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-lock
 
-.PHONY: setup demo demo-sync test faults cluster upgrade fuzz check bench bench-guard bench-overlays tables soak pairs stream-search stream-soak soak-sync confinement examples sync-types mutations lock clean
+.PHONY: setup demo demo-sync test test-times faults cluster upgrade fuzz check bench bench-guard bench-overlays tables soak pairs stream-search stream-soak soak-sync confinement examples sync-types mutations lock clean
 
 setup: $(STAMP)
 
@@ -32,6 +32,12 @@ demo-sync: setup
 test: setup
 	PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/$(VENV)/pycache \
 	  $(BIN)/python -m pytest -n 3 --dist loadgroup $(TESTS)
+
+# The suite, and what processor time it takes by folder, file and test. TESTS="tests/links", TIMES=200.
+test-times: setup
+	PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/$(VENV)/pycache \
+	  $(BIN)/python -m pytest -q -n 2 --dist loadgroup -p tests.support.times \
+	  --times $(or $(TIMES),40) $(TESTS)
 
 # Faults from outside on real processes, too long for the suite: some three minutes. Those with full
 # disks take root.

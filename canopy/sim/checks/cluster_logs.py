@@ -19,7 +19,7 @@ All of it is read from the machines; nothing in the product takes part.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from canopy.sim.checks.violation import Violation
@@ -43,41 +43,49 @@ class LogWatch:
 
     def look(self) -> None:
         """Check the logs and primaries of all running nodes at this virtual time."""
-        nodes = {self.world.drivers[name].disk.node: name for name in self.world.names()}
-        members: list[str] = []  # running members of clusters
-        attributes: dict[str, None] = {}
-        for name in nodes.values():
-            node = self.world.node(name)
-            if node.clusters.is_primary:
-                self._compare(name, node)
-                if not self._is_replaced(node.clusters):
-                    self._count(name, node, nodes)
-            if node.clusters.cluster is not None and not self.world.drivers[name].is_paused:
-                members.append(name)
-            attributes.update(dict.fromkeys(node.owner.trees))
-        for attribute in attributes:
-            key = attribute_key(attribute)
-            by_lineage: dict[tuple[str, int], list[str]] = {}  # rings that do not know each other
-            for name in members:
-                clusters = self.world.node(name).clusters
-                if clusters.owns(key):
-                    cluster = clusters.cluster
-                    branch = (cluster.ring, fork_id(cluster.version[0]))
-                    by_lineage.setdefault(branch, []).append(name)
-            for owners in by_lineage.values():
-                if len(owners) > 1:
-                    self.note("primary", f"{' and '.join(owners)} decide about {attribute}")
+        running = {name: self.world.node(name) for name in self.world.names()}
+        nodes = {self.world.drivers[name].disk.node: name for name in running}
+        leading = {name: node for name, node in running.items() if node.clusters.is_primary}
+        for name, node in leading.items():
+            self._compare(name, node)
+            if not self._is_replaced(node.clusters, leading.values()):
+                self._count(name, node, nodes)
+        members = [
+            (name, node.clusters, name in leading)
+            for name, node in running.items()
+            if node.clusters.cluster is not None and not self.world.drivers[name].is_paused
+        ]
+        for attribute in dict.fromkeys(a for node in running.values() for a in node.owner.trees):
+            self._check_owners(attribute, members)
 
-    def _is_replaced(self, clusters: Any) -> bool:
+    def _check_owners(self, attribute: str, members: list[tuple[str, Any, bool]]) -> None:
+        """Of `members`, each with whether it leads its cluster, one decides about an attribute at
+        most. Who leads is asked only where another one may decide as well, since that is dear."""
+        key = attribute_key(attribute)
+        within = [
+            (name, clusters)
+            for name, clusters, leads in members
+            if clusters.cluster.owns(key) and (leads or clusters.owns(key))
+        ]
+        if len(within) < 2:
+            return
+        by_lineage: dict[tuple[str, int], list[str]] = {}  # rings that do not know each other
+        for name, clusters in within:
+            if clusters.owns(key):
+                branch = (clusters.cluster.ring, fork_id(clusters.cluster.version[0]))
+                by_lineage.setdefault(branch, []).append(name)
+        for owners in by_lineage.values():
+            if len(owners) > 1:
+                self.note("primary", f"{' and '.join(owners)} decide about {attribute}")
+
+    def _is_replaced(self, clusters: Any, leading: Iterable[Any]) -> bool:
         """Whether another has taken its place under a later fork, with its voters perhaps: what it
         committed last is no promise any more (P5), it just has not heard so yet."""
         mine = clusters.cluster
-        others = (self.world.node(name).clusters for name in self.world.names())
         return any(
-            other.is_primary
-            and other.owns(mine.key)
-            and fork_id(other.cluster.version[0]) > fork_id(mine.version[0])
-            for other in others
+            fork_id(other.clusters.cluster.version[0]) > fork_id(mine.version[0])
+            and other.clusters.owns(mine.key)
+            for other in leading
         )
 
     def _compare(self, name: str, node: Any) -> None:
