@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Final, TypeVar
 
 from overlay.machine import NodeId, Peer
 
 Reached = TypeVar("Reached", int, float)
+
+NEVER: Final = float("-inf")
+"""The time of who was never heard, and of what never was."""
 
 
 def majority(voters: int) -> int:
@@ -34,6 +37,17 @@ def reached_by(count: int, values: Iterable[Reached]) -> Reached:
     """The highest value that `count` voters have reached, of whom each one's is among `values`.
     IndexError if there are fewer."""
     return sorted(values, reverse=True)[count - 1]
+
+
+def majority_until(
+    voters: Sequence[Peer], until: Mapping[NodeId, float], me: NodeId, own: float
+) -> float:
+    """The latest time that a majority of `voters` has reached; `until` has the time of each, `own`
+    is that of this node. -inf: no majority has any. Of the times until which voters vote for no
+    other that is the end of a leader's lease (the dissertation, 6.4.1); of the times when they were
+    heard last, since when it may have been replaced (check quorum, 6.2)."""
+    times = [own if voter.id == me else until.get(voter.id, NEVER) for voter in voters]
+    return reached_by(majority(len(times)), times) if times else NEVER
 
 
 def majorities_meet(before: Sequence[Peer], after: Sequence[Peer]) -> bool:

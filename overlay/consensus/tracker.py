@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from overlay.consensus.progress import Progress, ProgressState
-from overlay.consensus.quorum import majorities_meet, majority, reached_by
+from overlay.consensus.quorum import majorities_meet, majority, majority_until, reached_by
 from overlay.machine import NodeId, Peer
 
 Known = TypeVar("Known", bound=Progress)
@@ -71,11 +71,9 @@ class Tracker(Generic[Known]):
 
     def heard_since(self, voters: Sequence[Peer], now: float) -> float:
         """Since when a majority of `voters` has answered, with the leader, which answers itself at
-        `now`. If that is long ago, another may lead by now (check quorum, section 6.2)."""
+        `now`. If that is long ago, another may lead by now."""
         heard = {node: known.heard_at for node, known in self.followers.items()}
-        heard[self.me] = now
-        times = [heard.get(voter.id, float("-inf")) for voter in voters]
-        return reached_by(majority(len(times)), times) if times else float("-inf")
+        return majority_until(voters, heard, self.me, now)
 
     # -- changes of the voters -------------------------------------------------------------------
 

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from overlay.consensus.durability import DurableQueue
 from overlay.consensus.progress import Progress, ProgressState
 from overlay.consensus.quorum import (
+    NEVER,
     has_majority,
     majorities_meet,
     majority,
+    majority_until,
     quorum_of_storers,
     reached_by,
 )
@@ -116,6 +118,7 @@ def test_a_leader_commits_what_a_majority_has_from_its_own_epoch_on(
     times = [10.0, *map(float, heard[1 : len(has)])]
     assert sum(time >= since for time in times) > len(has) / 2
     assert sum(time > since for time in times) <= len(has) / 2
+    assert majority_until(voters, {}, ALL[4].id, 1.0) == (1.0 if voters == ALL[4:] else NEVER)
 
 
 def test_voters_are_checked_before_they_change() -> None:

@@ -34,7 +34,7 @@ from overlay.chord.constants import (
 )
 from overlay.chord.messages import Leaving, Moved
 from overlay.chord.role import ClusterRole
-from overlay.consensus.quorum import reached_by
+from overlay.consensus.quorum import NEVER, majority_until
 from overlay.machine import NodeId, Peer, ProtocolError, Timer, by_id
 from overlay.settings import ElectionSettings
 
@@ -108,14 +108,12 @@ class Heartbeat:
         negative: they do not now. A primary that votes alone has as long as other voters would, who
         can join at once."""
         now = self.port.now
-        until = [self._leased.get(p.id, -1e9) for p in self.log.voters if p.id != self.port.me.id]
-        if self.log.is_voter(self.port.me.id):
-            until.append(now + LEASE_SHARE * self.settings.suspect_after)
-        return reached_by(self.log.majority(), until) - now if until else -1e9
+        own = now + LEASE_SHARE * self.settings.suspect_after
+        return majority_until(self.log.voters, self._leased, self.port.me.id, own) - now
 
     def is_following(self, node: NodeId) -> bool:
         """Whether this voter answered a heartbeat whose lease is not over."""
-        return self._leased.get(node, -1e9) >= self.port.now
+        return self._leased.get(node, NEVER) >= self.port.now
 
     def silent_for(self, node: NodeId) -> float:
         """Seconds since this member last answered a heartbeat; 0 if it never did."""
