@@ -13,7 +13,9 @@ here (long intervals scattered among short ones) is a scan of all entries.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from typing import Generic, TypeAlias, TypeVar
+from collections.abc import Callable
+from operator import itemgetter
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from matching.values import TOP, Cut, Interval
 
@@ -23,6 +25,8 @@ Entry: TypeAlias = tuple[Cut, Cut, int, Item]
 
 # A cut greater than any interval's end, TOP included.
 BEYOND: Cut = (TOP[0] + 1, 0, 0)
+
+_HI: Callable[[Entry[Any]], Cut] = itemgetter(1)
 
 # Entries of a block before it is split in half: scanning so many costs about as much as visiting a
 # block. Not measured; would be measured by the time of a query over 1,000 to 100,000 intervals.
@@ -52,34 +56,32 @@ class IntervalIndex(Generic[Item]):
             self._reach.append(interval.hi)
         index = max(bisect_right(self._firsts, entry[:3]) - 1, 0)
         block = self._blocks[index]
-        insort(block, entry, key=_order)
+        insort(block, entry)
+        self._firsts[index] = block[0][:3]
+        self._reach[index] = max(self._reach[index], interval.hi)
         if len(block) > MAX_ENTRIES:
-            self._blocks.insert(index + 1, block[MAX_ENTRIES // 2 :])
+            rest = block[MAX_ENTRIES // 2 :]
             del block[MAX_ENTRIES // 2 :]
-            self._firsts.insert(index + 1, entry[:3])
-            self._reach.insert(index + 1, interval.hi)
-            self._measure(index + 1)
-        self._measure(index)
+            self._blocks.insert(index + 1, rest)
+            self._firsts.insert(index + 1, rest[0][:3])
+            self._reach.insert(index + 1, _reach(rest))
+            self._reach[index] = _reach(block)
 
     def remove(self, interval: Interval, number: int) -> None:
         """Remove an item; KeyError if there is none with this interval and number."""
         order = (interval.lo, interval.hi, number)
         index = max(bisect_right(self._firsts, order) - 1, 0)
         block = self._blocks[index] if self._blocks else []
-        at = bisect_left(block, order, key=_order)
+        at = bisect_left(block, order)  # which comes before the entry that begins with it
         if at == len(block) or block[at][:3] != order:
             raise KeyError(number)
         del block[at]
-        if block:
-            self._measure(index)
-        else:
+        if not block:
             del self._blocks[index], self._firsts[index], self._reach[index]
-
-    def _measure(self, index: int) -> None:
-        """Update what is known of a block after a change in it."""
-        block = self._blocks[index]
+            return
         self._firsts[index] = block[0][:3]
-        self._reach[index] = max(entry[1] for entry in block)
+        if interval.hi == self._reach[index]:
+            self._reach[index] = _reach(block)
 
     def containing(self, place: Cut) -> list[Item]:
         """The items whose interval contains the cut `place`."""
@@ -93,5 +95,6 @@ class IntervalIndex(Generic[Item]):
         return out
 
 
-def _order(entry: Entry[Item]) -> tuple[Cut, Cut, int]:
-    return entry[:3]
+def _reach(block: list[Entry[Item]]) -> Cut:
+    """The largest hi in a block."""
+    return max(map(_HI, block))
