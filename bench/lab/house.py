@@ -306,7 +306,9 @@ def main(args: Sequence[str] | None = None) -> int:
     if options.debts:
         write_debts(house.product)
         return 0
-    found = {measure.what: measure.find(house) for measure in MEASURES}
+    # The ways first: beside all the trees each collection of garbage takes a second.
+    in_order = sorted(MEASURES, key=lambda measure: "bench.lab.ways" not in measure.how)
+    found = {measure.what: measure.find(house) for measure in in_order}
     for measure in MEASURES:
         value = found[measure.what]
         print(f"{amount(value):>9,}  {measure.goal:>10}  {measure.what}")
