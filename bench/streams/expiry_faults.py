@@ -7,7 +7,7 @@ from streams.log.group_state import GroupStates
 from streams.replication.leading import Leading
 from streams.services.group.delivery import GroupDelivery
 from streams.services.group.window import Pending
-from streams.services.read.expiring import Expiry
+from streams.services.read.expiry import Expiry
 from streams.steady_clock import SteadyClock
 
 EXPIRY = "tests/streams/consuming/test_streams_expiry.py"

@@ -24,7 +24,7 @@ from streams.log.group_state import (
     GroupKnown,
     GroupStates,
 )
-from streams.services.group.confirming import Confirmation
+from streams.services.group.confirmation import Confirmation
 from streams.services.group.delivery import GroupDelivery
 from streams.services.group.group_log import GroupLog
 from streams.services.group.shard_groups import ShardGroups

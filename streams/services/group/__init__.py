@@ -8,7 +8,7 @@
 
 * `window`: the rows that are found and not done with, and which of them comes next.
 * `member`: what a leader knows of a member. `delivery`: one group at one shard.
-* `group_log`: what groups write. `confirming`: whether a leader is still one, of which order by key
+* `group_log`: what groups write. `confirmation`: whether a leader is still one, of which order by key
   makes use.
 * `shard_groups`: all groups of one shard. `group_server`: all such shards.
 """

@@ -12,7 +12,7 @@ from streams.log.group_state import DeadRow, GroupEntry
 from streams.log.state import encode_entries, split_entries
 from streams.replication.leading import Leading
 from streams.replication.replica import Replica
-from streams.services.read.expiring import Expiry
+from streams.services.read.expiry import Expiry
 
 GATHER: Final = 0.05
 """Seconds in which acknowledgements are gathered before they are written: no more than twenty

@@ -52,7 +52,7 @@ from streams.log.group_state import (
 from streams.log.lost_rows import LostRows, lost_reason, lost_to
 from streams.replication.leading import Leading
 from streams.replication.replica import Replica
-from streams.services.group.confirming import FRESH, Confirmation
+from streams.services.group.confirmation import FRESH, Confirmation
 from streams.services.group.delivery import GroupDelivery
 from streams.services.group.group_log import GroupLog
 from streams.services.group.member import Member, MemberKey

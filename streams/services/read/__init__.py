@@ -6,7 +6,7 @@
 
 *Read in this order*:
 
-* `expiring`: rows that are past their time.
+* `expiry`: rows that are past their time.
 * `reading`: what is known of one reading. `history`: a reading on its way through the log;
   `table_scan`: one that begins with the newest rows. `tail`: all readings that are at its end,
   matched together, by `tail_index`.

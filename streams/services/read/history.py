@@ -20,7 +20,7 @@ from streams.log.table import TableView
 from streams.log.zones import decode_zones
 from streams.replication.chunk_reader import ChunkReader
 from streams.replication.replica import Replica
-from streams.services.read.expiring import Expiry
+from streams.services.read.expiry import Expiry
 
 CHUNK_WORK: Final = 50
 """What passing over a chunk counts for, in rows: reading one of 256 KiB takes 0.3 ms, testing a row

@@ -47,7 +47,7 @@ from streams.replication.chunk_reader import FETCHED
 from streams.replication.leading import Leading
 from streams.replication.replica import Replica
 from streams.services.read.durable import DurableConsumers, Refusal
-from streams.services.read.expiring import Expiry
+from streams.services.read.expiry import Expiry
 from streams.services.read.history import MESSAGE_BYTES, HistoryScan
 from streams.services.read.positions import Positions
 from streams.services.read.reading import Reading, ReadingKey

@@ -17,7 +17,7 @@ from streams.log.chunk import TABLE
 from streams.log.table import TableRow, TableView, table_rows
 from streams.replication.chunk_reader import ChunkReader
 from streams.replication.replica import Replica
-from streams.services.read.expiring import Expiry
+from streams.services.read.expiry import Expiry
 from streams.services.read.history import CHUNK_WORK, MESSAGE_BYTES, HistoryScan
 
 

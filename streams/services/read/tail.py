@@ -13,7 +13,7 @@ from streams.consuming.messages import Piece
 from streams.consuming.pieces import ChunkRows, RowPieces, whole_piece
 from streams.log.batches import rows_of
 from streams.log.chunk import EVENTS, Chunk
-from streams.services.read.expiring import Expiry
+from streams.services.read.expiry import Expiry
 from streams.services.read.reading import Reading
 from streams.services.read.tail_index import TailIndex
 

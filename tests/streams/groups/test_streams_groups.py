@@ -20,7 +20,7 @@ from streams.log.group_state import GroupOptions
 from streams.log.verify import Verifier
 from streams.replication.retention import Keep
 from streams.services.group import delivery
-from streams.services.group.confirming import FRESH
+from streams.services.group.confirmation import FRESH
 from tests.streams.groups.groups_world import (
     GroupsWorld,
     HandMember,
