@@ -1,10 +1,9 @@
-"""Appending: what producers ask of a shard's leader.
+"""Appends at a shard's leader: requests of producers become chunks, and commits become answers.
 
 *Promises*: those of `streams.producing`, where producers and the messages are.
 
-*Called by*: `streams.machines` builds `AppendServer`; `streams.services.fork` has it append what is
-queued.
+*Called by*: `streams.machines` builds `AppendServer`; producers' nodes send messages;
+`streams.services.fork` has the queued requests appended.
 
-*Read in this order*: `appender`: one shard that this node leads: requests to chunks, commits to
-answers. `append_server`: all of them.
+*Read in this order*: `appender`: one shard. `append_server`: all shards that this node leads.
 """

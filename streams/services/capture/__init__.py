@@ -6,6 +6,6 @@ within the bounds of `streams.log.origins` (docs/design/streams.md#capture).
 
 *Called by*: `streams.machines`, which builds `Captures` in every node.
 
-*Read in this order*: `shard_capture`: one shard at one of its replicas, what waits and what is
-appended. `captures`: the subscriptions of all shards of this node.
+*Read in this order*: `shard_capture`: one shard at one of its replicas: events that wait, and
+events that are appended. `captures`: the subscriptions of all shards of this node.
 """

@@ -1,14 +1,21 @@
-"""Groups: what members and operators ask of a shard's leader.
+"""Groups at a shard's leader: it leases rows to members, and writes their answers to the log.
 
 *Promises*: those of `streams.groups`, where members and the messages are.
 
-*Called by*: `streams.machines` builds `GroupServer`.
+*Called by*: `streams.machines` builds `GroupServer`; members' nodes and operators send messages.
 
-*Read in this order* (what the log says of groups is folded by `streams.log.group_state`):
+    groups = server.shard(message.shard)      # ShardGroups; None: this node does not lead the shard
+    delivery.join(member, held)               # the leases of a former leader that continue
+    delivery.scan(budget)                     # matching rows enter the window
+    delivery.give()                           # leases to members that have room
+    delivery.settle(member, answers, True)    # acknowledged, returned, rejected, extended
+    log.write(delivery.flush())               # runs of done rows, and dead letters
 
-* `window`: the rows that are found and not done with, and which of them comes next.
-* `member`: what a leader knows of a member. `delivery`: one group at one shard.
-* `group_log`: what groups write. `confirmation`: whether a leader is still one, of which order by key
-  makes use.
+*Read in this order* (`streams.log.group_state` folds the groups' entries in the log):
+
+* `window`: the rows that are found and not done, and their order.
+* `member`: one member. `delivery`: one group at one shard.
+* `group_log`: the writes of groups. `confirmation`: whether the leader is still the leader, which
+  groups with a key have to know.
 * `shard_groups`: all groups of one shard. `group_server`: all such shards.
 """

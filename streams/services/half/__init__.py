@@ -1,9 +1,10 @@
-"""Half messages: what those who prepare and decide ask of a shard's leader.
+"""Half messages at a shard's leader: it keeps prepared rows, and appends or drops them.
 
 *Promises*: those of `streams.transactions`, where transactions and the messages are.
 
-*Called by*: `streams.machines` builds `TransactionServer`.
+*Called by*: `streams.machines` builds `TransactionServer`; the nodes of programs that prepare and
+decide send messages.
 
-*Read in this order* (what the log says of halves is folded by `streams.log.half_state`): `halves`:
-one shard that this node leads: prepare, decide, review, list. `transaction_server`: all of them.
+*Read in this order* (`streams.log.half_state` folds the halves' entries in the log): `halves`: one
+shard: prepare, decide, review, list. `transaction_server`: all shards that this node leads.
 """

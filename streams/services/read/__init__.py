@@ -1,16 +1,16 @@
-"""Reading: what readers ask of a shard's leader.
+"""Readings at a shard's leader: it matches the log with selectors, and sends the matching rows.
 
 *Promises*: those of `streams.consuming`, where readers and the messages are.
 
-*Called by*: `streams.machines` builds `ReadServer`.
+*Called by*: `streams.machines` builds `ReadServer`; readers' nodes send messages.
 
 *Read in this order*:
 
-* `expiry`: rows that are past their time.
-* `reading`: what is known of one reading. `history`: a reading on its way through the log;
-  `table_scan`: one that begins with the newest rows. `tail`: all readings that are at its end,
-  matched together, by `tail_index`.
-* `positions`: which offsets are there, and single rows.
-* `durable`: durable consumers in the log: attaching, fencing, positions, expiry.
+* `expiry`: whether a row is past its time.
+* `reading`: one reading. `history`: a reading behind the end of the log; `table_scan`: a reading
+  that begins with the newest row of each key. `tail`: all readings at the end of the log, matched
+  together, by `tail_index`.
+* `positions`: which offsets the log has, and single rows.
+* `durable`: durable consumers in the log: attachment, fencing, positions, expiry.
 * `shard_readings`: all readings at one shard. `read_server`: all such shards.
 """

@@ -8,9 +8,9 @@ unless the stream says so (docs/design/streams.md#newest-rows).
 *Called by*: `streams.machines`; `streams.consuming` asks `TableServer.table` for readings that
 begin with the newest rows.
 
-*Read in this order* (what chunks of kind Table have in them is in `streams.log.table`):
+*Read in this order* (`streams.log.table` has the content of chunks of kind Table):
 
-* `writing`: the newest rows below a new floor are written again, then the floor is raised.
-* `shard_table`: one shard that this node leads: its table in memory, kept up with the log.
-* `table_server`: all such shards.
+* `writing`: writes the newest rows below a new floor again, then raises the floor.
+* `shard_table`: the table of one shard in memory, kept up with the log.
+* `table_server`: all shards that this node leads.
 """
