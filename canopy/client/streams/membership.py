@@ -261,9 +261,10 @@ class MembershipCore(Generic[L]):
             raise
         if self._is_unsure:
             self._is_unsure = False
+            back = "" if self._link is None else ", and is back"
             raise UnreachableError(
-                "the node was lost, and is back: it is not known whether all that was said of rows "
-                "is committed, and rows may come again"
+                f"the node was lost{back}: it is not known whether all that was said of rows is "
+                "committed, and rows may come again"
             )
 
     def _ending(self) -> Steps[None]:

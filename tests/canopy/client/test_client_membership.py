@@ -10,6 +10,7 @@ import pytest
 
 from canopy.client.errors import UnreachableError
 from canopy.client.streams import membership
+from canopy.client.streams.away import AwayNode
 from canopy.client.streams.membership import AHEAD, GroupArguments, wanted_membership
 from canopy.client.synchronous import Member
 from overlay.client import Command, Done, Reply
@@ -239,3 +240,38 @@ def test_rows_that_cannot_be_confirmed_go_with_the_node(stands_still: FakeNode) 
     node.clock = 31.0
     node.links[0].is_cut = True
     assert [one.offset for one in member.take(5.0)] == [5]
+
+
+def test_a_call_ends_in_time_while_the_node_is_away_and_the_next_one_goes_on_looking(
+    node: FakeNode,
+) -> None:
+    member = member_of(node)
+    node.links[0].is_cut = True
+    connect, member._node.begin = (
+        node.connect,
+        lambda command, timeout: node.links[0].begin(command),
+    )
+    assert member.take(0.0) == []
+    assert member.take(0.0) == []
+    member._node.begin = connect
+    node.waiting = [[row(0)]]
+    assert member.take(1.0) == [row(0)]
+    node.links[-1].is_cut = True
+    member._node = AwayNode(lambda command, timeout: node.links[0].begin(command), bool, -1.0)
+    with pytest.raises(UnreachableError):
+        member.take(0.0)
+
+
+def test_why_nothing_can_come_is_said_and_does_not_end_a_call(node: FakeNode) -> None:
+    member = member_of(node)
+    replies = [RowsTaken(0, (), "no majority"), RowsTaken(0, (), ""), RowsTaken(0, (row(0),))]
+    answer = node.reply
+    seen: list[str] = []
+
+    def reply(command: Command) -> Reply | None:
+        seen.append(member.waits)
+        return replies.pop(0) if isinstance(command, TakeRows) else answer(command)
+
+    node.reply = reply  # type: ignore[method-assign]
+    assert member.take(1.0) == [row(0)]
+    assert seen == ["", "no majority", ""]
