@@ -135,7 +135,7 @@ def forks_believe_whoever_says_that_they_are_copied() -> None:
             return
         while fork.queue and fork.queue[0].number <= message.number:
             fork.copied = fork.queue.popleft().number
-        fork.sent_at = float("-inf")
+        fork.ask = None
         self._copy(fork)
 
     replace(Forks.on_chunk_copied, on_chunk_copied)

@@ -13,8 +13,10 @@ from collections.abc import Callable
 from typing import Final
 
 from overlay.info import ForkInfo
-from overlay.machine import Machine, Peer, Port, Timer
-from streams.access.locator import StreamLocated, StreamLocator
+from overlay.machine import Machine, Message, Peer, Port, Timer
+from streams.access.ask import Ask, Asks, LeaderQuestion
+from streams.access.locator import Locator, StreamLocated
+from streams.access.reasons import Cause
 from streams.directory.entry import AVAILABILITY
 from streams.disk import Opened
 from streams.hosting.shard_hosts import ShardHosts
@@ -31,16 +33,17 @@ from streams.services.service import Leaderships
 LOOK: Final = 0.5
 """Seconds between looks at the forks of this node, while there are some."""
 
-REPEAT: Final = 2.0
-"""Seconds without an answer after which a chunk is sent again."""
-
 FORKS_MOST: Final = 16
 """Forks of one shard at one node that are not copied yet, beyond which no other one is opened:
 after so many partitions without a leader in between, somebody has to look. Guess."""
 
 
 class LookAtForks(Timer, frozen=True):
-    """Time to look which forks are to be closed, and which chunks to be sent again."""
+    """Time to look which forks are to be closed."""
+
+
+class LookAtForkChunks(Timer, frozen=True):
+    """Time to look which chunks are to be sent again."""
 
 
 class _Fork:
@@ -54,8 +57,7 @@ class _Fork:
         self.copied = 0  # number of its last chunk that the main log has, or has no use for
         self.queue: deque[Chunk] = deque()  # behind that, read and not copied
         self.is_reading = False
-        self.sent_at = float("-inf")
-        self.sent_to: Peer | None = None
+        self.ask: Ask | None = None  # the main log's leader is to copy the first of them
 
     def committed(self) -> None:
         """More of its log is durable: the last chunks of one that is closed are copied."""
@@ -67,12 +69,12 @@ class Forks(Machine):
     """The forks at this node."""
 
     def __init__(
-        self, port: Port, leaderships: Leaderships, hosts: ShardHosts, locator: StreamLocator
+        self, port: Port, leaderships: Leaderships, hosts: ShardHosts, locator: Locator
     ) -> None:
         super().__init__(port)
         self._leaderships = leaderships
         self._hosts = hosts
-        self._locator = locator
+        self._asks = Asks(port, locator, LookAtForkChunks())
         self._forks: dict[str, _Fork] = {}
         self._is_looking = False
 
@@ -217,7 +219,7 @@ class Forks(Machine):
     def _copy(self, fork: _Fork) -> None:
         """Send the next chunk, unless one is under way."""
         replica = self._hosts.leading(fork.shard)
-        if replica is None or fork.is_reading or self.port.now < fork.sent_at + REPEAT:
+        if replica is None or fork.is_reading or fork.ask is not None:
             return
         if fork.queue:
             self._send(fork)
@@ -241,45 +243,52 @@ class Forks(Machine):
             self._copy(fork)
 
     def _send(self, fork: _Fork) -> None:
+        """Ask the leader of the main log to copy the next chunk, until it has."""
         id_, _, number = fork.main.rpartition("/")
         entry = self._hosts.entries.get(id_)
         if entry is None:
             return
-        leader = self._locator.leader(entry.name, int(number))
-        if leader is None:
-            self._locator.locate(entry.name)
-        else:
-            fork.sent_at, fork.sent_to = self.port.now, leader
-            self._locator.locate_soon(entry.name)  # it may be another one by the next time
-            self.port.send(leader, CopyFork(fork.main, fork.fork, fork.queue[0].data))
+        chunk = fork.queue[0]
+
+        def copied(answer: Message) -> None:
+            fork.ask = None
+            fork.copied = fork.queue.popleft().number
+            self._copy(fork)
+
+        def refused(cause: Cause) -> None:
+            fork.ask = None  # no majority, or nobody knows the stream: at the next look
+
+        question = LeaderQuestion(
+            *(0, entry.name, int(number), lambda _: CopyFork(fork.main, fork.fork, chunk.data)),
+            fits=lambda answer: (
+                isinstance(answer, ForkChunkCopied) and answer.number == chunk.number
+            ),
+        )
+        fork.ask = Ask(question, copied, refused)
+        self._asks.ask(fork.ask)
+
+    def on_look_at_chunks(self, timer: LookAtForkChunks) -> None:
+        """Send again what was not answered."""
+        self._asks.look()
 
     def on_located(self, event: StreamLocated) -> None:
         """Who leads the shards of a stream is known."""
-        for fork in list(self._forks.values()):
-            if fork.main.rpartition("/")[0] == event.entry.id and not fork.is_open:
-                number = int(fork.main.rpartition("/")[2])
-                if event.leaders[number] is not None:
-                    self._copy(fork)
+        self._asks.located(event)
 
     def on_chunk_copied(self, sender: Peer, message: ForkChunkCopied) -> None:
-        """A chunk is committed in the main log: go on behind it. Only who was sent it last says so,
-        and of no other chunk: what counts as copied is removed here."""
+        """A chunk is committed in the main log: go on behind it. Only who was sent it says so, and
+        of no later chunk: what counts as copied is removed here."""
         fork = self._forks.get(fork_shard(message.shard, message.fork))
-        if fork is None or fork.is_open or not fork.queue:
+        if fork is None or fork.ask is None or sender.id not in fork.ask.asked:
             return
-        if fork.sent_to is None or fork.sent_to.id != sender.id:
-            return
-        if message.number != fork.queue[0].number:
-            if message.number > fork.queue[0].number:  # else it is late
-                self.port.count("stream_answers_refused")
-            return
-        fork.copied = fork.queue.popleft().number
-        fork.sent_at = float("-inf")
-        self._copy(fork)
+        if message.number >= fork.queue[0].number:  # else it is late
+            self._asks.answered(fork.ask, sender, message)
 
     def _remove(self, fork: _Fork) -> None:
         self.port.count("forks_removed")
         self.port.trace("fork_removed", shard=fork.main, fork=fork.fork)
         del self._forks[fork.shard]
+        if fork.ask is not None:
+            self._asks.drop(fork.ask)
         self._leaderships.hear_no_more(fork.shard, fork)
         self._hosts.drop_fork(fork.shard)
