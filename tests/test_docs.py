@@ -94,7 +94,7 @@ def test_the_page_of_who_hears_what_is_that_of_the_code() -> None:
 
 
 def test_who_hears_what_is_said_in_the_order_of_calls() -> None:
-    """Two listeners of one event, and one of them inside of a machine's part."""
+    """That of the machines, which is the order in which `Turns` calls them."""
     text = hearing.PAGE.read_text(encoding="utf-8")
     line = next(line for line in text.splitlines() if line.startswith("| `StreamLocated` |"))
     found = re.findall(r"`(\w+)\.\w+`", line.split("|")[3])
@@ -113,11 +113,10 @@ def test_what_answers_where_something_is_decided_exists() -> None:
         for node in ast.parse((ROOT / path).read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef | ast.FunctionDef):
                 names.add(node.name)
-                names |= {
-                    f"{node.name}.{getattr(each, 'name', '')}"
-                    for each in node.body
-                    if isinstance(node, ast.ClassDef)
-                }
+            if isinstance(node, ast.ClassDef):
+                names |= {f"{node.name}.{getattr(each, 'name', '')}" for each in node.body}
+            if isinstance(node, ast.AnnAssign):
+                names.add(ast.unparse(node.target))
         missing += [f"{path}:{name}"] if name not in names else []
     assert missing == []
 
