@@ -22,9 +22,10 @@ from overlay.machine import Key, Peer
 from overlay.settings import Settings
 from overlay.upper_tree.delivery.gap_notices import GapNotices
 from overlay.upper_tree.delivery.relays import Relays
+from overlay.upper_tree.host.acceptances import AcceptancesDue
 from overlay.upper_tree.host.host_offers import HostOffers
 from overlay.upper_tree.host.hosting import Hosting
-from overlay.upper_tree.messages import Register, Registration, ServingBeat, ServingReply
+from overlay.upper_tree.messages import Accepted, Register, Registration, ServingBeat, ServingReply
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.owner.rebalance import Rebalance
 from overlay.upper_tree.owner.registrations.registry import Registry
@@ -262,6 +263,12 @@ class HostNode:
             self.port.hear(ServingBeat(key, key, 1_000_000, number, number - 1, 4.0), owner)
         self.port.take(ServingReply)
         return self
+
+    def accepted(self) -> list[Accepted]:
+        """What publishers hear was taken since the last look, as soon as it is due."""
+        if AcceptancesDue() in self.port.timers:
+            self.port.fire(AcceptancesDue())
+        return self.port.take(Accepted)
 
 
 S = peer("s")

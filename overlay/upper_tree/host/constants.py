@@ -120,6 +120,14 @@ MATCH_AT_ONCE = 256
 """Events that a host which has nothing to do yet matches in the turn in which they come at most:
 one full visit (batches.py), if it takes no longer than `SLICE_SECONDS`."""
 
+ACCEPTED_WITHIN = 0.005
+"""Seconds within which a publisher hears that its events were taken, where few come at a time and
+the next soon: a hundredth of the time after which it would take the host for silent."""
+
+ACCEPTED_FEW, ACCEPTED_TOGETHER = 4, 64
+"""Of more events in a visit a publisher hears at once, and when so many wait: a message for each
+sixteenth of what a client may have under way costs little."""
+
 WAITING_WORD = 0.4
 """Seconds after which a publisher that heard nothing is told at the latest that its events wait:
 less than what makes it take a host for silent (`TIMEOUT_LEAST` in publisher/constants.py)."""

@@ -36,6 +36,7 @@ from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.delivery.gap_notices import GapNotices
 from overlay.upper_tree.delivery.holding import Holding
 from overlay.upper_tree.delivery.relays import Relays
+from overlay.upper_tree.host.acceptances import Acceptances, AcceptancesDue
 from overlay.upper_tree.host.constants import (
     EPOCHS_MOST,
     FORMER_FOR,
@@ -145,6 +146,7 @@ class Hosting(Machine):
         self.loads = self.scheduler.served_loads()
         """What virtual nodes ask of this host."""
         self._announced = AnnouncedLocations()
+        self._acceptances = Acceptances(port)
         self._ring = ""  # that this node belongs to
         self._epochs: BoundedDict[str, int] = BoundedDict(EPOCHS_MOST)
         """By attribute, the highest epoch of an owner."""
@@ -160,6 +162,7 @@ class Hosting(Machine):
             **self.orphans.handlers(),
             **self.gathering.handlers(),
             MatchDue: self.scheduler.on_match_due,
+            AcceptancesDue: self._acceptances.on_due,
         }
 
     def start(self) -> None:
@@ -416,7 +419,7 @@ class Hosting(Machine):
         known = self._announced.known_to(message.origin.id, self.port.now)
         return VisitHandler(
             self.port, message, self.index, self.trees, self.copies, self.holding, self.gathering,
-            known, self.scheduler.load, self._is_confined,
+            self._acceptances, known, self.scheduler.load, self._is_confined,
         )  # fmt: skip
 
     def _serve(self, message: Visit, came: float) -> int:

@@ -31,13 +31,13 @@ from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.delivery.holding import Holding
 from overlay.upper_tree.delivery.recipients import Recipient
 from overlay.upper_tree.events import Visited
+from overlay.upper_tree.host.acceptances import Acceptances
 from overlay.upper_tree.host.constants import ANNOUNCE_AGAIN, ANNOUNCED_MOST, IDS_MOST, NAMED_FROM
 from overlay.upper_tree.host.gathering import Choice, ShardGathering, Shards
 from overlay.upper_tree.host.hosted_tree import HostedTree, SharedIndex
 from overlay.upper_tree.host_load import HostLoad
 from overlay.upper_tree.messages import (
     EVENT_TREE,
-    Accepted,
     Location,
     Part,
     PartTaken,
@@ -138,11 +138,12 @@ class VisitHandler:
 
     def __init__(
         self, port: Port, visit: Visit, index: SharedIndex | None, trees: Mapping[str, HostedTree],
-        copies: CopyBudget, holding: Holding, gathering: ShardGathering, known: Announced,
-        load: HostLoad | None = None, is_confined: bool = False,
+        copies: CopyBudget, holding: Holding, gathering: ShardGathering,
+        acceptances: Acceptances, known: Announced, load: HostLoad | None = None,
+        is_confined: bool = False,
     ) -> None:  # fmt: skip
         """`index`: None in counting routing; `copies` and `holding`: this node's (delivery/);
-        `gathering`: this host's;
+        `gathering` and `acceptances`: this host's;
         `known`: what was announced to the publisher of the trees; `load`: what is reported to it of
         this host's work; `is_confined`: this node is of a tenant, and may not see what it did not
         register."""
@@ -152,6 +153,7 @@ class VisitHandler:
         self.known = known
         self.load = load
         self.gathering = gathering
+        self.acceptances = acceptances
         self.index = index
         self.trees = trees
         self.groups = groups_of(visit)
@@ -493,8 +495,7 @@ class VisitHandler:
                 taken.append(((name,), at_once))
         if taken or self.locations:
             incarnation = self.visit.events[0].incarnation
-            accepted = Accepted(incarnation, tuple(taken), tuple(self.locations), self.load)
-            self.port.send(self.visit.origin, accepted)
+            self.acceptances.add(self.visit.origin, incarnation, taken, self.locations, self.load)
 
     def _groups_of(self, by_tree: Mapping[str, Sequence[Event]]) -> list[Group]:
         """What is passed on, so that an event is once in the message, or, in counting routing, once

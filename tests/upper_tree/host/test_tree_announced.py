@@ -9,7 +9,7 @@ from overlay.upper_tree.host import visiting
 from overlay.upper_tree.host.constants import ANNOUNCE_AGAIN
 from overlay.upper_tree.host.visit_scheduler import MatchDue
 from overlay.upper_tree.host.visiting import AnnouncedLocations
-from overlay.upper_tree.messages import Accepted, Visit
+from overlay.upper_tree.messages import Visit
 from tests.support.trees import HostNode, event
 from tests.support.world import peer
 from tests.upper_tree.host.test_tree_visiting import HIGH, LOW, MIDDLE, assign, host
@@ -22,7 +22,7 @@ def announced(node: HostNode, publisher: str, **attributes: int) -> list[tuple[s
     visit = Visit(peer(publisher), 1, tuple(attributes), (event(1, publisher, **attributes),))
     node.port.hear(visit, peer(publisher))
     node.port.hear(MatchDue())
-    (accepted,) = node.port.take(Accepted)
+    (accepted,) = node.accepted()
     return [(location.attribute, location.interval) for location in accepted.locations]
 
 

@@ -81,7 +81,7 @@ def delivered(node: HostNode) -> list[tuple[str, list[int]]]:
 def taken(node: HostNode) -> list[tuple[str, tuple[int, ...]]]:
     return [
         (name, sequences)
-        for message in node.port.take(Accepted)
+        for message in node.accepted()
         for names, sequences in message.taken
         for name in names
     ]
@@ -359,7 +359,7 @@ def test_from_any_host_an_event_reaches_the_matching_virtual_node_in_the_trees_h
     accepted = [
         sequence
         for node in hosts
-        for message in node.port.take(Accepted)
+        for message in node.accepted()
         for _, sequences in message.taken
         for sequence in sequences
     ]

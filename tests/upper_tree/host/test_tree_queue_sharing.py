@@ -7,7 +7,7 @@ import pytest
 from matching import EVERYTHING
 from overlay.settings import Settings
 from overlay.upper_tree.host.visit_scheduler import MatchDue
-from overlay.upper_tree.messages import Accepted, Assign, Deliver, Entry, Install, Visit
+from overlay.upper_tree.messages import Assign, Deliver, Entry, Install, Visit
 from overlay.upper_tree.partition import PartitionMap
 from tests.support.trees import HostNode, event, registration
 from tests.support.world import one_node, peer
@@ -68,7 +68,7 @@ def test_what_waited_is_divided_among_all_hosts() -> None:
     mine = matched(node)
     assert [len(mine), *map(len, others.values())] == [3, 3, 3]
     assert sorted([*mine, *others["a"], *others["b"]]) == list(range(1, 10))
-    accepted = [s for m in node.port.take(Accepted) for _, some in m.taken for s in some]
+    accepted = [s for m in node.accepted() for _, some in m.taken for s in some]
     assert sorted(accepted) == sorted([0, *mine]), "who matches an event accepts it"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from overlay.upper_tree.host.constants import WAITING_WORD
 from overlay.upper_tree.host.queued_events import QueuedEvents
 from overlay.upper_tree.host.visit_scheduler import MatchDue
-from overlay.upper_tree.messages import Accepted, Visit
+from overlay.upper_tree.messages import Visit
 from tests.support.trees import event
 from tests.support.world import peer
 from tests.upper_tree.host.test_tree_scheduler import FIFO, accepted, busy, host, served, visit
@@ -68,7 +68,7 @@ def test_a_publisher_of_which_something_waits_hears_so() -> None:
     for _ in range(20):
         node.port.world.jump(WAITING_WORD / 4)
         node.port.fire(MatchDue())
-        words = node.port.take(Accepted)
+        words = node.accepted()
         assert all(not word.taken and word.pace is not None for word in words)
         told += len(words)
     assert 20 / 4 - 1 <= told <= 20 / 2
@@ -76,5 +76,5 @@ def test_a_publisher_of_which_something_waits_hears_so() -> None:
     for _ in range(8):
         node.port.world.jump(WAITING_WORD / 4)
         node.port.fire(MatchDue())
-        assert all(word.taken for word in node.port.take(Accepted)), "it hears of what is matched"
+        assert all(word.taken for word in node.accepted()), "it hears of what is matched"
     assert len(node.hosting.scheduler.queue)

@@ -22,7 +22,7 @@ from overlay.upper_tree.host.constants import (
 )
 from overlay.upper_tree.host.visit_scheduler import MatchDue
 from overlay.upper_tree.host_load import PERIOD, LoadMeter
-from overlay.upper_tree.messages import Accepted, Assign, Deliver, Install, Registration, Visit
+from overlay.upper_tree.messages import Assign, Deliver, Install, Registration, Visit
 from tests.support.overlays import settings
 from tests.support.trees import HostNode, event
 from tests.support.world import one_node, peer
@@ -69,7 +69,7 @@ def tick(node: HostNode) -> None:
 
 def accepted(node: HostNode) -> list[int]:
     """Sequences in the order of their acceptance since the last look."""
-    return [s for m in node.port.take(Accepted) for _, sequences in m.taken for s in sequences]
+    return [s for m in node.accepted() for _, sequences in m.taken for s in sequences]
 
 
 def works(node: HostNode, cost: float) -> None:
@@ -311,17 +311,17 @@ def test_a_host_says_how_much_waits_only_while_something_does() -> None:
 def test_publishers_are_informed_while_something_waits_behind_what_they_hear_of() -> None:
     node = host()
     busy(node)
-    assert [m.pace for m in node.port.take(Accepted)] == [None]
+    assert [m.pace for m in node.accepted()] == [None]
     visit(node, 1, *["cold"] * 12)
     node.port.world.jump(0.1)
     tick(node)
-    (pace,) = [m.pace for m in node.port.take(Accepted)]
+    (pace,) = [m.pace for m in node.accepted()]
     assert pace is not None
     assert pace.queue == 8
     assert pace.service > 0
     tick(node)
     tick(node)
-    assert [m.pace for m in node.port.take(Accepted)][-1] is None
+    assert [m.pace for m in node.accepted()][-1] is None
 
 
 def test_a_host_that_is_held_back_accepts_nothing_until_it_is_no_more() -> None:
@@ -329,13 +329,13 @@ def test_a_host_that_is_held_back_accepts_nothing_until_it_is_no_more() -> None:
     node.port.hear(LinkCongested(S))
     visit(node, 1, "cold")
     visit(node, 2, "cold")
-    assert not node.port.take(Accepted)
+    assert not node.accepted()
     node.port.advance(HELD_BACK_CHECK)
-    assert not node.port.take(Accepted), "its publishers wait"
+    assert not node.accepted(), "its publishers wait"
     node.port.hear(LinkRelieved(S))
     node.port.advance(HELD_BACK_CHECK)
     assert served(node) == [1, 2]
-    assert [sequences for one in node.port.take(Accepted) for _, sequences in one.taken] == [
+    assert [sequences for one in node.accepted() for _, sequences in one.taken] == [
         (1,),
         (2,),
     ]
@@ -346,5 +346,5 @@ def test_a_host_that_is_held_back_with_a_full_queue_goes_on() -> None:
     node.port.hear(LinkCongested(S))
     for number in range(EVENTS_MOST + 10):
         visit(node, number, "cold")
-    assert len(node.port.take(Accepted)) == 10
+    assert len(node.accepted()) == 10
     assert node.hosting.holding.held.events == 10, "held, since the link takes nothing"

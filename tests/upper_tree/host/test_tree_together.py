@@ -10,7 +10,6 @@ from overlay.machine import Message
 from overlay.settings import Settings
 from overlay.upper_tree.host.visit_scheduler import MatchDue
 from overlay.upper_tree.messages import (
-    Accepted,
     Assign,
     Install,
     ServingBeat,
@@ -49,7 +48,7 @@ class TestVisitsInAnyOrder:
         for name in NAMES:
             version += 1
             assign(node, name, LOW, MIDDLE, HIGH, version=version)
-        node.port.take(Accepted)
+        node.accepted()
         for kind, *how in steps:
             match kind, how:
                 case "assign", [str(name), int(count)]:
@@ -80,7 +79,7 @@ class TestVisitsInAnyOrder:
         node.port.hear(Visit(peer("p"), 1, names, (event_,)), peer("p"))
         if MatchDue() in node.port.timers:
             node.port.hear(MatchDue())
-        taken = {name for m in node.port.take(Accepted) for trees, _ in m.taken for name in trees}
+        taken = {name for m in node.accepted() for trees, _ in m.taken for name in trees}
         moved = {message.attribute for message in node.port.take(TreeMoved)}
         assert served <= taken <= served | partly
         assert set(names) - served - partly <= moved

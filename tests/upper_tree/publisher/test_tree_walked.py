@@ -156,6 +156,8 @@ def test_a_hit_names_where_the_event_goes_at_once_and_no_owner_is_asked() -> Non
         """
     )
     assert node.accepted() == 1
+    node.world.run(0.1)
+    node.world.sent.clear()
     node.publish(x=6)
     assert node.transcript() == text(
         """
