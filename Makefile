@@ -1,25 +1,46 @@
-# Every target makes the environment first when it is missing or older than the lock.
+# Every target makes the environment first when it is missing or older than its lock.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-lock
+DEMO_STAMP := $(VENV)/.made-for-demo
 
 .PHONY: setup demo demo-sync test test-times faults cluster upgrade fuzz check bench bench-guard bench-overlays tables soak pairs stream-search stream-soak soak-sync confinement examples sync-types mutations lock clean
 
+# With everything, for tests and all commands; `make demo` alone takes what the demo and the first
+# guides need: half of it.
 setup: $(STAMP)
 
+# $(call make_env,LOCK): a virtual environment with what a lock names, by uv if that is there.
+define make_env
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+  { echo "canopy needs Python 3.11 or newer; set PYTHON=/path/to/python3.11" >&2; exit 1; }
+@echo "making $(VENV) from $(1): half a minute with uv, one or two with pip, most of it Spark"
+@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+@if command -v uv > /dev/null; then \
+  uv pip install --python $(BIN)/python --require-hashes -r $(1) && \
+  uv pip install --python $(BIN)/python --quiet --no-deps --no-build-isolation \
+    --config-settings editable_mode=compat -e . ; \
+else \
+  $(BIN)/python -m pip install --disable-pip-version-check --require-hashes -r $(1) && \
+  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+    --config-settings editable_mode=compat -e . ; \
+fi
+endef
+
 $(STAMP): requirements.lock pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "canopy needs Python 3.11 or newer; set PYTHON=/path/to/python3.11" >&2; exit 1; }
-	@echo "making $(VENV) (about a minute and a half, most of it Spark)"
-	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
-	  --config-settings editable_mode=compat -e .
+	$(call make_env,requirements.lock)
+	@touch $(DEMO_STAMP) $@
+
+$(DEMO_STAMP): requirements-demo.lock pyproject.toml
+	$(call make_env,requirements-demo.lock)
 	@touch $@
 
-demo: setup
+demo: $(DEMO_STAMP)
 	$(BIN)/canopy demo $(DEMO)
+	@echo "what next:  source .venv/bin/activate        the command canopy, in this shell"
+	@echo "            canopy --help, or README.md      two nodes by hand, subscribe, publish, ask why"
+	@echo "            docs/README.md                   all guides; make setup installs what they need"
 
 # A database and its copy, while the process that keeps them in sync is killed twice.
 demo-sync: setup
@@ -136,6 +157,10 @@ lock:
 	uv pip compile pyproject.toml --group dev --all-extras --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-emit-find-links --no-header \
 	  --custom-compile-command "make lock" -o requirements.lock
+	uv pip compile pyproject.toml --group build --extra analysis --extra telemetry --extra tui --extra gateway \
+	  --universal --python-version 3.11 --constraint requirements.lock \
+	  --generate-hashes --no-emit-index-url --no-emit-find-links --no-header \
+	  --custom-compile-command "make lock" -o requirements-demo.lock
 
 clean:
 	rm -rf $(VENV) build
