@@ -11,7 +11,8 @@ Read in this order: ``hosted_tree`` (what a host has of one tree, and the index 
 ``orphaned_trees`` (trees whose owner was lost), ``host_offers`` (who asks this node to host),
 ``served_loads`` (what virtual nodes ask of it), ``visit_scheduler`` with ``visit_queue`` and
 ``urgency`` (which visit is matched when), ``queued_events`` (none of them twice), ``visiting`` (one
-visit: match, pass on, give back, answer), ``queue_sharing`` (what waited when more hosts came),
+visit: match, pass on, give back, answer), ``acceptances`` (what publishers hear of that),
+``queue_sharing`` (what waited when more hosts came),
 ``trees_together`` (the decision about trees that events visit together), ``gathering`` (an event
 whose value is cut into shards), and ``dry_matching`` (to whom an event would go, without sending
 it).

@@ -10,18 +10,21 @@ once, and so is whatever comes with news: a location, or that something waits he
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
+from matching import Interval
 from overlay.bounded import BoundedDict
-from overlay.machine import Alarm, NodeId, Peer, Port, Timer
+from overlay.machine import Alarm, NodeId, Peer, Port, Timer, Version
 from overlay.upper_tree.host.constants import (
     ACCEPTED_FEW,
     ACCEPTED_TOGETHER,
     ACCEPTED_WITHIN,
+    ANNOUNCE_AGAIN,
     ANNOUNCED_MOST,
 )
+from overlay.upper_tree.host.hosted_tree import HostedTree
 from overlay.upper_tree.host_load import HostLoad
 from overlay.upper_tree.messages import Accepted, Location
 
@@ -29,12 +32,22 @@ Taken = tuple[tuple[str, ...], tuple[int, ...]]
 """Trees, and the numbers of events that all of them have taken."""
 
 
+class Announced(msgspec.Struct):
+    """What was announced to a publisher since a time."""
+
+    since: float
+    versions: dict[tuple[str, Interval], Version] = {}
+    """By tree and part of it, of the map."""
+    together: dict[str, HostedTree] | None = None
+    """Trees of which all was announced last, as one found them (trees_together.py)."""
+
+
 class AcceptancesDue(Timer, frozen=True):
     """Time to say what was taken."""
 
 
-class Untold(msgspec.Struct):
-    """What one start of a publisher has not been told yet."""
+class Unsent(msgspec.Struct):
+    """What one start of a publisher has not heard yet."""
 
     origin: Peer
     incarnation: int
@@ -48,16 +61,39 @@ class Untold(msgspec.Struct):
             self.events += len(numbers)
 
 
+class AnnouncedLocations:
+    """Which locations were announced to each publisher lately. Bounded: the publisher to which
+    everything was announced longest ago is forgotten first. Times are seconds."""
+
+    def __init__(self) -> None:
+        self._announced: BoundedDict[NodeId, Announced] = BoundedDict(ANNOUNCED_MOST)
+
+    def known_to(self, publisher: NodeId, now: float) -> Announced:
+        """What was announced to the publisher lately. What announces more notes that there."""
+        known = self._announced.get(publisher)
+        if known is None or now - known.since > ANNOUNCE_AGAIN:
+            known = Announced(now)
+            self._announced.renew(publisher, known)
+        return known
+
+
 class Acceptances:
     """Says what was taken. Bounded: it holds no more than `ACCEPTED_TOGETHER` events of a
     publisher, for `ACCEPTED_WITHIN` seconds."""
 
-    def __init__(self, port: Port) -> None:
+    def __init__(self, port: Port, load: Callable[[], HostLoad | None]) -> None:
+        """`load`: what is reported of this host's work; None: nothing waits."""
         self._port = port
-        self._untold: dict[NodeId, Untold] = {}
-        self._told_at: BoundedDict[NodeId, float] = BoundedDict(ANNOUNCED_MOST)
-        """When each publisher was told something last."""
+        self._load = load
+        self._announced = AnnouncedLocations()
+        self._unsent: dict[NodeId, Unsent] = {}
+        self._sent_at: BoundedDict[NodeId, float] = BoundedDict(ANNOUNCED_MOST)
+        """When each publisher heard something last."""
         self._alarm = Alarm(port, AcceptancesDue())
+
+    def known_to(self, publisher: NodeId) -> Announced:
+        """What was announced to the publisher lately. What announces more notes that there."""
+        return self._announced.known_to(publisher, self._port.now)
 
     def add(
         self,
@@ -65,48 +101,48 @@ class Acceptances:
         incarnation: int,
         taken: Sequence[Taken],
         locations: Sequence[Location],
-        load: HostLoad | None,
     ) -> None:
         """The publisher `origin` is to hear that these events were taken."""
+        load = self._load()
         is_news = bool(locations) or load is not None
-        untold = self._untold.get(origin.id)
-        if untold is not None and untold.incarnation != incarnation:
-            self._tell(self._untold.pop(origin.id))
-            untold = None
+        unsent = self._unsent.get(origin.id)
+        if unsent is not None and unsent.incarnation != incarnation:
+            self._tell(self._unsent.pop(origin.id))
+            unsent = None
         events = sum([len(numbers) for _, numbers in taken])
-        if untold is not None:
-            untold.add(taken)
-            if is_news or events > ACCEPTED_FEW or untold.events > ACCEPTED_TOGETHER:
-                self._tell(self._untold.pop(origin.id), locations, load)
+        if unsent is not None:
+            unsent.add(taken)
+            if is_news or events > ACCEPTED_FEW or unsent.events > ACCEPTED_TOGETHER:
+                self._tell(self._unsent.pop(origin.id), locations, load)
         elif is_news or events > ACCEPTED_FEW or self._is_apart(origin.id):
             self._send(origin, Accepted(incarnation, tuple(taken), tuple(locations), load))
         else:
-            untold = self._untold[origin.id] = Untold(origin, incarnation)
-            untold.add(taken)
+            unsent = self._unsent[origin.id] = Unsent(origin, incarnation)
+            unsent.add(taken)
             self._alarm.within(ACCEPTED_WITHIN)
 
     def _is_apart(self, publisher: NodeId) -> bool:
-        """Whether it is this node, or one that was told nothing just now."""
-        told_at = self._told_at.get(publisher)
+        """Whether it is this node, or one that heard nothing just now."""
+        sent_at = self._sent_at.get(publisher)
         return (
-            told_at is None
-            or self._port.now - told_at > ACCEPTED_WITHIN
+            sent_at is None
+            or self._port.now - sent_at > ACCEPTED_WITHIN
             or publisher == self._port.me.id
         )
 
     def on_due(self, timer: AcceptancesDue) -> None:
         """Say all that was taken."""
         self._alarm.rang()
-        untold, self._untold = self._untold, {}
-        for one in untold.values():
+        unsent, self._unsent = self._unsent, {}
+        for one in unsent.values():
             self._tell(one)
 
     def _tell(
-        self, untold: Untold, locations: Sequence[Location] = (), load: HostLoad | None = None
+        self, unsent: Unsent, locations: Sequence[Location] = (), load: HostLoad | None = None
     ) -> None:
-        taken = tuple([(trees, tuple(numbers)) for trees, numbers in untold.taken.items()])
-        self._send(untold.origin, Accepted(untold.incarnation, taken, tuple(locations), load))
+        taken = tuple([(trees, tuple(numbers)) for trees, numbers in unsent.taken.items()])
+        self._send(unsent.origin, Accepted(unsent.incarnation, taken, tuple(locations), load))
 
     def _send(self, origin: Peer, accepted: Accepted) -> None:
         self._port.send(origin, accepted)
-        self._told_at.renew(origin.id, self._port.now)
+        self._sent_at.renew(origin.id, self._port.now)

@@ -55,7 +55,6 @@ from overlay.upper_tree.host.serving_leases import ServingLeases
 from overlay.upper_tree.host.trees_together import KnownTogether, TreesTogether
 from overlay.upper_tree.host.visit_scheduler import MatchDue, VisitScheduler
 from overlay.upper_tree.host.visiting import (
-    AnnouncedLocations,
     VisitHandler,
     check_visit,
     is_from_host,
@@ -145,8 +144,7 @@ class Hosting(Machine):
         self._together = KnownTogether(port.rng)
         self.loads = self.scheduler.served_loads()
         """What virtual nodes ask of this host."""
-        self._announced = AnnouncedLocations()
-        self._acceptances = Acceptances(port)
+        self._acceptances = Acceptances(port, lambda: self.scheduler.load)
         self._ring = ""  # that this node belongs to
         self._epochs: BoundedDict[str, int] = BoundedDict(EPOCHS_MOST)
         """By attribute, the highest epoch of an owner."""
@@ -416,10 +414,9 @@ class Hosting(Machine):
             self.port.send(sender, dry_matches(self.index, self.trees, self.has_lease, message))
 
     def _handler(self, message: Visit) -> VisitHandler:
-        known = self._announced.known_to(message.origin.id, self.port.now)
         return VisitHandler(
             self.port, message, self.index, self.trees, self.copies, self.holding, self.gathering,
-            self._acceptances, known, self.scheduler.load, self._is_confined,
+            self._acceptances, self._is_confined,
         )  # fmt: skip
 
     def _serve(self, message: Visit, came: float) -> int:

@@ -22,9 +22,8 @@ import msgspec
 
 from matching import EVERYTHING, Interval, place
 from matching.values import complement, intersection, union
-from overlay.bounded import BoundedDict
 from overlay.client import Event
-from overlay.machine import NodeId, Peer, Port, ProtocolError, Version
+from overlay.machine import NodeId, Peer, Port, ProtocolError
 from overlay.upper_tree.batches import in_batches, weigh_text
 from overlay.upper_tree.delivery.deliveries import Deliveries, NodeMatches
 from overlay.upper_tree.delivery.fan_out import CopyBudget
@@ -32,10 +31,9 @@ from overlay.upper_tree.delivery.holding import Holding
 from overlay.upper_tree.delivery.recipients import Recipient
 from overlay.upper_tree.events import Visited
 from overlay.upper_tree.host.acceptances import Acceptances
-from overlay.upper_tree.host.constants import ANNOUNCE_AGAIN, ANNOUNCED_MOST, IDS_MOST, NAMED_FROM
+from overlay.upper_tree.host.constants import IDS_MOST, NAMED_FROM
 from overlay.upper_tree.host.gathering import Choice, ShardGathering, Shards
 from overlay.upper_tree.host.hosted_tree import HostedTree, SharedIndex
-from overlay.upper_tree.host_load import HostLoad
 from overlay.upper_tree.messages import (
     EVENT_TREE,
     Location,
@@ -103,34 +101,8 @@ def is_from_host(visit: Visit, sender: NodeId, trees: Mapping[str, HostedTree]) 
     )
 
 
-class Announced(msgspec.Struct):
-    """What was announced to a publisher since a time."""
-
-    since: float
-    versions: dict[tuple[str, Interval], Version] = {}
-    """By tree and part of it, of the map."""
-    together: dict[str, HostedTree] | None = None
-    """Trees of which all was announced last, as one found them (trees_together.py)."""
-
-
 Recipients = dict[int, dict[str, int]]
 """By an event's sequence number and tree: how many nodes are interested."""
-
-
-class AnnouncedLocations:
-    """Which locations were announced to each publisher lately. Bounded: the publisher to which
-    everything was announced longest ago is forgotten first. Times are seconds."""
-
-    def __init__(self) -> None:
-        self._announced: BoundedDict[NodeId, Announced] = BoundedDict(ANNOUNCED_MOST)
-
-    def known_to(self, publisher: NodeId, now: float) -> Announced:
-        """What was announced to the publisher lately. What announces more notes that there."""
-        known = self._announced.get(publisher)
-        if known is None or now - known.since > ANNOUNCE_AGAIN:
-            known = Announced(now)
-            self._announced.renew(publisher, known)
-        return known
 
 
 class VisitHandler:
@@ -139,19 +111,15 @@ class VisitHandler:
     def __init__(
         self, port: Port, visit: Visit, index: SharedIndex | None, trees: Mapping[str, HostedTree],
         copies: CopyBudget, holding: Holding, gathering: ShardGathering,
-        acceptances: Acceptances, known: Announced, load: HostLoad | None = None,
-        is_confined: bool = False,
+        acceptances: Acceptances, is_confined: bool = False,
     ) -> None:  # fmt: skip
         """`index`: None in counting routing; `copies` and `holding`: this node's (delivery/);
-        `gathering` and `acceptances`: this host's;
-        `known`: what was announced to the publisher of the trees; `load`: what is reported to it of
-        this host's work; `is_confined`: this node is of a tenant, and may not see what it did not
-        register."""
+        `gathering` and `acceptances`: this host's; `is_confined`: this node is of a tenant, and may
+        not see what it did not register."""
         self.port = port
         self.is_confined = is_confined
         self.visit = visit
-        self.known = known
-        self.load = load
+        self.known = acceptances.known_to(visit.origin.id)
         self.gathering = gathering
         self.acceptances = acceptances
         self.index = index
@@ -495,7 +463,7 @@ class VisitHandler:
                 taken.append(((name,), at_once))
         if taken or self.locations:
             incarnation = self.visit.events[0].incarnation
-            self.acceptances.add(self.visit.origin, incarnation, taken, self.locations, self.load)
+            self.acceptances.add(self.visit.origin, incarnation, taken, self.locations)
 
     def _groups_of(self, by_tree: Mapping[str, Sequence[Event]]) -> list[Group]:
         """What is passed on, so that an event is once in the message, or, in counting routing, once

@@ -18,15 +18,14 @@ class Host:
 
     def __init__(self) -> None:
         self.port: WorldNode = one_node("h")
-        self.acceptances = Acceptances(self.port)
+        self.acceptances = Acceptances(self.port, lambda: self.load)
+        self.load: HostLoad | None = None
         self.number = 0
 
-    def take(
-        self, events: int = 1, to: Peer = P, incarnation: int = 1, load: HostLoad | None = None
-    ) -> None:
+    def take(self, events: int = 1, to: Peer = P, incarnation: int = 1) -> None:
         numbers = tuple(range(self.number, self.number + events))
         self.number += events
-        self.acceptances.add(to, incarnation, [(("x", "y"), numbers)], (), load)
+        self.acceptances.add(to, incarnation, [(("x", "y"), numbers)], ())
 
     def heard(self) -> list[tuple[str, list[int]]]:
         """Who heard of which events since the last look."""
@@ -65,7 +64,8 @@ def test_many_events_and_news_are_said_at_once_with_what_waits() -> None:
     host.take(ACCEPTED_FEW + 1)
     assert host.heard() == [("p", list(range(1, ACCEPTED_FEW + 3)))]
     host.take()
-    host.take(load=HostLoad(1.0, 1.0, 1))
+    host.load = HostLoad(1.0, 1.0, 1)
+    host.take()
     assert len(host.heard()) == 1
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from matching import BOTTOM, TOP, Interval, place
-from overlay.upper_tree.host import visiting
+from overlay.upper_tree.host import acceptances
 from overlay.upper_tree.host.constants import ANNOUNCE_AGAIN
 from overlay.upper_tree.host.visit_scheduler import MatchDue
-from overlay.upper_tree.host.visiting import AnnouncedLocations
 from overlay.upper_tree.messages import Visit
 from tests.support.trees import HostNode, event
 from tests.support.world import peer
@@ -48,8 +47,8 @@ def test_it_is_announced_again_when_the_map_changes_and_after_a_while() -> None:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(visiting, "ANNOUNCED_MOST", 2)
-    made = AnnouncedLocations()
+    monkeypatch.setattr(acceptances, "ANNOUNCED_MOST", 2)
+    made = acceptances.AnnouncedLocations()
     key = ("x", Interval(BOTTOM, place(1)))
     for name in "abc":
         made.known_to(name, 1.0).versions[key] = (1, 1)
