@@ -14,6 +14,7 @@ from streams.consuming.asked import strange_of
 from streams.consuming.messages import Durable, Piece
 from streams.consuming.readers import Readers
 from streams.consuming.sharing import Shared
+from streams.consuming.take_records import TakeRecords
 from streams.directory.entry import StreamEntry
 from streams.log.chunk import Chunk
 from streams.log.lost_rows import LostRows, lost_to
@@ -319,3 +320,19 @@ def consumers_expire_without_a_word() -> None:
         self.forgotten.clear()
 
     replace(original, _take_consumer)
+
+
+@fault(
+    "promise: the judge knows which rows were owed a record",
+    "tests/canopy/traces/streams/test_traces_streams.py",
+    "test_records_of_a_share_of_the_rows_name_it",
+)
+def consumers_name_no_share() -> None:
+    """Records of a durable consumer say that all of its rows were recorded, whatever share was."""
+    original = TakeRecords.confirm
+
+    def confirm(self: TakeRecords, position: int) -> float:
+        original(self, position)
+        return 1.0
+
+    replace(original, confirm)

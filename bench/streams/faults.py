@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.mutations.planting import fault, replace
 from canopy.wire.durable import write_durably
-from canopy.wire.shards.log_disk import FileLogDisk, _Shard
+from canopy.wire.shards.log_disk import FileLogDisk, _Request, _Shard
 from canopy.wire.shards.shard_files import DURABLY, ShardFiles
 from canopy.wire.shards.shard_list import ShardList
 from overlay.consensus.tracker import Tracker
@@ -269,3 +269,17 @@ def shard_orphans_are_deleted() -> None:
         shutil.rmtree(self.folder(shard))
 
     replace(ShardList._set_aside, _set_aside)
+
+
+@fault(
+    PROMISE,
+    "tests/canopy/wire/shards/test_wire_shards_own_writes.py",
+    "test_a_small_write_of_an_idle_node_is_durable_and_answered_at_once",
+)
+def shard_writes_overtake_those_of_the_thread() -> None:
+    """A node's own thread carries out a write while the disk's has not answered those before it."""
+
+    def _has_time(self: FileLogDisk, asked: Sequence[_Request], idle: float) -> bool:
+        return self._pace.has_time(idle) and all(each.size > 0 for each in asked)
+
+    replace(FileLogDisk._has_time, _has_time)

@@ -12,6 +12,7 @@ from zlib import crc32
 import pytest
 
 from canopy.cli.sim.command import opener
+from canopy.sim.world.driver import SimDriver
 from canopy.sim.world.world import World
 from canopy.traces.analysis.streams import StreamSummary, judge_streams
 from canopy.wire.transport.codec import WireCodec
@@ -50,8 +51,21 @@ def consume(world: World, node: str, name: str, selector: str, until: int) -> No
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The traces of a run with two consumers, one of which goes on at another node."""
-    folder = tmp_path_factory.mktemp("streams")
+    return record(tmp_path_factory.mktemp("streams"))
+
+
+def record(folder: Path, monkeypatch: pytest.MonkeyPatch | None = None) -> Path:
+    """Write such traces into a folder; with `monkeypatch` leaders keep a quarter of the rows, and
+    consumers' nodes a half, but all of the first few."""
     world = World(5, WireCodec(), traces=opener(folder))
+    if monkeypatch is not None:
+        shares = {"row": [0.25], "take": [1.0, 0.5]}
+
+        def row_share(self: SimDriver, kind: str, count: int) -> float:
+            left = shares[kind]
+            return left.pop(0) if len(left) > 1 else left[0]
+
+        monkeypatch.setattr(SimDriver, "row_share", row_share)
     for number in range(4):
         world.add_node(seeds=["n0"] if number else [])
         world.run(0.2)
@@ -117,6 +131,35 @@ def test_what_records_say_otherwise_is_found(recorded: Path, spark: Any, tmp_pat
     # Row 7 by both consumers; the three that "everything" had not taken a second time.
     assert found.missing == 5
     assert any(" missing by odd" in example for example in found.examples)
+
+
+def test_records_of_a_share_of_the_rows_name_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each row that is recorded, and below the share of the stretch in which it was confirmed, was
+    recorded as taken."""
+    lines = [
+        json.loads(line)
+        for path in record(tmp_path, monkeypatch).rglob("*.jsonl")
+        for line in path.read_bytes().split(b"\n")
+        if line
+    ]
+    of = {kind: [r for r in lines if r["kind"] == kind] for kind in ("row", "take", "consume")}
+    hashes = {offset: crc32(f"{of['row'][0]['shard']}/{offset}".encode()) for offset in range(ROWS)}
+    kept = {r["offset"] for r in of["row"]}
+    assert kept == {offset for offset, found in hashes.items() if found < 2**30}
+    assert {r["share"] for r in of["row"]} == {0.25}
+    everything = [r for r in of["consume"] if r["name"] == "everything"]
+    assert {r.get("share", 1.0) for r in everything} >= {0.5}
+    for stretch in everything:
+        owed = {
+            offset
+            for offset in range(stretch["offset"], stretch["until"])
+            if hashes[offset] < stretch.get("share", 1.0) * 2**32
+        }
+        mine = {r["offset"] for r in of["take"] if r["subscription"] == stretch["subscription"]}
+        assert owed <= mine
+    assert len([r for r in of["take"] if r["name"] == "everything"]) < ROWS
 
 
 @pytest.mark.parametrize("vanished", [0, 1])
