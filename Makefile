@@ -130,7 +130,7 @@ soak-sync: setup
 	$(BIN)/python -m bench.sync.soak $(SOAK)
 
 # Every test, each property with ten times the random inputs that it asks for, and all seeds; the
-# suite takes 0.4 of both. TESTS="tests/matching", SHARE=100.
+# suite takes a quarter of both. TESTS="tests/matching", SHARE=100.
 examples: setup
 	PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/$(VENV)/pycache \
 	  CANOPY_EXAMPLES_SHARE=$(or $(SHARE),10) $(BIN)/python -m pytest -n 3 --dist loadgroup \

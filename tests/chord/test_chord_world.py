@@ -104,7 +104,7 @@ def test_whatever_happens_every_key_ends_with_one_owner_and_nothing_committed_is
             assert answer.cluster.primary.id == owner.peer.id
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_the_same_seed_gives_the_same_world(seed: int) -> None:
     def run() -> list[str]:
         world = grown(seed, nodes=16, clusters=3)

@@ -7,6 +7,7 @@ import pytest
 from canopy.sim.checks.node_state import check_trees
 from canopy.sim.world.world import World
 from overlay.upper_tree.messages import Register
+from tests.support.examples import overlay_seeds
 from tests.support.overlays import acknowledged, assert_exact, grown, settings, wait, with_role
 
 ONE = settings(tree={"split_at": 6}, cluster={"split_trees": 100_000, "size": 3})
@@ -72,7 +73,7 @@ class Watched:
         return getattr(self._node, name)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", overlay_seeds(3))
 def test_who_goes_on_knows_all_registrations(seed: int) -> None:
     world = served(seed, 9)
     for name in serving(world):
@@ -91,7 +92,7 @@ def test_who_goes_on_knows_all_registrations(seed: int) -> None:
     assert check_trees(world) == []
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", overlay_seeds(2))
 def test_the_ring_successor_knows_all_registrations(seed: int) -> None:
     world = served(seed, 12, TWO, attributes=20)
     wait(world, lambda: len(with_role(world, "primary")) > 1, 60, "two clusters")
@@ -112,7 +113,7 @@ def test_the_ring_successor_knows_all_registrations(seed: int) -> None:
     assert_exact(world)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", overlay_seeds(2))
 def test_a_suback_that_no_copy_has_is_kept_as_well(seed: int) -> None:
     world = served(seed, 9)
     (leader,) = with_role(world, "primary")

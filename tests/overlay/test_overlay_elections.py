@@ -8,6 +8,7 @@ from canopy.sim.checks.cluster_logs import check_voters
 from canopy.sim.world.network import Conditions
 from canopy.sim.world.world import World
 from canopy.wire.transport.codec import WireCodec
+from tests.support.examples import overlay_seeds
 from tests.support.overlays import acknowledged, assert_exact, grown, settings, wait, with_role
 
 SPREAD = settings(tree={"split_at": 6}, cluster={"split_trees": 100_000})
@@ -32,7 +33,7 @@ def publish(world: World, count: int = 40) -> None:
         world.run(0.02)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", overlay_seeds(3))
 @pytest.mark.parametrize("silent", [False, True])
 def test_another_primary_serves_soon_after_a_kill_and_nothing_is_lost(
     seed: int, silent: bool
@@ -50,7 +51,7 @@ def test_another_primary_serves_soon_after_a_kill_and_nothing_is_lost(
     assert world.node(with_role(world, "primary")[0]).clusters.cluster.version[0] == 2
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", overlay_seeds(2))
 def test_a_killed_primary_that_comes_back_is_a_member_like_any(seed: int) -> None:
     world = served(seed)
     world.crash("n0")
@@ -79,7 +80,7 @@ def test_a_primary_behind_a_partition_is_fenced_when_it_heals(seed: int, longer:
     assert_exact(world)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", overlay_seeds(2))
 def test_a_new_subscription_waits_for_the_election_and_not_for_a_term(seed: int) -> None:
     """The log has those who hold *no subscribers*; all of them answer the new primary."""
     world = served(seed)

@@ -10,6 +10,7 @@ from canopy.sim.checks.cluster_logs import check_voters
 from canopy.sim.checks.node_state import Watch, check_ring, check_trees, led
 from canopy.sim.checks.ownership import check_arcs
 from canopy.sim.world.world import World
+from tests.support.examples import overlay_seeds
 from tests.support.overlays import acknowledged, assert_exact, grown, settings, wait, with_role
 
 WITHIN = 15.0
@@ -62,7 +63,7 @@ def test_a_healed_partition_is_one_ring_within_15_seconds(
     assert not [v for v in watch.violations.values() if v.kind == "epoch"]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", overlay_seeds(2))
 def test_of_two_sides_that_both_went_on_each_hears_that_it_lacks_what_the_other_published(
     seed: int,
 ) -> None:

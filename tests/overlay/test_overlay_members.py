@@ -6,6 +6,7 @@ import pytest
 
 from canopy.sim.world.world import World
 from overlay.settings import Settings
+from tests.support.examples import overlay_seeds
 from tests.support.overlays import (
     acknowledged,
     assert_exact,
@@ -54,7 +55,7 @@ def test_virtual_nodes_spread_over_the_match_brokers() -> None:
     assert_exact(world)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", overlay_seeds(3))
 @pytest.mark.parametrize("silent", [False, True])
 def test_a_match_broker_that_crashes_is_replaced(seed: int, silent: bool) -> None:
     world = served(seed)
@@ -67,7 +68,7 @@ def test_a_match_broker_that_crashes_is_replaced(seed: int, silent: bool) -> Non
     assert len(with_role(world, "broker")) == 3
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", overlay_seeds(2))
 def test_events_right_after_a_crash_wait_for_the_repair(seed: int) -> None:
     world = served(seed)
     world.run(20)
@@ -77,7 +78,7 @@ def test_events_right_after_a_crash_wait_for_the_repair(seed: int) -> None:
     assert_exact(world)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", overlay_seeds(2))
 def test_a_crashed_broker_that_comes_back_serves_again(seed: int) -> None:
     world = served(seed, nodes=5)
     victim = brokers_that_host(world)[0]
@@ -89,7 +90,7 @@ def test_a_crashed_broker_that_comes_back_serves_again(seed: int) -> None:
     assert_exact(world)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", overlay_seeds(3))
 def test_a_broker_that_drains_under_traffic_loses_nothing(seed: int) -> None:
     world = served(seed)
     victim = brokers_that_host(world)[0]

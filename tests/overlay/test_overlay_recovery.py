@@ -11,6 +11,7 @@ from canopy.sim.checks.node_state import check_trees
 from canopy.sim.world.clients import Publication, SimulatedSubscription
 from canopy.sim.world.world import World
 from overlay.chord.epochs import fork_count
+from tests.support.examples import overlay_seeds
 from tests.support.overlays import acknowledged, assert_exact, grown, settings, wait, with_role
 
 ONE = settings(tree={"split_at": 6}, cluster={"split_trees": 100_000, "size": 3})
@@ -54,7 +55,7 @@ def shown(world: World) -> int:
 
 
 @pytest.mark.parametrize("silent", [False, True])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", overlay_seeds(2))
 def test_who_is_left_of_a_cluster_serves_on(seed: int, silent: bool) -> None:
     world = served(seed, 7)
     leader = with_role(world, "primary")[0]
@@ -71,7 +72,7 @@ def test_who_is_left_of_a_cluster_serves_on(seed: int, silent: bool) -> None:
     assert check_trees(world) == []
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", overlay_seeds(3))
 def test_a_whole_cluster_is_killed_and_outsiders_go_on(seed: int) -> None:
     world = served(seed, 8)
     before = {n: world.node(n).ring.id for n in world.names()}

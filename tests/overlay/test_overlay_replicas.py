@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from canopy.sim.world.world import World
+from tests.support.examples import overlay_seeds
 from tests.support.overlays import (
     acknowledged,
     assert_exact,
@@ -49,7 +50,7 @@ def test_every_virtual_node_is_served_by_three() -> None:
 
 
 @pytest.mark.parametrize("silent", [False, True])
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", overlay_seeds(3))
 def test_what_is_published_when_two_hosts_of_three_died_arrives_before_any_repair(
     seed: int, silent: bool
 ) -> None:

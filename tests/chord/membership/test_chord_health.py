@@ -39,7 +39,7 @@ def voters(world: RingWorld) -> list[RingNode]:
     return [world.member(peer.id) for peer in cluster.others()]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_a_primary_chooses_a_healthy_standby(seed: int) -> None:
     world = grown(seed, nodes=5, clusters=1, size=5)
     leader, before = primary(world), standby(world)
@@ -70,7 +70,7 @@ def test_a_sub_healthy_standby_leads_only_after_the_healthy(seed: int) -> None:
     assert description.standby == ranked[3].peer  # and the sub-healthy are behind it as well
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_where_all_are_sub_healthy_one_leads_all_the_same(seed: int) -> None:
     world = grown(seed, nodes=5, clusters=1, size=5)
     world.write(KEY, "kept")
@@ -82,7 +82,7 @@ def test_where_all_are_sub_healthy_one_leads_all_the_same(seed: int) -> None:
     assert world.owners(KEY) == [ranked[0]]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_the_only_log_that_is_far_enough_leads_though_its_node_is_sub_healthy(seed: int) -> None:
     world = grown(seed, nodes=3, clusters=1, size=3)
     world.write(KEY, "kept")

@@ -313,7 +313,7 @@ def voted_epoch(seed: int) -> tuple[RingWorld, RingNode, RingNode]:
     return world, node, world.member(new_owner_id)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_a_new_owner_that_wants_to_leave_takes_the_arc_and_hands_it_on(seed: int) -> None:
     world, _, new_primary = voted_epoch(seed)
     new_primary.clusters.leave()
@@ -326,7 +326,7 @@ def test_a_new_owner_that_wants_to_leave_takes_the_arc_and_hands_it_on(seed: int
     everything_is_there(world)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_a_new_owner_that_waits_for_its_arc_serves_nowhere_else(seed: int) -> None:
     world, node, new_primary = voted_epoch(seed)
     other = next(n for n in world.members.values() if n.clusters.role == "none")
@@ -338,7 +338,7 @@ def test_a_new_owner_that_waits_for_its_arc_serves_nowhere_else(seed: int) -> No
     assert not reply.accepted
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_an_arc_whose_new_owner_cannot_serve_it_is_taken_back_at_once(seed: int) -> None:
     world, node, new_primary = voted_epoch(seed)
     new_primary.clusters.cluster_role.finish_leaving()

@@ -56,7 +56,7 @@ def agree(world: RingWorld) -> None:
             assert holder.clusters.observed_logs.copies[key].awaited
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_the_ring_successors_primary_and_standby_have_a_copy(seed: int) -> None:
     world = grown(seed, nodes=12, clusters=3, size=3)
     written(world, 20, 0.05)
@@ -71,7 +71,7 @@ def test_the_ring_successors_primary_and_standby_have_a_copy(seed: int) -> None:
     agree(world)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_in_a_ring_of_one_cluster_idle_nodes_have_a_copy(seed: int) -> None:
     world = grown(seed, nodes=9, clusters=1, size=3)
     written(world, 5)
@@ -82,7 +82,7 @@ def test_in_a_ring_of_one_cluster_idle_nodes_have_a_copy(seed: int) -> None:
     agree(world)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_copies_follow_another_primary_and_another_observer(seed: int) -> None:
     world = grown(seed, nodes=9, clusters=1, size=3)
     written(world, 5)

@@ -10,6 +10,7 @@ import pytest
 from overlay.chord.constants import UNHEARD_FOR
 from overlay.chord.epochs import new_fork
 from overlay.chord.messages import Cluster
+from tests.support.examples import seeds
 from tests.support.rings import RingNode, RingWorld, cluster_of, grown
 
 
@@ -18,7 +19,7 @@ def after(world: RingWorld, cluster: Cluster) -> RingNode:
     return next(n for n in world.primaries() if cluster_of(n).start == cluster.key)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", seeds(3, first=1))
 def test_a_cluster_that_took_another_s_arc_and_has_to_give_it_back_keeps_its_own(seed: int) -> None:
     world = grown(seed, nodes=12, clusters=3, size=3)
     lost = cluster_of(world.primaries()[0])

@@ -17,6 +17,7 @@ from overlay.links.events import LinkDown
 from overlay.lower_random.events import RingHintReceived
 from overlay.machine import Peer
 from overlay.settings import RingSettings
+from tests.support.examples import seeds
 from tests.support.rings import RingNode, RingWorld, grown, middle_of
 
 KEYS = [key_of(f"attr:{n}") for n in range(12)]
@@ -32,7 +33,7 @@ def messages(world: RingWorld, kind: type) -> list[object]:
     return [m for _, _, m in world.sent if isinstance(m, kind)]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_every_node_finds_the_true_owner_of_every_key(seed: int) -> None:
     world = grown(seed, nodes=30, clusters=6)
     assert len(world.arcs()) == 6

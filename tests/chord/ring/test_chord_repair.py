@@ -17,6 +17,7 @@ from overlay.chord.ring.stabilisation import finger_key
 from overlay.lower_random.events import RingHintReceived
 from overlay.lower_random.messages import RingHint
 from overlay.machine import Peer
+from tests.support.examples import seeds
 from tests.support.rings import UNRECOVERED, RingNode, RingWorld, grown, middle_of
 
 KEYS = [key_of(f"attr:{n}") for n in range(12)]
@@ -32,7 +33,7 @@ def messages(world: RingWorld, kind: type) -> list[object]:
     return [m for _, _, m in world.sent if isinstance(m, kind)]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_splits_leave_a_whole_ring_with_full_successor_lists(seed: int) -> None:
     world = grown(seed, nodes=40, clusters=8)
     assert len(world.arcs()) == 8

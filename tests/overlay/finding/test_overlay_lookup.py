@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.examples import seeds
+from tests.support.examples import overlay_seeds
 from tests.support.overlays import (
     acknowledged,
     assert_exact,
@@ -16,7 +16,7 @@ from tests.support.overlays import (
 )
 
 
-@pytest.mark.parametrize("seed", seeds(6, first=1))
+@pytest.mark.parametrize("seed", overlay_seeds(6))
 def test_an_event_right_after_the_suback_of_a_new_attribute_arrives(seed: int) -> None:
     """Its publishers had *no subscribers* just before (C5): the first SUBACK waits for them."""
     world = grown(6, seed)
@@ -77,7 +77,7 @@ def test_what_is_known_of_a_tree_that_is_gone_leads_to_the_next_one(seed: int) -
     assert_exact(world)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", overlay_seeds(3))
 def test_stale_access_points_lead_to_a_new_search(seed: int) -> None:
     """Access points that were gossiped before a host died do not lose an event (C10)."""
     world = grown(
@@ -124,7 +124,7 @@ def test_a_peer_that_appears_late_is_found() -> None:
     assert world.status(second).ready
 
 
-@pytest.mark.parametrize("seed", seeds(5, first=1))
+@pytest.mark.parametrize("seed", overlay_seeds(5))
 def test_ready_means_a_filled_view_and_a_way_into_the_ring(seed: int) -> None:
     """A newcomer of twenty is ready within a moment, and knows as many others as its view holds."""
     world = grown(20, seed, settings(view={"size": 8, "shuffle": 4}))

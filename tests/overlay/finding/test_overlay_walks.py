@@ -11,6 +11,7 @@ from overlay.lower_random.messages import AccessPoint
 from overlay.machine import Peer
 from overlay.settings import Settings
 from overlay.upper_tree.messages import AskTree
+from tests.support.examples import overlay_seeds
 from tests.support.overlays import acknowledged, assert_exact, grown, settings, wait, with_role
 
 GOSSIP = 12.0
@@ -47,7 +48,7 @@ def questions(world: World, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, 
     return asked
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", overlay_seeds(2))
 def test_a_known_owner_is_not_asked_where_a_tree_is(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,7 +110,7 @@ def test_the_summary_is_asked_for_when_there_is_enough_traffic(
     assert_exact(world)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", overlay_seeds(3))
 def test_a_new_node_publishes_while_the_primary_stands_still(seed: int) -> None:
     """The hosts are found by walk, and serve until their leases end; no election is waited for."""
     world = grown(12, seed)
@@ -128,7 +129,7 @@ def test_a_new_node_publishes_while_the_primary_stands_still(seed: int) -> None:
 
 
 @pytest.mark.parametrize("routing", ["pivot", "counting"])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", overlay_seeds(2))
 def test_access_points_that_are_wrong_cost_time_and_no_event(seed: int, routing: str) -> None:
     """CBDLO section 4: every table names nodes that serve nothing, as of a later version."""
     world = grown(10, seed, settings(tree={"routing": routing}))
@@ -149,7 +150,7 @@ def test_access_points_that_are_wrong_cost_time_and_no_event(seed: int, routing:
     assert counted(world, "stale_points") > 0 or counted(world, "lookups_by_ring") > 0
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", overlay_seeds(2))
 def test_wrong_access_points_while_the_primary_stands_still_lose_nothing(seed: int) -> None:
     world = grown(10, seed)
     subscribed(world, "abcd")
@@ -171,7 +172,7 @@ def test_wrong_access_points_while_the_primary_stands_still_lose_nothing(seed: i
     assert_exact(world)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", overlay_seeds(2))
 def test_a_silent_host_is_passed_over_for_another_that_the_hit_named(seed: int) -> None:
     """A newcomer knows no replica but those that the hit named. It waits for the first one's answer
     for a second (publisher/constants.py, TIMEOUT_FIRST), and asks no owner."""
@@ -208,7 +209,7 @@ def test_a_receipt_waits_for_what_the_walk_did_not_find() -> None:
     assert_exact(world)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", overlay_seeds(2))
 def test_both_ways_deliver_the_same(seed: int) -> None:
     """Walk first or owner first: who gets what is the same."""
     shown = []

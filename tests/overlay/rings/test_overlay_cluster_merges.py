@@ -11,6 +11,7 @@ from canopy.sim.checks.cluster_logs import LogWatch, check_voters
 from node import Node
 from overlay.chord.keys import attribute_key
 from overlay.settings import Settings
+from tests.support.examples import overlay_seeds
 from tests.support.overlays import acknowledged, assert_exact, grown, settings, wait, with_role
 
 THREE = settings(cluster={"size": 3, "split_trees": 40, "merge_after": 2.0})
@@ -99,7 +100,7 @@ class Overlay:
         assert not self.wrong
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", overlay_seeds(2))
 def test_a_cluster_that_lost_a_member_merges_while_events_flow(seed: int) -> None:
     overlay = Overlay(seed)
     overlay.shrink(left=2)
