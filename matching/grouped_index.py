@@ -13,6 +13,7 @@ caller; it also counts how often each key was the witness.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
@@ -63,7 +64,7 @@ class Grouping(Generic[Key, Group]):
         self._by_number: list[Group | None] = []
         self._free: list[int] = []
         self._group_matcher: GroupMatcher | None = None
-        self._hits: dict[Key, int] = {}  # those not counted by label
+        self._hits: Counter[Key] = Counter()  # those not counted by label
 
     def __len__(self) -> int:
         return len(self._group_of)
@@ -160,8 +161,12 @@ class Grouping(Generic[Key, Group]):
     def share_found(
         self, batch: Sequence[Attributes], witnesses: Mapping[int, Key]
     ) -> Shares[Key, Group]:
-        """`share` where for some events a witness is known, by index in the batch, and there is
-        only one group: only the other events are matched."""
+        """`share` where for some events a witness is known, by index in the batch (ascending), and
+        there is only one group: only the other events are matched."""
+        if len(witnesses) == len(batch):
+            wanted, keys = list(witnesses), list(witnesses.values())
+            self._hits.update(keys)
+            return Shares(wanted, keys, dict.fromkeys(self._sizes, wanted) if wanted else {})
         pairs = [(place, self._group_of[key], key) for place, key in witnesses.items()]
         if len(pairs) < len(batch):
             others = [place for place in range(len(batch)) if place not in witnesses]
@@ -181,7 +186,7 @@ class Grouping(Generic[Key, Group]):
             if self._group_matcher is None
             else self._group_matcher.hits(self.index.labels_of(key))
         )
-        return self._hits.get(key, 0) + by_label
+        return self._hits[key] + by_label
 
     def _share_pairs(self, pairs: Iterable[tuple[int, Group, Key]]) -> Shares[Key, Group]:
         """`share` for pairs, in the order of the events."""
@@ -192,7 +197,7 @@ class Grouping(Generic[Key, Group]):
                 wanted.append(position)
                 witnesses.append(key)
             places.setdefault(group, []).append(len(wanted) - 1)
-            self._hits[key] = self._hits.get(key, 0) + 1
+            self._hits[key] += 1
         return shares
 
     def _find_fast(self, batch: Sequence[Attributes]) -> Pairs | None:

@@ -33,6 +33,7 @@ from matching.selector.expression import (
     disjoin,
     tree,
 )
+from matching.selector.truth import Truth, is_true, truth_of
 from matching.selector.unparse import unparse
 from matching.values import Attributes
 
@@ -50,7 +51,7 @@ class Predicate:
     Made by `compile_selector`, by comparing an `attr`, or from others by ``&``, ``|`` and ``~``.
     """
 
-    __slots__ = ("_attributes", "_conjunctions", "_expression", "_function", "_text")
+    __slots__ = ("_attributes", "_conjunctions", "_expression", "_function", "_text", "_truth")
 
     def __init__(
         self,
@@ -67,6 +68,7 @@ class Predicate:
         self._attributes: tuple[str, ...] | None = None
         self._conjunctions = conjunctions
         self._function: ConditionFunction | None = None
+        self._truth: Truth | None = None
 
     @classmethod
     def of(cls, part: Conjunction | Constraint) -> Predicate:
@@ -121,7 +123,9 @@ class Predicate:
 
     def matches(self, attributes: Attributes) -> bool:
         """Whether the predicate is true; unknown does not match."""
-        return self.evaluate(attributes) is True
+        if self._truth is None:
+            self._truth = truth_of(self._expression)
+        return is_true(self._truth, attributes)
 
     def explain(self, attributes: Attributes) -> Explanation:
         """The verdict on every part of the predicate, with the event's values."""

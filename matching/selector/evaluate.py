@@ -24,7 +24,7 @@ Verdict: TypeAlias = bool | None
 ConditionFunction: TypeAlias = Callable[[Attributes], Verdict]
 TermFunction: TypeAlias = Callable[[Attributes], Value | None]
 
-_COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
+COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
     "=": operator.eq,
     "<>": operator.ne,
     "<": operator.lt,
@@ -39,7 +39,7 @@ def compare(op: str, left: Value | None, right: Value | None) -> Verdict:
     rank = RANKS.get(type(left))
     if rank is None or rank != RANKS.get(type(right)):
         return None
-    return _COMPARE[op](left, right)
+    return COMPARE[op](left, right)
 
 
 def condition(node: Expression) -> ConditionFunction:
@@ -103,7 +103,7 @@ def _flag(name: str) -> ConditionFunction:
 
 
 def _comparison(op: str, left: Expression, right: Expression) -> ConditionFunction:
-    test = _COMPARE[op]
+    test = COMPARE[op]
     if isinstance(left, nodes.Attribute) and isinstance(right, nodes.Literal):
         # The most common comparison by far: this saves two calls.
         name, value, rank = left.name, right.value, RANKS[type(right.value)]

@@ -11,7 +11,7 @@ predicate is enough, if one client gathers everything: the event is for it or fo
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Final, Protocol
 
 import msgspec
@@ -88,7 +88,7 @@ class ArrivalLookup(Protocol):
         the subscription is registered in."""
 
     def resolve_later(
-        self, pivots: Sequence[Sequence[str]], events: Sequence[Event]
+        self, pivots: Iterable[Sequence[str]], events: Sequence[Event]
     ) -> Callable[[int], EventArrival]:
         """A function from an event's place to what `of` returns for it."""
 
@@ -114,7 +114,7 @@ class DeliveredLookup:
         return self._apart.get(id(event), self._own)
 
     def resolve_later(
-        self, pivots: Sequence[Sequence[str]], events: Sequence[Event]
+        self, pivots: Iterable[Sequence[str]], events: Sequence[Event]
     ) -> Callable[[int], EventArrival]:
         """Nothing is looked up before the function is called."""
         return lambda place: self.of((), events[place])
@@ -152,7 +152,7 @@ class VisitedLookup:
         return EventArrival(EVENT_TREE, EVERYTHING, hop, self._me)
 
     def resolve_later(
-        self, pivots: Sequence[Sequence[str]], events: Sequence[Event]
+        self, pivots: Iterable[Sequence[str]], events: Sequence[Event]
     ) -> Callable[[int], EventArrival]:
         """Looked up at once, since trees change; mostly known, since subscriptions have few
         pivots."""
@@ -171,7 +171,7 @@ class ReadyLookup:
         return self._arrivals[id(event)](pivots, event)
 
     def resolve_later(
-        self, pivots: Sequence[Sequence[str]], events: Sequence[Event]
+        self, pivots: Iterable[Sequence[str]], events: Sequence[Event]
     ) -> Callable[[int], EventArrival]:
         """Looked up at once, since trees change."""
         pairs = zip(pivots, events, strict=True)
@@ -587,7 +587,7 @@ class Receiver(Machine):
         if self._younger:
             places = self._without_barred(gathered, places)
         arrived = Arrived(tuple(deliveries), gathered, places)
-        pivots = list(map(self.pivots.__getitem__, witnesses.values()))
+        pivots = map(self.pivots.__getitem__, witnesses.values())
         arrivals = lookup.resolve_later(pivots, wanted)
         self.history.shown(wanted, ShownTo(arrivals, RecipientLookup(arrived), self.latest))
         if traced := self.port.sampled(wanted):
