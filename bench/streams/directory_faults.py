@@ -11,12 +11,14 @@ from overlay.chord.events import OwnerFound
 from overlay.machine import NodeId, Peer
 from streams.access.locator import StreamLocator
 from streams.directory.circles import CircleSearch
-from streams.directory.entry import ShardPlace, StreamEntry
+from streams.directory.entry import ShardPlace
 from streams.directory.messages import FoundStream, StreamRefused
 from streams.directory.questions import Answer
 from streams.directory.stream_owner import StreamOwner
 from streams.directory.supervision import GONE, Supervision
+from streams.disk import DiskFailed, Opened
 from streams.hosting.shard_hosts import ShardHosts
+from streams.replication.replica import ShardUnled
 
 DIRECTORY = "tests/streams/directory/test_streams_directory.py"
 COPYING = "tests/streams/copying/test_streams_copying.py"
@@ -47,12 +49,32 @@ def stream_is_founded_over_another() -> None:
 @fault(NAMES, DIRECTORY, ONCE)
 def stream_tombstone_is_not_told() -> None:
     """The owner of a removed stream does not tell the nodes that its shards are to go."""
-    original = StreamOwner.entries
 
-    def entries(self: StreamOwner) -> list[StreamEntry]:
-        return [entry for entry in original(self) if not entry.removed]
+    def _order_removal(self: StreamOwner, *arguments: Any) -> bool:
+        return False
 
-    replace(original, entries)
+    replace(StreamOwner._order_removal, _order_removal)
+
+
+@fault(LED, DIRECTORY, "test_of_an_idle_stream_nodes_are_told_seldom_and_say_at_once_what_changes")
+def stream_change_at_a_node_is_not_told() -> None:
+    """A node whose shard ends its leadership waits until the owner asks."""
+
+    def on_unled(self: ShardHosts, event: ShardUnled) -> None:
+        pass
+
+    def on_disk_failed(self: ShardHosts, event: DiskFailed) -> None:
+        if (hosted := self.hosted.get(event.shard)) is not None:
+            hosted.replica.on_disk_failed(event)
+
+    def on_opened(self: ShardHosts, event: Opened) -> None:
+        if (hosted := self.hosted.get(event.shard)) is not None:
+            hosted.replica.on_opened(event)
+            self._learn(event.found.state.stream)
+
+    replace(ShardHosts.on_unled, on_unled)
+    replace(ShardHosts.on_disk_failed, on_disk_failed)
+    replace(ShardHosts.on_opened, on_opened)
 
 
 @fault(LED, DIRECTORY, "test_a_leader_that_is_lost_is_replaced_and_what_was_committed_stays")

@@ -47,6 +47,20 @@ def shard_leader_counts_itself_before_its_disk() -> None:
     replace(original, commit)
 
 
+@fault(
+    "a shard's followers know what is committed, also when nobody appends",
+    SEEDS,
+    "test_a_follower_that_restarts_says_so_to_a_leader_that_asks_nobody",
+)
+def shard_restarted_follower_says_nothing() -> None:
+    """A replica that has read its log waits until its leader asks it."""
+
+    def _say_where(self: Replica) -> None:
+        pass
+
+    replace(Replica._say_where, _say_where)
+
+
 @fault(PROMISE, SEEDS, "test_a_follower_acknowledges_when_its_disk_has_the_chunk")
 def shard_follower_acknowledges_before_its_disk() -> None:
     """A follower acknowledges chunks of a shard before they are on its disk."""

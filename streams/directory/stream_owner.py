@@ -73,9 +73,16 @@ Orders = dict[NodeId, tuple[Peer, list[ShardOrder], dict[str, StreamEntry]]]
 class _Settled(NamedTuple):
     """A stream of which nodes are told nothing new."""
 
-    value: bytes  # the directory's entry
+    entry: StreamEntry
+    value: bytes  # the same in the directory
     until: float
-    peers: tuple[Peer, ...]  # who has its shards
+    orders: tuple[tuple[Peer, ShardOrder], ...]  # what nodes were told last
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no other node may come to have a shard."""
+        count = self.entry.options.replicas
+        return all(len(place.replicas) >= count for place in self.entry.places)
 
 
 class StreamOwner(Machine):
@@ -319,16 +326,14 @@ class StreamOwner(Machine):
         orders: Orders = {}
         if names is None:
             self._look_at_nodes()
-            for entry in self._unsettled():
+            for entry in self._unsettled(orders):
                 self._order(entry, orders)
             self._forget_shards()
-            peers = {node: peer for node, (peer, _, _) in orders.items()}
             for settled in self._settled.values():
-                for peer in settled.peers:
-                    if peer.id not in peers:
-                        peers[peer.id] = peer
-                        orders.setdefault(peer.id, (peer, [], {}))
-            self._watch(peers)
+                for peer, _ in settled.orders:
+                    if peer.id not in orders:
+                        orders[peer.id] = (peer, [], {})
+            self._watch({node: peer for node, (peer, _, _) in orders.items()})
         else:
             for entry in self._decided(dict.fromkeys(names)):
                 self._order(entry, orders)
@@ -342,16 +347,29 @@ class StreamOwner(Machine):
                 known = tuple(entry for id_, entry in streams.items() if id_ in ids)
                 self.port.send(peer, KeepShards(part, known))
 
-    def _unsettled(self) -> list[StreamEntry]:
-        """The streams of which nodes may have to be told something, in order of name."""
+    def _unsettled(self, orders: Orders) -> list[StreamEntry]:
+        """The streams whose nodes may have to be told something new, in order of name. Adds what is
+        to be repeated of others."""
         now, found = self.port.now, []
         for name, value in self.owner.state.directory.items():
             known = self._settled.get(name)
-            if known is None or known.value is not value or known.until <= now:
-                self._settled.pop(name, None)
-                if name.startswith(PREFIX):
-                    found.append(name.removeprefix(PREFIX))
+            if known is not None and known.value is value and known.until > now:
+                continue
+            if known is not None and known.value is value and self._repeat(name, known, orders):
+                continue
+            self._settled.pop(name, None)
+            if name.startswith(PREFIX):
+                found.append(name.removeprefix(PREFIX))
         return self._decided(sorted(found))
+
+    def _repeat(self, name: str, known: _Settled, orders: Orders) -> bool:
+        """Say of a settled stream what was said last, if that needs no other look."""
+        if not known.is_complete or not self.decides(known.entry.name):
+            return False
+        for peer, order in known.orders:
+            _give(orders, peer, order, known.entry)
+        self._settled[name] = known._replace(until=self.port.now + REFRESH)
+        return True
 
     def _look_at_nodes(self) -> None:
         """Nothing is settled where a node is silent, nor when the cluster is another one."""
@@ -366,7 +384,7 @@ class StreamOwner(Machine):
     def _unsettle(self, nodes: set[NodeId]) -> None:
         """Something may be to be said of all streams of which one of these nodes has shards."""
         for name, settled in list(self._settled.items()):
-            if not nodes.isdisjoint([peer.id for peer in settled.peers]):
+            if not nodes.isdisjoint([peer.id for peer, _ in settled.orders]):
                 del self._settled[name]
 
     def _forget_shards(self) -> None:
@@ -386,6 +404,7 @@ class StreamOwner(Machine):
     def _order(self, found: StreamEntry, orders: Orders) -> None:
         """Add what nodes are to be told of a stream, and write down where its shards are."""
         now, entry, is_settled = self.port.now, found, True
+        given: list[tuple[Peer, ShardOrder]] = []
         if entry.removed:
             is_settled = not self._order_removal(entry, orders)
         for number, shard in enumerate(() if entry.removed else entry.shards()):
@@ -405,23 +424,21 @@ class StreamOwner(Machine):
                     _give(orders, peer, ShardOrder(shard, "", (), (), removed=True), entry)
                 else:
                     _give(orders, peer, order, entry)
+                    given.append((peer, order))
             for peer in supervision.released(entry.places[number], now):
                 if peer.id not in inside:
                     _give(orders, peer, ShardOrder(shard, "", (), (), released=(peer.id,)), entry)
         if entry is not found:
             self._write(entry)
         elif is_settled:
-            self._settle(entry)
+            self._settle(entry, given)
 
-    def _settle(self, entry: StreamEntry) -> None:
+    def _settle(self, entry: StreamEntry, given: list[tuple[Peer, ShardOrder]]) -> None:
         """Nothing new is to be said of a stream. Of a removed one there never is."""
-        name, value = directory_name(entry.name), self._decoded[entry.name][0]
-        until = self.port.now + REFRESH
-        peers = by_id(peer for place in entry.places for peer in place.replicas)
-        if entry.removed:
-            self._settled[name] = _Settled(value, float("inf"), ())
-        else:
-            self._settled[name] = _Settled(value, until, tuple(peers.values()))
+        value = self._decoded[entry.name][0]
+        until = float("inf") if entry.removed else self.port.now + REFRESH
+        settled = _Settled(entry, value, until, tuple(given))
+        self._settled[directory_name(entry.name)] = settled
 
     def _watch(self, peers: dict[NodeId, Peer]) -> None:
         self._watched = peers
@@ -455,6 +472,8 @@ class StreamOwner(Machine):
                 moves = supervision.moves_on(sender.id, report)
                 if supervision.reported(sender, report, now):
                     self._settled.pop(supervision.name, None)
+                elif supervision.name in self._settled:
+                    continue
                 entry = self.entry(supervision.stream)
                 place = None if entry is None else entry.places[supervision.number]
                 if moves or (place is not None and supervision.is_decidable(place, now)):

@@ -127,6 +127,8 @@ class HostedShard:
         """The highest epoch that others have voted in, as far as they said so."""
         self.entry: StreamEntry | None = None
         """The stream, as the owner described it last."""
+        self.order: ShardOrder | None = None
+        """What the owner has said of it last."""
         self.named: frozenset[NodeId] = frozenset()
         """The nodes that the owner has named for it last: who has it, and who is to lead it."""
         self.released = False
@@ -324,21 +326,23 @@ class ShardHosts(Machine):
 
     def _keep(self, owner: Peer, order: ShardOrder) -> ShardReport:
         hosted = self.hosted.get(order.shard)
-        mine = any(peer.id == self.port.me.id for peer in order.founders)
+        me = self.port.me.id
+        mine = bool(order.founders) and any(peer.id == me for peer in order.founders)
         if hosted is None:
             hosted = self._hold(order.shard, order.founders if mine else ())
         elif mine:
             hosted.replica.found(order.founders)
         hosted.ordered_at, hosted.owner = self.port.now, owner
-        hosted.released = self.port.me.id in order.released
-        named = (*(peer.id for peer in (*order.founders, *order.replicas)), order.leader)
-        hosted.named = frozenset(filter(None, named))
+        if order != hosted.order:
+            hosted.order, hosted.released = order, me in order.released
+            named = (*(peer.id for peer in (*order.founders, *order.replicas)), order.leader)
+            hosted.named = frozenset(filter(None, named))
         entry = self.entries.get(order.shard.rpartition("/")[0])
         if entry is not None and hosted.entry is not entry:
             hosted.entry, hosted.replica.stream = entry, encode_entry(entry)
             hosted.replica.keep = keep_of(entry.options)
             hosted.replica.access = Access(entry.name, entry.options.writers)
-        if order.leader == self.port.me.id:
+        if order.leader == me:
             self._lead(hosted)
         if hosted.replica.serves and order.replicas:
             self._adjust(hosted.replica, order.replicas)
@@ -364,6 +368,8 @@ class ShardHosts(Machine):
         many, and the leader itself never."""
         leading = replica.leading
         assert leading is not None
+        if wanted == replica.replicas and not leading.coming:
+            return
         there = {peer.id for peer in replica.replicas}
         missing = [peer for peer in wanted if peer.id not in there]
         leading.forget_coming(peer.id for peer in wanted)

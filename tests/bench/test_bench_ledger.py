@@ -6,7 +6,10 @@ import pytest
 
 from bench.lab import ledger
 
-COUNTED = ("one-node", "eight-one-untraced", "eight-pct1-spread-untraced", "append", "append-batch")
+COUNTED = (
+    *("one-node", "eight-one-untraced", "eight-pct1-spread-untraced"),
+    *("append", "append-batch", "idle-streams"),
+)
 """Those that together take a few seconds; `python -m bench.lab.ledger` counts all."""
 
 

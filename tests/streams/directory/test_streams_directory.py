@@ -15,6 +15,7 @@ from overlay.info import StreamInfo
 from overlay.stream_client import AddStream, EditStream
 from streams.directory.messages import ShardOrder
 from streams.directory.supervision import HEARTBEAT, Supervision
+from streams.disk import DiskFailed
 from streams.log import shard_log
 from streams.log.batches import BatchHead, EventBatch, Row
 from streams.replication.leading import Leading
@@ -127,6 +128,29 @@ def test_a_leader_that_is_lost_is_replaced_and_what_was_committed_stays() -> Non
     wait(world, lambda: bool(leaders(world, shard)), 5.0, "another leads")
     assert world.now - began < 3.0
     assert append(world, shard, 2) > number
+
+
+def test_of_an_idle_stream_nodes_are_told_seldom_and_say_at_once_what_changes() -> None:
+    """Here the leader's disk fails, while its node goes on answering."""
+    world = grown(4)
+    shard = founded(world, "alarms")
+    append(world, shard, 1)
+    world.run(20.0)
+    (name,) = leaders(world, shard)
+    node = world.node(name)
+    ordered = []
+    for _ in range(24):
+        ordered.append(node.streams.hosts.hosted[shard].ordered_at)
+        world.run(HEARTBEAT)
+    assert len(set(ordered)) <= 4, "in 24 heartbeats"
+    epoch = node.streams.hosts.replica(shard).hard_state.epoch
+    node.turns.begin()
+    node.emit(DiskFailed(shard, 2**50, "broken", False))
+    node._finish_turn()
+    assert not leaders(world, shard)
+    wait(world, lambda: bool(leaders(world, shard)), 4.0, "a leader")
+    (found,) = leaders(world, shard)
+    assert world.node(found).streams.hosts.replica(shard).hard_state.epoch > epoch
 
 
 @pytest.mark.parametrize("nodes", [3, 4])
