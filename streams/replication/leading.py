@@ -94,6 +94,7 @@ class Leading:
         self._rounds = 0  # of `ask_again`, since all others were asked
         self.is_quiet = False
         """All others have everything, and know what is committed: they are asked seldom."""
+        self._asked_at = self._in_touch_at = self._in_touch_since = float("-inf")
         self._retained = 0  # what was committed at the last look at retention
         self._retain_at = 0.0  # when there is more to be let go of
         self.keep = replica.keep
@@ -340,9 +341,22 @@ class Leading:
         hear of no leader hear of it more often."""
         return RETRY * ROUNDS if self.keep.forks else QUIET
 
+    def stay_in_touch(self) -> float:
+        """Ask followers of whom none lacks anything, if the last time is `ROUNDS` looks ago.
+        Returns since when this has been called in every such time."""
+        now, most = self.replica.port.now, RETRY * ROUNDS
+        if now - self._in_touch_at > most:
+            self._in_touch_since = now
+        self._in_touch_at = now
+        if self.is_quiet and now - self._asked_at >= most:
+            self._wake()
+            self.ask()
+        return self._in_touch_since
+
     def ask(self) -> None:
         """Ask all others how far they are; who is live hears what is committed."""
         self._rounds = 0
+        self._asked_at = self.replica.port.now
         mine, now = self.replica, self.replica.port.now
         others = by_id((*mine.replicas, *self.coming.values()), besides=mine.port.me.id)
         self.tracker.follow(others, lambda peer: ReplicaProgress(peer, now))

@@ -39,7 +39,7 @@ from streams.log.writers import Access
 from streams.replication.campaign import ShardCampaign
 from streams.replication.damage import Damage
 from streams.replication.kept_chunks import KeptChunks
-from streams.replication.leading import RETRY, Leading
+from streams.replication.leading import RETRY, ROUNDS, Leading
 from streams.replication.mending import ATTEMPTS, SELDOM, Mending, send_missing
 from streams.replication.messages import (
     HardState,
@@ -186,13 +186,13 @@ class Replica(Machine):
         return leading is not None and self.ready and self.committed >= leading.first
 
     def lacks_majority(self) -> bool:
-        """Whether it leads, and no majority of the replicas answers. Where nobody lacks anything
-        they are asked seldom, so that this is known late."""
+        """Whether it leads, and no majority of the replicas answers. To be called about once a
+        second: meanwhile replicas are asked as often as where they lack rows."""
         leading = self.leading
         if leading is None:
             return False
-        seconds = CUT_OFF + (leading.pause if leading.is_quiet else 0.0)
-        return not leading.is_followed(self.port.now - seconds)
+        since = self.port.now - CUT_OFF - RETRY * ROUNDS
+        return leading.stay_in_touch() <= since and not leading.is_followed(since)
 
     def is_cut_off(self, seconds: float) -> bool:
         """Whether it has heard of no leader for so long, or leads and no majority has answered."""
