@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 
+from canopy.sim.scenario.result import Result
 from canopy.sim.scenario.scenario import Scenario
 from canopy.sim.scenario.workload import Shape
 from canopy.sim.world.network import Conditions
@@ -21,19 +23,29 @@ def scenario(nodes: int, routing: str, seed: int, **more: object) -> Scenario:
     return Scenario(nodes=nodes, seed=seed, settings=settings(tree={"routing": routing}), **more)  # type: ignore[arg-type]
 
 
+@cache
+def quiet(nodes: int, routing: str) -> Result:
+    """A run without failures; of twelve nodes, with events that have eight attributes each."""
+    if nodes == 12:
+        return run_green(scenario(nodes, routing, 4, shape=Shape(per_event=8)))
+    return run_green(scenario(nodes, routing, 1))
+
+
 @pytest.mark.parametrize(
-    ("nodes", "seed", "routing"),
-    [*((nodes, 1, routing) for nodes in (1, 2, 3, 12) for routing in ROUTINGS), (30, 1, "pivot")],
+    ("nodes", "routing"),
+    [*((nodes, routing) for nodes in (1, 2, 3, 12) for routing in ROUTINGS), (30, "pivot")],
 )
-def test_everything_expected_is_delivered_once_and_nothing_else(
-    nodes: int, seed: int, routing: str
-) -> None:
-    result = run_green(scenario(nodes, routing, seed))
+def test_everything_expected_is_delivered_once_and_nothing_else(nodes: int, routing: str) -> None:
+    result = quiet(nodes, routing)
     assert result.published == 300
     assert result.delivered == result.expected > 300
     assert (result.messages > 0) == (nodes > 1)
     assert result.clusters >= 1
     assert result.refused == 0
+
+
+def test_pivot_routing_costs_less_than_counting() -> None:
+    assert quiet(12, "pivot").messages < quiet(12, "counting").messages
 
 
 @pytest.mark.parametrize("routing", ROUTINGS)
@@ -81,14 +93,6 @@ def test_subscriptions_come_and_go_while_events_flow(routing: str, seed: int) ->
         )
     )
     assert result.subscriptions == 100
-
-
-def test_pivot_routing_costs_less_than_counting() -> None:
-    costs = {
-        routing: run_green(scenario(12, routing, 4, shape=Shape(per_event=8))).messages
-        for routing in ROUTINGS
-    }
-    assert costs["pivot"] < costs["counting"]
 
 
 PROGRAM = """
