@@ -21,7 +21,7 @@ from overlay.chord.epochs import ELECTION_BITS, above_fork, new_fork
 from overlay.chord.events import ArcTaken, ObservedArc
 from overlay.chord.membership.cluster_merge import ClusterMerges
 from overlay.chord.membership.handover import HandOver, HandOvers, HandOverTimeout
-from overlay.chord.membership.members import Members
+from overlay.chord.membership.members import ClusterMembers
 from overlay.chord.membership.taking_in import TakingIn
 from overlay.chord.membership.taking_over import TakingOver
 from overlay.chord.merging.merging import Merging
@@ -673,11 +673,11 @@ def merge_below_ignored() -> None:
 def late_follower_says_nothing() -> None:
     """A member that follows a primary only after it has asked others does not answer its HELLO."""
 
-    def _follow(self: Members) -> None:
+    def _follow(self: ClusterMembers) -> None:
         self.election.cancel()
         self.heartbeat.start_following()
 
-    replace(Members._follow, _follow)
+    replace(ClusterMembers._follow, _follow)
 
 
 @fault(

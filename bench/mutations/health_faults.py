@@ -19,7 +19,7 @@ from canopy.wire.directory.discovery import Discovery
 from canopy.wire.log import Log
 from canopy.wire.process.health_watch import HealthWatch
 from overlay.chord.cluster.election import Election
-from overlay.chord.membership.members import Members
+from overlay.chord.membership.members import ClusterMembers
 from overlay.chord.messages import Cluster
 from overlay.health import Health, HealthReport
 from overlay.lower_random.access_points import AccessPoints
@@ -139,9 +139,9 @@ def health_report_without_end() -> None:
 def sub_healthy_standby_stays() -> None:
     """A primary keeps a standby that the health file calls sub-healthy."""
 
-    def keep(self: Members) -> None: ...
+    def keep(self: ClusterMembers) -> None: ...
 
-    replace(Members.prefer_healthy_standby, keep)
+    replace(ClusterMembers.prefer_healthy_standby, keep)
 
 
 @fault(

@@ -9,7 +9,7 @@ from bench.mutations.planting import fault, replace
 from overlay.chord.cluster.election import Election
 from overlay.chord.cluster.heartbeat import Heartbeat
 from overlay.chord.cluster.messages import ClusterHeartbeat, VoteReply
-from overlay.chord.membership.members import Members
+from overlay.chord.membership.members import ClusterMembers
 from overlay.chord.messages import Cluster
 from overlay.chord.ring.claims import Claims
 from overlay.chord.ring.ring_state import RingState
@@ -99,10 +99,10 @@ def lying_voters_raise_without_bound() -> None:
 def lying_rivals_are_not_noticed() -> None:
     """Two primaries that a voter has made in one epoch go on."""
 
-    def look(self: Members, sender: Peer, cluster: Cluster) -> None:
+    def look(self: ClusterMembers, sender: Peer, cluster: Cluster) -> None:
         pass
 
-    replace(Members._look_at_rival, look)
+    replace(ClusterMembers._look_at_rival, look)
 
 
 @fault("I4", CLAIMS, "test_one_that_says_it_has_what_it_has_not_loses_nothing")
@@ -228,9 +228,9 @@ def silent_about_having_left() -> None:
 )
 def members_of_any_claim() -> None:
     """A node that serves nowhere serves in whatever cluster names it."""
-    original = Members._is_proven
+    original = ClusterMembers._is_proven
 
-    def _is_proven(self: Members, sender: Peer, cluster: Cluster) -> bool:
+    def _is_proven(self: ClusterMembers, sender: Peer, cluster: Cluster) -> bool:
         return self.role.cluster is None or original(self, sender, cluster)
 
     replace(original, _is_proven)

@@ -29,7 +29,7 @@ from overlay.chord.membership.cluster_merge import ClusterLoad, ClusterMerges
 from overlay.chord.membership.departures import Departures
 from overlay.chord.membership.founding import Founding, FoundingDue
 from overlay.chord.membership.handover import HandOvers
-from overlay.chord.membership.members import LeaveAnyway, Members
+from overlay.chord.membership.members import ClusterMembers, LeaveAnyway
 from overlay.chord.membership.recruiting import Recruiting, RecruitRound
 from overlay.chord.membership.taking_in import TakingIn
 from overlay.chord.membership.taking_over import TakingOver
@@ -96,7 +96,7 @@ class Clusters(Machine):
         # membership
         founder = founder and journal.cluster is None and not self.companions()
         self.founding = Founding(role, state, view, founder, ring.settings.found_after)
-        members = Members(
+        members = ClusterMembers(
             role, state, log, leader_log, heartbeat, self.election, departures, health
         )
         self.membership = members

@@ -19,40 +19,40 @@ _SPOKEN = {"deliveries": "max_deliver", "delay_seconds": "delay"}
 """Names of options to programs, where they are others."""
 
 
-class Refusal(NamedTuple):
+class MemberRefusal(NamedTuple):
     """Why something is not done."""
 
     code: str
     reason: str
 
 
-def options_of(wanted: Wanted) -> GroupOptions | Refusal:
+def options_of(wanted: Wanted) -> GroupOptions | MemberRefusal:
     """The options of a group that is founded as a program asks."""
     return _with(GroupOptions(), wanted)
 
 
-def fault_of(wanted: Wanted) -> Refusal | None:
+def fault_of(wanted: Wanted) -> MemberRefusal | None:
     """Why no group can have these options; None: one can."""
     options = options_of(wanted)
-    return options if isinstance(options, Refusal) else fault_of_selector(options.selector)
+    return options if isinstance(options, MemberRefusal) else fault_of_selector(options.selector)
 
 
-def fault_of_selector(selector: str) -> Refusal | None:
+def fault_of_selector(selector: str) -> MemberRefusal | None:
     """Why a group cannot have this selector. One that cannot be read matches nothing, rather than
     everything."""
     try:
         if selector:
             compile_selector(selector)
     except SelectorError as error:
-        return Refusal(SELECTOR, error.caret())
+        return MemberRefusal(SELECTOR, error.caret())
     return None
 
 
-def edited(known: GroupOptions, wanted: Wanted) -> GroupOptions | Refusal:
+def edited(known: GroupOptions, wanted: Wanted) -> GroupOptions | MemberRefusal:
     """The options of a group that has others from now on: what is None stays."""
     if wanted.by is not None and wanted.by != known.by:
         has = f"is in order by {known.by}" if known.by else "is in no order by a key"
-        return Refusal(
+        return MemberRefusal(
             OPTIONS,
             f"by: the group {has}, which is for good: rows of one key may be with several members "
             "by now, or be done with in another order, and no later promise could undo that. Found "
@@ -61,18 +61,18 @@ def edited(known: GroupOptions, wanted: Wanted) -> GroupOptions | Refusal:
     return _with(known, wanted)
 
 
-def _with(known: GroupOptions, wanted: Wanted) -> GroupOptions | Refusal:
+def _with(known: GroupOptions, wanted: Wanted) -> GroupOptions | MemberRefusal:
     asked = {name: getattr(wanted, name) for name in _FIELDS}
     for name, value in asked.items():
         try:
             asked[name] = msgspec.convert(value, type=_TYPES[name] | None)
         except msgspec.ValidationError as error:
             reason = str(error).replace("Expected", "expected")
-            return Refusal(OPTIONS, f"{_SPOKEN.get(name, name)}: {reason}, not {value!r}")
+            return MemberRefusal(OPTIONS, f"{_SPOKEN.get(name, name)}: {reason}, not {value!r}")
     return replace(known, **{name: v for name, v in asked.items() if v is not None})
 
 
-def obstacle(known: GroupOptions, wanted: Wanted) -> Refusal | None:
+def obstacle(known: GroupOptions, wanted: Wanted) -> MemberRefusal | None:
     """Why a program cannot become a member of a group; None: it can."""
     for name in _FIELDS:
         asked, has = getattr(wanted, name), getattr(known, name)
@@ -80,7 +80,7 @@ def obstacle(known: GroupOptions, wanted: Wanted) -> Refusal | None:
             continue
         if name != "selector":
             said = f"the group's {_SPOKEN.get(name, name)} is {has!r}, not {asked!r}"
-            return Refusal(OPTIONS, f"{said}: leave it out, or take another group")
+            return MemberRefusal(OPTIONS, f"{said}: leave it out, or take another group")
         if not same_selector(has, asked):
-            return Refusal(SELECTOR, f"the group has another selector: {has or 'all rows'}")
+            return MemberRefusal(SELECTOR, f"the group has another selector: {has or 'all rows'}")
     return None

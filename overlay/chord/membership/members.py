@@ -45,7 +45,7 @@ class LeaveAnyway(Timer, frozen=True):
 
 
 @dataclass(eq=False)
-class Members:
+class ClusterMembers:
     """The membership, at the primary and at the other members."""
 
     role: ClusterRole

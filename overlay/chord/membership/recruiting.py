@@ -19,7 +19,7 @@ from overlay.chord.constants import (
     RECRUITS_ASKED,
     RECRUITS_PREFERRED,
 )
-from overlay.chord.membership.members import Members
+from overlay.chord.membership.members import ClusterMembers
 from overlay.chord.messages import Recruit, RecruitReply, Released
 from overlay.chord.ring.ring_state import RingState
 from overlay.chord.role import ClusterRole, RecruitingView
@@ -51,7 +51,7 @@ class Recruiting:
     ring: RingState
     view: RecruitingView
     journal: Journal
-    members: Members
+    members: ClusterMembers
     health: Health
 
     def __post_init__(self) -> None:

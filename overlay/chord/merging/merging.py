@@ -50,7 +50,7 @@ from overlay.chord.constants import (
 )
 from overlay.chord.events import MergePhaseWanted, OtherRing, RingWalked
 from overlay.chord.membership.cluster_merge import OtherChanges
-from overlay.chord.membership.members import Members
+from overlay.chord.membership.members import ClusterMembers
 from overlay.chord.merging.backing import Backing
 from overlay.chord.merging.messages import Merge, MergeReply, RingEnded, RingMet
 from overlay.chord.merging.phase import MergePhase
@@ -72,7 +72,7 @@ class Merging:
     ring: Ring
     view: RecruitingView
     heartbeat: Heartbeat
-    members: Members
+    members: ClusterMembers
     arc_changes: Sequence[OtherChanges]
     """What has to end before this cluster takes part."""
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from overlay.machine import Peer, Port
 from streams.consuming.messages import Piece
-from streams.groups.founding import Refusal, edited, fault_of_selector, obstacle, options_of
+from streams.groups.founding import MemberRefusal, edited, fault_of_selector, obstacle, options_of
 from streams.groups.messages import (
     FENCED,
     FULL,
@@ -128,24 +128,26 @@ class ShardGroups(LedShard):
             self._when_written(lambda: self._joined(sender, message))
             return
         options = options_of(message.wanted)
-        refused = options if isinstance(options, Refusal) else fault_of_selector(options.selector)
+        refused = (
+            options if isinstance(options, MemberRefusal) else fault_of_selector(options.selector)
+        )
         if refused is None and message.attachment != (0, 0):
-            refused = Refusal(UNKNOWN_GROUP, f"the group {name} is not known any more")
+            refused = MemberRefusal(UNKNOWN_GROUP, f"the group {name} is not known any more")
         if refused is None and self._count() >= GROUPS_MOST:
-            refused = Refusal(FULL, f"the shard has {GROUPS_MOST} groups")
+            refused = MemberRefusal(FULL, f"the shard has {GROUPS_MOST} groups")
         if refused is not None:
             final = refused
             self.log.when_committed(lambda: self._refuse(sender, message.member, final))
             return
 
         def found(position: int) -> None:
-            assert not isinstance(options, Refusal)
+            assert not isinstance(options, MemberRefusal)
             if not self.replica.is_led_by(self.leading):
                 return
             first, end = self.positions.first, self.positions.end
             if not first <= position <= end:
                 reason = f"offset {position} is not there: the shard has {first} to {end - 1}"
-                self._refuse(sender, message.member, Refusal(GONE, reason))
+                self._refuse(sender, message.member, MemberRefusal(GONE, reason))
                 return
             self._founding.setdefault(name, GroupFounded(name, options, position))
             self._when_written(lambda: self._joined(sender, message))
@@ -162,9 +164,9 @@ class ShardGroups(LedShard):
     def _joined(self, sender: Peer, message: JoinGroup) -> None:
         """The group is in the log for good."""
         group = self._group(message.group)
-        refusal: Refusal | None
+        refusal: MemberRefusal | None
         if group is None:
-            refusal = Refusal(UNKNOWN_GROUP, f"the group {message.group} was forgotten")
+            refusal = MemberRefusal(UNKNOWN_GROUP, f"the group {message.group} was forgotten")
         else:
             selectors = (group.options.selector, *(one.selector for one in group.former))
             refusal = next(filter(None, map(fault_of_selector, selectors)), None)
@@ -181,15 +183,15 @@ class ShardGroups(LedShard):
         is_other = former is not None and former.token != message.token
         if former is not None and is_other and (0, 0) < message.attachment < former.attachment:
             reason = f"another program is the member {message.name} now"
-            self._refuse(sender, message.member, Refusal(FENCED, reason))
+            self._refuse(sender, message.member, MemberRefusal(FENCED, reason))
             return
         if former is None and len(delivery.members) >= MEMBERS_MOST:
             reason = f"the group has {MEMBERS_MOST} members"
-            self._refuse(sender, message.member, Refusal(FULL, reason))
+            self._refuse(sender, message.member, MemberRefusal(FULL, reason))
             return
         self._attach(sender, message, delivery, former)
 
-    def _lost(self, group: Group, token: str) -> Refusal | None:
+    def _lost(self, group: Group, token: str) -> MemberRefusal | None:
         """What the first program hears that comes as a member of a group which was beyond rows that
         are lost, or was not done with some that were let go of; None: another one has been told."""
         if not group.told:
@@ -198,7 +200,7 @@ class ShardGroups(LedShard):
         elif group.told != token:
             return None
         if not group.was_at:
-            return Refusal(
+            return MemberRefusal(
                 LOST,
                 f"retention has let go of {group.dropped} rows that the group {group.name} was not "
                 "done with, as the stream's options say. Come again to go on without them",
@@ -206,7 +208,7 @@ class ShardGroups(LedShard):
         lost = lost_to(self.replica.state.lost, group.was_at, 0)
         lost = lost or LostRows(0, group.done.floor, group.was_at)
         reason = lost_reason(f"the group {group.name}", group.was_at, lost)
-        return Refusal(LOST, f"{reason}. Come again to go on at offset {group.done.floor}")
+        return MemberRefusal(LOST, f"{reason}. Come again to go on at offset {group.done.floor}")
 
     def _attach(
         self, sender: Peer, message: JoinGroup, delivery: GroupDelivery, former: Member | None
@@ -241,7 +243,7 @@ class ShardGroups(LedShard):
         key must not be with two."""
         delivery.leave(former, set(), at_once=not delivery.options.by)
         reason = f"another program is the member {former.name} now"
-        self._refuse(former.peer, former.number, Refusal(FENCED, reason))
+        self._refuse(former.peer, former.number, MemberRefusal(FENCED, reason))
 
     def _delivery(self, group: Group) -> GroupDelivery:
         known = self.groups.get(group.name)
@@ -272,7 +274,7 @@ class ShardGroups(LedShard):
         for member in delivery.members.values():
             self._where.pop(member.key, None)
             reason = f"the group {delivery.name} was forgotten"
-            self._refuse(member.peer, member.number, Refusal(UNKNOWN_GROUP, reason))
+            self._refuse(member.peer, member.number, MemberRefusal(UNKNOWN_GROUP, reason))
 
     def leave(self, sender: Peer, message: LeaveGroup) -> None:
         """A program has gone."""
@@ -298,7 +300,7 @@ class ShardGroups(LedShard):
         kept = MembersKept(self.replica.shard, tuple(present), tuple(missing), cut_off)
         self.port.send(sender, kept)
 
-    def _refuse(self, sender: Peer, number: int, refusal: Refusal) -> None:
+    def _refuse(self, sender: Peer, number: int, refusal: MemberRefusal) -> None:
         self.port.count("stream_members_refused")
         refused = MemberRefused(self.replica.shard, number, refusal.code, refusal.reason[:500])
         self.port.send(sender, refused)
@@ -546,8 +548,10 @@ class ShardGroups(LedShard):
             self._refuse_operator(sender, message, UNKNOWN_GROUP, reason)
             return
         options = edited(group.options, message.wanted)
-        refused = options if isinstance(options, Refusal) else fault_of_selector(options.selector)
-        if isinstance(options, Refusal) or refused is not None:
+        refused = (
+            options if isinstance(options, MemberRefusal) else fault_of_selector(options.selector)
+        )
+        if isinstance(options, MemberRefusal) or refused is not None:
             assert refused is not None
             self._refuse_operator(sender, message, refused.code, refused.reason)
             return
