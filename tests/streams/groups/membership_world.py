@@ -37,7 +37,7 @@ from streams.log.group_state import DeadRow, GroupEdited, GroupFounded, GroupKno
 from streams.log.state import ShardState, entries_of
 from streams.replication import kept_chunks
 from streams.replication.replica import Replica
-from streams.services.group import confirming, shard_groups
+from streams.services.group import confirmation, shard_groups
 from tests.streams.groups.groups_world import GroupsWorld
 from tests.support.logs import SHARD
 from tests.support.shards.producing_world import STREAM, WorldLocator
@@ -368,8 +368,8 @@ def trial_of_groups(seed: int, rounds: int = 30, edits: float = 0.0) -> Membersh
     constants = [
         (shard_log, "SEGMENT_BYTES", 4_000),
         (kept_chunks, "RECENT_BYTES", 3_000),
-        (confirming, "FRESH", 1.0),
-        (confirming, "ROUND", 0.3),
+        (confirmation, "FRESH", 1.0),
+        (confirmation, "ROUND", 0.3),
         (shard_groups, "FRESH", 1.0),
     ]
     former = [getattr(module, name) for module, name, _ in constants]
