@@ -8,6 +8,7 @@ from typing import Any
 from bench.mutations.planting import fault, replace
 from matching import Conjunction, Interval
 from overlay.client import BeginReading
+from streams.access.locator import StreamLocated
 from streams.access.session import LeaderLoad
 from streams.consuming import pieces, sharing, skipping
 from streams.consuming.asked import strange_of
@@ -20,6 +21,7 @@ from streams.log.chunk import Chunk
 from streams.log.lost_rows import LostRows, lost_to
 from streams.log.state import ConsumerPosition, Entry, ShardState
 from streams.log.zones import Zone, ZoneMap
+from streams.replication.replica import Replica
 from streams.replication.setting_back import set_back
 from streams.services.read.durable import DurableConsumers, Refusal
 from streams.services.read.history import HistoryScan
@@ -268,6 +270,24 @@ def readings_confirm_what_was_not_asked_for() -> None:
             session.part.committed = max(session.part.committed, message.position)
 
     replace(original, on_position_committed)
+
+
+@fault(
+    "promise: a program that waits for a majority is told so",
+    "tests/streams/directory/test_streams_leaving.py",
+    "test_programs_hear_at_once_that_there_is_no_majority_and_go_on_when_there_is[1]",
+)
+def readings_wait_for_a_majority_in_silence() -> None:
+    """A program that reads already is not told that its shard has lost its majority."""
+
+    def lacks_majority(self: Replica) -> bool:
+        return False
+
+    def stuck(self: Readers, located: StreamLocated, place: int) -> None:
+        return None
+
+    replace(Replica.lacks_majority, lacks_majority)
+    replace(Readers.stuck, stuck)
 
 
 LOST_ROWS = "tests/streams/consuming/test_streams_lost_rows.py"

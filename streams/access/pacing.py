@@ -52,6 +52,10 @@ has no leader, or the wrong one: a tenth of an election."""
 ASK_FOR: Final = 8.0
 """For which a question of an operator is asked again and again: two changes of a leader."""
 
+ORIGIN_AGAIN: Final = 2.0
+"""After which a stream that copies tries an origin again that cannot be read, for a reason that
+people have to look at (`stream info` says it)."""
+
 OWNER_AGAIN: Final = 0.7
 """Without an answer of the owner of a stream's name after which it is looked up again and asked: a
 lookup takes some round trips, an election of its cluster a second and more."""

@@ -16,6 +16,7 @@ from overlay.incidents import Alarmed
 from overlay.info import IntakeInfo, OriginInfo
 from overlay.inner import InnerReply
 from overlay.machine import Peer, Port, Timer
+from streams.access import pacing
 from streams.access.locator import StreamLocated, StreamLocator
 from streams.consuming.messages import OUT_OF_RANGE
 from streams.directory.circles import CircleSearch, said
@@ -27,12 +28,6 @@ from streams.replication.replica import Replica
 from streams.services.copy.origin import OriginReading
 from streams.services.copy.shard_copy import ShardCopy
 from streams.services.service import Agenda, Leaderships, ShardService
-
-LOOK: Final = 0.25
-"""Seconds between looks at the origins of what is copied here."""
-
-AGAIN: Final = 2.0
-"""Seconds after which an origin that cannot be read is tried again."""
 
 FIRST_CLIENT: Final = -1_000_000_000
 """Clients of this machine have numbers below it, those of captures above it."""
@@ -63,7 +58,7 @@ class Copies(ShardService[ShardCopy]):
         self._locator = locator
         self._ask, self._close = ask, close
         self._questions = questions
-        self._looks = Agenda(port, LookAtCopies(), LOOK)
+        self._looks = Agenda(port, LookAtCopies(), pacing.LOOK)
         self._by_client: dict[int, tuple[ShardCopy, OriginReading]] = {}
         self._client = FIRST_CLIENT
 
@@ -189,7 +184,7 @@ class Copies(ShardService[ShardCopy]):
         """Read an origin no more; what was taken and not appended is read again."""
         client, origin.client, origin.has_begun = origin.client, 0, False
         origin.taken, origin.fault = None, fault
-        origin.retry_at = self.port.now + (AGAIN if fault else 0.0)
+        origin.retry_at = self.port.now + (pacing.ORIGIN_AGAIN if fault else 0.0)
         if self._by_client.pop(client, None) is not None:
             self._close(client)
 
