@@ -166,7 +166,7 @@ class Grouping(Generic[Key, Group]):
         if len(witnesses) == len(batch):
             wanted, keys = list(witnesses), list(witnesses.values())
             self._hits.update(keys)
-            return Shares(wanted, keys, dict.fromkeys(self._sizes, wanted) if wanted else {})
+            return Shares(wanted, keys, {self._group_of[keys[0]]: wanted} if keys else {})
         pairs = [(place, self._group_of[key], key) for place, key in witnesses.items()]
         if len(pairs) < len(batch):
             others = [place for place in range(len(batch)) if place not in witnesses]
