@@ -24,13 +24,11 @@ CHUNK_WORK: Final = 50
 VALUES_MOST: Final = 10_000
 """Values that are counted; rows with others count together, under None."""
 
-Shard = Annotated[str, msgspec.Meta(max_length=256)]
-
 
 class AskRowCounts(Message, frozen=True):
     """Asks a shard's leader for its counts. Answered by RowCounts, or RowCountsMoved."""
 
-    shard: Shard
+    shard: Annotated[str, msgspec.Meta(max_length=256)]
     ticket: Uint53
 
 
