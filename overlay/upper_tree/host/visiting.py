@@ -334,7 +334,8 @@ class VisitHandler:
             mine = batch[peer.id] = NodeMatches(peer, [], [], [])
             for place_, (attribute, id_) in zip(places, keys, strict=True):
                 span = self._span(attribute, events[place_])
-                if span is None or not self._matches(attribute, events[place_], id_):
+                is_elsewhere = self.shards and not self._matches(attribute, events[place_], id_)
+                if span is None or is_elsewhere:
                     closely[place_] = None
                 else:
                     mine.add(place_, attribute, span, id_.removeprefix(peer.id) * is_named)
