@@ -30,5 +30,5 @@ class DurableQueue(Generic[Waiting]):
         return found
 
     def clear(self) -> None:
-        """What waits is not to be had any more: the disk has failed, or has it all by now."""
+        """Forget all that waits: the disk has failed, or has stored everything."""
         self._waiting.clear()

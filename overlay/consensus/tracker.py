@@ -44,7 +44,7 @@ class Tracker(Generic[Known]):
         return new
 
     def forget(self, node: NodeId) -> bool:
-        """What is known of a follower does not hold any more. Returns whether it was one."""
+        """Forget a follower's progress. Returns whether there was any."""
         return self.followers.pop(node, None) is not None
 
     def committable(self, voters: Sequence[Peer], own: int, quorum: int = 0) -> int:

@@ -1,8 +1,8 @@
-"""The logs of this node's shards, read from end to end when somebody asks for it.
+"""Checks on request: the logs of this node's shards are read from end to end.
 
-As `log_checks` does by itself, but at once, and as fast as the asker says: a piece is read, held
-against CRCs and hashes in a turn of its own, and the next one waits for as long as the rate says.
-What is damaged is mended by other replicas as always; this machine only tells how far that is.
+As `log_checks`, but at once and at the rate of the request: each piece is read and checked in a
+turn of its own, and the next one waits as long as the rate demands. Other replicas repair damage as
+always; this machine only reports the progress.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The logs of this node's shards, read slowly from end to end (streams/replication/checking.py).
 
-One piece of at most 960 KiB every half second, 2 MB/s, of one shard after another: 100 GB take 14
-hours. When somebody meets damage, that segment is read at once.
+One piece of up to 960 KiB every half second, 2 MB/s, of one shard after another: 100 GB take 14
+hours. A segment in which a read finds damage is read at once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A node's replicas: made, fed with what is for them, told to lead, and destroyed.
+"""A node's replicas: it makes them, passes their messages on, has them lead, and destroys them.
 
 Orders come from the owner of the stream (streams/directory/), in its heartbeats. They say who is to
 have a shard and who is to lead it, and nothing that is acknowledged depends on them: epochs are the
@@ -96,7 +96,7 @@ LOST_SHOWN: Final = 8
 
 
 class LookAtShards(Timer, frozen=True):
-    """Time to look at what no owner has asked for, and what is not to be kept any more."""
+    """Time to look at shards without an owner, and at rows to remove."""
 
 
 class LookAtLeaving(Timer, frozen=True):
@@ -128,7 +128,7 @@ class HostedShard:
         self.entry: StreamEntry | None = None
         """The stream, as the owner described it last."""
         self.order: ShardOrder | None = None
-        """What the owner has said of it last."""
+        """The owner's last order about it."""
         self.named: frozenset[NodeId] = frozenset()
         """The nodes that the owner has named for it last: who has it, and who is to lead it."""
         self.released = False
@@ -155,7 +155,7 @@ class ShardHosts(Machine):
         self.ring = ring
         self.hosted: dict[str, HostedShard] = {}
         self.entries: dict[str, StreamEntry] = {}
-        """By stream id, as owners have told."""
+        """By stream id, from the heartbeats of owners."""
         self.forks: Callable[[str], tuple[ForkInfo, ...]] = lambda shard: ()
         self.intake: Callable[[str], IntakeInfo | None] = lambda shard: None
         self.keys: Callable[[str], int | None] = lambda shard: None
@@ -411,14 +411,14 @@ class ShardHosts(Machine):
             self._tell_owner(hosted)
 
     def _learn(self, value: bytes) -> None:
-        """The log names the stream: this is what its owner is told, if it does not know it."""
+        """Keep the stream's entry from the log, for its owner if that does not know it."""
         entry = decode_entry(value) if value else None
         if entry is not None and entry.id not in self.entries:
             self.entries[entry.id] = entry
             self.port.emit(StreamDescribed(entry.id))
 
     def on_shard_led(self, event: ShardLed) -> None:
-        """This node leads a shard: its owner hears of it at once."""
+        """Report to the owner of a shard, at once, that this node leads it."""
         hosted = self.hosted.get(event.shard)
         if hosted is not None:
             self._tell_owner(hosted)

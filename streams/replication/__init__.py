@@ -17,9 +17,9 @@ hash; replicas have the same bytes up to what is committed; an epoch has at most
 * `campaign`: from a majority's votes to the furthest log. `leading`: append, replicate, commit,
   change the replicas.
 * `chunk_reader`: a leader's log, chunk by chunk.
-* `retention`: what is not kept any more.
-* `mending`: what is damaged, from other replicas. `damage`: how much of it. `checking`: a log read
-  from end to end. `setting_back`: who was beyond what nobody could mend.
+* `retention`: which rows are removed.
+* `mending`: repairs damage from other replicas. `damage`: counts it. `checking`: reads a log from
+  end to end. `setting_back`: positions after a loss that no replica could repair.
 
 A replica, from its start to an append::
 

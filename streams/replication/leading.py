@@ -191,7 +191,7 @@ class Leading:
         )
 
     def full(self, size: int, rows: int) -> str:
-        """Why the shard cannot take so many bytes and rows more; "": it can."""
+        """Why the shard cannot take `size` bytes and `rows` more; "": it can."""
         mine = self.replica
         return self.obstacle or over(self.keep, mine.log, mine.state.floor, size, rows)
 

@@ -136,7 +136,7 @@ class Replica(Machine):
         self.before_loss: ShardState | None = None
         """What the log said when it ended before it did, of who was beyond."""
         self.damage = Damage()
-        """What was found, and what became of it."""
+        """Counts of the damage found in the log, and of the repairs."""
         self._begins_late = False  # nobody has what comes before the first segment
         self._when_written = DurableQueue[Callable[[], None]]()
 
@@ -384,7 +384,7 @@ class Replica(Machine):
             self.chunks.was_read(event)
 
     def on_disk_failed(self, event: DiskFailed) -> None:
-        """Nothing that was not answered counts any more."""
+        """Forget all requests without an answer."""
         if event.shard != self.shard or event.ticket < self._opening:
             return
         self._opening = 0

@@ -184,7 +184,7 @@ class Heartbeat:
         self._heard()
 
     def end(self) -> None:
-        """This node serves in no cluster any more: stop all timers."""
+        """Stop all timers: this node serves in no cluster."""
         self.port.cancel_timer(HeartbeatDue())
         self.port.cancel_timer(PrimarySilent())
 

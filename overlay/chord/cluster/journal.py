@@ -176,18 +176,18 @@ class Journal:
         self._store(*self._whole(_snapshot(voter_log, entries)), anew=True)
 
     def compact(self, voter_log: VoterLog, entries: Sequence[bytes]) -> None:
-        """The own log is stored anew with its present state, behind the turn."""
+        """Replace the stored log by its present state, behind the turn."""
         encoded = self._whole(_snapshot(voter_log, entries))
         self._behind.add(self.port.store_later(*encoded, anew=True), 0)
 
     def store_offer(self, offered: OfferedArc) -> None:
-        """This node may have to serve this arc, or not any more."""
+        """Store the arc that this node may have to serve, or that there is none."""
         if self.offered != offered:
             self.offered = offered
             self._append(offered)
 
     def end(self) -> None:
-        """Store that this node has no log any more; its votes and its offer stay."""
+        """Store that this node has no log; its votes and its offer stay."""
         if self._has_log:
             self._has_log = False
             self._store(*self._whole(), anew=True)

@@ -23,7 +23,7 @@ class VoterLog:
     """One cluster's log at one voter: position, configuration, a bounded tail of entries."""
 
     def __init__(self, key: Key, position: Version, config: Configuration, kept: int) -> None:
-        """`kept`: bytes of entries that the tail has at most."""
+        """`kept`: the limit of the bytes of the tail's entries."""
         self.key = key
         self.position = position
         self.config = config
@@ -49,7 +49,7 @@ class VoterLog:
         return index
 
     def keep(self, size: int) -> None:
-        """From now on the tail has at most so many bytes."""
+        """Change the limit of the tail's bytes."""
         self._kept = size
         self._shorten()
 
