@@ -270,9 +270,9 @@ class ReadingCore(Generic[L]):
                 if not (yield from self._coming_back(until)):
                     return NONE_TAKEN
                 continue
-            self.waits = taken.waits
-            if not taken.positions:  # nothing but why nothing comes, or that something may again
-                continue
+            waited, self.waits = self.waits, taken.waits
+            if not taken.positions and self.waits != waited:
+                continue  # nothing but why nothing comes, or that something may again
             self._scanned.update(taken.positions)
             self.positions.losses.update(taken.losses)
             self._tables.update(taken.tables)
