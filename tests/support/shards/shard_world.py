@@ -292,7 +292,8 @@ class ShardWorld:
         for _ in range(2_000):
             for walk in walks:
                 walk.step()
-            self.run(0.003)
+            # One that was mended several times waits longer before it asks for chunks again.
+            self.run(0.003 if all(walk.replica.ready for walk in walks) else 0.05)
             again = [Checking(walk.replica) for walk in walks if walk.is_done and walk.again]
             walks = [walk for walk in walks if not walk.is_done] + again
             if not walks:
