@@ -6,15 +6,13 @@ from collections import deque
 from collections.abc import Iterator
 from math import inf
 from typing import Any
-from unittest.mock import patch
 
 from msgspec.structs import replace as changed
 
 from bench.mutations.planting import fault, replace
 from canopy.client.steps import Steps
 from canopy.client.streams.membership import MembershipCore
-from streams.access import pacing, session
-from streams.groups.members import LookAtMembers, Members
+from streams.access import session
 from streams.groups.messages import Settlement
 from streams.log.group_state import (
     DeadRow,
@@ -202,22 +200,6 @@ def groups_numbers_of_members_are_used_again() -> None:
         return 0
 
     replace(session.first_number, first_number)
-
-
-@fault(
-    DONE,
-    "tests/streams/groups/test_streams_members.py",
-    "test_rows_that_wait_for_the_program_are_not_delivered_however_short_the_lease",
-)
-def groups_extend_short_leases_too_late() -> None:
-    """A program's node extends leases of less than four seconds when it speaks next, not before."""
-    original = Members.on_look
-
-    def on_look(self: Members, timer: LookAtMembers) -> None:
-        with patch.object(pacing, "SHORT_LEASE", 0.0):
-            original(self, timer)
-
-    replace(original, on_look)
 
 
 @fault(DONE, EDITS, "test_a_new_selector_holds_under_the_next_leader_and_so_does_the_former_one")
