@@ -107,13 +107,13 @@ class Acceptances:
         is_news = bool(locations) or load is not None
         unsent = self._unsent.get(origin.id)
         if unsent is not None and unsent.incarnation != incarnation:
-            self._tell(self._unsent.pop(origin.id))
+            self._send_all(self._unsent.pop(origin.id))
             unsent = None
         events = sum([len(numbers) for _, numbers in taken])
         if unsent is not None:
             unsent.add(taken)
             if is_news or events > ACCEPTED_FEW or unsent.events > ACCEPTED_TOGETHER:
-                self._tell(self._unsent.pop(origin.id), locations, load)
+                self._send_all(self._unsent.pop(origin.id), locations, load)
         elif is_news or events > ACCEPTED_FEW or self._is_apart(origin.id):
             self._send(origin, Accepted(incarnation, tuple(taken), tuple(locations), load))
         else:
@@ -135,11 +135,12 @@ class Acceptances:
         self._alarm.rang()
         unsent, self._unsent = self._unsent, {}
         for one in unsent.values():
-            self._tell(one)
+            self._send_all(one)
 
-    def _tell(
+    def _send_all(
         self, unsent: Unsent, locations: Sequence[Location] = (), load: HostLoad | None = None
     ) -> None:
+        """Say all that waits for one publisher."""
         taken = tuple([(trees, tuple(numbers)) for trees, numbers in unsent.taken.items()])
         self._send(unsent.origin, Accepted(unsent.incarnation, taken, tuple(locations), load))
 

@@ -125,8 +125,9 @@ ACCEPTED_WITHIN = 0.005
 the next soon: a hundredth of the time after which it would take the host for silent."""
 
 ACCEPTED_FEW, ACCEPTED_TOGETHER = 4, 64
-"""Of more events in a visit a publisher hears at once, and when so many wait: a message for each
-sixteenth of what a client may have under way costs little."""
+"""A publisher hears at once of a visit with more events than the first, and when more than the
+second wait: one message for them all costs each event little. Guesses; to be measured by the
+processor time of an event in visits of two to eight."""
 
 WAITING_WORD = 0.4
 """Seconds after which a publisher that heard nothing is told at the latest that its events wait:
