@@ -80,8 +80,8 @@ from overlay.upper_tree.subscriber.receiver import Receiver
 from overlay.upper_tree.subscriber.registrar import Registrar
 from overlay.upper_tree.summaries.cache_holders import CacheHolders
 from overlay.upper_tree.summaries.summary_server import SummaryServer
-from streams.hosting.shard_hosts import ShardsReleased
 from streams.machines import StreamMachines
+from streams.shard.hosting.shard_hosts import ShardsReleased
 from streams.tenant_rules import STREAM_RULES
 
 

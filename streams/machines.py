@@ -13,19 +13,17 @@ from overlay.machine import Machine, Peer, Port
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.owner_claims import ClaimsDue, OwnerClaims
 from streams.access.locator import StreamLocator
-from streams.consuming.explaining import RowExplaining
-from streams.consuming.readers import Readers
 from streams.directory.commands import StreamCommands
 from streams.directory.messages import KeepShards
 from streams.directory.questions import OwnerQuestions
 from streams.directory.stream_owner import StreamOwner
 from streams.disk import LogDisk
-from streams.groups.group_commands import GroupCommands
-from streams.groups.members import Members
-from streams.hosting.asked_checks import AskedChecks
-from streams.hosting.log_checks import LogChecks
-from streams.hosting.shard_hosts import ShardHosts
-from streams.producing.producers import Producers
+from streams.programs.group.group_commands import GroupCommands
+from streams.programs.group.members import Members
+from streams.programs.producer.producers import Producers
+from streams.programs.reader.explaining import RowExplaining
+from streams.programs.reader.readers import Readers
+from streams.programs.transaction.transactors import Transactors
 from streams.services.append.append_server import AppendServer
 from streams.services.capture.captures import Captures
 from streams.services.copy.copies import Copies
@@ -37,8 +35,10 @@ from streams.services.read.read_server import ReadServer
 from streams.services.row_records import RowRecords
 from streams.services.service import Leaderships
 from streams.services.table.table_server import TableServer
+from streams.shard.hosting.asked_checks import AskedChecks
+from streams.shard.hosting.log_checks import LogChecks
+from streams.shard.hosting.shard_hosts import ShardHosts
 from streams.steady_clock import SteadyClock
-from streams.transactions.transactors import Transactors
 
 
 class ShardOrdersDue(ClaimsDue, frozen=True):

@@ -22,16 +22,10 @@ from overlay.machine import Message
 from overlay.rights import Principal
 from overlay.tenants.confining import Rule, Ruling, refuse
 from overlay.tenants.policy import Confinement
-from streams.consuming.messages import (
-    NAME_MOST,
-    SELECTOR,
-    AskRow,
-    CommitPosition,
-    ReadingRefused,
-    ReadShard,
-)
 from streams.directory.messages import ChangeStream, EraseStream, FoundStream, StreamRefused
-from streams.groups.messages import (
+from streams.log.batches import decode_rows
+from streams.log.writers import Asker
+from streams.programs.group.messages import (
     AskGroups,
     ChangeGroup,
     EndDeadLetters,
@@ -43,9 +37,7 @@ from streams.groups.messages import (
     MemberRefused,
     SettleLeases,
 )
-from streams.log.batches import decode_rows
-from streams.log.writers import Asker
-from streams.producing.messages import (
+from streams.programs.producer.messages import (
     FORKED,
     MALFORMED,
     NODE_PREFIX,
@@ -55,7 +47,15 @@ from streams.producing.messages import (
     JoinFork,
     OpenProducer,
 )
-from streams.transactions.messages import (
+from streams.programs.reader.messages import (
+    NAME_MOST,
+    SELECTOR,
+    AskRow,
+    CommitPosition,
+    ReadingRefused,
+    ReadShard,
+)
+from streams.programs.transaction.messages import (
     AskHalves,
     DecideHalf,
     HalfNotKnown,

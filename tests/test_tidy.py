@@ -61,7 +61,7 @@ CORE = (
 )
 STREAMS = (
     *(*TREE, "overlay.upper_tree.owner", "overlay.client", "overlay.info"),
-    *("streams.log", "streams.disk", "streams.replication", "streams.access.pacing"),
+    *("streams.log", "streams.disk", "streams.shard", "streams.access.pacing"),
 )
 SERVICE = (*STREAMS, *shared("streams.services"))
 ANALYSIS_BASE = (
@@ -154,44 +154,65 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "streams.access.pacing": (),
     # The conversation with leaders: whatever programs ask of streams stands on it.
     "streams.access": (*STREAMS, "streams.directory"),
-    "streams.hosting": (*STREAMS, "streams.directory"),
+    "streams.shard.hosting": (*STREAMS, "streams.directory"),
     "streams.log": ("overlay.machine", "matching"),
     "streams.disk": ("overlay.machine", "streams.log"),
-    "streams.replication": (
+    "streams.shard": (
         *("overlay.machine", "overlay.consensus", "overlay.incidents", "matching"),
         *("streams.log", "streams.disk"),
     ),
-    "streams.producing": (
+    "streams.programs.producer": (
         *STREAMS,
         "streams.access",
         "streams.directory",
         "overlay.upper_tree.publisher",
     ),
-    "streams.consuming": (*STREAMS, "streams.access", "streams.directory"),
-    "streams.groups": (*STREAMS, "streams.access", "streams.directory", "streams.consuming"),
-    "streams.transactions": (*STREAMS, "streams.access", "streams.producing", "streams.directory"),
+    "streams.programs.reader": (*STREAMS, "streams.access", "streams.directory"),
+    "streams.programs.group": (
+        *STREAMS,
+        "streams.access",
+        "streams.directory",
+        "streams.programs.reader",
+    ),
+    "streams.programs.transaction": (
+        *STREAMS,
+        "streams.access",
+        "streams.programs.producer",
+        "streams.directory",
+    ),
     **dict.fromkeys(("streams.services", *shared("streams.services")), SERVICE),
-    "streams.services.append": (*SERVICE, "streams.producing"),
+    "streams.services.append": (*SERVICE, "streams.programs.producer"),
     "streams.services.table": SERVICE,
-    "streams.services.read": (*SERVICE, "streams.consuming", "streams.services.table"),
+    "streams.services.read": (*SERVICE, "streams.programs.reader", "streams.services.table"),
     "streams.services.group": (
-        *(*SERVICE, "streams.consuming", "streams.groups", "streams.services.read"),
+        *(*SERVICE, "streams.programs.reader", "streams.programs.group", "streams.services.read"),
     ),
     "streams.services.half": (
-        *(*SERVICE, "streams.producing", "streams.transactions", "overlay.incidents"),
+        *(
+            *SERVICE,
+            "streams.programs.producer",
+            "streams.programs.transaction",
+            "overlay.incidents",
+        ),
     ),
     # What copies reads as a program does, and says where a row belongs as a producer does.
     "streams.services.copy": (
-        *(*SERVICE, "streams.access", "streams.directory", "streams.hosting"),
-        "streams.consuming",
-        *("streams.producing", "overlay.incidents"),
+        *(*SERVICE, "streams.access", "streams.directory", "streams.shard.hosting"),
+        "streams.programs.reader",
+        *("streams.programs.producer", "overlay.incidents"),
     ),
     # A capture is a client of the node's own; it says where an event belongs as a producer does.
     "streams.services.capture": (
-        *(*SERVICE, "streams.directory", "streams.hosting", "streams.producing"),
+        *(*SERVICE, "streams.directory", "streams.shard.hosting", "streams.programs.producer"),
     ),
     "streams.services.fork": (
-        *(*SERVICE, "streams.access", "streams.directory", "streams.hosting", "streams.producing"),
+        *(
+            *SERVICE,
+            "streams.access",
+            "streams.directory",
+            "streams.shard.hosting",
+            "streams.programs.producer",
+        ),
     ),
     "node": ("overlay", "streams", "matching"),
     "canopy": (*CLIENT, "canopy.client"),

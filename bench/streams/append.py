@@ -25,12 +25,12 @@ from overlay.machine import LocalEvent, Message, Peer, Timer
 from streams.disk import Opened, Written
 from streams.log.batches import Row, encode_rows
 from streams.log.recovery import recover
-from streams.producing import messages as producing
-from streams.producing.messages import AppendRows, OpenProducer, RowBatch
-from streams.replication import messages as replication
-from streams.replication.replica import Replica
+from streams.programs.producer import messages as producing
+from streams.programs.producer.messages import AppendRows, OpenProducer, RowBatch
 from streams.services.append.append_server import AppendServer
 from streams.services.service import Leaderships
+from streams.shard import messages as replication
+from streams.shard.replica import Replica
 
 SHARD = "bench/0"
 WINDOW = 64

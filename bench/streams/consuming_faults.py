@@ -10,29 +10,29 @@ from matching import Conjunction, Interval
 from overlay.client import BeginReading
 from streams.access.locator import StreamLocated
 from streams.access.session import LeaderLoad
-from streams.consuming import pieces, sharing, skipping
-from streams.consuming.asked import strange_of
-from streams.consuming.messages import Durable, Piece
-from streams.consuming.readers import Readers
-from streams.consuming.sharing import Shared
-from streams.consuming.take_records import TakeRecords
 from streams.directory.entry import StreamEntry
 from streams.log.chunk import Chunk
 from streams.log.lost_rows import LostRows, lost_to
 from streams.log.state import ConsumerPosition, Entry, ShardState
 from streams.log.zones import Zone, ZoneMap
-from streams.replication.replica import Replica
-from streams.replication.setting_back import set_back
+from streams.programs.reader import pieces, sharing, skipping
+from streams.programs.reader.asked import strange_of
+from streams.programs.reader.messages import Durable, Piece
+from streams.programs.reader.readers import Readers
+from streams.programs.reader.sharing import Shared
+from streams.programs.reader.take_records import TakeRecords
 from streams.services.read.durable import DurableConsumers, Refusal
 from streams.services.read.history import HistoryScan
 from streams.services.read.shard_readings import ShardReadings
 from streams.services.read.tail import Tail
+from streams.shard.replica import Replica
+from streams.shard.setting_back import set_back
 
 ANSWERS = "tests/streams/test_streams_answers.py"
-READING = "tests/streams/consuming/test_streams_reading.py"
-READERS = "tests/streams/consuming/test_streams_readers.py"
-SHARING = "tests/streams/consuming/test_streams_sharing.py"
-SKIPPING = "tests/streams/consuming/test_streams_skipping.py"
+READING = "tests/streams/programs/reader/test_streams_reading.py"
+READERS = "tests/streams/programs/reader/test_streams_readers.py"
+SHARING = "tests/streams/programs/reader/test_streams_sharing.py"
+SKIPPING = "tests/streams/programs/reader/test_streams_skipping.py"
 PROMISE = "promise: a reading delivers its selector over the committed log"
 POSITION = "promise: a durable consumer's position is what its program has confirmed"
 OVER_THE_LOG = "test_readings_deliver_their_selector_over_the_log"
@@ -194,7 +194,7 @@ def readers_credit_is_not_counted() -> None:
     def cost(piece: Piece) -> int:
         return 0
 
-    from streams.consuming import messages
+    from streams.programs.reader import messages
 
     replace(messages.cost, cost)
 
@@ -290,7 +290,7 @@ def readings_wait_for_a_majority_in_silence() -> None:
     replace(Readers.stuck, stuck)
 
 
-LOST_ROWS = "tests/streams/consuming/test_streams_lost_rows.py"
+LOST_ROWS = "tests/streams/programs/reader/test_streams_lost_rows.py"
 LOST = "promise: who had a position hears that it is gone"
 
 

@@ -17,12 +17,12 @@ from streams.directory.questions import Answer
 from streams.directory.stream_owner import StreamOwner
 from streams.directory.supervision import GONE, Supervision
 from streams.disk import DiskFailed, Opened
-from streams.hosting.shard_hosts import ShardHosts
-from streams.replication.replica import ShardUnled
+from streams.shard.hosting.shard_hosts import ShardHosts
+from streams.shard.replica import ShardUnled
 
 DIRECTORY = "tests/streams/directory/test_streams_directory.py"
 COPYING = "tests/streams/copying/test_streams_copying.py"
-PRODUCING = "tests/streams/producing/test_streams_producers.py"
+PRODUCING = "tests/streams/programs/producer/test_streams_producers.py"
 LEAVING = "tests/streams/directory/test_streams_leaving.py"
 SUPERVISION = "tests/streams/directory/test_streams_supervision.py"
 NAMES = "promise: a stream's name belongs to one founding id, for ever"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from bench.mutations.planting import fault, replace
 from streams.log.group_state import GroupStates
-from streams.replication.leading import Leading
 from streams.services.group.delivery import GroupDelivery
 from streams.services.group.window import Pending
 from streams.services.read.expiry import Expiry
+from streams.shard.leading import Leading
 from streams.steady_clock import SteadyClock
 
-EXPIRY = "tests/streams/consuming/test_streams_expiry.py"
+EXPIRY = "tests/streams/programs/reader/test_streams_expiry.py"
 TIME = "promise: a row that is past its time is not delivered, and goes"
 
 

@@ -21,14 +21,14 @@ from streams.log.recovery import FoundHole
 from streams.log.scan import Scan
 from streams.log.scan import scan as scan_segment
 from streams.log.shard_log import Segment
-from streams.replication.campaign import ShardCampaign
-from streams.replication.leading import Leading
-from streams.replication.messages import ShardVoteReply
-from streams.replication.removal import Removal
-from streams.replication.replica import Replica
-from streams.replication.retention import EVERYTHING, Keep, floor_of
+from streams.shard.campaign import ShardCampaign
+from streams.shard.leading import Leading
+from streams.shard.messages import ShardVoteReply
+from streams.shard.removal import Removal
+from streams.shard.replica import Replica
+from streams.shard.retention import EVERYTHING, Keep, floor_of
 
-SEEDS = "tests/streams/replication/test_streams_replication.py"
+SEEDS = "tests/streams/shard/test_streams_replication.py"
 DISK = "tests/canopy/wire/shards/test_wire_shards.py"
 SEARCH = "test_what_is_acknowledged_stays_and_all_replicas_have_it"
 PROMISE = "promise: what is acknowledged is never lost"

@@ -13,13 +13,13 @@ from streams.log.chunk import Chunk
 from streams.log.fork_name import fork_shard
 from streams.log.fork_state import ForkCopied, ForkStates
 from streams.log.state import ShardState
-from streams.producing.messages import JoinFork
-from streams.replication.replica import Replica
+from streams.programs.producer.messages import JoinFork
 from streams.services.fork import joining
 from streams.services.fork.copied_rows import CONFLICTING, NEW, REPEATED, MainRun, _verdict
 from streams.services.fork.fork_copies import ShardForkCopies, _Job
 from streams.services.fork.forks import Forks, _Fork
 from streams.services.fork.messages import ForkChunkCopied
+from streams.shard.replica import Replica
 
 FORKING = "tests/streams/forking/test_streams_forks.py"
 PROMISE = "promise: each row that a fork acknowledged is in the main log once"

@@ -13,7 +13,6 @@ from bench.mutations.planting import fault, replace
 from canopy.client.steps import Steps
 from canopy.client.streams.membership import MembershipCore
 from streams.access import session
-from streams.groups.messages import Settlement
 from streams.log.group_state import (
     DeadRow,
     FormerSelector,
@@ -22,15 +21,16 @@ from streams.log.group_state import (
     GroupKnown,
     GroupStates,
 )
+from streams.programs.group.messages import Settlement
 from streams.services.group.confirmation import Confirmation
 from streams.services.group.delivery import GroupDelivery
 from streams.services.group.group_log import GroupLog
 from streams.services.group.shard_groups import ShardGroups
 from streams.services.group.window import Pending, Window
 
-GROUPS = "tests/streams/groups/test_streams_groups.py"
-EDITS = "tests/streams/groups/test_streams_group_edits.py"
-RUNS = "tests/streams/groups/test_streams_group_runs.py"
+GROUPS = "tests/streams/programs/group/test_streams_groups.py"
+EDITS = "tests/streams/programs/group/test_streams_group_edits.py"
+RUNS = "tests/streams/programs/group/test_streams_group_runs.py"
 DONE = "promise: each row of a group is acknowledged or dead, once"
 KEY = "promise: rows of one key are with one member at a time"
 

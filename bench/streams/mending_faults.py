@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.mutations.planting import fault, replace
-from streams.hosting.asked_checks import AskedChecks, _Walk
 from streams.log import chunk as chunks
 from streams.log.chunk import HEAD, Chunk
 from streams.log.recovery import FoundHole
-from streams.replication.checking import Checking
-from streams.replication.mending import Mending
-from streams.replication.replica import Replica
+from streams.shard.checking import Checking
+from streams.shard.hosting.asked_checks import AskedChecks, _Walk
+from streams.shard.mending import Mending
+from streams.shard.replica import Replica
 
-MENDING = "tests/streams/replication/test_streams_mending.py"
+MENDING = "tests/streams/shard/test_streams_mending.py"
 PROMISE = "promise: damage is neither served nor counted, and is mended by hash"
 
 
@@ -113,7 +113,7 @@ def shard_missing_segment_is_not_noticed() -> None:
 
 @fault(
     PROMISE,
-    "tests/streams/replication/test_streams_asked_checks.py",
+    "tests/streams/shard/test_streams_asked_checks.py",
     "test_damage_is_mended_and_the_rest_of_the_log_is_read_as_well",
 )
 def checks_end_at_the_first_damage() -> None:

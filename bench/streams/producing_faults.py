@@ -10,12 +10,12 @@ import msgspec
 from bench.mutations.planting import fault, replace
 from streams.log.chunk import Chunk
 from streams.log.state import Entry, ProducerOpened, ProducerState, ShardState
-from streams.producing.numbers import New, Repeated, Wrong, judge, replaced
-from streams.producing.producers import Producers
-from streams.producing.sending import Sending
+from streams.programs.producer.numbers import New, Repeated, Wrong, judge, replaced
+from streams.programs.producer.producers import Producers
+from streams.programs.producer.sending import Sending
 from streams.services.append.appender import Appender
 
-APPENDING = "tests/streams/producing/test_streams_appending.py"
+APPENDING = "tests/streams/programs/producer/test_streams_appending.py"
 PROMISE = "promise: each row of a producer is in the log once"
 
 
@@ -62,7 +62,7 @@ def producers_step_begins_where_its_retry_begins() -> None:
 
 @fault(
     PROMISE,
-    "tests/streams/producing/test_streams_programs.py",
+    "tests/streams/programs/producer/test_streams_programs.py",
     "test_what_programs_append_is_there_once_and_in_their_order",
 )
 def producers_that_were_replaced_come_back() -> None:

@@ -34,8 +34,11 @@ from canopy.wire.transport.codec import WireCodec, collect
 from matching import compile_selector
 from matching.warming import warm
 from overlay.machine import LocalEvent, Message, Peer, Timer
-from streams.consuming import messages as consuming
-from streams.consuming.messages import (
+from streams.disk import Opened, ReadDone, Written
+from streams.log.batches import BatchHead, EventBatch, Row
+from streams.log.recovery import recover
+from streams.programs.reader import messages as consuming
+from streams.programs.reader.messages import (
     KeepReadings,
     ReadFrom,
     ReadingBegan,
@@ -44,13 +47,10 @@ from streams.consuming.messages import (
     SharedRows,
     StreamRows,
 )
-from streams.disk import Opened, ReadDone, Written
-from streams.log.batches import BatchHead, EventBatch, Row
-from streams.log.recovery import recover
-from streams.replication import messages as replication
-from streams.replication.replica import Replica
 from streams.services.read.read_server import ReadServer
 from streams.services.service import Leaderships
+from streams.shard import messages as replication
+from streams.shard.replica import Replica
 
 SHARD = "bench/0"
 CHUNK_ROWS = 1_000

@@ -5,10 +5,10 @@ from __future__ import annotations
 from bench.mutations.planting import fault, replace
 from streams.log.shard_log import ShardLog
 from streams.log.state import ShardState
-from streams.replication.leading import Leading
-from streams.replication.retention import Keep, over, quota_floor
+from streams.shard.leading import Leading
+from streams.shard.retention import Keep, over, quota_floor
 
-BOUNDS = "tests/streams/replication/test_streams_bounds.py"
+BOUNDS = "tests/streams/shard/test_streams_bounds.py"
 KEPT = "promise: nothing unread expires unless the stream says so"
 BOUNDED = "promise: a shard has no more than it may have"
 

@@ -83,8 +83,8 @@ def main() -> int:
 
 
 def search_groups(seeds: range, rounds: int, edits: float) -> int:
-    """Worlds with programs that share rows (tests/streams/groups/membership_world.py)."""
-    from tests.streams.groups.membership_world import trial_of_groups
+    """Worlds with programs that share rows (tests/streams/programs/group/membership_world.py)."""
+    from tests.streams.programs.group.membership_world import trial_of_groups
 
     began, done, taken, dead, changed = time.process_time(), 0, 0, 0, 0
     for seed in seeds:
@@ -190,8 +190,8 @@ def search_programs(first: int, seeds: int, rounds: int) -> int:
 
 
 def search_transactions(first: int, seeds: int, rounds: int) -> int:
-    """Worlds with programs' transactions (tests/streams/transactions/half_world.py)."""
-    from tests.streams.transactions.half_world import trial_of_transactions
+    """Worlds with programs' transactions (tests/streams/programs/transaction/half_world.py)."""
+    from tests.streams.programs.transaction.half_world import trial_of_transactions
 
     began, found = time.process_time(), Counter[str]()
     for seed in range(first, first + seeds):

@@ -11,12 +11,12 @@ from canopy.spark import blocks, segments
 from canopy.spark.blocks import Block
 from canopy.spark.sink import _Writer
 from overlay.client import PackedEvents
-from streams.consuming.cursor import Cursor
 from streams.log.chunk import Chunk
+from streams.programs.reader.cursor import Cursor
 
 SPARK = "tests/canopy/spark/test_spark_node.py"
 COLUMNS = "tests/canopy/spark/test_spark_columns.py"
-READERS = "tests/streams/consuming/test_streams_readers.py"
+READERS = "tests/streams/programs/reader/test_streams_readers.py"
 SEGMENTS = "tests/canopy/spark/test_spark_segments.py"
 ONCE = "promise: Spark writes each row of a batch once"
 COMMITTED = "promise: Spark reads committed rows only, each once"

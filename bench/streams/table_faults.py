@@ -6,8 +6,8 @@ from bench.mutations.planting import fault, replace
 from streams.log.batches import Row
 from streams.log.state import ShardState
 from streams.log.table import KeyTable, NewestRow, TableView, key_of
-from streams.replication.leading import Leading
 from streams.services.table.writing import TableWriting
+from streams.shard.leading import Leading
 
 SEARCH = "tests/streams/tables/test_streams_tables_soak.py"
 NEWEST = "test_the_newest_rows_fold_to_what_was_committed_through_faults"

@@ -18,14 +18,14 @@ from streams.directory.entry import StreamEntry
 from streams.log.batches import BatchHead, join_batches
 from streams.log.chunk import EVENTS
 from streams.log.half_state import Half, HalfEntry, HalfStates
-from streams.replication.leading import Leading
+from streams.programs.transaction.messages import DecideHalf, HalfNotKnown, PrepareHalf, ReviewHalf
+from streams.programs.transaction.transactors import Transactors
 from streams.services.half.halves import Halves
-from streams.transactions.messages import DecideHalf, HalfNotKnown, PrepareHalf, ReviewHalf
-from streams.transactions.transactors import Transactors
+from streams.shard.leading import Leading
 
-HALVES = "tests/streams/transactions/test_streams_halves.py"
-DECIDING = "tests/streams/transactions/test_streams_deciding.py"
-THROUGH_NODES = "tests/streams/transactions/test_streams_transactors.py"
+HALVES = "tests/streams/programs/transaction/test_streams_halves.py"
+DECIDING = "tests/streams/programs/transaction/test_streams_deciding.py"
+THROUGH_NODES = "tests/streams/programs/transaction/test_streams_transactors.py"
 PROMISE = "promise: a half is seen if it is committed, and decided once"
 
 

@@ -22,14 +22,14 @@ from canopy.spark.errors import RowsLostError, SparkSourceError
 from canopy.spark.rows import RowRange, ShardEnds, check_same
 from matching import Predicate, compile_selector
 from overlay.client import PackedEvents
-from streams.consuming.pieces import RowPieces, whole_piece
-from streams.consuming.skipping import SkipTest
 from streams.directory.entry import decode_entry
 from streams.log.batches import MalformedChunkError, rows_of
 from streams.log.chunk import EVENTS, HEAD, MARK, Chunk, read
 from streams.log.recovery import Recovered, recover
 from streams.log.shard_log import Line, parse_name
 from streams.log.zones import decode_zones
+from streams.programs.reader.pieces import RowPieces, whole_piece
+from streams.programs.reader.skipping import SkipTest
 
 NANOSECONDS: Final = 1e9
 

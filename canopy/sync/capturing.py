@@ -25,8 +25,8 @@ from canopy.sync.values import pack
 from overlay.client import Draft
 
 BYTES: Final = 384 * 1024
-"""Of one batch, about: far below what a stream takes (BATCH_MOST in streams/producing/messages.py),
-as weights are estimates."""
+"""Of one batch, about: far below what a stream takes (BATCH_MOST in
+streams/programs/producer/messages.py), as weights are estimates."""
 
 Report = Callable[[int, Commit | None], None]
 """Is told of each batch that is in the stream: how many events, and its newest commit."""

@@ -121,7 +121,8 @@ per second against the publications ahead."""
 CLIENT_APPENDS: Final = 8_192
 """Events of unanswered appends to streams, after which no more is read. An append waits for the
 disks of several nodes, so that more have to be under way than publications; their bytes are
-bounded by the node's producers (streams/producing). By rows per second in `bench.streams.peers`."""
+bounded by the node's producers (streams/programs/producer). By rows per second in
+`bench.streams.peers`."""
 
 CLIENT_EVENTS: Final = 1_024
 """Events of unanswered publications, after which no more is read. Guess; to be measured as above,

@@ -13,10 +13,10 @@ from matching import Value
 from overlay.machine import Message, Peer, Port, Timer, Uint53
 from streams.log.batches import rows_of
 from streams.log.chunk import EVENTS
-from streams.replication.chunk_reader import ChunkReader
-from streams.replication.leading import Leading
-from streams.replication.replica import Replica
 from streams.services.service import Agenda, Leaderships, LedShard, ReplicaOf, ShardService
+from streams.shard.chunk_reader import ChunkReader
+from streams.shard.leading import Leading
+from streams.shard.replica import Replica
 
 BUDGET: Final = 2_000
 """Rows' worth of work in a turn; reading a chunk counts for `CHUNK_WORK`."""

@@ -5,7 +5,7 @@ commits entries by counting only from the first of its own epoch on; the voters 
 quorums before and after a change have a voter in common. Whoever keeps to these rules keeps what is
 committed (Ongaro, *Consensus: bridging theory and practice*, 3.6; here "the dissertation").
 
-*Called by*: `overlay.chord.cluster`, the log of a cluster's registry, and `streams.replication`, a
+*Called by*: `overlay.chord.cluster`, the log of a cluster's registry, and `streams.shard`, a
 shard's log. They have two loops, for the reasons in docs/design/two-logs.md; what is decided in
 both is decided here. There is no IO, no clock, no message, and no notion of clusters, shards or
 disks: entries are numbers, voters are peers, and times are what the caller's clock says.

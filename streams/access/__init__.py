@@ -5,10 +5,10 @@ out of reach; nothing is asked of a node that is known not to lead; what no hone
 not taken, is counted (`stream_answers_refused`), and makes the node ask who leads; a program that
 waits for a majority of a shard's replicas is told so.
 
-*Called by*: `streams.consuming` and `streams.groups`, whose machines are `Attachments`;
-`streams.transactions`, the commands of groups and `canopy why`, which are each an `AskMachine`;
-`streams.producing`, with a session for each producer and shard. All of them, and what copies
-streams, find leaders through the one `StreamLocator` of a node.
+*Called by*: `streams.programs.reader` and `streams.programs.group`, whose machines are
+`Attachments`; `streams.programs.transaction`, the commands of groups and `canopy why`, which are
+each an `AskMachine`; `streams.programs.producer`, with a session for each producer and shard. All
+of them, and what copies streams, find leaders through the one `StreamLocator` of a node.
 
     locator.locate(name)                  # StreamLocated or StreamMissing follows, for all who ask
     locator.leader(name, shard)           # as far as it is known here
@@ -24,7 +24,8 @@ streams, find leaders through the one `StreamLocator` of a node.
   session for each.
 * `ask`: one question to one leader, until there is one answer.
 
-A machine that asks leaders something begins like this (`streams.consuming.explaining` is one):
+A machine that asks leaders something begins like this (`streams.programs.reader.explaining` is
+one):
 
     class RowCounts(AskMachine):
         def __init__(self, port, locator):

@@ -12,7 +12,7 @@ from overlay.info import ConsumerInfo, ForkInfo, IntakeInfo
 from overlay.machine import Duration, Message, NodeId, Peer, Uint53, Uint63, Version
 from streams.directory.entry import ATTRIBUTE_MOST, NAME_MOST, StreamEntry, StreamOptions
 from streams.log.writers import Names
-from streams.replication.messages import Shard
+from streams.shard.messages import Shard
 
 Name = Annotated[str, msgspec.Meta(max_length=NAME_MOST)]
 

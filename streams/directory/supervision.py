@@ -41,7 +41,7 @@ intended failover time for the campaign itself."""
 REFRESH: Final = 6.0
 """Seconds after which the nodes of a settled shard are asked all the same: what they were
 told may have been lost with a link, or another node may be there to have the shard. Less than the
-time after which a shard counts as orphaned (`streams.hosting.shard_hosts.UNHEARD`)."""
+time after which a shard counts as orphaned (`streams.shard.hosting.shard_hosts.UNHEARD`)."""
 
 SILENT: Final = 1.6
 """Seconds without a report after which a leader counts as lost although its link is up: three

@@ -4,7 +4,7 @@
 log only, by the SHA-256 of the chunk before it; recovery distinguishes a torn tail from damage, and
 takes neither for data (docs/design/streams.md).
 
-*Called by*: `streams.replication`, which adds chunks; `canopy stream verify`; programs that prove
+*Called by*: `streams.shard`, which adds chunks; `canopy stream verify`; programs that prove
 receipts.
 
     chunk = pack(EVENTS, epoch, log.end, log.next_offset, count, time, encode_batches(batches))

@@ -47,7 +47,7 @@ Run = tuple[int, int]
 
 
 class GroupOptions(msgspec.Struct, frozen=True, array_like=True):
-    """The options of a group, as founded or as edited since (`streams.groups.founding`)."""
+    """The options of a group, as founded or as edited since (`streams.programs.group.founding`)."""
 
     selector: Annotated[str, msgspec.Meta(max_length=SELECTOR_MOST)] = ""
     """The rows that the group gets; empty: all."""

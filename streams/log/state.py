@@ -38,9 +38,9 @@ from streams.log.table import TableWritten
 
 WINDOW: Final = 8
 """Runs of a producer whose places are kept, so that a repeated batch gets the original receipt:
-twice the requests that a producer's node has in flight (`streams.producing.row_queue`), since the
-rows of one request may lie in two chunks. (Kafka's brokers remember five batches of a producer,
-KIP-98.)"""
+twice the requests that a producer's node has in flight (`streams.programs.producer.row_queue`),
+since the rows of one request may lie in two chunks. (Kafka's brokers remember five batches of a
+producer, KIP-98.)"""
 
 FORGOTTEN_MOST: Final = 1_000
 """The last expired durable consumers, of which the state keeps the positions. Guess."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 from streams.log.batches import rows_of
 from streams.log.chunk import EVENTS, Chunk
 from streams.log.row_names import TRACES, sampled
-from streams.replication.leading import Leading
-from streams.replication.replica import Replica
 from streams.services.service import LedShard, ShardService
+from streams.shard.leading import Leading
+from streams.shard.replica import Replica
 
 
 class ShardRecords(LedShard):

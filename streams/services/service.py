@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 from overlay.machine import Alarm, Machine, Peer, Port, Timer, by_id
-from streams.replication.leading import Leading
-from streams.replication.replica import Replica, ShardCommitted, ShardLed, ShardUnled
+from streams.shard.leading import Leading
+from streams.shard.replica import Replica, ShardCommitted, ShardLed, ShardUnled
 
 ReplicaOf = Callable[[str], Replica | None]
 """This node's replica of a shard; None: it has none, or none of the kind that is asked for."""

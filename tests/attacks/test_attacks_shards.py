@@ -15,8 +15,8 @@ from overlay.rights import Role
 from overlay.stream_client import AddStream
 from streams.directory.entry import StreamOptions
 from streams.directory.messages import KeepShards, ShardOrder
-from streams.hosting.shard_hosts import EPOCHS_AHEAD
-from streams.replication.messages import RequestShardVote, ShardAppend, ShardFenced
+from streams.shard.hosting.shard_hosts import EPOCHS_AHEAD
+from streams.shard.messages import RequestShardVote, ShardAppend, ShardFenced
 from tests.support.overlays import READY, settings, wait
 
 

@@ -38,22 +38,22 @@ from overlay.upper_tree.messages import (
 )
 from overlay.upper_tree.owner.registrations import leaf_inbox, leaf_quota
 from overlay.upper_tree.visits import groups_of
-from streams.consuming.messages import (
-    CommitPosition,
-    Durable,
-    ReadFrom,
-    ReadingRefused,
-    ReadShard,
-)
 from streams.directory.messages import EraseStream, StreamRefused
 from streams.log.batches import Row, encode_rows
 from streams.log.writers import Asker
-from streams.producing.messages import (
+from streams.programs.producer.messages import (
     AppendRefused,
     AppendRows,
     JoinFork,
     OpenProducer,
     RowBatch,
+)
+from streams.programs.reader.messages import (
+    CommitPosition,
+    Durable,
+    ReadFrom,
+    ReadingRefused,
+    ReadShard,
 )
 from streams.services.append.append_server import AppendServer
 from streams.services.service import Leaderships

@@ -35,12 +35,12 @@ from overlay.stream_client import (
     TakeRows,
     WhyRow,
 )
-from streams.consuming import messages as reading
 from streams.directory import messages as directory
-from streams.groups import messages as groups
-from streams.producing import messages as producing
+from streams.programs.group import messages as groups
+from streams.programs.producer import messages as producing
+from streams.programs.reader import messages as reading
+from streams.programs.transaction import messages as halves
 from streams.services.fork import messages as forking
-from streams.transactions import messages as halves
 from tests.support.mutated import mutated
 from tests.support.overlays import grown
 from tests.support.shards.shard_world import WrongError

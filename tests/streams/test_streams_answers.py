@@ -34,23 +34,23 @@ from overlay.stream_client import (
 )
 from streams.access import pacing
 from streams.access.locator import StreamLocated
-from streams.consuming import messages as reading
-from streams.consuming.readers import LookAtReadings, Readers
 from streams.directory.entry import ShardPlace, StreamEntry, StreamOptions
 from streams.directory.messages import StreamFound
 from streams.directory.questions import OwnerQuestions
-from streams.groups import messages as groups
-from streams.groups.members import LookAtMembers, Members
 from streams.log.batches import Row, encode_rows
 from streams.log.group_state import GroupOptions
-from streams.producing import messages as producing
-from streams.producing.producers import Producers, SendAppends
-from streams.producing.sending import Sending
-from streams.transactions import messages as halves
-from streams.transactions.transactors import LookAtTransactions, Transactors
-from tests.streams.consuming.reading_world import Life, ReadingWorld
-from tests.streams.groups.membership_world import KINDS, Hold, MembershipWorld, settle
+from streams.programs.group import messages as groups
+from streams.programs.group.members import LookAtMembers, Members
+from streams.programs.producer import messages as producing
+from streams.programs.producer.producers import Producers, SendAppends
+from streams.programs.producer.sending import Sending
+from streams.programs.reader import messages as reading
+from streams.programs.reader.readers import LookAtReadings, Readers
+from streams.programs.transaction import messages as halves
+from streams.programs.transaction.transactors import LookAtTransactions, Transactors
 from tests.streams.lying_world import trial_of_liars
+from tests.streams.programs.group.membership_world import KINDS, Hold, MembershipWorld, settle
+from tests.streams.programs.reader.reading_world import Life, ReadingWorld
 from tests.support.mutated import mutated
 from tests.support.shards.shard_world import WrongError
 

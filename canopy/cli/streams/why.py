@@ -18,7 +18,8 @@ COPIED: Final = "@<"
 """How producers of captured and copied rows begin (`streams.log.origins`)."""
 
 FORKED: Final = "~"
-"""Behind the name of a node that began to append in a fork (`streams.producing.messages`)."""
+"""Behind the name of a node that began to append in a fork
+(`streams.programs.producer.messages`)."""
 
 WORDS: Final = {
     "read": "it matched, and was read",

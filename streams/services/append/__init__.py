@@ -1,6 +1,6 @@
 """Appends at a shard's leader: requests of producers become chunks, and commits become answers.
 
-*Promises*: those of `streams.producing`, where producers and the messages are.
+*Promises*: those of `streams.programs.producer`, where producers and the messages are.
 
 *Called by*: `streams.machines` builds `AppendServer`; producers' nodes send messages;
 `streams.services.fork` has the queued requests appended.

@@ -10,7 +10,7 @@ from overlay.machine import LocalEvent, Peer, Port, ProtocolError, Timer
 from streams.disk import DiskFailed, Written
 from streams.log.fork_name import split_shard
 from streams.log.writers import denial
-from streams.producing.messages import (
+from streams.programs.producer.messages import (
     DISK_FULL,
     FORKED,
     MOVED,
@@ -21,10 +21,10 @@ from streams.producing.messages import (
     JoinFork,
     OpenProducer,
 )
-from streams.replication.leading import Leading
-from streams.replication.replica import Replica
 from streams.services.append.appender import Appender, Join
 from streams.services.service import Agenda, Leaderships, ReplicaOf, ShardService
+from streams.shard.leading import Leading
+from streams.shard.replica import Replica
 
 LOOK: Final = 1.0
 """Seconds between looks at requests that have waited for too long."""

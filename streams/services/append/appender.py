@@ -32,7 +32,7 @@ from streams.log.state import (
     encode_entries,
 )
 from streams.log.zones import encode_zones, zone_map
-from streams.producing.messages import (
+from streams.programs.producer.messages import (
     BATCH_MOST,
     DISK_FULL,
     EXPIRED,
@@ -53,10 +53,10 @@ from streams.producing.messages import (
     RowsAppended,
     Run,
 )
-from streams.producing.numbers import New, Repeated, Wrong, judge, replaced
-from streams.replication.leading import Leading
-from streams.replication.replica import Replica
+from streams.programs.producer.numbers import New, Repeated, Wrong, judge, replaced
 from streams.services.service import LedShard
+from streams.shard.leading import Leading
+from streams.shard.replica import Replica
 
 UNDER_WAY: Final = 2
 """Chunks that are appended and not committed, from which on smaller ones wait: two keep disk and

@@ -26,11 +26,11 @@ from overlay.inner import InnerReply
 from overlay.machine import Machine, Port, Timer
 from streams.directory.entry import StreamEntry
 from streams.disk import Opened
-from streams.hosting.shard_hosts import ShardHosts, StreamDescribed
-from streams.producing.producers import shard_of
-from streams.replication.replica import ShardLed, ShardUnled
+from streams.programs.producer.producers import shard_of
 from streams.services.capture.shard_capture import ShardCapture
 from streams.services.service import Leaderships
+from streams.shard.hosting.shard_hosts import ShardHosts, StreamDescribed
+from streams.shard.replica import ShardLed, ShardUnled
 
 LOOK: Final = 0.25
 """Seconds between looks at which shards there are, and at what is committed."""

@@ -18,15 +18,15 @@ from streams.log.batches import BatchHead, Row, encode_rows, join_batches
 from streams.log.chunk import CHUNK_MOST, CHUNK_TARGET, EVENTS, HEAD, ChunkId
 from streams.log.origins import CAPTURED
 from streams.log.zones import encode_zones, zone_map
-from streams.replication.leading import Leading
-from streams.replication.replica import Replica
+from streams.shard.leading import Leading
+from streams.shard.replica import Replica
 
 UNDER_WAY: Final = 4
 """Chunks that are appended and not committed, from which on smaller ones wait: as
 `streams.services.append.appender.UNDER_WAY`."""
 
 ROW_MOST: Final = CHUNK_MOST - 64 * 1024
-"""Bytes of one row at most (`streams.producing.messages.BATCH_MOST`)."""
+"""Bytes of one row at most (`streams.programs.producer.messages.BATCH_MOST`)."""
 
 PENDING_MOST: Final = 50_000
 """Events that wait at one replica; beyond it the oldest are given up. Guess: half a second at

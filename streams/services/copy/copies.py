@@ -1,8 +1,8 @@
 """All shards of this node that copy others, while it leads them.
 
-An origin's shard is read as a program reads (`streams.consuming.readers`), from the offset on that
-the own log says; that goes on where it was when the origin's leader changes or is out of reach. A
-new leader of the own shard begins anew, from its log.
+An origin's shard is read as a program reads (`streams.programs.reader.readers`), from the offset on
+that the own log says; that goes on where it was when the origin's leader changes or is out of
+reach. A new leader of the own shard begins anew, from its log.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from overlay.inner import InnerReply
 from overlay.machine import Peer, Port, Timer
 from streams.access import pacing
 from streams.access.locator import StreamLocated, StreamLocator
-from streams.consuming.messages import OUT_OF_RANGE
 from streams.directory.circles import CircleSearch, said
 from streams.directory.entry import StreamEntry, StreamSource
 from streams.directory.questions import OwnerQuestions
-from streams.hosting.shard_hosts import ShardHosts, StreamDescribed
-from streams.replication.leading import Leading
-from streams.replication.replica import Replica
+from streams.programs.reader.messages import OUT_OF_RANGE
 from streams.services.copy.origin import OriginReading
 from streams.services.copy.shard_copy import ShardCopy
 from streams.services.service import Agenda, Leaderships, ShardService
+from streams.shard.hosting.shard_hosts import ShardHosts, StreamDescribed
+from streams.shard.leading import Leading
+from streams.shard.replica import Replica
 
 FIRST_CLIENT: Final = -1_000_000_000
 """Clients of this machine have numbers below it, those of captures above it."""

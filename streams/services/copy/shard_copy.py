@@ -21,11 +21,11 @@ from streams.log.chunk import CHUNK_MOST, CHUNK_TARGET, CUT, EVENTS, HEAD, PRODU
 from streams.log.origins import OriginScanned
 from streams.log.state import Entry, Floor, encode_entries
 from streams.log.zones import encode_zones, zone_map
-from streams.producing.producers import shard_of
-from streams.replication.leading import Leading
-from streams.replication.replica import Replica
+from streams.programs.producer.producers import shard_of
 from streams.services.copy.origin import OriginReading
 from streams.services.service import LedShard
+from streams.shard.leading import Leading
+from streams.shard.replica import Replica
 
 UNDER_WAY: Final = 4
 """Chunks that are appended and not committed, from which on nothing more is taken."""

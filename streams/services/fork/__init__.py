@@ -12,8 +12,8 @@ that the main log has already (it was in flight when the network broke) is not a
 whose number other rows have (two programs of one name at two sides) is appended without the number,
 and counted.
 
-*Called by*: `streams.machines` builds both machines; producers' nodes (`streams.producing`) ask for
-forks.
+*Called by*: `streams.machines` builds both machines; producers' nodes (`streams.programs.producer`)
+ask for forks.
 
 *Read in this order*: `messages`; `forks`: the holder's side: open, close, send for copying, remove.
 `joining`: the state of a producer that comes from the main log. `copied_rows`: the rows of a fork

@@ -20,8 +20,6 @@ from streams.log.fork_name import parse_fork
 from streams.log.fork_state import ForkCopied
 from streams.log.state import encode_entries
 from streams.log.zones import encode_zones, zone_map
-from streams.replication.leading import Leading
-from streams.replication.replica import Replica
 from streams.services.fork.copied_rows import (
     CONFLICTING,
     REPEATED,
@@ -32,6 +30,8 @@ from streams.services.fork.copied_rows import (
 )
 from streams.services.fork.messages import CopyFork, ForkChunkCopied
 from streams.services.service import Leaderships, LedShard, ReplicaOf, ShardService
+from streams.shard.leading import Leading
+from streams.shard.replica import Replica
 
 FORKS_AT_ONCE: Final = 16
 """Forks of a shard of which a chunk is being compared; the holders of others repeat theirs."""

@@ -19,16 +19,22 @@ from streams.access.locator import Locator, StreamLocated
 from streams.access.reasons import Cause
 from streams.directory.entry import AVAILABILITY
 from streams.disk import Opened
-from streams.hosting.shard_hosts import ShardHosts
 from streams.log.chunk import EVENTS, Chunk
 from streams.log.fork_name import ForkName, fork_shard, parse_fork, split_shard
 from streams.log.state import ProducerState
-from streams.producing.messages import FORK_AFTER, AskFork, ForkIsOpen, ForkRefused, JoinFork
-from streams.producing.numbers import Wrong
-from streams.replication.replica import Replica, ShardLed
+from streams.programs.producer.messages import (
+    FORK_AFTER,
+    AskFork,
+    ForkIsOpen,
+    ForkRefused,
+    JoinFork,
+)
+from streams.programs.producer.numbers import Wrong
 from streams.services.fork.joining import joined
 from streams.services.fork.messages import CopyFork, ForkChunkCopied
 from streams.services.service import Leaderships
+from streams.shard.hosting.shard_hosts import ShardHosts
+from streams.shard.replica import Replica, ShardLed
 
 LOOK: Final = 0.5
 """Seconds between looks at the forks of this node, while there are some."""

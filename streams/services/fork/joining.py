@@ -10,9 +10,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from streams.log.state import ProducerState
-from streams.producing.messages import FENCED, JoinFork
-from streams.producing.numbers import Wrong
-from streams.replication.replica import Replica
+from streams.programs.producer.messages import FENCED, JoinFork
+from streams.programs.producer.numbers import Wrong
+from streams.shard.replica import Replica
 
 
 def joined(

@@ -1,5 +1,5 @@
 """The vocabulary between a fork's holder and the leader of the shard, after the healing. (Producers
-ask for forks with messages of streams/producing/messages.py.)"""
+ask for forks with messages of streams/programs/producer/messages.py.)"""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import msgspec
 
 from overlay.machine import Message, Uint53
 from streams.log.chunk import CHUNK_MOST
-from streams.producing.messages import Fork
-from streams.replication.messages import Shard
+from streams.programs.producer.messages import Fork
+from streams.shard.messages import Shard
 
 
 class CopyFork(Message, frozen=True):

@@ -1,6 +1,6 @@
 """Groups at a shard's leader: it leases rows to members, and writes their answers to the log.
 
-*Promises*: those of `streams.groups`, where members and the messages are.
+*Promises*: those of `streams.programs.group`, where members and the messages are.
 
 *Called by*: `streams.machines` builds `GroupServer`; members' nodes and operators send messages.
 

@@ -13,9 +13,9 @@ from typing import Final
 
 from overlay.consensus.quorum import has_majority
 from overlay.machine import NodeId, Port
-from streams.groups.messages import ConfirmLeader, LeaderConfirmed
-from streams.replication.leading import Leading
-from streams.replication.replica import Replica
+from streams.programs.group.messages import ConfirmLeader, LeaderConfirmed
+from streams.shard.leading import Leading
+from streams.shard.replica import Replica
 
 FRESH: Final = 4.0
 """Seconds for which a round counts: some rounds may fail before leases stop. Guess."""

@@ -13,16 +13,16 @@ from typing import Final
 
 from matching import Value, compile_selector
 from overlay.machine import Peer
-from streams.consuming.messages import Piece
-from streams.groups.messages import (
+from streams.log.batches import decode_rows, encode_rows
+from streams.log.group_state import DeadRow, Group, GroupEntry, GroupOptions, RowsDone
+from streams.programs.group.messages import (
     LISTED_MOST,
     LeasedRow,
     LeasedRows,
     LeasesSettled,
     Settlement,
 )
-from streams.log.batches import decode_rows, encode_rows
-from streams.log.group_state import DeadRow, Group, GroupEntry, GroupOptions, RowsDone
+from streams.programs.reader.messages import Piece
 from streams.services.group.group_log import GroupLog
 from streams.services.group.member import Member, MemberKey
 from streams.services.group.window import NANOSECONDS, Pending, Window, delay_of, pending, rank_of

@@ -10,9 +10,9 @@ from overlay.machine import Port
 from streams.log.chunk import DEAD, POSITIONS
 from streams.log.group_state import DeadRow, GroupEntry
 from streams.log.state import encode_entries, split_entries
-from streams.replication.leading import Leading
-from streams.replication.replica import Replica
 from streams.services.read.expiry import Expiry
+from streams.shard.leading import Leading
+from streams.shard.replica import Replica
 
 GATHER: Final = 0.05
 """Seconds in which acknowledgements are gathered before they are written: no more than twenty

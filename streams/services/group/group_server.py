@@ -7,7 +7,7 @@ from functools import partial
 from typing import Final
 
 from overlay.machine import Peer, Port, Timer
-from streams.groups.messages import (
+from streams.programs.group.messages import (
     MOVED,
     AskGroups,
     ChangeGroup,
@@ -22,10 +22,10 @@ from streams.groups.messages import (
     MembersMoved,
     SettleLeases,
 )
-from streams.replication.leading import Leading
-from streams.replication.replica import Replica
 from streams.services.group.shard_groups import GroupWakes, OperatorAsks, ShardGroups
 from streams.services.service import Agenda, Leaderships, ReplicaOf, ShardService
+from streams.shard.leading import Leading
+from streams.shard.replica import Replica
 
 BUDGET: Final = 2_000
 """Rows' worth of work in a turn, as `streams.services.read.read_server.BUDGET`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from overlay.machine import NodeId, Peer
-from streams.groups.messages import Attachment
+from streams.programs.group.messages import Attachment
 
 MemberKey = tuple[NodeId, int]
 """A member's node and number."""

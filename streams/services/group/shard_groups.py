@@ -10,9 +10,25 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from overlay.machine import Peer, Port
-from streams.consuming.messages import Piece
-from streams.groups.founding import MemberRefusal, edited, fault_of_selector, obstacle, options_of
-from streams.groups.messages import (
+from streams.log.group_state import (
+    DeadLetterEnded,
+    DeadRow,
+    Group,
+    GroupEdited,
+    GroupEntry,
+    GroupForgotten,
+    GroupFounded,
+    GroupOptions,
+)
+from streams.log.lost_rows import LostRows, lost_reason, lost_to
+from streams.programs.group.founding import (
+    MemberRefusal,
+    edited,
+    fault_of_selector,
+    obstacle,
+    options_of,
+)
+from streams.programs.group.messages import (
     FENCED,
     FULL,
     GONE,
@@ -39,19 +55,7 @@ from streams.groups.messages import (
     MembersMoved,
     SettleLeases,
 )
-from streams.log.group_state import (
-    DeadLetterEnded,
-    DeadRow,
-    Group,
-    GroupEdited,
-    GroupEntry,
-    GroupForgotten,
-    GroupFounded,
-    GroupOptions,
-)
-from streams.log.lost_rows import LostRows, lost_reason, lost_to
-from streams.replication.leading import Leading
-from streams.replication.replica import Replica
+from streams.programs.reader.messages import Piece
 from streams.services.group.confirmation import FRESH, Confirmation
 from streams.services.group.delivery import GroupDelivery
 from streams.services.group.group_log import GroupLog
@@ -59,6 +63,8 @@ from streams.services.group.member import Member, MemberKey
 from streams.services.group.window import Pending
 from streams.services.read.positions import Positions
 from streams.services.service import LedShard
+from streams.shard.leading import Leading
+from streams.shard.replica import Replica
 
 OperatorAsks = AskGroups | EndDeadLetters | ForgetGroup | ChangeGroup
 

@@ -1,6 +1,6 @@
 """Half messages at a shard's leader: it keeps prepared rows, and appends or drops them.
 
-*Promises*: those of `streams.transactions`, where transactions and the messages are.
+*Promises*: those of `streams.programs.transaction`, where transactions and the messages are.
 
 *Called by*: `streams.machines` builds `TransactionServer`; the nodes of programs that prepare and
 decide send messages.

@@ -25,11 +25,16 @@ from streams.log.chunk import CHUNK_MOST, DECIDED, EVENTS, HEAD, PREPARED, Chunk
 from streams.log.half_state import Half, HalfParked, HalfRolledBack, PreparedHalf
 from streams.log.state import encode_entries, entries_of
 from streams.log.zones import encode_zones, zone_map
-from streams.producing.messages import BATCH_MOST, FULL, MALFORMED, MOVED, QUOTA, TOO_LARGE, Run
-from streams.replication.leading import Leading
-from streams.replication.replica import Replica
-from streams.services.service import LedShard
-from streams.transactions.messages import (
+from streams.programs.producer.messages import (
+    BATCH_MOST,
+    FULL,
+    MALFORMED,
+    MOVED,
+    QUOTA,
+    TOO_LARGE,
+    Run,
+)
+from streams.programs.transaction.messages import (
     BUSY,
     COMMITTED,
     CONFLICT,
@@ -48,6 +53,9 @@ from streams.transactions.messages import (
     ReviewHalf,
     WaitingHalf,
 )
+from streams.services.service import LedShard
+from streams.shard.leading import Leading
+from streams.shard.replica import Replica
 
 HALVES_BYTES: Final = 64 * 1024 * 1024
 """Bytes of their rows, at most."""

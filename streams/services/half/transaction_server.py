@@ -7,18 +7,18 @@ from typing import Final
 
 from overlay.machine import Peer, Port, Timer
 from streams.log.writers import denial
-from streams.producing.messages import MOVED, POLICY
-from streams.replication.leading import Leading
-from streams.replication.replica import Replica
-from streams.services.half.halves import Halves
-from streams.services.service import Agenda, Leaderships, ReplicaOf, ShardService
-from streams.transactions.messages import (
+from streams.programs.producer.messages import MOVED, POLICY
+from streams.programs.transaction.messages import (
     AskHalves,
     DecideHalf,
     HalfNotKnown,
     HalfRefused,
     PrepareHalf,
 )
+from streams.services.half.halves import Halves
+from streams.services.service import Agenda, Leaderships, ReplicaOf, ShardService
+from streams.shard.leading import Leading
+from streams.shard.replica import Replica
 
 LOOK: Final = 5.0
 """Seconds between looks at halves that nobody decides."""

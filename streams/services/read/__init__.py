@@ -1,6 +1,6 @@
 """Readings at a shard's leader: it matches the log with selectors, and sends the matching rows.
 
-*Promises*: those of `streams.consuming`, where readers and the messages are.
+*Promises*: those of `streams.programs.reader`, where readers and the messages are.
 
 *Called by*: `streams.machines` builds `ReadServer`; readers' nodes send messages.
 

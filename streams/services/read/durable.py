@@ -18,8 +18,6 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from overlay.machine import Port
-from streams.consuming.messages import EXPIRED, FENCED, FULL, LOST, OUT_OF_RANGE, SELECTOR, Durable
-from streams.consuming.selectors import same_selector
 from streams.log.chunk import POSITIONS
 from streams.log.lost_rows import LostRows, lost_reason, lost_to
 from streams.log.state import (
@@ -31,8 +29,18 @@ from streams.log.state import (
     encode_entries,
     split_entries,
 )
-from streams.replication.leading import Leading
-from streams.replication.replica import Replica
+from streams.programs.reader.messages import (
+    EXPIRED,
+    FENCED,
+    FULL,
+    LOST,
+    OUT_OF_RANGE,
+    SELECTOR,
+    Durable,
+)
+from streams.programs.reader.selectors import same_selector
+from streams.shard.leading import Leading
+from streams.shard.replica import Replica
 
 CONSUMERS_MOST: Final = 10_000
 """Durable consumers of a shard at most. Guess: some 3 MB of state, with selectors of 200 bytes."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from matching import Value
-from streams.replication.retention import Keep, life_of
+from streams.shard.retention import Keep, life_of
 
 
 class Expiry:

@@ -11,16 +11,16 @@ from collections.abc import Callable
 from typing import Final
 
 from matching import Predicate
-from streams.consuming.messages import Piece, cost
-from streams.consuming.pieces import RowPieces, whole_piece
-from streams.consuming.skipping import SkipTest
 from streams.log.batches import rows_of
 from streams.log.chunk import EVENTS, Chunk
 from streams.log.table import TableView
 from streams.log.zones import decode_zones
-from streams.replication.chunk_reader import ChunkReader
-from streams.replication.replica import Replica
+from streams.programs.reader.messages import Piece, cost
+from streams.programs.reader.pieces import RowPieces, whole_piece
+from streams.programs.reader.skipping import SkipTest
 from streams.services.read.expiry import Expiry
+from streams.shard.chunk_reader import ChunkReader
+from streams.shard.replica import Replica
 
 CHUNK_WORK: Final = 50
 """What passing over a chunk counts for, in rows: reading one of 256 KiB takes 0.3 ms, testing a row
@@ -28,7 +28,7 @@ some 2 microseconds, most are smaller. Guess; would be measured by `bench.stream
 
 MESSAGE_BYTES: Final = 512 * 1024
 """Bytes of chunks whose rows go into one message, unless one chunk has more: as
-`streams.replication.kept_chunks.PIECE`."""
+`streams.shard.kept_chunks.PIECE`."""
 
 
 class HistoryScan:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from streams.consuming.messages import FIRST, NEW, OFFSET, Piece, ReadFrom
-from streams.consuming.pieces import RowPieces
 from streams.log.batches import rows_of
 from streams.log.chunk import EVENTS, read
-from streams.replication.replica import Replica
+from streams.programs.reader.messages import FIRST, NEW, OFFSET, Piece, ReadFrom
+from streams.programs.reader.pieces import RowPieces
+from streams.shard.replica import Replica
 
 
 class Positions:

@@ -11,18 +11,18 @@ from typing import Final
 
 from overlay.lower_random.policies import PolicyChanged
 from overlay.machine import NodeId, Peer, Port, Timer
-from streams.consuming.messages import (
+from streams.programs.reader.messages import (
     CommitPosition,
     EndReadings,
     KeepReadings,
     ReadingsMoved,
     ReadShard,
 )
-from streams.replication.leading import Leading
-from streams.replication.replica import Replica
 from streams.services.read.shard_readings import ReadingWakes, ShardReadings
 from streams.services.service import Agenda, Leaderships, ReplicaOf, ShardService
 from streams.services.table.shard_table import ShardTable
+from streams.shard.leading import Leading
+from streams.shard.replica import Replica
 
 BUDGET: Final = 2_000
 """Rows' worth of work in a turn: 2 to 10 ms, so that a node goes on answering meanwhile. Guess."""

@@ -14,7 +14,10 @@ from typing import Final, NamedTuple, TypeVar
 
 from matching import Predicate, SelectorError, compile_selector
 from overlay.machine import NodeId, Peer, Port
-from streams.consuming.messages import (
+from streams.log.chunk import Chunk
+from streams.log.lost_rows import losses_of, lost_reason, lost_to
+from streams.log.state import ConsumerPosition
+from streams.programs.reader.messages import (
     FENCED,
     FULL,
     KEYS,
@@ -39,13 +42,7 @@ from streams.consuming.messages import (
     StreamRows,
     cost,
 )
-from streams.consuming.sharing import Mark, Wanted, shared
-from streams.log.chunk import Chunk
-from streams.log.lost_rows import losses_of, lost_reason, lost_to
-from streams.log.state import ConsumerPosition
-from streams.replication.chunk_reader import FETCHED
-from streams.replication.leading import Leading
-from streams.replication.replica import Replica
+from streams.programs.reader.sharing import Mark, Wanted, shared
 from streams.services.read.durable import DurableConsumers, Refusal
 from streams.services.read.expiry import Expiry
 from streams.services.read.history import MESSAGE_BYTES, HistoryScan
@@ -55,6 +52,9 @@ from streams.services.read.table_scan import TableScan
 from streams.services.read.tail import Matched, Tail
 from streams.services.service import LedShard
 from streams.services.table.shard_table import ShardTable
+from streams.shard.chunk_reader import FETCHED
+from streams.shard.leading import Leading
+from streams.shard.replica import Replica
 
 Item = TypeVar("Item")
 

@@ -12,13 +12,13 @@ from collections import deque
 from collections.abc import Callable
 
 from matching import Predicate
-from streams.consuming.messages import Piece, cost
 from streams.log.chunk import TABLE
 from streams.log.table import TableRow, TableView, table_rows
-from streams.replication.chunk_reader import ChunkReader
-from streams.replication.replica import Replica
+from streams.programs.reader.messages import Piece, cost
 from streams.services.read.expiry import Expiry
 from streams.services.read.history import CHUNK_WORK, MESSAGE_BYTES, HistoryScan
+from streams.shard.chunk_reader import ChunkReader
+from streams.shard.replica import Replica
 
 
 class TableScan:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from streams.consuming.messages import Piece
-from streams.consuming.pieces import ChunkRows, RowPieces, whole_piece
 from streams.log.batches import rows_of
 from streams.log.chunk import EVENTS, Chunk
+from streams.programs.reader.messages import Piece
+from streams.programs.reader.pieces import ChunkRows, RowPieces, whole_piece
 from streams.services.read.expiry import Expiry
 from streams.services.read.reading import Reading
 from streams.services.read.tail_index import TailIndex

@@ -5,8 +5,8 @@ offset from the floor on, the newest row of each key that no row has deleted; a 
 does not come back; no row goes below the floor that a registered consumer or group has not read,
 unless the stream says so (docs/design/streams.md#newest-rows).
 
-*Called by*: `streams.machines`; `streams.consuming` asks `TableServer.table` for readings that
-begin with the newest rows.
+*Called by*: `streams.machines`; `streams.programs.reader` asks `TableServer.table` for readings
+that begin with the newest rows.
 
 *Read in this order* (`streams.log.table` has the content of chunks of kind Table):
 

@@ -15,11 +15,11 @@ from overlay.machine import Port
 from streams.log.batches import rows_of
 from streams.log.chunk import EVENTS, TABLE, Chunk
 from streams.log.table import KeyTable, TableView, table_rows
-from streams.replication.chunk_reader import ChunkReader
-from streams.replication.leading import Leading
-from streams.replication.replica import Replica
 from streams.services.service import LedShard
 from streams.services.table.writing import CHUNK_WORK, TableWriting
+from streams.shard.chunk_reader import ChunkReader
+from streams.shard.leading import Leading
+from streams.shard.replica import Replica
 
 KEYS_MOST: Final = 1_000_000
 """Keys of a shard's table at which it takes no more rows: some 250 MB at its leader."""

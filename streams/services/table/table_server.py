@@ -7,10 +7,10 @@ from functools import partial
 from typing import Final
 
 from overlay.machine import Port, Timer
-from streams.replication.leading import Leading
-from streams.replication.replica import Replica
 from streams.services.service import Agenda, Leaderships, ReplicaOf, ShardService
 from streams.services.table.shard_table import ShardTable
+from streams.shard.leading import Leading
+from streams.shard.replica import Replica
 
 BUDGET: Final = 1_000
 """Rows' worth of work in a turn: half of what readers get (`services.read.read_server.BUDGET`)."""

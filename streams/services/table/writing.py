@@ -24,10 +24,10 @@ from streams.log.table import (
     table_row,
     table_rows,
 )
-from streams.replication.chunk_reader import ChunkReader
-from streams.replication.leading import Leading
-from streams.replication.replica import Replica
-from streams.replication.retention import life_of
+from streams.shard.chunk_reader import ChunkReader
+from streams.shard.leading import Leading
+from streams.shard.replica import Replica
+from streams.shard.retention import life_of
 
 UNDER_WAY: Final = 4
 """Chunks that are appended and not committed, from which on no more are: as those of producers."""

@@ -33,7 +33,7 @@ from overlay.tenants.policy import Confinement, Policy, TenantPolicy
 from streams.directory.entry import StreamOptions, fault_in_options
 from streams.log.writers import Access as StreamAccess
 from streams.log.writers import Asker, denial
-from streams.producing.messages import (
+from streams.programs.producer.messages import (
     POLICY,
     AppendRefused,
     AppendRows,
@@ -42,9 +42,9 @@ from streams.producing.messages import (
     ProducerIsOpen,
     RowsAppended,
 )
+from streams.programs.transaction.messages import HalfRefused
 from streams.tenant_rules import STREAM_RULES
-from streams.transactions.messages import HalfRefused
-from tests.streams.transactions.half_world import HalfWorld
+from tests.streams.programs.transaction.half_world import HalfWorld
 from tests.support.logs import SHARD
 from tests.support.shards.producing_world import led, row_batch
 from tests.support.sync_pair import Pair

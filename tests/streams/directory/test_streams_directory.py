@@ -1,4 +1,4 @@
-"""streams/directory, streams/hosting: streams in overlays of simulated nodes, and who leads
+"""streams/directory, streams/shard/hosting: streams in overlays of simulated nodes, and who leads
 them."""
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from streams.directory.supervision import HEARTBEAT, Supervision
 from streams.disk import DiskFailed
 from streams.log import shard_log
 from streams.log.batches import BatchHead, EventBatch, Row
-from streams.replication.leading import Leading
-from streams.replication.replica import Replica
+from streams.shard.leading import Leading
+from streams.shard.replica import Replica
 from tests.support.overlays import grown, wait
 
 

@@ -20,22 +20,22 @@ from canopy.wire.transport.codec import WireCodec, collect
 from overlay.machine import LocalEvent
 from streams.access.locator import StreamLocated
 from streams.directory.entry import ShardPlace, StreamEntry, StreamOptions
-from streams.hosting.shard_hosts import ShardHosts
 from streams.log import shard_log
 from streams.log.batches import heads_of, rows_of
 from streams.log.chunk import EVENTS, read
 from streams.log.receipt import Receipt
 from streams.log.verify import Verifier
-from streams.producing import messages as producing
-from streams.producing.producers import Producers
-from streams.replication import messages as replication
-from streams.replication.replica import Replica, ShardCommitted
-from streams.replication.retention import Keep
+from streams.programs.producer import messages as producing
+from streams.programs.producer.producers import Producers
 from streams.services.append.append_server import AppendServer
 from streams.services.fork import messages as forking
 from streams.services.fork.fork_copies import ForkCopies
 from streams.services.fork.forks import Forks
 from streams.services.service import Leaderships
+from streams.shard import messages as replication
+from streams.shard.hosting.shard_hosts import ShardHosts
+from streams.shard.replica import Replica, ShardCommitted
+from streams.shard.retention import Keep
 from tests.support.logs import SHARD
 from tests.support.shards.producing_world import STREAM, Program, ProgramWorld, WorldLocator
 from tests.support.shards.shard_world import ShardWorld, WrongError

@@ -15,8 +15,6 @@ from streams.log.chunk import EVENTS, Chunk, ChunkId, pack, read
 from streams.log.fork_name import ForkName, fork_shard, parse_fork, split_shard
 from streams.log.receipt import Receipt
 from streams.log.verify import Verifier
-from streams.replication import kept_chunks
-from streams.replication.messages import ShardAppend
 from streams.services.fork.copied_rows import (
     CONFLICTING,
     NEW,
@@ -26,6 +24,8 @@ from streams.services.fork.copied_rows import (
     parts,
 )
 from streams.services.fork.messages import CopyFork, ForkChunkCopied
+from streams.shard import kept_chunks
+from streams.shard.messages import ShardAppend
 from tests.streams.forking.fork_world import ForkWorld, trial_of_forks
 from tests.support.logs import SHARD
 from tests.support.shards.producing_world import Program

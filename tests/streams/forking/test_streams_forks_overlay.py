@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from overlay.client import AppendEvents, Draft, EventsAppended, GetStreams, Streams
 from overlay.stream_client import AddStream, RowExplained, WhyRow
-from streams.replication.replica import Replica
+from streams.shard.replica import Replica
 from tests.support.overlays import grown, wait
 
 

@@ -16,13 +16,13 @@ from streams.log import shard_log
 from streams.log.batches import BatchHead, EventBatch, Row, rows_of
 from streams.log.chunk import EVENTS, TABLE, read
 from streams.log.table import key_of, table_rows
-from streams.replication import kept_chunks
-from streams.replication.replica import Replica, ShardCommitted
-from streams.replication.retention import Keep
 from streams.services.table.shard_table import ShardTable
 from streams.services.table.table_server import TableServer
-from tests.streams.consuming.consuming_world import Attributes
-from tests.streams.consuming.reading_world import ReadingWorld
+from streams.shard import kept_chunks
+from streams.shard.replica import Replica, ShardCommitted
+from streams.shard.retention import Keep
+from tests.streams.programs.reader.consuming_world import Attributes
+from tests.streams.programs.reader.reading_world import ReadingWorld
 from tests.support.logs import SHARD
 from tests.support.shards.producing_world import STREAM
 from tests.support.shards.shard_world import WrongError

@@ -9,14 +9,6 @@ import pytest
 from canopy.sim.world.log_disk import HARD_STATE
 from matching import compile_selector
 from overlay.machine import Peer
-from streams.consuming.messages import (
-    NO_KEY,
-    OUT_OF_RANGE,
-    Durable,
-    ReadFrom,
-    ReadingBegan,
-    ReadingRefused,
-)
 from streams.directory.entry import StreamOptions, fault_in_options
 from streams.log import shard_log
 from streams.log.batches import BatchHead, EventBatch, Row, encode_rows
@@ -24,11 +16,19 @@ from streams.log.chunk import POSITIONS
 from streams.log.state import ConsumerAttached, encode_entries
 from streams.log.table import KeyTable, TableView, key_of
 from streams.log.verify import Verifier
-from streams.producing.messages import MALFORMED, QUOTA, AppendRefused, RowBatch
-from streams.replication.replica import Replica
-from streams.replication.retention import Keep
+from streams.programs.producer.messages import MALFORMED, QUOTA, AppendRefused, RowBatch
+from streams.programs.reader.messages import (
+    NO_KEY,
+    OUT_OF_RANGE,
+    Durable,
+    ReadFrom,
+    ReadingBegan,
+    ReadingRefused,
+)
 from streams.services.table import shard_table, writing
-from tests.streams.consuming.consuming_world import Client
+from streams.shard.replica import Replica
+from streams.shard.retention import Keep
+from tests.streams.programs.reader.consuming_world import Client
 from tests.streams.tables.table_world import KEY, TableWorld
 from tests.support.logs import SHARD
 

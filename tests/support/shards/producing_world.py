@@ -28,8 +28,8 @@ from streams.log.batches import Row, encode_rows, rows_of
 from streams.log.chunk import EVENTS, read
 from streams.log.receipt import Receipt
 from streams.log.verify import Verifier
-from streams.producing import messages as producing
-from streams.producing.messages import (
+from streams.programs.producer import messages as producing
+from streams.programs.producer.messages import (
     AppendRefused,
     AppendRows,
     OpenProducer,
@@ -37,11 +37,11 @@ from streams.producing.messages import (
     RowBatch,
     RowsAppended,
 )
-from streams.producing.producers import Producers
-from streams.replication import messages as replication
-from streams.replication.replica import Replica, ShardCommitted
+from streams.programs.producer.producers import Producers
 from streams.services.append.append_server import AppendServer
 from streams.services.service import Leaderships
+from streams.shard import messages as replication
+from streams.shard.replica import Replica, ShardCommitted
 from tests.support.logs import SHARD
 from tests.support.shards.shard_world import ShardWorld, WrongError
 

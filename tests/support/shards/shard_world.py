@@ -19,10 +19,10 @@ from overlay.machine import LocalEvent, Machine, Message, Peer, Timer
 from streams.log import shard_log
 from streams.log.batches import EventBatch, heads_of
 from streams.log.chunk import EVENTS, read
-from streams.replication import messages
-from streams.replication.checking import Checking
-from streams.replication.replica import Replica, ShardCommitted
-from streams.replication.retention import EVERYTHING, Keep
+from streams.shard import messages
+from streams.shard.checking import Checking
+from streams.shard.replica import Replica, ShardCommitted
+from streams.shard.retention import EVERYTHING, Keep
 from tests.support.logs import SHARD, batch
 
 CODEC = WireCodec(list(collect([messages]).values()))

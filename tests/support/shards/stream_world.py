@@ -15,7 +15,7 @@ from overlay.client import GetStreams, Streams
 from overlay.stream_client import AddStream
 from streams.log.batches import BatchHead, EventBatch, Row, heads_of
 from streams.log.chunk import EVENTS, read
-from streams.replication.replica import Replica
+from streams.shard.replica import Replica
 from tests.support.overlays import grown, wait
 from tests.support.shards.shard_world import WrongError
 

@@ -1,0 +1,97 @@
+"""What a producer's numbers say of a batch, by what the log knows of the producer.
+
+A row's identity in a shard is (producer, sequence) (V7). The sequence has no gaps and goes on from
+session to session, so that a program that starts again repeats what it is not sure of, and a batch
+that overtook another one is not taken before it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from streams.log.state import Appended, ProducerState
+from streams.programs.producer.messages import EXPIRED, FENCED, SEQUENCE
+
+
+class New(NamedTuple):
+    """The batch follows on the producer's last row."""
+
+
+class Repeated(NamedTuple):
+    """All its rows are in the log, at these places; None: where is not kept any more."""
+
+    runs: tuple[Appended, ...] | None
+
+
+class Wrong(NamedTuple):
+    """It cannot be appended."""
+
+    code: str
+    reason: str
+    expected: int = 0
+
+
+class Opener(NamedTuple):
+    """Who opens a session, as its token says: the program's own token ("": it has none), and how
+    many times it has opened one before."""
+
+    program: str
+    resumed: int
+
+
+def token_of(opener: Opener, attempt: str) -> str:
+    """The token of a session: `attempt` is the same when the same opening is asked for again."""
+    return f"{opener.program}/{opener.resumed}/{attempt}"
+
+
+def opener_of(token: str) -> Opener:
+    """Who has opened the session with this token. One without a program's is of nobody."""
+    program, _, rest = token.partition("/")
+    resumed, is_one, _ = rest.partition("/")
+    return Opener(program, int(resumed)) if is_one and resumed.isdecimal() else Opener("", 0)
+
+
+def replaced(known: ProducerState | None, token: str) -> Wrong | None:
+    """Why a program cannot go on as the producer, in another session; None: it can, or it begins
+    anew. Whose session was ended by another program's has to begin anew: rows below the number
+    that comes next may not be its own."""
+    opener = opener_of(token)
+    if not opener.resumed:
+        return None
+    if known is None:
+        return Wrong(EXPIRED, "this producer is not known here, or not any more")
+    former = opener_of(known.token)
+    if former.program == opener.program and former.resumed <= opener.resumed:
+        return None
+    return Wrong(FENCED, f"session {known.session} of another program has replaced this one's")
+
+
+def judge(
+    known: ProducerState | None, session: int, following: int, sequence: int, count: int
+) -> New | Repeated | Wrong:
+    """What to do with a batch of `session` with `count` rows from `sequence` on. `known`: what the
+    log says of its producer; `following`: the number that comes next, with what is queued."""
+    if known is None:
+        return Wrong(EXPIRED, "this producer is not known here: it was idle for too long")
+    if known.session != session:
+        return Wrong(FENCED, f"session {known.session} of the producer has replaced {session}")
+    if sequence == following:
+        return New()
+    end = sequence + count
+    if sequence > following or end > following:
+        return Wrong(
+            SEQUENCE, f"rows {sequence} to {end - 1} do not follow: {following} is next", following
+        )
+    return Repeated(places(known.window, sequence, count))
+
+
+def places(window: tuple[Appended, ...], sequence: int, count: int) -> tuple[Appended, ...] | None:
+    """Where the rows are, by a producer's window; None if it does not have all of them."""
+    found, at, end = [], sequence, sequence + count
+    for run in window:
+        last = min(end, run.sequence + run.count)
+        if run.sequence <= at < last:
+            offset = run.offset + at - run.sequence
+            found.append(Appended(at, last - at, offset, run.chunk, run.epoch))
+            at = last
+    return tuple(found) if at == end else None

@@ -1,0 +1,622 @@
+"""The producers of a node's programs.
+
+A program appends as a producer that it has begun, whose sessions and numbers are its own, or else
+as the node: those batches of all programs go through one session for each shard, whose name is made
+of the node's id. Its numbers are this process's own, so that a program has no more to do for a
+repeat to be safe than to wait for the answer.
+
+What a program has not been answered for is bounded by the control socket, which reads no more of
+it meanwhile (canopy/wire/control).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from matching import Value
+from overlay.client import (
+    AppendEvents,
+    Command,
+    Draft,
+    EventsAppended,
+    Failed,
+)
+from overlay.info import AppendReceipt
+from overlay.links.events import LinkDown
+from overlay.machine import LocalEvent, Machine, Message, NodeId, Peer, Port, Timer
+from overlay.stream_client import BeginProducer, ProducerReady
+from overlay.upper_tree.publisher.admission import refusal, uniform_batch
+from streams.access import pacing
+from streams.access.ask import HeldCommands
+from streams.access.locator import Locator, StreamLocated, StreamMissing
+from streams.directory.entry import AVAILABILITY, StreamEntry
+from streams.log.batches import Row, encode_rows, lacks_key
+from streams.log.fork_name import fork_shard
+from streams.log.row_names import TRACES
+from streams.programs.producer.messages import (
+    BATCH_MOST,
+    IN_DOUBT,
+    MALFORMED,
+    NAME_MOST,
+    NODE_PREFIX,
+    TOO_LARGE,
+    AppendRefused,
+    ForkIsOpen,
+    ForkRefused,
+    ProducerIsOpen,
+    RowsAppended,
+    Run,
+)
+from streams.programs.producer.numbers import Opener, token_of
+from streams.programs.producer.sending import Sending
+
+IDLE_MOST: Final = 1_024
+"""Sessions of the node itself that are kept without anything to send."""
+
+LEAVING: Final = "leaving"
+
+
+class SendAppends(LocalEvent, frozen=True):
+    """Something is to be sent: emitted once for all commands of a turn."""
+
+
+class LookAtProducers(Timer, frozen=True):
+    """Time to look at what is under way."""
+
+
+class _ShardLeaders:
+    """`sending.Leaders` for one shard."""
+
+    def __init__(self, locator: Locator, stream: str, shard: int) -> None:
+        self._locator, self._stream, self._shard = locator, stream, shard
+
+    def leader(self) -> Peer | None:
+        return self._locator.leader(self._stream, self._shard)
+
+    def locate(self) -> None:
+        self._locator.locate(self._stream)
+
+    def mistaken(self, node: NodeId) -> None:
+        self._locator.mistaken(self._stream, self._shard, node)
+
+    def replicas(self) -> tuple[Peer, ...]:
+        known = self._locator.known.get(self._stream)
+        if known is None or known.entry.options.prefer != AVAILABILITY:
+            return ()
+        return known.entry.places[self._shard].replicas
+
+    def no_majority(self) -> str:
+        known = self._locator.known.get(self._stream)
+        if known is None or known.entry.options.prefer == AVAILABILITY:
+            return ""
+        return known.no_majority(self._shard)
+
+
+class _Append:
+    """An AppendEvents that is under way: batches of some shards."""
+
+    def __init__(self, client: int, request: int, stream: str, batches: int) -> None:
+        self.client, self.request, self.stream = client, request, stream
+        self.open = batches
+        self.appended: list[int] = []  # shards that have their events
+        self.receipts: list[AppendReceipt] = []
+        self.next: dict[int, int] = {}  # by shard: the number that follows, of a program's producer
+        self.failed: tuple[str, str] | None = None
+        self.is_traced = True
+
+
+class _Session:
+    """One producer at one stream: a `Sending` for each shard. `client` 0: the node's own."""
+
+    def __init__(self, client: int, entry: StreamEntry) -> None:
+        self.client = client
+        self.entry = entry
+        self.shards: dict[int, Sending] = {}
+        self.next: dict[int, int] = {}
+
+
+class Producers(Machine):
+    """What this node's programs append."""
+
+    def __init__(self, port: Port, incarnation: int, locator: Locator) -> None:
+        """`incarnation` grows with each start of the node."""
+        super().__init__(port)
+        self._incarnation = incarnation
+        self._locator = locator
+        self._own: dict[str, _Session] = {}  # by stream: the node's
+        self._named: dict[tuple[int, str, str], _Session] = {}  # by client, stream, producer
+        self._held = HeldCommands(locator)
+        self._gathered: dict[str, list[tuple[int, AppendEvents]]] = {}  # of this turn, by stream
+        self._requests: dict[int, Sending] = {}  # by number: whom its answer is for
+        self._numbers: dict[Sending, list[int]] = {}
+        self._number = self._tokens = 0
+        self._busy: dict[Sending, str] = {}  # that are to be looked at, with their stream
+        self._awake: dict[Sending, None] = {}  # those of them that have something new to send
+        self._is_sending = self._is_looking = self._leaving = False
+
+    def commands(self) -> dict[type, Callable[..., None]]:
+        """Commands with the method that carries each out."""
+        return {BeginProducer: self.begin, AppendEvents: self.append}
+
+    @property
+    def unanswered(self) -> int:
+        """Sessions with something under way."""
+        return sum(not sending.is_idle for sending in self._busy)
+
+    # -- programs --------------------------------------------------------------------------------
+
+    def begin(self, client: int, command: BeginProducer) -> None:
+        """Begin a producer's session in all shards of a stream."""
+        fault = ""
+        if not command.producer or command.producer.startswith(NODE_PREFIX):
+            fault = f"a producer has a name that does not begin with {NODE_PREFIX}"
+        elif len(command.producer) > NAME_MOST or not command.producer.isprintable():
+            fault = f"a producer's name has at most {NAME_MOST} printable characters"
+        elif command.resumed and not command.token:
+            fault = "only a program with a token can go on as a producer"
+        if fault or self._leaving:
+            self._fail(client, command, *((("usage", fault)) if fault else (LEAVING, "")))
+            return
+        known = self._locator.known.get(command.stream)
+        if known is None:
+            self._held.hold(client, command.stream, command)
+            return
+        entry = known.entry
+        if fault := closed(entry):
+            self._fail(client, command, "usage", fault)
+            return
+        if command.first > 0 and len(entry.places) > 1:
+            reason = "the events of several shards have numbers of their own: give one for each"
+            self._fail(client, command, "usage", reason)
+            return
+        firsts = command.firsts or (command.first,) * len(entry.places)
+        if len(firsts) != len(entry.places) or min(firsts) < -1:
+            reason = f"the stream has {len(entry.places)} shards, of which each has its numbers"
+            self._fail(client, command, "usage", reason)
+            return
+        key = (client, command.stream, command.producer)
+        self._drop(self._named.pop(key, None))
+        session = self._named[key] = _Session(client, entry)
+        self._tokens += 1
+        attempt = f"{self.port.me.id}.{self._incarnation}.{self._tokens}"
+        token = token_of(Opener(command.token, command.resumed), attempt)
+
+        def opened(shard: int, following: int) -> None:
+            session.next[shard] = following
+            if len(session.next) == len(entry.places) and self._named.get(key) is session:
+                numbers = tuple(session.next[shard] for shard in range(len(entry.places)))
+                begins = tuple(s.following for _, s in sorted(session.shards.items()))
+                self.port.reply(client, ProducerReady(command.request, numbers, begins))
+
+        def failed(code: str, reason: str) -> None:
+            if self._named.get(key) is session and len(session.next) < len(entry.places):
+                self._drop(self._named.pop(key))
+                self._fail(client, command, code, reason)
+
+        for shard in range(len(entry.places)):
+            self._open(
+                *(session, shard, command.producer, token, firsts[shard]),
+                lambda following, shard=shard: opened(shard, following),  # type: ignore[misc]
+                failed,
+                command.step,
+            )
+
+    def append(self, client: int, command: AppendEvents) -> None:
+        """Append events as one batch in each shard."""
+        if self._leaving:
+            self._fail(client, command, LEAVING, "the node is leaving: it carries out nothing new")
+            return
+        if not command.events:
+            self.port.reply(client, EventsAppended(command.request, "", ()))
+            return
+        located = self._locator.known.get(command.stream)
+        if not command.producer and located is not None and len(located.entry.places) == 1:
+            self._gathered.setdefault(command.stream, []).append((client, command))
+            self._send_soon()
+            return
+        if fault := fault_of(command.events):
+            self._refuse(client, command, "event", fault)
+            return
+        if command.producer:
+            session = self._named.get((client, command.stream, command.producer))
+            if session is None or len(session.next) < len(session.entry.places):
+                reason = f"this connection has not begun the producer {command.producer}"
+                self._fail(client, command, "usage", reason)
+                return
+        else:
+            if located is None:
+                self._held.hold(client, command.stream, command)
+                return
+            if fault := closed(located.entry):
+                self._fail(client, command, "usage", fault)
+                return
+            session = self._own_session(located.entry)
+        if fault := unfit(command.events, session.entry):
+            self._refuse(client, command, MALFORMED, fault)
+            return
+        self._append(client, command, session)
+
+    def _append_gathered(self, stream: str, commands: Sequence[tuple[int, AppendEvents]]) -> None:
+        """Append what programs have said in this turn as the node's own producer to the one shard
+        of a stream: checked together, each command a batch."""
+        located = self._locator.known.get(stream)
+        if located is None:
+            for client, command in commands:
+                self._held.hold(client, stream, command)
+            return
+        entry, fault = located.entry, closed(located.entry)
+        if fault:
+            for client, command in commands:
+                self._fail(client, command, "usage", fault)
+            return
+        session = self._own_session(entry)
+        sending = self._own_sending(session, 0)
+        is_fit = uniform_batch([draft for _, c in commands for draft in c.events]) is not None
+        for client, command in commands:
+            events = command.events
+            if not is_fit and (fault := fault_of(events)):
+                self._refuse(client, command, "event", fault)
+                continue
+            if fault := unfit(events, entry):
+                self._refuse(client, command, MALFORMED, fault)
+                continue
+            rows = encode_rows([Row(d.attributes, d.payload, d.payload_type) for d in events])
+            if len(rows) > BATCH_MOST:
+                self._fail(client, command, TOO_LARGE, too_large(len(rows)))
+                continue
+            is_traced = events[0].payload_type != TRACES
+            whose = (client, command.request, entry.id, is_traced)
+            sending.add(rows, len(events), partial(self._answered, *whose))
+        self._wake(sending, stream)
+
+    def _answered(
+        self,
+        client: int,
+        request: int,
+        stream: str,
+        is_traced: bool,
+        run: Run | None,
+        code: str,
+        reason: str,
+    ) -> None:
+        """A command's only batch is appended, or refused."""
+        if code:
+            self.port.count("appends_refused")
+            self.port.reply(client, Failed(request, code, reason))
+            return
+        receipts: tuple[AppendReceipt, ...] = ()
+        if run is not None and run.hash:
+            receipts = (self._receipt(stream, 0, run, (), is_traced),)
+        self.port.reply(client, EventsAppended(request, stream, receipts))
+
+    def _receipt(
+        self, stream: str, shard: int, run: Run, places: tuple[int, ...], is_traced: bool
+    ) -> AppendReceipt:
+        epoch, offset, count = run.epoch, run.offset, run.count
+        if is_traced:
+            name = f"{stream}/{shard}"
+            name = fork_shard(name, run.fork) if run.fork else name
+            self.port.trace("append", shard=name, offset=offset, size=count, epoch=epoch)
+        digest, holders = run.hash.hex(), run.replicas
+        return AppendReceipt(
+            shard, epoch, offset, count, run.chunk, digest, holders, places, run.fork
+        )
+
+    def _refuse(self, client: int, command: Command, code: str, reason: str) -> None:
+        self.port.count("refused")
+        self._fail(client, command, code, reason)
+
+    def _append(self, client: int, command: AppendEvents, session: _Session) -> None:
+        entry = session.entry
+        places = by_shard(command.events, entry)
+        sizes = {}
+        encoded = {}
+        behind = {}
+        for shard, mine in places.items():
+            drafts = command.events if len(places) == 1 else [command.events[n] for n in mine]
+            sending = self._own_sending(session, shard)
+            following = sending.following
+            behind[shard] = following + len(drafts)
+            passed = max(0, sending.appended - following) if command.producer else 0
+            if 0 < passed < len(drafts):  # what a session before has appended in another batch
+                sending.pass_over(passed)
+                drafts = drafts[passed:]
+                places[shard] = (mine or range(len(command.events)))[passed:]
+            rows = encode_rows([Row(d.attributes, d.payload, d.payload_type) for d in drafts])
+            if len(rows) > BATCH_MOST:
+                self._fail(client, command, TOO_LARGE, too_large(len(rows)))
+                return
+            encoded[shard], sizes[shard] = rows, len(drafts)
+        append = _Append(client, command.request, entry.id, len(encoded))
+        append.next = behind if command.producer else {}
+        append.is_traced = command.events[0].payload_type != TRACES
+        for shard, rows in encoded.items():
+            sending = session.shards[shard]
+            mine = places[shard]
+
+            def then(
+                run: Run | None,
+                code: str,
+                reason: str,
+                shard: int = shard,
+                mine: Sequence[int] = mine,
+            ) -> None:
+                self._done(append, shard, tuple(mine), run, code, reason)
+
+            sending.add(rows, sizes[shard], then)
+            self._wake(sending, entry.name)
+
+    def _done(
+        self,
+        append: _Append,
+        shard: int,
+        places: tuple[int, ...],
+        run: Run | None,
+        code: str,
+        reason: str,
+    ) -> None:
+        append.open -= 1
+        if code:
+            append.failed = (code, reason)
+        else:
+            append.appended.append(shard)
+        if not code and run is not None and run.hash:
+            receipt = self._receipt(append.stream, shard, run, places, append.is_traced)
+            append.receipts.append(receipt)
+        if append.open:
+            return
+        if append.failed is None:
+            receipts = tuple(sorted(append.receipts, key=lambda receipt: receipt.shard))
+            behind = tuple(sorted(append.next.items()))
+            reply = EventsAppended(append.request, append.stream, receipts, behind)
+            self.port.reply(append.client, reply)
+        else:
+            self.port.count("appends_refused")
+            if append.appended:
+                code, reason = append.failed
+                those = ", ".join(map(str, sorted(append.appended)))
+                said = f"{reason} ({code}); the events of shards {those} are appended"
+                append.failed = (IN_DOUBT, said)
+            self.port.reply(append.client, Failed(append.request, *append.failed))
+
+    def _fail(self, client: int, command: Command, code: str, reason: str) -> None:
+        self.port.reply(client, Failed(command.request, code, reason))
+
+    def client_gone(self, client: int) -> None:
+        """A program has gone: its producers' sessions send nothing more."""
+        for key in [key for key in self._named if key[0] == client]:
+            self._drop(self._named.pop(key))
+        self._held.client_gone(client)
+
+    def leave(self) -> None:
+        """The node leaves: take nothing new."""
+        self._leaving = True
+
+    # -- sessions --------------------------------------------------------------------------------
+
+    def _own_session(self, entry: StreamEntry) -> _Session:
+        known = self._own.pop(entry.name, None)
+        if known is None or known.entry.id != entry.id:
+            self._drop(known)
+            known = _Session(0, entry)
+            self._forget_idle()
+        self._own[entry.name] = known
+        return known
+
+    def _forget_idle(self) -> None:
+        while len(self._own) >= IDLE_MOST:
+            idle = (n for n, s in self._own.items() if all(x.is_idle for x in s.shards.values()))
+            name = next(idle, None)
+            if name is None:
+                return
+            self._drop(self._own.pop(name))
+
+    def _own_sending(self, session: _Session, shard: int) -> Sending:
+        """A producer's session in a shard. The node's own begins again where it has ended: what was
+        refused for good was that of other programs, or may be permitted by now."""
+        known = session.shards.get(shard)
+        if known is None or (not session.client and known.ended):
+            return self._open_own(session, shard)
+        return known
+
+    def _open_own(self, session: _Session, shard: int) -> Sending:
+        token = f"{self.port.me.id}.{self._incarnation}.{self._tokens}"
+        self._tokens += 1
+        name = NODE_PREFIX + self.port.me.id
+        return self._open(session, shard, name, token, -1, lambda following: None, None)
+
+    def _open(
+        self,
+        session: _Session,
+        shard: int,
+        producer: str,
+        token: str,
+        first: int,
+        opened: Callable[[int], None],
+        failed: Callable[[str, str], None] | None,
+        step: int = 0,
+    ) -> Sending:
+        entry = session.entry
+        sending = session.shards[shard] = Sending(
+            *(self.port, entry.shard(shard), producer, token),
+            _ShardLeaders(self._locator, entry.name, shard),
+            self._send,
+            opened,
+            failed,
+            first,
+            renews=not session.client,
+            step=step,
+        )
+        self._wake(sending, entry.name)
+        return sending
+
+    def _drop(self, session: _Session | None) -> None:
+        """Nobody waits for it any more."""
+        for sending in session.shards.values() if session is not None else ():
+            self._busy.pop(sending, None)
+            self._awake.pop(sending, None)
+            for number in self._numbers.pop(sending, ()):
+                self._requests.pop(number, None)
+
+    # -- sending ---------------------------------------------------------------------------------
+
+    def _wake(self, sending: Sending, stream: str) -> None:
+        self._busy[sending] = stream
+        self._awake[sending] = None
+        self._send_soon()
+        if not self._is_looking:
+            self._is_looking = True
+            self.port.set_timer(pacing.PAUSE, LookAtProducers())
+
+    def _send_soon(self) -> None:
+        if not self._is_sending:
+            self._is_sending = True
+            self.port.emit(SendAppends())
+
+    def on_send(self, event: SendAppends) -> None:
+        """Send what came in this turn."""
+        gathered, self._gathered = self._gathered, {}
+        for stream, commands in gathered.items():
+            self._append_gathered(stream, commands)
+        self._is_sending = False
+        awake, self._awake = self._awake, {}
+        for sending in awake:
+            sending.pump()
+
+    def _send(self, sending: Sending, peer: Peer, message: Callable[[int], Message]) -> int:
+        self._number += 1
+        self._requests[self._number] = sending
+        numbers = self._numbers.setdefault(sending, [])
+        numbers.append(self._number)
+        for old in numbers[:-NUMBERS_KEPT]:
+            self._requests.pop(old, None)
+        del numbers[:-NUMBERS_KEPT]
+        self.port.send(peer, message(self._number))
+        return self._number
+
+    def on_look(self, timer: LookAtProducers) -> None:
+        """Repeat what was not answered."""
+        for sending in list(self._busy):
+            if sending.is_idle:
+                del self._busy[sending]
+            else:
+                sending.look()
+        self._is_looking = bool(self._busy)
+        if self._busy:
+            self.port.set_timer(pacing.PAUSE, timer)
+
+    # -- answers ---------------------------------------------------------------------------------
+
+    def on_producer_is_open(self, sender: Peer, message: ProducerIsOpen) -> None:
+        """A session is in a shard's log."""
+        if sending := self._requests.get(message.request):
+            sending.on_open(sender, message)
+
+    def on_rows_appended(self, sender: Peer, message: RowsAppended) -> None:
+        """A request is committed."""
+        if sending := self._requests.get(message.request):
+            sending.on_appended(sender, message)
+
+    def on_append_refused(self, sender: Peer, message: AppendRefused) -> None:
+        """A request was refused."""
+        if sending := self._requests.get(message.request):
+            sending.on_refused(sender, message)
+
+    def on_fork_is_open(self, sender: Peer, message: ForkIsOpen) -> None:
+        """A replica has a fork."""
+        if sending := self._requests.get(message.request):
+            sending.on_fork(sender, message)
+
+    def on_fork_refused(self, sender: Peer, message: ForkRefused) -> None:
+        """It has none; others are asked by and by."""
+        self.port.count("forks_refused")
+
+    def on_link_down(self, event: LinkDown) -> None:
+        """A node is out of reach, and what it was sent may be lost."""
+        for session in (*self._own.values(), *self._named.values()):
+            for sending in session.shards.values():
+                sending.on_link_down(event.peer)
+
+    def on_located(self, event: StreamLocated) -> None:
+        """A stream is found, or its leaders are others."""
+        if any(s.entry.id != event.entry.id for s in self._sessions(event.name)):
+            self._end_stream(event.name, "the stream was removed, and there is another one")
+        for sending, stream in list(self._busy.items()):
+            if stream == event.name:
+                sending.located()
+        for client, command in self._held.pop(event.name):
+            self.commands()[type(command)](client, command)
+
+    def on_missing(self, event: StreamMissing) -> None:
+        """There is no such stream, or nobody knows."""
+        for client, command in self._held.pop(event.name):
+            self._fail(client, command, event.code, event.reason)
+        if event.code == "unknown":
+            self._end_stream(event.name, event.reason)
+
+    def _sessions(self, name: str) -> list[_Session]:
+        own = self._own.get(name)
+        return [*([own] if own else []), *(s for k, s in self._named.items() if k[1] == name)]
+
+    def _end_stream(self, name: str, reason: str) -> None:
+        sessions = self._sessions(name)
+        self._own.pop(name, None)
+        self._named = {key: s for key, s in self._named.items() if key[1] != name}
+        for session in sessions:
+            for sending in session.shards.values():
+                sending.end("unknown", reason)
+            self._drop(session)
+
+
+def fault_of(events: Sequence[Draft]) -> str:
+    """Why these events cannot be appended; "": they can."""
+    if uniform_batch(events) is None:
+        for place, draft in enumerate(events):
+            if reason := refusal(draft):
+                return f"event {place}: {reason}"
+    return ""
+
+
+def unfit(events: Sequence[Draft], entry: StreamEntry) -> str:
+    """Why the stream has no use for these events; "": it has. Its leaders say so as well."""
+    key = entry.options.key
+    return lacks_key(key, [draft.attributes for draft in events]) if key else ""
+
+
+def too_large(size: int) -> str:
+    """Why a batch of so many bytes is refused."""
+    return f"a batch of {size:,} bytes; at most {BATCH_MOST:,} are allowed"
+
+
+def closed(entry: StreamEntry) -> str:
+    """Why programs append nothing to a stream; "": they may."""
+    origin = entry.options.mirror
+    return f"{entry.name} is a mirror of {origin}: append to that" if origin else ""
+
+
+def by_shard(events: Sequence[Draft], entry: StreamEntry) -> dict[int, Sequence[int]]:
+    """The places of the events of each shard."""
+    count = len(entry.places)
+    if count == 1:
+        return {0: ()}
+    found: dict[int, list[int]] = {}
+    by = entry.options.by
+    for place, draft in enumerate(events):
+        found.setdefault(shard_of(draft.attributes.get(by), count), []).append(place)
+    return dict(found)
+
+
+def shard_of(value: Value | None, shards: int) -> int:
+    """Which of `shards` shards has the events with this value of the stream's attribute: the same
+    at every node, and the same for values that are equal (3 and 3.0)."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    kind = "b" if isinstance(value, bool) else "s" if isinstance(value, str) else "n"
+    return zlib.crc32(f"{kind}{value}".encode()) % shards
+
+
+NUMBERS_KEPT: Final = 64
+"""Requests of a session whose answers find it: more than are under way."""

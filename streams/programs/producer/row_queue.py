@@ -1,0 +1,222 @@
+"""Batches of one producer at one shard: queued, numbered, under way in requests, answered.
+
+A request costs its turns and syncs at four processes whether it has one batch or fifty. So a second
+one waits until it has as many as the first, or the first is answered, and takes half of all that
+are not answered: batches of a row each share two requests of one size. Otherwise the first rows
+that follow on an answer would go by themselves, and the rest would wait for them.
+
+The batches of a request are one batch to the leader, and so in the log: what a row costs there,
+and at every replica, does not depend on how many programs' batches it came in.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+from streams.log.chunk import CHUNK_TARGET
+from streams.programs.producer.messages import BATCHES_MOST, Run
+
+IN_FLIGHT: Final = 2
+"""Requests under way: one is replicated while the next one comes together. With four, which were as
+fast for large batches, single rows went in smaller requests (`bench.streams.peers`). At most half
+of `streams.log.state.WINDOW`: each may come to lie in two chunks, and a repeat of all of them gets
+its receipts."""
+
+
+class Outcome(Protocol):
+    """What is called once for each batch."""
+
+    def __call__(self, run: Run | None, code: str, reason: str) -> None:
+        """With `code` "": the batch is committed, at `run`; None: where is not known any more. Else
+        why it was refused (streams/programs/producer/messages.py)."""
+
+
+class QueuedBatch:
+    """Rows that a program appends together."""
+
+    __slots__ = ("count", "is_alone", "rows", "sequence", "then")
+
+    def __init__(self, rows: bytes, count: int, then: Outcome) -> None:
+        self.rows = rows
+        self.count = count
+        self.then = then
+        self.sequence = -1
+        self.is_alone = False  # in a request of its own, since one that it shared was refused
+
+
+class RowsRequest:
+    """Batches that are sent together."""
+
+    __slots__ = ("batches", "count", "number", "sequence")
+
+    def __init__(self, batches: list[QueuedBatch]) -> None:
+        self.batches = batches
+        self.sequence = batches[0].sequence
+        self.count = sum([batch.count for batch in batches])
+        self.number = 0
+
+    def fits(self, runs: tuple[Run, ...]) -> bool:
+        """Whether an honest leader can have appended its rows there."""
+        at, end = self.sequence, self.sequence + self.count
+        for run in runs:
+            following = run.sequence + run.count
+            if not at <= run.sequence < following <= end or len(run.hash) not in (0, 32):
+                return False
+            at = following
+        return True
+
+
+class RowQueue:
+    """The batches that are not answered, and the numbers of their rows."""
+
+    def __init__(self) -> None:
+        self.appended = 0
+        """Rows below it are committed."""
+        self.flight: deque[RowsRequest] = deque()
+        """Requests that are under way, in their order."""
+        self._queue: deque[QueuedBatch] = deque()
+        self._queued = 0  # rows in it
+        self._next = 0  # number of the next row that is sent first
+
+    @property
+    def following(self) -> int:
+        """The number of the first row of the next batch that is added."""
+        return self._next + self._queued
+
+    @property
+    def first(self) -> int:
+        """The number of the first row that is not answered, or is sent next."""
+        return self.flight[0].sequence if self.flight else self._next
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether everything is answered."""
+        return not self._queue and not self.flight
+
+    def begins(self, following: int, appended: int) -> None:
+        """The next row that is sent has the number `following`; those below `appended` are there
+        already."""
+        self._next, self.appended = following, appended
+
+    def add(self, rows: bytes, count: int, then: Outcome) -> None:
+        """Queue a batch."""
+        self._queue.append(QueuedBatch(rows, count, then))
+        self._queued += count
+
+    def find(self, number: int) -> RowsRequest | None:
+        """The request under way with this number."""
+        return next((r for r in self.flight if r.number == number), None)
+
+    def has(self, sequence: int) -> bool:
+        """Whether a batch that is under way begins with this row."""
+        return any(b.sequence == sequence for r in self.flight for b in r.batches)
+
+    def next_request(self) -> RowsRequest | None:
+        """The next request, which is under way from now on; None: it has to wait, or there is
+        none."""
+        while self._queue and (most := self._most()):
+            if batches := self._take(most):
+                request = RowsRequest(batches)
+                self.flight.append(request)
+                return request
+        return None
+
+    def _most(self) -> int:
+        """How many batches the next request has at most; 0: it waits."""
+        if not self.flight:
+            return BATCHES_MOST
+        under_way, waiting = sum([len(r.batches) for r in self.flight]), len(self._queue)
+        if waiting < under_way or len(self.flight) >= IN_FLIGHT:
+            return 0
+        return min((under_way + waiting + 1) // 2, BATCHES_MOST)
+
+    def _take(self, most: int) -> list[QueuedBatch]:
+        batches: list[QueuedBatch] = []
+        size = 0
+        while self._queue and len(batches) < most:
+            batch = self._queue[0]
+            is_alone = batch.is_alone or bool(batches and batches[0].is_alone)
+            if batches and (is_alone or size + len(batch.rows) > CHUNK_TARGET):
+                break
+            self._queue.popleft()
+            self._queued -= batch.count
+            batch.sequence = self._next
+            self._next += batch.count
+            if self._next <= self.appended:  # repeated by a program that begins again
+                batch.then(None, "", "")
+                continue
+            size += len(batch.rows)
+            batches.append(batch)
+        return batches
+
+    def answered(self, request: RowsRequest, runs: Iterable[Run]) -> None:
+        """A request is committed, at these places."""
+        self.flight.remove(request)
+        places = iter(runs)
+        run = next(places, None)
+        for batch in request.batches:
+            while run is not None and run.sequence + run.count <= batch.sequence:
+                run = next(places, None)
+            found = None
+            first, count = batch.sequence, batch.count
+            if (
+                run is not None
+                and run.sequence <= first
+                and first + count <= run.sequence + run.count
+            ):
+                offset = run.offset + first - run.sequence
+                chunk, epoch, holders = run.chunk, run.epoch, run.replicas
+                found = Run(first, count, offset, chunk, epoch, run.hash, holders, run.fork)
+            self.appended = max(self.appended, first + count)
+            batch.then(found, "", "")
+
+    def sort_out(self, following: int, unfit: RowsRequest | None, code: str, reason: str) -> None:
+        """A request was refused for good, and a new session has begun: what is below `following` is
+        appended, and stays under way for its receipt; the rest is refused. `unfit`: the request at
+        fault, if others are not: they are sent again, and its batches one by one."""
+        kept: deque[RowsRequest] = deque()
+        failed: list[QueuedBatch] = []
+        again: list[QueuedBatch] = []
+        for request in self.flight:
+            there = [b for b in request.batches if b.sequence + b.count <= following]
+            rest = request.batches[len(there) :]
+            if unfit is None or (request is unfit and len(request.batches) == 1):
+                failed += rest
+            else:  # it may be others' batches that are at fault: sent one by one, that is seen
+                for batch in rest:
+                    batch.is_alone = batch.is_alone or request is unfit
+                again += rest
+            if there:
+                kept.append(RowsRequest(there))
+        self.flight = kept
+        self._next = following
+        self._queue.extendleft(reversed(again))
+        self._queued += sum(batch.count for batch in again)
+        for batch in failed:
+            batch.then(None, code, reason)
+
+    def refuse_queue(self, code: str, reason: str) -> None:
+        """Refuse what was not sent."""
+        queue, self._queue, self._queued = self._queue, deque(), 0
+        for batch in queue:
+            batch.then(None, code, reason)
+
+    def refuse_flight(self, code: str, reason: str) -> None:
+        """Refuse what was sent, and forget it."""
+        flight, self.flight = self.flight, deque()
+        for request in flight:
+            for batch in request.batches:
+                batch.then(None, code, reason)
+
+    def doubt_flight(self, code: str, reason: str) -> None:
+        """Refuse what was sent, and go on with it for nobody."""
+        for request in self.flight:
+            for batch in request.batches:
+                then, batch.then = batch.then, _ignored
+                then(None, code, reason)
+
+
+def _ignored(run: Run | None, code: str, reason: str) -> None:
+    """The `Outcome` of a batch whose program was answered already."""

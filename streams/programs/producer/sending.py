@@ -1,0 +1,535 @@
+"""One producer's session at one shard, at the producer's node: batches in, outcomes out.
+
+Batches get their numbers when they are sent first, and keep them: a request whose answer does not
+come (the leader has changed, a link was lost) is sent again with the same numbers, together with
+all that follow it, since a leader refuses what does not follow on the row before (go-back-N). What
+is sent together, and when, is `row_queue`'s affair.
+
+The conversation with the leader has the states of `streams.access.session`: what is under way is
+sent again whenever it opens, at a new leader without a new session of the producer, since that is
+in the log.
+
+A batch that is refused for good leaves a gap, which must not be closed while a copy of it may still
+be somewhere on its way: a new session is opened first, after which no leader takes anything of the
+old one, and which says what was appended. In the node's own session, which many programs share,
+only the batch that is at fault fails: those that were sent with it are sent again, one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
+
+from overlay.client import NO_MAJORITY
+from overlay.machine import Message, NodeId, Peer, Port
+from streams.access import pacing
+from streams.access.session import Move, Phase, Session
+from streams.programs.producer.fork_detour import ForkDetour
+from streams.programs.producer.messages import (
+    EXPIRED,
+    FENCED,
+    IN_DOUBT,
+    MALFORMED,
+    MOVED,
+    POLICY,
+    QUOTA,
+    SEQUENCE,
+    TOO_LARGE,
+    AppendRefused,
+    AppendRows,
+    AskFork,
+    ForkIsOpen,
+    JoinFork,
+    OpenProducer,
+    ProducerIsOpen,
+    RowBatch,
+    RowsAppended,
+)
+from streams.programs.producer.row_queue import Outcome, RowQueue, RowsRequest
+
+NUMBER_MOST: Final = 2**52
+"""Numbers of rows are below it: what messages between nodes have room for, twice."""
+
+
+class Leaders(Protocol):
+    """How a session finds the leader of its shard."""
+
+    def leader(self) -> Peer | None:
+        """Who leads it, as far as is known."""
+
+    def locate(self) -> None:
+        """Ask who leads it; `Sending.located` is called when that is known."""
+
+    def mistaken(self, node: NodeId) -> None:
+        """That node does not lead it, or does not answer; ask, in a moment."""
+
+    def replicas(self) -> tuple[Peer, ...]:
+        """Who may have a fork of it; none if its stream prefers consistency."""
+
+    def no_majority(self) -> str:
+        """That no majority of its replicas answers, as programs are told; "": as far as is known
+        one does, or rows are taken without it."""
+
+
+class _Failing(NamedTuple):
+    """A request was refused for good, and a new session is being opened."""
+
+    code: str
+    reason: str
+    unfit: RowsRequest | None  # the request at fault, if others are not
+
+
+class Sending:
+    """A session, from its opening on."""
+
+    def __init__(
+        self,
+        port: Port,
+        shard: str,
+        producer: str,
+        token: str,
+        leaders: Leaders,
+        send: Callable[[Sending, Peer, Callable[[int], Message]], int],
+        opened: Callable[[int], None],
+        failed: Callable[[str, str], None] | None = None,
+        first: int = -1,
+        renews: bool = False,
+        step: int = 0,
+    ) -> None:
+        """`send` gives a message its number and sends it, and returns the number; answers with it
+        come back. Either `opened` is called, with the number of the producer's next row, or
+        `failed`, with code and reason. `first`: the number of the first row that is added, -1: the
+        next one; rows below the next one are appended already, and are passed over. `renews`: a
+        session that is lost is opened anew (the node's own). `step`: of the producer's work; then
+        without `first` the first row that is added is the first of the step."""
+        self.port = port
+        self.rows = RowQueue()
+        self.ended = ""
+        """Why nothing more can be added: a code; "": it can."""
+        self._reason = ""
+        self._token = token
+        self._leaders = leaders
+        self._send = send
+        self._opened: Callable[[int], None] | None = opened
+        self._failed = failed
+        self._first = first
+        self._renews = renews
+        self._step = step
+        self._session = 0  # of the producer, in the log; 0: none is open
+        self._after = 0  # the session that the next one replaces
+        self._attempts = 0
+        self._line = Session(self, None, None, "", 0, shard)
+        self._backoff = pacing.Pauses()
+        self._hints = 0  # leaders that were named by others since the last progress
+        self._asked_at = float("-inf")  # when it was asked last who leads
+        self._failing: _Failing | None = None
+        self._fork = ForkDetour(shard, producer, port.now)
+
+    @property
+    def shard(self) -> str:
+        """The log in which it appends: the shard's, or a fork of it."""
+        return self._fork.shard
+
+    @property
+    def following(self) -> int:
+        """The number that the next batch gets that is added; -1: it is not open yet."""
+        return self.rows.following if self._opened is None else -1
+
+    @property
+    def appended(self) -> int:
+        """Rows below it are known to be committed."""
+        return self.rows.appended
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is queued or under way."""
+        return self.rows.is_empty and not (self._opened and not self.ended)
+
+    # -- batches ---------------------------------------------------------------------------------
+
+    def add(self, rows: bytes, count: int, then: Outcome) -> None:
+        """Append a batch, after those before."""
+        if self.ended:
+            then(None, self.ended, self._reason)
+        else:
+            if self.is_idle:
+                self._fork.progress(self.port.now)
+            self.rows.add(rows, count, then)
+
+    def pass_over(self, count: int) -> None:
+        """The next `count` rows are appended already."""
+        self.add(b"", count, lambda run, code, reason: None)
+
+    def pump(self) -> None:
+        """Send what may be sent."""
+        if self.ended or self.is_idle:
+            return
+        line = self._line
+        if line.state is not Phase.OPEN:
+            self._find()
+        while line.state is Phase.OPEN and (request := self.rows.next_request()):
+            if len(self.rows.flight) == 1:
+                line.heard_at = self.port.now
+            self._send_request(request)
+
+    def _find(self) -> None:
+        """Open the conversation, if that waits for no answer and no pause."""
+        line = self._line
+        if line.state is Phase.IDLE:
+            line.happens(Move.BEGUN)
+        elif line.state is Phase.FINDING or (
+            line.state is Phase.LOST and self.port.now >= self._backoff.until
+        ):
+            line.happens(Move.DUE)
+
+    def _send_request(self, request: RowsRequest) -> None:
+        leader = self._line.leader
+        assert leader is not None, "it is open"
+        rows = (RowBatch(request.count, b"".join([batch.rows for batch in request.batches])),)
+        shard, session = self.shard, self._session
+        producer = self._fork.name(has_session=True)
+        request.number = self._send(
+            self,
+            leader,
+            lambda number: AppendRows(shard, number, producer, session, request.sequence, rows),
+        )
+
+    # -- what the table of states does (streams/access/session.py) --------------------------------
+
+    def find(self, session: Session[None, None]) -> None:
+        """As `SessionDriver`."""
+        session.heard_at = self.port.now
+        leader = session.hint or self._leaders.leader()
+        if leader is None:
+            self._locate()
+        else:
+            session.led(leader)
+
+    def open(self, session: Session[None, None]) -> None:
+        """As `SessionDriver`: send what is under way, if it has a session; else open that."""
+        assert session.leader is not None, "it is led"
+        session.heard_at = self.port.now
+        shard, producer = self.shard, self._fork.name(bool(self._session))
+        known, after, first = self._session, self._after, self.rows.first
+        if self._fork.is_joining:
+            session.number = self._send(
+                self,
+                session.leader,
+                lambda number: JoinFork(shard, number, producer, known, first),
+            )
+        elif known:
+            session.happens(Move.OPENED)
+            for request in self.rows.flight:
+                self._send_request(request)
+        else:
+            token, counts = f"{self._token}.{self._attempts}", self._first > 0
+            session.number = self._send(
+                self,
+                session.leader,
+                lambda number: OpenProducer(
+                    shard, number, producer, token, counts, after, self._step
+                ),
+            )
+
+    def doubt(self, session: Session[None, None]) -> None:
+        """As `SessionDriver`."""
+        if session.leader is not None:
+            self._leaders.mistaken(session.leader.id)
+
+    def lose(self, session: Session[None, None]) -> None:
+        """As `SessionDriver`."""
+        session.left()
+        self._backoff.pause(self.port.now)
+
+    def leave(self, session: Session[None, None]) -> None:
+        """As `SessionDriver`: the log keeps the producer's session."""
+        session.left()
+
+    def fail(self, session: Session[None, None]) -> None:
+        """As `SessionDriver`: refusals end the producer's session, and not the conversation."""
+        raise AssertionError("it is not refused")
+
+    # -- answers ---------------------------------------------------------------------------------
+
+    def _is_leader(self, sender: Peer) -> bool:
+        return self._line.leader is not None and self._line.leader.id == sender.id
+
+    def on_open(self, sender: Peer, message: ProducerIsOpen) -> None:
+        """The session is in the log."""
+        line = self._line
+        is_mine = line.state is Phase.OPENING and message.request == line.number
+        if not is_mine or not self._is_leader(sender):
+            return
+        if self._fork.is_joining:
+            self._fork.joined()
+            line.happens(Move.OPENED)
+            self._progress()
+        elif not (message.session and message.next < NUMBER_MOST):
+            self._lied()
+            return
+        else:
+            line.happens(Move.OPENED)
+            self._begun(message)
+            if line.state is not Phase.OPEN:
+                return
+        for request in self.rows.flight:
+            self._send_request(request)
+        self.pump()
+
+    def _begun(self, message: ProducerIsOpen) -> None:
+        """The producer has a session, which begins behind what it has appended."""
+        self._fork.opened()
+        self._session = message.session
+        following = message.next
+        if self._step and self._first < 0:
+            self._first = message.begun
+        self._progress()
+        if self._failing is not None:
+            failing, self._failing = self._failing, None
+            self.rows.begins(following, following)
+            self.rows.sort_out(following, failing.unfit, failing.code, failing.reason)
+            if self._first >= 0:  # the numbers are the program's: what follows would take others
+                self._ending(failing.code, failing.reason)
+        elif 0 <= following < self._first:
+            self.end(SEQUENCE, f"the shard has {following} rows of this producer")
+            return
+        else:
+            self.rows.begins(following if self._first < 0 else self._first, following)
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened(following)
+
+    def _lied(self) -> None:
+        """The leader has said what no honest leader says: that is not taken, and it is asked who
+        leads; what is under way is sent again with the same numbers."""
+        self.port.count("stream_answers_refused")
+        if self._fork.fork:
+            self._leave_fork()
+        else:
+            self._line.happens(Move.LIED)
+
+    def on_appended(self, sender: Peer, message: RowsAppended) -> None:
+        """A request is committed."""
+        request = self.rows.find(message.request)
+        if request is None or not self._is_leader(sender):
+            return
+        if not request.fits(message.runs):
+            self._lied()
+            return
+        self._progress()
+        self.rows.answered(request, message.runs)
+        self.pump()
+
+    def _progress(self) -> None:
+        self._line.heard_at = self.port.now
+        self._fork.progress(self.port.now)
+        self._fork.copied()
+        self._hints = 0
+        self._backoff.progress()
+
+    def on_refused(self, sender: Peer, message: AppendRefused) -> None:
+        """A request was refused. Those behind it are or will be as well."""
+        line = self._line
+        mine = line.state is Phase.OPENING and message.request == line.number
+        request = self.rows.find(message.request)
+        if not self._is_leader(sender) or (not mine and request is None):
+            return
+        code = message.code
+        if self._fork.fork:
+            self._refused_in_fork(code, message.reason)
+            return
+        if code == SEQUENCE and self._fork.awaits_copy and message.expected < self.appended:
+            self._wait()  # what a fork has acknowledged is not copied yet
+            return
+        if code == SEQUENCE and not mine and self._may_follow(message.expected):
+            code = MOVED if message.expected < self.appended else ""
+        if code == MOVED:
+            self._moved(sender, message.leader)
+        elif code in (FENCED, EXPIRED):
+            self._lose_session(code, message.reason)
+        elif code in (QUOTA, TOO_LARGE, MALFORMED, POLICY) and not mine:
+            is_one = self._renews and code != QUOTA
+            self._failing = _Failing(code, message.reason, request if is_one else None)
+            self._renew()
+        elif code in (SEQUENCE, QUOTA, TOO_LARGE, MALFORMED, POLICY):
+            self.end(code, message.reason)
+        else:  # it may be otherwise in a moment
+            self._wait()
+
+    def _may_follow(self, expected: int) -> bool:
+        """Whether a leader that wants this number is one that is behind, or lacks a request that
+        was lost, and not one whose producer has other batches."""
+        return expected <= self.appended or self.rows.has(expected)
+
+    def _moved(self, sender: Peer, leader: Peer | None) -> None:
+        self._hints += 1
+        self._line.happens(Move.MOVED)
+        if leader is not None and leader.id != sender.id and self._hints <= pacing.HINTS_MOST:
+            self._line.hint = leader
+            self._line.happens(Move.DUE)
+            self.pump()
+
+    def _wait(self) -> None:
+        """Send again to the same leader, after a pause."""
+        leader = self._line.leader
+        self._line.happens(Move.MISSED)
+        self._line.hint = leader
+
+    def _lose_session(self, code: str, reason: str) -> None:
+        """What was sent may be appended or not: nobody can say any more."""
+        if not self._renews:
+            self.end(code, reason)
+            return
+        self._session = self._after = 0
+        self._failing = None
+        self._attempts += 1
+        if self._line.leader is not None:
+            self._wait()
+        self.rows.refuse_flight(code, reason)
+
+    def _renew(self) -> None:
+        """Open another session in the place of this one."""
+        self._after, self._session = self._session or self._after, 0
+        self._attempts += 1
+        self._line.happens(Move.AGAIN)
+
+    def end(self, code: str, reason: str) -> None:
+        """Add nothing more; what was not answered is answered with this."""
+        self.rows.refuse_flight(code, reason)
+        self._ending(code, reason)
+        if self._line.state is not Phase.CLOSED:
+            self._line.happens(Move.ENDED)
+
+    def _ending(self, code: str, reason: str) -> None:
+        self.ended, self._reason = code, reason
+        self.rows.refuse_queue(code, reason)
+        if self._opened is not None:
+            self._opened = None
+            if self._failed is not None:
+                self._failed(code, reason)
+
+    # -- leaders ---------------------------------------------------------------------------------
+
+    def located(self) -> None:
+        """It is known anew who leads the shard."""
+        if self.is_idle or self.ended or self._fork.fork:
+            return
+        if reason := self._leaders.no_majority():
+            self._refuse_all(reason)
+        line, leader = self._line, self._leaders.leader()
+        if leader is None or self.is_idle or self.ended:
+            return
+        target = line.leader or line.hint
+        if target is None or target.id != leader.id:
+            line.hint = None
+            if line.leader is not None:
+                line.leader = leader
+                line.happens(Move.AGAIN)
+            elif line.state in (Phase.FINDING, Phase.LOST):
+                line.happens(Move.DUE)
+            self.pump()
+
+    def _refuse_all(self, reason: str) -> None:
+        """No majority answers: let programs know. What was not sent is refused; what was sent keeps
+        its numbers and is repeated until a majority has it, but nobody waits for that."""
+        is_opening = self._opened is not None and not self._renews
+        said = f"{reason}; the rows were sent, and are appended if one does"
+        is_counted = self._first >= 0 and not self.is_idle
+        self.rows.doubt_flight(IN_DOUBT, said)
+        if is_opening or is_counted:
+            # The numbers are the program's: what follows would take those of what is refused.
+            self.end(NO_MAJORITY, reason)
+            return
+        self.rows.refuse_queue(NO_MAJORITY, reason)
+        if not self.rows.flight and not self._session:
+            self.end(NO_MAJORITY, reason)  # it is begun again with the next rows
+
+    def on_link_down(self, peer: Peer) -> None:
+        """The link to a node was lost, and perhaps what was sent over it."""
+        line = self._line
+        is_hinted = line.hint is not None and line.hint.id == peer.id
+        if not self._is_leader(peer) and not is_hinted:
+            return
+        if self._fork.fork:
+            self._leave_fork()
+        elif is_hinted:
+            line.hint = None
+            self._leaders.mistaken(peer.id)
+        else:
+            line.happens(Move.MISSED if self.is_idle else Move.DOWN)
+
+    def look(self) -> None:
+        """To be called every `pacing.PAUSE` seconds while it is not idle: go on after a pause, and
+        ask who leads if the leader is silent."""
+        now, line = self.port.now, self._line
+        self._look_for_fork()
+        if line.state is Phase.LOST:
+            if now >= self._backoff.until:
+                line.happens(Move.DUE)
+                self.pump()
+            return
+        waits = self.rows.flight or line.state is not Phase.OPEN
+        if not waits or now - line.heard_at < pacing.DOUBT or self.is_idle:
+            return
+        self._locate()
+        if now - line.heard_at > pacing.RESEND and line.leader is not None:
+            line.happens(Move.AGAIN)
+            self.pump()
+
+    def _locate(self) -> None:
+        if self.port.now - self._asked_at >= pacing.DOUBT:
+            self._asked_at = self.port.now
+            self._leaders.locate()
+
+    # -- forks -----------------------------------------------------------------------------------
+
+    def _look_for_fork(self) -> None:
+        """Ask one replica after the other for a fork, after a time without an answer; leave a fork
+        that does not answer. A program's producer goes on in one, and does not begin there."""
+        now = self.port.now
+        if self.is_idle or self.ended or not self._fork.is_due(now):
+            return
+        if self._fork.fork:
+            self._leave_fork()
+            return
+        may_go = self._failing is None and (self._session or self._renews)
+        peer = self._fork.next_peer(self._leaders.replicas(), now) if may_go else None
+        if peer is not None:
+            shard = self.shard
+            self._fork.asked(self._send(self, peer, lambda number: AskFork(shard, number)))
+
+    def on_fork(self, sender: Peer, message: ForkIsOpen) -> None:
+        """A replica has a fork: go on there."""
+        if not self._fork.is_answer(sender, message.request) or self.is_idle or self.ended:
+            return
+        if self._failing is not None:
+            return
+        if not self._fork.enter(message.fork, bool(self._session), self.port.now):
+            self.port.count("stream_answers_refused")
+            return
+        line = self._line
+        if line.leader is not None:
+            line.leader = sender
+            line.happens(Move.AGAIN)
+        else:
+            line.hint = sender
+            line.happens(Move.BEGUN if line.state is Phase.IDLE else Move.DUE)
+        self.pump()
+
+    def _refused_in_fork(self, code: str, reason: str) -> None:
+        """What a fork's holder does not append."""
+        if code in (MOVED, SEQUENCE) or self._fork.is_joining:
+            self._leave_fork()
+        elif code in (FENCED, EXPIRED, QUOTA, TOO_LARGE, MALFORMED, POLICY):
+            self._lose_session(code, reason)
+        else:
+            self._wait()
+
+    def _leave_fork(self) -> None:
+        """Go on in the main log: the fork is closed, or out of reach."""
+        if self._line.leader is not None:
+            self._line.happens(Move.MISSED)
+        self._line.hint = None
+        if self._fork.leave(self.port.now):
+            reason = "the fork of the shard was closed before it answered"
+            self._lose_session(IN_DOUBT, reason)

@@ -1,0 +1,234 @@
+"""What became of one row: is it kept, who appended it, and who has read it (`canopy why --stream`).
+
+The leader of the shard says it, from its log's state and the row's chunk. What a durable consumer
+has done with a row follows from its position and its selector: below the position it was handed
+out if the selector is true for it, and else passed over. Of a group the log says which rows it is
+done with, and which are dead; the leader's leases say who has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from matching import SelectorError, Value, compile_selector
+from overlay.machine import Message, Peer, Port, Timer
+from overlay.stream_client import RowExplained, RowReader, WhyRow
+from streams.access import pacing
+from streams.access.ask import Ask, AskMachine, LeaderQuestion
+from streams.access.locator import Locator, StreamLocated
+from streams.access.reasons import stuck
+from streams.log.batches import BatchHead, heads_of, rows_of
+from streams.log.chunk import EVENTS, Chunk, read
+from streams.log.group_state import Group
+from streams.log.state import ShardState
+from streams.programs.reader.messages import AskRow, RowFacts
+from streams.shard.replica import Replica
+from streams.shard.retention import life_of
+
+READERS_MOST: Final = 1_000
+"""Durable consumers that are explained."""
+
+
+class LookAtQuestions(Timer, frozen=True):
+    """Time to look at what was not answered."""
+
+
+class RowExplaining(AskMachine):
+    """Questions about rows: those of this node's programs, and those to its shards."""
+
+    def __init__(
+        self,
+        port: Port,
+        locator: Locator,
+        leading: Callable[[str], Replica | None],
+        holder: Callable[[str, str, int], str],
+        clock: Callable[[], int],
+    ) -> None:
+        """`leading`: a shard's replica if this node leads it; `holder`: by shard, group and offset
+        the member that has a row, "" if none has; `clock`: nanoseconds since 1970."""
+        super().__init__(port, locator, LookAtQuestions())
+        self._holder = holder
+        self._clock = clock
+        self._leading = leading
+
+    def commands(self) -> dict[type, Callable[..., None]]:
+        """Commands with the method that carries each out."""
+        return {WhyRow: self.why}
+
+    # -- the program's node ----------------------------------------------------------------------
+
+    def why(self, client: int, command: WhyRow) -> None:
+        """Ask the shard's leader."""
+        self.held.hold(client, command.stream, command)
+
+    def begin(self, client: int, command: WhyRow, located: StreamLocated) -> None:
+        """As `AskMachine`."""
+        place = command.shard
+
+        if not place < len(located.entry.places):
+            self.refuse(client, command, ("usage", f"{located.name} has no shard {place}"))
+        elif reason := stuck(located, place):
+            self.refuse(client, command, reason)
+        else:
+            shard = located.entry.shard(place)
+            about = (client, located.name, place)
+            question = LeaderQuestion(
+                *about, lambda number: AskRow(shard, number, command.offset), is_reading=True
+            )
+            self.asks.ask(
+                Ask(
+                    question,
+                    lambda facts: self.port.reply(client, _explained(command, facts)),
+                    lambda cause: self.refuse(client, command, cause),
+                    pacing.ASK_FOR,
+                )
+            )
+
+    def on_look(self, timer: LookAtQuestions) -> None:
+        """Ask again."""
+        self.asks.look()
+
+    def on_row_facts(self, sender: Peer, message: RowFacts) -> None:
+        """The leader has answered."""
+        if ask := self.asks.get(message.ticket):
+            self.asks.answered(ask, sender, message)
+
+    # -- the leader ------------------------------------------------------------------------------
+
+    def on_ask_row(self, sender: Peer, message: AskRow) -> None:
+        """Say what became of a row; nothing if this node does not lead: then the other asks
+        anew, or gives up."""
+        replica = self._leading(message.shard)
+        if replica is None:
+            return
+        first = max(replica.state.floor, replica.log.first_offset)
+        line = replica.log.line(replica.committed)
+        end = replica.log.next_offset if line is None else line.first + line.offsets
+        if first <= message.offset < end:
+            number = replica.log.before_offset(message.offset)[0]
+            self._find(sender, message, replica, number, (first, end))
+        else:
+            state = "not yet" if message.offset >= end else "removed"
+            readers = self._readers(replica, message.offset, None)
+            facts = RowFacts(message.shard, message.ticket, state, first, end, readers=readers)
+            self.port.send(sender, facts)
+
+    def _find(
+        self, sender: Peer, message: AskRow, replica: Replica, number: int, there: tuple[int, int]
+    ) -> None:
+        """Read from chunk `number` on for the one that has the row."""
+
+        def found(chunks: tuple[bytes, ...]) -> None:
+            following = number
+            for data in chunks:
+                chunk = read(data)
+                assert chunk is not None, "a replica hands over valid chunks"
+                following = chunk.number + 1
+                if chunk.kind == EVENTS and chunk.first <= message.offset < chunk.next_offset:
+                    self.port.send(sender, self._facts(replica, message, chunk, there))
+                    return
+            if number < following <= replica.committed:
+                self._find(sender, message, replica, following, there)
+
+        replica.chunks.read(number, found)
+
+    def _facts(
+        self, replica: Replica, message: AskRow, chunk: Chunk, there: tuple[int, int]
+    ) -> RowFacts:
+        """What is known of a row that is kept."""
+        index = message.offset - chunk.first
+        head, before = _head_of(chunk, index)
+        attributes = rows_of(chunk)[index].attributes
+        leading = replica.leading
+        life = 0 if leading is None else life_of(leading.keep, attributes)
+        over = life and chunk.time + life <= self._clock()
+        return RowFacts(
+            message.shard,
+            message.ticket,
+            "past its time" if over else "kept",
+            *there,
+            producer=head.producer,
+            number=head.sequence + index - before,
+            epoch=chunk.epoch,
+            chunk=chunk.number,
+            time=chunk.time,
+            attributes=attributes,
+            readers=self._readers(replica, message.offset, attributes),
+            fork=head.fork,
+            at=head.at + index - before if head.fork else 0,
+        )
+
+    def _readers(
+        self, replica: Replica, offset: int, attributes: dict[str, Value | None] | None
+    ) -> tuple[tuple[str, str, int, str], ...]:
+        """Of each durable consumer and group: name, selector, position, what became of the row."""
+        found = list(_consumers(replica.state, offset, attributes))
+        groups = replica.state.groups.groups
+        for name in sorted(groups)[:READERS_MOST]:
+            group = groups[name]
+            holder = self._holder(replica.shard, name, offset)
+            what = f"leased to {holder}" if holder else _of_group(group, offset, attributes)
+            found.append((f"group {name}", group.selector_at(offset), group.done.floor, what))
+        return tuple(found)
+
+
+def _explained(command: WhyRow, facts: Message) -> RowExplained:
+    """What a leader has said of a row, for a program."""
+    assert isinstance(facts, RowFacts)
+    return RowExplained(
+        *(command.request, facts.state, facts.first, facts.next, facts.producer, facts.number),
+        *(facts.epoch, facts.chunk, facts.time / 1e9, facts.attributes),
+        tuple(RowReader(*reader) for reader in facts.readers),
+        fork=facts.fork,
+        at=facts.at,
+    )
+
+
+def _head_of(chunk: Chunk, index: int) -> tuple[BatchHead, int]:
+    """The batch of a row, and how many rows are before it."""
+    before = 0
+    for head in heads_of(chunk):
+        if index < before + head.count:
+            return head, before
+        before += head.count
+    raise AssertionError("the heads of a chunk have all its rows")
+
+
+def _consumers(
+    state: ShardState, offset: int, attributes: dict[str, Value | None] | None
+) -> tuple[tuple[str, str, int, str], ...]:
+    """Of each durable consumer: name, selector, position, and what became of the row."""
+    found = []
+    for name in sorted(state.consumers)[:READERS_MOST]:
+        known = state.consumers[name]
+        try:
+            predicate = compile_selector(known.selector) if known.selector else None
+        except SelectorError:
+            continue
+        wants = predicate is None or predicate.matches(attributes or {})
+        is_past = known.position > offset
+        if attributes is None:
+            what = "passed" if is_past else "unread"
+        elif is_past:
+            what = "read" if wants else "passed over"
+        else:
+            what = "waits" if wants else "will pass over"
+        found.append((name, known.selector, known.position, what))
+    return tuple(found)
+
+
+def _of_group(group: Group, offset: int, attributes: dict[str, Value | None] | None) -> str:
+    """What became of a row that no member of a group has just now."""
+    is_done, selector = offset in group.done, group.selector_at(offset)
+    if (letter := group.dead.get(offset)) is not None:
+        return f"a dead letter after {letter.deliveries} deliveries: {letter.reason}"
+    if attributes is None:
+        return "passed" if is_done else "unread"
+    try:
+        wants = not selector or compile_selector(selector).matches(attributes)
+    except SelectorError:
+        return "its selector cannot be read"
+    if is_done:
+        return "acknowledged by a member" if wants else "passed over"
+    return "waits" if wants else "will pass over"

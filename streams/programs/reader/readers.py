@@ -1,0 +1,486 @@
+"""The readings of a node's programs: each at the leaders of its stream's shards.
+
+A reading goes on where it is when a shard's leader changes, is silent, or is out of reach: its
+session (`streams.access.session`) is opened at the new one from the position that was scanned.
+Every message names the position before it, and one that does not fit is not taken. So nothing is
+missed and nothing comes twice.
+
+Programs take what has come when they have room for it; leaders send what is within the credit that
+follows from that. A position that a durable consumer commits is repeated until it is confirmed.
+
+Rows are handed over when they come. That a position has moved on without any is told to so many
+programs at a time only, in the order in which it became so: with many readings of which each wants
+few rows, nearly every answer would be of this kind.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from matching import compile_selector
+from overlay.client import (
+    BeginReading,
+    CommitReading,
+    Done,
+    EndReading,
+    EventsTaken,
+    PackedEvents,
+    ReadingReady,
+    StreamEvent,
+    TakeEvents,
+)
+from overlay.machine import Message, Peer, Port, Timer
+from streams.access import reasons
+from streams.access.attachments import Attached, Attachments
+from streams.access.locator import Locator, StreamLocated
+from streams.access.reasons import Cause
+from streams.access.session import Move, Phase, Session
+from streams.directory.entry import StreamEntry
+from streams.log.row_names import TRACES, sampled
+from streams.programs.reader.asked import cursors_of, fault_of, strange_of
+from streams.programs.reader.cursor import Cursor
+from streams.programs.reader.messages import (
+    LISTED_MOST,
+    LOST,
+    MOVED,
+    UNKNOWN,
+    CommitPosition,
+    Durable,
+    EndReadings,
+    KeepReadings,
+    Piece,
+    PositionCommitted,
+    ReadingBegan,
+    ReadingRefused,
+    ReadingsKept,
+    ReadingsMoved,
+    ReadingsScanned,
+    ReadShard,
+    SharedRows,
+    StreamRows,
+)
+from streams.programs.reader.pieces import misfit
+from streams.programs.reader.sharing import Shared
+
+PASSED_MOST: Final = 250
+"""Answers without events in the time between two looks, to all programs of a node together: a
+thousand a second. With 10,000 readings of which few get rows, each is told every ten seconds how
+far was scanned, which takes a tenth of a processor. Guess."""
+
+TAKEN_EVENTS: Final = 1_000
+"""Events in one answer to a program at most: a millisecond's decoding."""
+
+TAKEN_BYTES: Final = 192 * 1024
+"""Bytes of events in one answer, unless one event has more."""
+
+
+class LookAtReadings(Timer, frozen=True):
+    """Time to look at what was not answered."""
+
+
+class _Reading(Attached[BeginReading, Cursor]):
+    """A program's reading: a cursor for each shard."""
+
+    def __init__(self, client: int, command: BeginReading, identity: str) -> None:
+        super().__init__(client, command)
+        self.identity = identity  # in trace records
+        self.token = command.token or identity
+        self.takes: deque[int] = deque()  # requests that wait
+        self.commits: list[tuple[int, dict[int, int]]] = []  # (request, position by shard)
+        self.is_traced = True  # until a row has come that has trace records
+
+
+_Session = Session[_Reading, Cursor]
+
+
+class Readers(Attachments[_Reading, Cursor]):
+    """What this node's programs read."""
+
+    noun = "reading"
+    look_timer = LookAtReadings()
+
+    def __init__(self, port: Port, incarnation: int, locator: Locator) -> None:
+        """`incarnation` grows with each start of the node."""
+        super().__init__(port, incarnation, locator)
+        self._passed: dict[_Reading, None] = {}  # whose programs are to be told of positions only
+        self._passed_left = PASSED_MOST  # answers without events, until the next look
+
+    def commands(self) -> dict[type, Callable[..., None]]:
+        """Commands with the method that carries each out."""
+        return {
+            BeginReading: self.begin,
+            TakeEvents: self.take,
+            CommitReading: self.commit,
+            EndReading: self.end_reading,
+        }
+
+    # -- programs --------------------------------------------------------------------------------
+
+    def begin(self, client: int, command: BeginReading) -> None:
+        """Begin a reading."""
+        if fault := fault_of(command):
+            self.fail(client, command.request, fault)
+            return
+        number = self.sessions.next_number()
+        identity = f"{self.port.me.id}.{self.incarnation}.{number}"
+        self.begin_attachment(_Reading(client, command, identity))
+
+    def take(self, client: int, command: TakeEvents) -> None:
+        """Hand over what has come, at once or when it comes."""
+        reading = self.get(client, command, command.reading)
+        if reading is not None:
+            reading.takes.append(command.request)
+            self.serve(reading)
+
+    def commit(self, client: int, command: CommitReading) -> None:
+        """Commit a durable consumer's positions."""
+        reading = self.get(client, command, command.reading)
+        if reading is None:
+            return
+        if reading.failed is not None:
+            self.fail(client, command.request, reading.failed)
+            return
+        cursors = reading.parts
+        wanted = dict(command.positions)
+        fault = ""
+        if not reading.command.durable:
+            fault = "only a durable consumer has a position that can be committed"
+        elif not reading.is_ready or any(
+            not 0 <= shard < len(cursors) or position > cursors[shard].delivered
+            for shard, position in wanted.items()
+        ):
+            fault = "a position is beyond what was taken"
+        if fault:
+            self.fail(client, command.request, ("usage", fault))
+            return
+        reading.commits.append((command.request, wanted))
+        for shard, position in wanted.items():
+            if cursors[shard].wants(position):
+                self._send_commit(reading.sessions[shard])
+        self._answer_commits(reading)
+
+    def end_reading(self, client: int, command: EndReading) -> None:
+        """End a reading."""
+        self.end_attachment(client, command, command.reading)
+
+    def abandoned(self, attachment: _Reading) -> None:
+        """As `Attachments`."""
+        attachment.takes.clear()
+        attachment.commits.clear()
+
+    def dropped(self, attachment: _Reading, reason: Cause) -> None:
+        """As `Attachments`: what has come for it is handed over first."""
+        self._passed.pop(attachment, None)
+        commits, attachment.commits = attachment.commits, []
+        for request, _ in commits:
+            self.fail(attachment.client, request, reason)
+        self.serve(attachment)
+
+    def forgets_failed(self, attachment: _Reading) -> bool:
+        """As `Attachments`."""
+        return not any(cursor.has_news for cursor in attachment.parts)
+
+    def serve(self, attachment: _Reading) -> None:
+        """Answer who waits for events, if there are some."""
+        reading = attachment
+        while reading.takes:
+            if reading.is_ready and any(cursor.has_news for cursor in reading.parts):
+                if not self._may_answer(reading):
+                    return
+                self._hand_over(reading, reading.takes.popleft())
+            elif reading.failed is not None:
+                self.fail(reading.client, reading.takes.popleft(), reading.failed)
+            elif reading.waits != reading.told:
+                self._say_why(reading, reading.takes.popleft())
+            else:
+                return
+        if reading.failed is not None:
+            self.forget_failed(reading)
+
+    def _say_why(self, reading: _Reading, request: int) -> None:
+        """Answer without events why none come, or that they may come again."""
+        reading.told = reading.waits
+        self.port.reply(reading.client, EventsTaken(request, (), (), waits=reading.waits))
+
+    def _may_answer(self, reading: _Reading) -> bool:
+        """Whether a program is told now of what is new. If not, it is at a later look."""
+        if not any(cursor.has_urgent_news for cursor in reading.parts) and not reading.failed:
+            if self._passed_left == 0:
+                self._passed[reading] = None
+                return False
+            self._passed_left -= 1
+        self._passed.pop(reading, None)
+        return True
+
+    def _tell_passed(self) -> None:
+        """Answer some of those that wait to be told of positions: who waits longest comes first."""
+        self._passed_left = PASSED_MOST
+        while self._passed and self._passed_left:
+            reading = next(iter(self._passed))
+            del self._passed[reading]
+            self.serve(reading)
+
+    def _hand_over(self, reading: _Reading, request: int) -> None:
+        events: list[StreamEvent] = []
+        packed: list[PackedEvents] = []
+        positions: list[tuple[int, int]] = []
+        size = 0
+        is_news = False
+        for session in reading.in_turn():
+            cursor = session.part
+            if cursor.has_news and len(events) < TAKEN_EVENTS and size < TAKEN_BYTES:
+                before = cursor.delivered
+                if reading.command.packed:
+                    pieces, taken = cursor.take_packed(TAKEN_BYTES - size)
+                    packed += pieces
+                else:
+                    found, taken = cursor.take(TAKEN_EVENTS - len(events), TAKEN_BYTES - size)
+                    events += found
+                    if reading.command.durable and found:
+                        self._record_taken(reading, cursor, found)
+                size += taken
+                positions.append((cursor.place, cursor.delivered))
+                is_news = is_news or cursor.delivered > before
+                if session.errors and taken:
+                    session.proven()
+                if fault := cursor.pop_fault():
+                    self.sessions.protocol_error(session, fault)
+                elif cursor.should_grant and session.is_open and session.leader is not None:
+                    self.keep(session.leader, session.shard, [session])
+        if not is_news:
+            reading.takes.appendleft(request)
+            return
+        count = len(events) + sum(piece.count for piece in packed)
+        self.port.count("stream_events_taken", count)
+        tables = tuple((c.place, c.table_end) for c in reading.parts if c.is_in_table)
+        losses = tuple((c.place, c.losses) for c in reading.parts if c.losses > 0)
+        reading.told = reading.waits
+        self.port.reply(
+            reading.client,
+            EventsTaken(
+                *(request, tuple(events), tuple(positions), tables, tuple(packed), losses),
+                reading.waits,
+            ),
+        )
+
+    def _record_taken(
+        self, reading: _Reading, cursor: Cursor, events: Sequence[StreamEvent]
+    ) -> None:
+        traced = [event.offset for event in events if event.payload_type != TRACES]
+        reading.is_traced = reading.is_traced and len(traced) == len(events)
+        share = self.port.row_share("take", len(traced))
+        cursor.records.note_share(events[0].offset, share)
+        for name in sampled(cursor.shard, traced, share):
+            self.port.trace(
+                "take",
+                event=name.identity,
+                shard=name.shard,
+                offset=name.offset,
+                name=reading.command.durable,
+                subscription=reading.identity,
+            )
+
+    def _record_consumed(self, reading: _Reading, cursor: Cursor, position: int) -> None:
+        first = cursor.records.confirmed
+        if position <= first or not reading.is_traced:
+            return
+        selector = reading.command.selector
+        more: dict[str, Any] = {"tree": compile_selector(selector).tree()} if selector else {}
+        share = cursor.records.confirm(position)
+        if share < 1.0:
+            more["share"] = share
+        self.port.trace(
+            "consume",
+            shard=cursor.shard,
+            offset=first,
+            until=position,
+            name=reading.command.durable,
+            subscription=reading.identity,
+            selector=selector,
+            **more,
+        )
+
+    # -- at leaders ------------------------------------------------------------------------------
+
+    def opening(self, session: _Session) -> Message:
+        """As `SessionUser`: from where the reading is, with what may be sent."""
+        asked, cursor = session.owner.command, session.part
+        durable = None
+        if asked.durable:
+            known = {place for place, _ in asked.positions}
+            resume = cursor.position is not None or (asked.resume and cursor.place in known)
+            own = not resume and cursor.place in known
+            about = (asked.durable, session.owner.token, resume, asked.expire_after, own)
+            durable = Durable(*about)
+        start, credit = cursor.next_start(), cursor.open()
+        about_it = (session.shard, session.number, start, asked.selector, credit)
+        return ReadShard(*about_it, durable, shares=True)
+
+    def closing(self, session: _Session, is_over: bool) -> Message | None:
+        """As `SessionUser`."""
+        return EndReadings(session.shard, (session.number,))
+
+    def keep(self, leader: Peer, shard: str, sessions: Sequence[_Session]) -> None:
+        """As `SessionUser`: say that these readings are wanted, and what may be sent."""
+        for start in range(0, len(sessions), LISTED_MOST):
+            some = sessions[start : start + LISTED_MOST]
+            readings = tuple((session.number, session.part.granted) for session in some)
+            self.port.send(leader, KeepReadings(shard, readings))
+
+    def count_lost(self) -> None:
+        """As `SessionUser`."""
+        self.port.count("readings_moved")
+
+    def count_failed(self) -> None:
+        """As `Attachments`."""
+        self.port.count("readings_failed")
+
+    def looked_at(self, session: _Session, is_keeping: bool) -> None:
+        """As `SessionUser`: a position that is not confirmed is sent again."""
+        if is_keeping and session.part.wanted >= 0:
+            self._send_commit(session)
+
+    def place(self, attachment: _Reading, entry: StreamEntry) -> Cause | None:
+        """As `Attachments`."""
+        command = attachment.command
+        if strange := strange_of(command, entry):
+            return Cause(LOST, strange)
+        for cursor in cursors_of(command, entry):
+            self.add_session(attachment, cursor, cursor.place, cursor.shard)
+        named = {command.shard, *(shard for shard, _ in command.positions)}
+        if unknown := named - {-1, *range(len(entry.places))}:
+            return Cause("usage", f"{entry.name} has no shard {min(unknown)}")
+        return None
+
+    def stuck(self, located: StreamLocated, place: int) -> Cause | None:
+        """As `Attachments`: whoever leads can be read from."""
+        return reasons.stuck(located, place)
+
+    def goes_on(self, attachment: _Reading) -> bool:
+        """As `Attachments`."""
+        return attachment.command.resume
+
+    def _send_commit(self, session: _Session) -> None:
+        cursor = session.part
+        if session.is_open and session.leader is not None and cursor.wanted > cursor.committed:
+            about = (session.shard, session.number, session.owner.command.durable)
+            told = CommitPosition(*about, cursor.attachment, cursor.wanted)
+            self.port.send(session.leader, told)
+
+    def _answer_commits(self, reading: _Reading) -> None:
+        """Answer whose positions are committed."""
+        cursors = reading.parts
+        left = []
+        for request, wanted in reading.commits:
+            if all(cursors[shard].committed >= position for shard, position in wanted.items()):
+                self.port.reply(reading.client, Done(request))
+            else:
+                left.append((request, wanted))
+        reading.commits = left
+
+    def on_look(self, timer: LookAtReadings) -> None:
+        """Look after programs and sessions."""
+        self._tell_passed()
+        self.look()
+
+    # -- answers ---------------------------------------------------------------------------------
+
+    def on_began(self, sender: Peer, message: ReadingBegan) -> None:
+        """A leader serves a shard of a reading."""
+        session = self.sessions.heard(sender, message.reading)
+        if session is None:
+            return
+        reading, cursor = session.owner, session.part
+        self.sessions.answered(session)
+        is_own = not reading.command.durable or cursor.position is not None
+        if wrong := cursor.began_wrong(message.position, message.next, is_own):
+            self.sessions.protocol_error(session, wrong)
+            return
+        about = (message.position, message.next, message.attachment, message.losses)
+        if session.state is not Phase.OPENING or not cursor.began(*about):
+            session.happens(Move.MISSED)
+            return
+        session.happens(Move.OPENED)
+        self._send_commit(session)
+        self.flows(reading)
+        if not reading.is_ready and all(c.position is not None for c in reading.parts):
+            reading.is_ready = True
+            shards = tuple((c.delivered, c.end) for c in reading.parts)
+            stream = "" if reading.entry is None else reading.entry.id
+            losses = tuple(c.losses for c in reading.parts)
+            ready = ReadingReady(reading.command.request, shards, reading.token, stream, losses)
+            self.port.reply(reading.client, ready)
+            self.serve(reading)
+
+    def on_rows(self, sender: Peer, message: StreamRows) -> None:
+        """Rows for some readings."""
+        for number, since in message.readings:
+            self._take_rows(sender, number, since, message.position, message.pieces)
+
+    def on_shared_rows(self, sender: Peer, message: SharedRows) -> None:
+        """Rows of which each is for some readings."""
+        try:
+            rows = Shared(message)
+            shares = [(share.readings, rows.pieces(share.rows)) for share in message.shares]
+        except ValueError as error:
+            for share in message.shares:
+                for number, _ in share.readings:
+                    if session := self.sessions.heard(sender, number):
+                        self.sessions.protocol_error(session, str(error))
+            return
+        for readings, pieces in shares:
+            for number, since in readings:
+                self._take_rows(sender, number, since, message.position, pieces)
+
+    def on_scanned(self, sender: Peer, message: ReadingsScanned) -> None:
+        """Nothing matched."""
+        for number, since, position in message.marks:
+            self._take_rows(sender, number, since, position, ())
+
+    def _take_rows(
+        self, sender: Peer, number: int, since: int, position: int, pieces: tuple[Piece, ...]
+    ) -> None:
+        """A reading has come from `since` to `position`, where these rows have matched."""
+        if session := self.sessions.heard(sender, number):
+            cursor = session.part
+            if session.state is not Phase.OPEN or since != cursor.position:
+                session.happens(Move.MISSED)
+            elif wrong := misfit(since, position, pieces):
+                self.sessions.protocol_error(session, wrong)
+            else:
+                if session.errors and not pieces:
+                    session.proven()
+                cursor.add(position, pieces)
+                self.serve(session.owner)
+
+    def on_kept(self, sender: Peer, message: ReadingsKept) -> None:
+        """The leader is there; what it has not, or has sent in vain, is opened again."""
+        for number, position in message.positions:
+            if session := self.sessions.heard(sender, number):
+                if session.part.position != position:
+                    session.happens(Move.MISSED)
+                elif session.is_cut_off or message.cut_off:
+                    self.kept(session, message.cut_off)
+        self.sessions.missed(sender, message.missing)
+
+    def on_position_committed(self, sender: Peer, message: PositionCommitted) -> None:
+        """A durable consumer's position is in the log."""
+        if session := self.sessions.heard(sender, message.reading):
+            # A higher one than was asked for says nothing of what is asked for later.
+            confirmed = session.part.confirmed(message.position)
+            self._record_consumed(session.owner, session.part, confirmed)
+            self._answer_commits(session.owner)
+
+    def on_refused(self, sender: Peer, message: ReadingRefused) -> None:
+        """A leader does not serve a reading."""
+        if session := self.sessions.heard(sender, message.reading):
+            if message.code in (UNKNOWN, MOVED):
+                session.happens(Move.MOVED)
+            else:
+                self.sessions.refused(session, message.code, message.reason)
+
+    def on_moved(self, sender: Peer, message: ReadingsMoved) -> None:
+        """Another node leads."""
+        self.sessions.moved(sender, message.readings, message.leader)

@@ -1,0 +1,104 @@
+"""Rows for several readings of one node in one message, each row once: put together at the leader,
+taken apart at the node.
+
+With many readings of which each wants few rows, a message for each selector would be most of the
+work: for the leader, for the link, and for the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from streams.programs.reader.messages import LISTED_MOST, LooseRows, Piece, Share, SharedRows
+from streams.programs.reader.pieces import ChunkRows
+
+SHARED_BYTES: Final = 512 * 1024
+"""Bytes of a message, unless one reading's rows have more: as `history.MESSAGE_BYTES`."""
+
+MARK_BYTES: Final = 20
+"""Of a reading's number and position in a message, at most; a row's place takes less."""
+
+Mark = tuple[int, int]
+"""A reading's number, and the position at which it was."""
+
+Wanted = tuple[list[Mark], list[int]]
+"""Readings, and the places of the rows that they get, ascending."""
+
+
+def shared(
+    shard: str, position: int, rows: ChunkRows, wanted: Sequence[Wanted]
+) -> Iterator[SharedRows]:
+    """Messages to one node with what its readings want of `rows`."""
+    sizes = rows.sizes
+    some: list[Wanted] = []
+    there: set[int] = set()
+    size = count = 0
+    for marks, places in _parts(wanted):
+        new = [place for place in places if place not in there]
+        more = sum([sizes[place] for place in new]) + MARK_BYTES * (len(marks) + len(places))
+        if some and (size + more > SHARED_BYTES or count + len(marks) > LISTED_MOST):
+            yield _message(shard, position, rows, some, there)
+            some, there, size, count, new = [], set(), 0, 0, places
+            more = rows.cost(places) + MARK_BYTES * (len(marks) + len(places))
+        some.append((marks, places))
+        there.update(new)
+        size, count = size + more, count + len(marks)
+    if some:
+        yield _message(shard, position, rows, some, there)
+
+
+def _parts(wanted: Sequence[Wanted]) -> Iterator[Wanted]:
+    """The same, with no more readings together than fit into a message."""
+    for marks, places in wanted:
+        if len(marks) <= LISTED_MOST:
+            yield marks, places
+        else:
+            for start in range(0, len(marks), LISTED_MOST):
+                yield marks[start : start + LISTED_MOST], places
+
+
+def _message(
+    shard: str, position: int, rows: ChunkRows, wanted: Sequence[Wanted], there: set[int]
+) -> SharedRows:
+    places = sorted(there)
+    number = {place: at for at, place in enumerate(places)}
+    numbered = number.__getitem__
+    shares = tuple([Share(tuple(marks), tuple(map(numbered, mine))) for marks, mine in wanted])
+    return SharedRows(shard, position, rows.loose(places), shares)
+
+
+class Shared:
+    """A message's rows, from which pieces for readings are made. ValueError if it is not what it
+    should be."""
+
+    def __init__(self, message: SharedRows) -> None:
+        if any(len(each.rows) != len(each.places) or not each.rows for each in message.chunks):
+            raise ValueError("shared rows are not as many as their places")
+        self._rows: list[tuple[LooseRows, int]] = [
+            (chunk, index) for chunk in message.chunks for index in range(len(chunk.rows))
+        ]
+
+    def pieces(self, rows: Sequence[int]) -> tuple[Piece, ...]:
+        """The rows that have these numbers in the message, ascending."""
+        if not rows or rows[-1] >= len(self._rows):
+            raise ValueError("a reading shares rows that are not there")
+        if len(rows) == 1:
+            chunk, index = self._rows[rows[0]]
+            return (Piece(chunk.time, chunk.first + chunk.places[index], 1, (), chunk.rows[index]),)
+        by_chunk: dict[int, tuple[LooseRows, list[int]]] = {}
+        for row in rows:
+            if row >= len(self._rows):
+                raise ValueError("a reading shares rows that are not there")
+            chunk, index = self._rows[row]
+            by_chunk.setdefault(id(chunk), (chunk, []))[1].append(index)
+        return tuple(_piece(chunk, indices) for chunk, indices in by_chunk.values())
+
+
+def _piece(chunk: LooseRows, indices: Sequence[int]) -> Piece:
+    start = chunk.places[indices[0]]
+    places = tuple([chunk.places[index] - start for index in indices[1:]])
+    if places and min(places) < 1:
+        raise ValueError("shared rows are not in order")
+    rows = b"".join([chunk.rows[index] for index in indices])
+    return Piece(chunk.time, chunk.first + start, len(indices), places, rows)

@@ -1,0 +1,424 @@
+"""A shard's leader: append, replicate, commit, change the replicas (Raft dissertation, 3 and 4).
+
+Chunks leave for the followers when they are appended, before they are on the own disk; the leader
+counts itself when they are (`Written`), like any other replica. The voters are the newest replica
+set. What is committed, and when the set may change, says `overlay.consensus`; an epoch begins with
+a chunk of the leader's own, as it asks for. That a chunk is committed goes with the next one, or
+with the next look at followers who have not heard of it. A node that is to come is sent the log
+first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from overlay.consensus.progress import Progress, ProgressState
+from overlay.consensus.tracker import Tracker
+from overlay.incidents import Alarmed
+from overlay.machine import NodeId, Peer, by_id
+from streams.log.batches import EventBatch, Row, encode_batches, lacks_key
+from streams.log.chunk import (
+    BEGINS,
+    COMPLETES,
+    CUT,
+    EVENTS,
+    POSITIONS,
+    REPLICAS,
+    STATE,
+    Chunk,
+    ChunkId,
+    number_of,
+    pack,
+)
+from streams.log.lost_rows import with_loss
+from streams.log.state import Entry, Floor, ReplicaSet, StreamIs, encode_entries, split_entries
+from streams.log.zones import encode_zones, zone_map
+from streams.shard.local import LocalReplica
+from streams.shard.messages import ShardAck, ShardAppend, ShardBehind
+from streams.shard.retention import Keep, floor_of, next_due, over, quota_floor
+from streams.shard.setting_back import set_back
+
+RETRY: Final = 0.3
+"""Seconds after which a candidate or a leader asks again who has not answered."""
+
+ROUNDS: Final = 10
+"""Times that a leader looks at its followers until it asks those too who lack nothing, while some
+lack something: every 3 s they hear that it leads."""
+
+QUIET: Final = 30.0
+"""Seconds after which a leader asks followers of whom none lacks anything. Nothing waits for that:
+who begins anew says by itself how far it is, a leader that was replaced is told so by the next one,
+and that a leader is lost is found out elsewhere (streams/directory/)."""
+
+
+PIECES: Final = 2
+"""Messages with older chunks that a follower has not acknowledged, up to which the leader reads and
+sends more: the next ones are on their way while it writes. Each read of the disk is some four."""
+
+
+REPLICATE = ProgressState.REPLICATE
+
+
+class ReplicaProgress(Progress):
+    """What the leader knows of another replica."""
+
+    __slots__ = ("committed", "looked")
+
+    def __init__(self, peer: Peer, now: float) -> None:
+        super().__init__(peer, now)
+        self.looked = 0  # what it had acknowledged when the leader looked at it
+        self.committed = 0  # number of the last chunk of which it was sent that it is committed
+
+    def diverges(self, now: float) -> None:
+        """It has said at `now` that its log ends elsewhere than was taken for so."""
+        self.heard_at = now
+        self.change(ProgressState.PROBE)
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether older chunks are to be read for it now."""
+        is_behind = self.state is not REPLICATE and not self.reading
+        return is_behind and len(self.inflight) <= PIECES
+
+
+class Leading:
+    """A leader's part of one epoch."""
+
+    def __init__(self, replica: LocalReplica, epoch: int) -> None:
+        self.replica = replica
+        self.epoch = epoch
+        self.first = replica.log.end.number + 1
+        self.tracker = Tracker[ReplicaProgress](replica.port.me.id, self.first)
+        self.coming: dict[NodeId, Peer] = {}  # to be added when they are caught up
+        self._rounds = 0  # of `ask_again`, since all others were asked
+        self.is_quiet = False
+        """All others have everything, and know what is committed: they are asked seldom."""
+        self._asked_at = self._in_touch_at = self._in_touch_since = float("-inf")
+        self._retained = 0  # what was committed at the last look at retention
+        self._retain_at = 0.0  # when there is more to be let go of
+        self.keep = replica.keep
+        self.obstacle = ""
+        """Why the shard takes no more rows, whatever `keep` says; "": it does."""
+
+    def begin(self) -> None:
+        """Append a chunk of the own epoch, what is to be said of rows that are lost, and ask all
+        others how far they are."""
+        self._configure(self.replica.replicas)
+        self._note_loss()
+        self.ask()
+
+    def _note_loss(self) -> None:
+        """Say from which offset on rows are lost, if no replica has them, and where durable
+        consumers and groups go on that were beyond. (If this node ends before that is on its disk,
+        those of them are not known that had come since the damage.)"""
+        mine = self.replica
+        offset, end = mine.log.next_offset, mine.hard_state.lost_end
+        if end <= offset:
+            return
+        mine.port.count("shard_ends_lost")
+        lost = with_loss(mine.state.lost, offset, end)
+        text = f"{mine.shard} lost its {lost[-1].which}: no replica has them"
+        mine.port.emit(Alarmed("rows lost", text))
+        entries: list[Entry] = [Floor(mine.state.floor, 0, lost)]
+        if mine.before_loss is not None:
+            entries += set_back(mine.state, mine.before_loss, offset)
+        for run in split_entries(entries):
+            self.append_chunk(POSITIONS, encode_entries(run))
+
+    # -- appending -------------------------------------------------------------------------------
+
+    def append(self, batches: Sequence[EventBatch], time: int) -> Chunk:
+        """Append one chunk with these batches, at `time` (nanoseconds since 1970; one that goes
+        back is raised). `ShardCommitted` follows. ValueError if they are too large for a chunk."""
+        rows = [row for batch in batches for row in batch.rows]
+        zones, encoded = encode_zones(zone_map(rows)), encode_batches(batches)
+        return self.append_chunk(EVENTS, encoded, len(rows), zones=zones, time=time)
+
+    def append_chunk(
+        self, kind: int, rows: bytes, offsets: int = 0, *, zones: bytes = b"", time: int = 0
+    ) -> Chunk:
+        """Append one chunk, whose rows are what its kind says, as `append` does."""
+        log = self.replica.log
+        limits = (self.keep.segment_bytes, self.keep.segment_age)
+        if log.should_roll(len(rows) + len(zones), max(time, log.time), *limits):
+            for place, piece in enumerate(self.replica.state.pieces()):
+                flags = (BEGINS if place == 0 else 0) | (COMPLETES if piece.completes else 0)
+                self._add(STATE, piece.rows, 0, b"", time, flags)
+        return self._add(kind, rows, offsets, zones, time, 0)
+
+    def _add(
+        self, kind: int, rows: bytes, offsets: int, zones: bytes, time: int, flags: int
+    ) -> Chunk:
+        log = self.replica.log
+        chunk = pack(
+            *(kind, self.epoch, log.end, log.next_offset, offsets, max(time, log.time), rows),
+            zones=zones,
+            flags=flags,
+            committed=self.replica.committed,
+        )
+        self._send_live((chunk.data,))
+        if self.is_quiet:
+            self._wake()
+        self.replica.add(chunk)
+        return chunk
+
+    def _wake(self) -> None:
+        """Somebody may lack something from now on."""
+        if self.is_quiet:
+            self.is_quiet = False
+            self.replica.retry_soon()
+
+    def _send_live(self, chunks: tuple[bytes, ...]) -> None:
+        followers = self.tracker.followers.values()
+        live = [follower for follower in followers if follower.state is REPLICATE]
+        if not live:
+            return
+        message = self._append_of(chunks)  # encoded once for all
+        for follower in live:
+            follower.committed = self.replica.committed
+            self.replica.port.send(follower.peer, message)
+
+    def _send(self, follower: ReplicaProgress, chunks: tuple[bytes, ...]) -> None:
+        follower.committed = self.replica.committed
+        self.replica.port.send(follower.peer, self._append_of(chunks))
+
+    def _append_of(self, chunks: tuple[bytes, ...]) -> ShardAppend:
+        mine = self.replica
+        end = (mine.log.end.number, mine.log.end.hash)
+        return ShardAppend(
+            *(mine.shard, self.epoch, end, self.first, mine.committed, chunks), mine.log.start
+        )
+
+    def full(self, size: int, rows: int) -> str:
+        """Why the shard cannot take `size` bytes and `rows` more; "": it can."""
+        mine = self.replica
+        return self.obstacle or over(self.keep, mine.log, mine.state.floor, size, rows)
+
+    def unfit(self, rows: Iterable[Row]) -> str:
+        """Why the stream has no use for some of these rows; "": it has for all."""
+        return lacks_key(self.keep.key, [row.attributes for row in rows]) if self.keep.key else ""
+
+    # -- retention -------------------------------------------------------------------------------
+
+    def retain(self, keep: Keep, now: int) -> None:
+        """Append a Cut, if at `now` (nanoseconds since 1970) there is more than is to be kept. In a
+        stream with a key that is done with the table of what goes (streams/services/table/)."""
+        if keep.forks and not self.keep.forks:
+            self._wake()
+        is_as_before = keep == self.keep and self._retained == self.replica.committed
+        self.keep, self._retained = keep, self.replica.committed
+        if keep.key or (is_as_before and now < self._retain_at):
+            return
+        self._retain_at = next_due(self.replica.log, keep, now)
+        floor = self.floor_due(now)
+        if floor > self.replica.state.floor:
+            self.append_chunk(CUT, encode_entries(self.cut_entries(floor, now)), time=now)
+
+    def floor_due(self, now: int) -> int:
+        """The lowest offset that is to be kept at `now` (nanoseconds since 1970); 0: that cannot be
+        said yet."""
+        mine, keep = self.replica, self.keep
+        if not mine.ready or not self.may_change():
+            return 0
+        if keep.time and mine.log.time <= now - keep.time:
+            floor = mine.log.next_offset
+        else:
+            floor = floor_of(mine.log.segments, keep, now)
+        if keep.time:
+            mine.learn_times()
+        if not keep.drops_unread:
+            floor = min([floor, *(c.position for c in mine.state.consumers.values())])
+        floor = max(floor, quota_floor(keep, mine.log))
+        held = mine.state.groups.floor()
+        if held is not None and not keep.drops_unread:
+            floor = min(floor, held)
+        return max(floor, self._expired(now))
+
+    def cut_entries(self, floor: int, now: int) -> list[Entry]:
+        """What the log is to say when the floor is raised to `floor` at `now`: also of the groups
+        that were not done with what goes, unless it is past its time."""
+        entry = self.floor_entry(floor, now)
+        since = max(self.replica.state.floor, entry.expired)
+        return [entry, *self.replica.state.groups.let_go(since, floor)]
+
+    def floor_entry(self, floor: int, now: int) -> Floor:
+        """What the log is to say when the floor is raised to `floor` at `now`."""
+        return Floor(floor, min(floor, self._expired(now)))
+
+    def _expired(self, now: int) -> int:
+        """Rows below this offset are past their time, whoever has not read them; those behind it
+        may be. Where rows have times of their own nothing is said."""
+        keep, log = self.keep, self.replica.log
+        if not keep.ttl or keep.ttl_by:
+            return 0
+        if log.time <= now - keep.ttl:
+            return log.next_offset
+        self.replica.learn_times()
+        return floor_of(log.segments, Keep(time=keep.ttl), now)
+
+    # -- replicas --------------------------------------------------------------------------------
+
+    def add_replica(self, peer: Peer) -> None:
+        """Send `peer` the log, and make it a replica when it is caught up."""
+        self.coming[peer.id] = peer
+        self._wake()
+        self.ask()
+
+    def forget_coming(self, wanted: Iterable[NodeId]) -> None:
+        """Of the nodes that are being sent the log, those that are not wanted do not come."""
+        keep = set(wanted)
+        self.coming = {node: peer for node, peer in self.coming.items() if node in keep}
+
+    def remove_replica(self, node: NodeId) -> bool:
+        """Make `node` no replica any more. Returns whether that has been appended: not while
+        another change is under way, and not for the leader itself."""
+        rest = tuple(peer for peer in self.replica.replicas if peer.id != node)
+        if node == self.replica.port.me.id or not self.may_change():
+            return False
+        if len(rest) == len(self.replica.replicas):
+            return False
+        self._configure(rest)
+        return True
+
+    def may_change(self) -> bool:
+        """Whether the last change of the replicas and a chunk of the own epoch are committed."""
+        return self.tracker.may_change(self.replica.committed)
+
+    def _configure(self, replicas: Sequence[Peer]) -> None:
+        self.tracker.check_change(self.replica.replicas, replicas)
+        if not self.replica.log.segments:  # the state with which the log begins
+            self.replica.state.replicas = self.replica.founders
+        entries: list[Entry] = [ReplicaSet(tuple(replicas))]
+        stream = self.replica.stream
+        if stream and stream != self.replica.state.stream:
+            entries.append(StreamIs(stream))
+        chunk = self.append_chunk(REPLICAS, encode_entries(entries))
+        self.tracker.change(chunk.number)
+
+    def _add_who_is_ready(self) -> None:
+        for node, peer in list(self.coming.items()):
+            if by_id(self.replica.replicas).get(node):
+                del self.coming[node]
+            elif self.tracker.is_caught_up(node, self.replica.committed) and self.may_change():
+                del self.coming[node]
+                self._configure((*self.replica.replicas, peer))
+
+    # -- followers -------------------------------------------------------------------------------
+
+    @property
+    def followers(self) -> Mapping[NodeId, ReplicaProgress]:
+        """The other replicas, and those that are to come, as far as they were asked."""
+        return self.tracker.followers
+
+    def ask_again(self) -> None:
+        """To be called every `RETRY` seconds, or after `pause`, while `is_quiet`: ask those
+        of whom it is not known that they have everything and know what is committed, and now and
+        then all."""
+        self._rounds += 1
+        if self.is_quiet or self._rounds >= ROUNDS or self.coming:
+            self.is_quiet = False
+            self.ask()
+            return
+        mine, self.is_quiet = self.replica, True
+        for follower in self.followers.values():
+            is_live = follower.state is REPLICATE
+            if not is_live and follower.match > follower.looked:
+                follower.looked = follower.match  # it is being sent older ones, and goes on
+                self.is_quiet = False
+            elif (
+                not is_live
+                or follower.match != mine.log.end.number
+                or follower.committed < mine.committed
+            ):
+                self.is_quiet = False
+                follower.change(follower.state)
+                self._send(follower, ())
+
+    @property
+    def pause(self) -> float:
+        """Seconds until `ask_again`, while nobody lacks anything. Replicas that take rows when they
+        hear of no leader hear of it more often."""
+        return RETRY * ROUNDS if self.keep.forks else QUIET
+
+    def stay_in_touch(self) -> float:
+        """Ask followers of whom none lacks anything, if the last time is `ROUNDS` looks ago.
+        Returns since when this has been called in every such time."""
+        now, most = self.replica.port.now, RETRY * ROUNDS
+        if now - self._in_touch_at > most:
+            self._in_touch_since = now
+        self._in_touch_at = now
+        if self.is_quiet and now - self._asked_at >= most:
+            self._wake()
+            self.ask()
+        return self._in_touch_since
+
+    def ask(self) -> None:
+        """Ask all others how far they are; who is live hears what is committed."""
+        self._rounds = 0
+        self._asked_at = self.replica.port.now
+        mine, now = self.replica, self.replica.port.now
+        others = by_id((*mine.replicas, *self.coming.values()), besides=mine.port.me.id)
+        self.tracker.follow(others, lambda peer: ReplicaProgress(peer, now))
+        for follower in self.followers.values():
+            follower.change(follower.state)
+            self._send(follower, ())
+
+    def acknowledged(self, sender: Peer, message: ShardAck) -> None:
+        """A follower has the log up to a number on disk."""
+        follower = self.tracker.followers.get(sender.id)
+        if follower is None or message.epoch != self.epoch:
+            return
+        if message.number > self.replica.log.end.number:
+            return
+        follower.acknowledge(message.number, self.replica.port.now)
+        if message.number == self.replica.log.end.number:
+            follower.change(REPLICATE)
+        elif follower.wants_more:
+            self._copy(follower, follower.following(message.number))
+        self.commit()
+        self._add_who_is_ready()
+
+    def behind(self, sender: Peer, message: ShardBehind) -> None:
+        """A follower's log ends elsewhere: send what follows on its end, if that is in this log,
+        else what follows on what is committed there."""
+        follower = self.followers.get(sender.id)
+        if follower is None or message.epoch != self.epoch:
+            return
+        follower.diverges(self.replica.port.now)
+        self._wake()
+        end = ChunkId(*message.end)
+        start = end.number if self.replica.log.has(end) else message.committed
+        self._copy(follower, start + 1)
+
+    def is_followed(self, since: float) -> bool:
+        """Whether a majority of the replicas, with this one, has answered after `since`."""
+        return self.tracker.heard_since(self.replica.replicas, self.replica.port.now) >= since
+
+    def _copy(self, follower: ReplicaProgress, number: int) -> None:
+        """Send older chunks, from `number` on, as many as one read of the disk has. Who has been
+        sent the last one gets the next ones as they are appended: links keep the order."""
+        follower.read()
+
+        def found(pieces: Sequence[tuple[bytes, ...]]) -> None:
+            if not pieces or not self.replica.is_led_by(self) or not follower.reading:
+                return
+            for piece in pieces:
+                self._send(follower, piece)
+                follower.sent(number_of(piece[-1]), self.replica.log.end.number)
+
+        self.replica.chunks.read_pieces(number, found)
+
+    # -- committing ------------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        """Commit what a majority of the replicas has on disk."""
+        mine = self.replica
+        number = self.tracker.committable(mine.replicas, mine.durable)
+        if number > mine.committed:
+            mine.commit_to(number)
+            self._add_who_is_ready()
+
+    def holders(self, number: int) -> tuple[NodeId, ...]:
+        """The replicas that have chunk `number` on disk, as far as is known here."""
+        return self.tracker.holders(self.replica.replicas, self.replica.durable, number)

@@ -1,0 +1,254 @@
+"""Programs that read a shard through their nodes, in virtual time with faults, and their oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from random import Random
+from typing import Any
+
+from bench.mutations.planting import replace_constant
+from overlay.client import (
+    BeginReading,
+    CommitReading,
+    Done,
+    EventsTaken,
+    Failed,
+    PackedEvents,
+    ReadingReady,
+    StreamEvent,
+    TakeEvents,
+)
+from overlay.links.events import LinkDown
+from streams.access import pacing
+from streams.log import shard_log
+from streams.log.batches import decode_rows
+from streams.programs.reader import readers
+from streams.programs.reader.readers import Readers
+from streams.services.read import shard_readings
+from streams.shard import kept_chunks
+from streams.shard.replica import Replica
+from tests.streams.programs.reader.consuming_world import SELECTORS, ConsumingWorld
+from tests.support.shards.producing_world import STREAM, WorldLocator
+from tests.support.shards.shard_world import WrongError
+
+
+def unpacked(packed: PackedEvents) -> Iterator[StreamEvent]:
+    """The events one by one."""
+    places = (0, *packed.places) if packed.places else range(packed.count)
+    rows = decode_rows(packed.rows, packed.count)
+    for place, row in zip(places, rows, strict=True):
+        yield StreamEvent(packed.shard, packed.first + place, packed.time / 1e9, row.attributes)
+
+
+class Life:
+    """What a program was given between two beginnings."""
+
+    def __init__(self, start: int) -> None:
+        self.start = self.position = start
+        self.rows: dict[int, Any] = {}
+
+
+class ReadingProgram:
+    """Reads through one node, and checks what comes. After a crash of its node it begins again at
+    its position; a durable one with its token, or as another program at what was committed."""
+
+    def __init__(
+        self, world: ReadingWorld, client: int, node: str, selector: str, durable: str
+    ) -> None:
+        self.world, self.client, self.node = world, client, node
+        self.selector, self.durable = selector, durable
+        self.packed = not durable and client % 2 == 0
+        self.lives: list[Life] = []
+        self.request = 0
+        self.reading = 0  # request of its BeginReading; 0: it has none
+        self.is_ready = self.takes = False
+        self.resumes = False
+        self.token = ""
+        self.commits: dict[int, int] = {}
+        self.failures: list[str] = []
+
+    def ask(self, command: type[Any], *arguments: Any, **more: Any) -> int:
+        self.request += 1
+        machine = self.world.machines_of_programs[self.node]
+        if self.node in self.world.alive:
+            machine.commands()[command](self.client, command(self.request, *arguments, **more))
+        return self.request
+
+    def begin(self) -> None:
+        self.is_ready = self.takes = False
+        self.commits.clear()
+        positions = ((0, self.lives[-1].position),) if self.lives else ()
+        self.resumes = bool(self.lives and self.token) and self.world.rng.random() < 0.5
+        if self.durable and not self.resumes:
+            positions, self.token = (), f"token {self.client} {self.request}"
+        number = self.request + 1
+        self.reading = number
+        self.ask(
+            *(BeginReading, STREAM, self.selector, "first", 0, positions),
+            *(self.durable, self.token, self.resumes),
+            packed=self.packed,
+        )
+
+    def work(self) -> None:
+        again = self.failures and not self.world.is_ending and self.world.rng.random() < 0.1
+        if not self.reading or again:
+            self.failures.clear()
+            self.begin()
+        elif self.is_ready and not self.takes:
+            self.takes = True
+            self.ask(TakeEvents, self.reading)
+        elif self.durable and self.is_ready and self.world.rng.random() < 0.3:
+            position = self.lives[-1].position
+            wanted = self.world.wanted
+            wanted[self.durable] = max(wanted.get(self.durable, 0), position)
+            self.commits[self.request + 1] = position
+            self.ask(CommitReading, self.reading, ((0, position),))
+
+    def answered(self, reply: Any) -> None:
+        if isinstance(reply, ReadingReady):
+            if reply.request != self.reading:
+                return
+            ((start, _),) = reply.shards
+            confirmed = self.world.confirmed.get(self.durable, 0)
+            if self.durable and not self.resumes:
+                if not confirmed <= start <= self.world.wanted.get(self.durable, 0):
+                    raise WrongError(f"{self.durable} begins at {start}, committed: {confirmed}")
+            elif start != (self.lives[-1].position if self.lives else 0):
+                raise WrongError(f"program {self.client} goes on at {start}")
+            self.lives.append(Life(start))
+            self.is_ready = True
+        elif isinstance(reply, EventsTaken):
+            self.takes = False
+            self._take(self.lives[-1], reply)
+        elif isinstance(reply, Done):
+            position = self.commits.pop(reply.request)
+            confirmed = self.world.confirmed
+            confirmed[self.durable] = max(confirmed.get(self.durable, 0), position)
+        else:
+            assert isinstance(reply, Failed), reply
+            self.failures.append(reply.code)
+            self.takes = self.is_ready = False
+            self.commits.pop(reply.request, None)
+
+    def _take(self, life: Life, taken: EventsTaken) -> None:
+        if taken.events if self.packed else taken.packed:
+            raise WrongError("rows are packed that should not be, or are not")
+        for event in (*taken.events, *chain.from_iterable(map(unpacked, taken.packed))):
+            if event.offset < max(life.position, max(life.rows, default=-1) + 1):
+                raise WrongError(f"offset {event.offset} came again, or late")
+            life.rows[event.offset] = event.attributes
+        ((_, position),) = taken.positions
+        if position < life.position or position <= max(life.rows, default=-1):
+            raise WrongError(f"the position goes from {life.position} to {position}")
+        life.position = position
+
+
+class ReadingWorld(ConsumingWorld):
+    """Every node has readers as well, and some of them programs that read."""
+
+    def __init__(self, seed: int, nodes: int = 4, replicas: int = 3) -> None:
+        self.machines_of_programs: dict[str, Readers] = {}
+        self.programs: dict[int, ReadingProgram] = {}
+        self.confirmed: dict[str, int] = {}  # by durable consumer
+        self.wanted: dict[str, int] = {}
+        self.is_ending = False
+        super().__init__(seed, nodes, replicas)
+
+    def boot(self, node: str) -> None:
+        port = self.ports[node]
+        port.reply = self._replied
+        self.machines_of_programs[node] = Readers(port, port.boot, WorldLocator(self, node))
+        super().boot(node)
+        for program in self.programs.values():
+            if program.node == node:
+                program.reading = 0
+
+    def machines(self, node: str) -> list[Any]:
+        return [*super().machines(node), self.machines_of_programs[node]]
+
+    def crash(self, node: str) -> None:
+        was_alive = node in self.alive
+        super().crash(node)
+        if was_alive and self.rng.random() < 0.5:  # else the others notice by silence
+            down = LinkDown(self.ports[node].me, "gone", False)
+            for other in sorted(self.alive):
+                self.scheduler.after(self.rng.uniform(0.01, 0.5), self.handle, other, down)
+
+    def append(self) -> None:
+        super().append()
+        self.work()
+
+    def add(self, client: int, node: str, selector: str, durable: str = "") -> ReadingProgram:
+        program = self.programs[client] = ReadingProgram(self, client, node, selector, durable)
+        return program
+
+    def _replied(self, client: int, reply: Any) -> None:
+        self.programs[client].answered(reply)
+
+    def work(self) -> None:
+        for program in self.programs.values():
+            if program.node in self.alive:
+                program.work()
+
+    def judge_programs(self, leader: Replica) -> int:
+        """Checker 4 for each life of each program; all are at the end of the log. Returns how many
+        rows were delivered."""
+        log = self.log_rows(leader.port.me.id)
+        end = leader.log.next_offset
+        delivered = 0
+        for program in self.programs.values():
+            wanted = SELECTORS[program.selector]
+            for life in program.lives:
+                between = range(life.start, life.position)
+                expected = {n: log[n] for n in between if n in log and wanted(log[n])}
+                if life.rows != expected:
+                    missing = sorted(set(expected) - set(life.rows))
+                    surplus = sorted(set(life.rows) - set(expected))
+                    raise WrongError(
+                        f"program {program.client}, {program.selector!r}, from {life.start} to "
+                        f"{life.position}: missing {missing}, surplus {surplus}"
+                    )
+                delivered += len(expected)
+            if not program.failures and program.lives[-1].position != end:
+                raise WrongError(
+                    f"program {program.client} is at {program.lives[-1].position}, not at {end}"
+                )
+        return delivered
+
+
+def trial_of_readings(seed: int, rounds: int = 25) -> ReadingWorld:
+    """A world with eight programs through faults, and judged. WrongError if a checker fails. In
+    every other one few readings at a time are begun, and told how far was scanned, and few rows at
+    a time are handed over."""
+    undo = [
+        replace_constant(shard_log, "SEGMENT_BYTES", 4_000),
+        replace_constant(kept_chunks, "RECENT_BYTES", 3_000),
+    ]
+    if seed % 2:
+        undo.append(replace_constant(readers, "PASSED_MOST", 1))
+        undo.append(replace_constant(pacing, "OPENING_MOST", 2))
+        undo.append(replace_constant(shard_readings, "MARKED_MOST", 3))
+        undo.append(replace_constant(readers, "TAKEN_BYTES", 200))
+    try:
+        rng = Random(seed)
+        world = ReadingWorld(seed)
+        names = [peer.id for peer in world.peers]
+        for client, durable in enumerate(("", "", "", "", "a", "b", "both", "both"), 1):
+            selector = "k = 3" if durable == "both" else rng.choice(list(SELECTORS))
+            world.add(client, rng.choice(names), selector, durable)
+        world.run(0.1)
+        world.elect()
+        world.run(0.5)
+        world.cause_trouble(rounds, damaged=1)
+        leader = world.heal()
+        for place in range(30):
+            world.is_ending = place > 10
+            world.work()
+            world.run(0.5)
+        world.judge(leader)
+        world.judge_programs(leader)
+    finally:
+        for each in undo:
+            each()
+    return world
