@@ -87,7 +87,7 @@ class Node:
         self.answers: list[Message] = []
 
     def _led(self, shard: str) -> Replica | None:
-        leading = self.replica.leading
+        leading = self.replica.leader
         served = leading is not None and self.replica.committed >= leading.first
         return self.replica if served else None
 

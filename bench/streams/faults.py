@@ -22,7 +22,7 @@ from streams.log.scan import Scan
 from streams.log.scan import scan as scan_segment
 from streams.log.shard_log import Segment
 from streams.shard.campaign import ShardCampaign
-from streams.shard.leading import Leading
+from streams.shard.leader import ShardLeader
 from streams.shard.messages import ShardVoteReply
 from streams.shard.removal import Removal
 from streams.shard.replica import Replica
@@ -37,9 +37,9 @@ PROMISE = "promise: what is acknowledged is never lost"
 @fault(PROMISE, SEEDS, "test_a_leader_counts_itself_when_its_disk_has_the_chunk")
 def shard_leader_counts_itself_before_its_disk() -> None:
     """A shard's leader counts itself for a chunk that is not on its own disk yet."""
-    original = Leading.commit
+    original = ShardLeader.commit
 
-    def commit(self: Leading) -> None:
+    def commit(self: ShardLeader) -> None:
         durable, self.replica.durable = self.replica.durable, self.replica.log.end.number
         original(self)
         self.replica.durable = durable

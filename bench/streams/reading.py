@@ -189,9 +189,9 @@ class Leader:
 
     def append(self, rows: list[Row]) -> None:
         """One chunk."""
-        assert self.replica.leading is not None
+        assert self.replica.leader is not None
         batch = EventBatch(BatchHead("", 0, 0, len(rows)), tuple(rows))
-        self.replica.leading.append([batch], time.time_ns())
+        self.replica.leader.append([batch], time.time_ns())
 
 
 def rows_of(number: int, count: int, million: int, groups: int = 5_000) -> list[Row]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bench.mutations.planting import fault, replace
 from streams.log.shard_log import ShardLog
 from streams.log.state import ShardState
-from streams.shard.leading import Leading
+from streams.shard.leader import ShardLeader
 from streams.shard.retention import Keep, over, quota_floor
 
 BOUNDS = "tests/streams/shard/test_streams_bounds.py"
@@ -16,9 +16,9 @@ BOUNDED = "promise: a shard has no more than it may have"
 @fault(KEPT, BOUNDS, "test_what_a_durable_consumer_has_not_read_stays")
 def shard_retention_ignores_consumers() -> None:
     """A shard's leader lets rows go that a durable consumer has not read."""
-    original = Leading.retain
+    original = ShardLeader.retain
 
-    def retain(self: Leading, keep: Keep, now: int) -> None:
+    def retain(self: ShardLeader, keep: Keep, now: int) -> None:
         original(self, keep._replace(drops_unread=True), now)
 
     replace(original, retain)

@@ -15,7 +15,7 @@ from streams.log.batches import rows_of
 from streams.log.chunk import EVENTS
 from streams.services.service import Agenda, Leaderships, LedShard, ReplicaOf, ShardService
 from streams.shard.chunk_reader import ChunkReader
-from streams.shard.leading import Leading
+from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
 
 BUDGET: Final = 2_000
@@ -58,12 +58,12 @@ class ShardCounts(LedShard):
         self,
         port: Port,
         replica: Replica,
-        leading: Leading,
+        leader: ShardLeader,
         clock: Callable[[], int],
         by: str,
         wake: Callable[[], None],
     ) -> None:
-        super().__init__(port, replica, leading, clock)
+        super().__init__(port, replica, leader, clock)
         self._by, self._wake = by, wake
         self._counts: Counter[Value | None] = Counter()
         self._end = replica.log.first_offset
@@ -122,9 +122,9 @@ class RowCounting(ShardService[ShardCounts]):
         self._by = by
         self._work = Agenda(port, CountRows(), 0.0)
 
-    def make(self, replica: Replica, leading: Leading) -> ShardCounts:
+    def make(self, replica: Replica, leader: ShardLeader) -> ShardCounts:
         wake = partial(self._work.add, replica.shard)
-        return ShardCounts(self.port, replica, leading, self._clock, self._by, wake)
+        return ShardCounts(self.port, replica, leader, self._clock, self._by, wake)
 
     def on_ask(self, sender: Peer, message: AskRowCounts) -> None:
         counts = self.shard(message.shard)

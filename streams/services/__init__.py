@@ -13,8 +13,8 @@ write another one is in docs/guide/extending.md. In short::
             self.port.count("greetings", self.replica.committed)
 
     class Greetings(ShardService[ShardGreetings]):
-        def make(self, replica, leading):      # at the first request
-            return ShardGreetings(self.port, replica, leading, self._clock)
+        def make(self, replica, leader):      # at the first request
+            return ShardGreetings(self.port, replica, leader, self._clock)
 
         def on_greeting(self, sender: Peer, message: Greeting) -> None:
             led = self.shard(message.shard)    # None: this node does not lead it

@@ -11,7 +11,7 @@ from streams.log.batches import rows_of
 from streams.log.chunk import EVENTS, Chunk
 from streams.log.row_names import TRACES, sampled
 from streams.services.service import LedShard, ShardService
-from streams.shard.leading import Leading
+from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
 
 
@@ -23,7 +23,7 @@ class ShardRecords(LedShard):
     def committed(self) -> None:
         """More of the log is committed."""
         replica = self.replica
-        before = self.leading.first - 1 if self._recorded is None else self._recorded
+        before = self.leader.first - 1 if self._recorded is None else self._recorded
         self._recorded = replica.committed
         for chunk in replica.chunks.recent_from(before + 1, replica.committed - before):
             if chunk.kind == EVENTS:
@@ -53,9 +53,9 @@ class ShardRecords(LedShard):
 class RowRecords(ShardService[ShardRecords]):
     """Records what is committed at the shards that this node leads."""
 
-    def make(self, replica: Replica, leading: Leading) -> ShardRecords:
+    def make(self, replica: Replica, leader: ShardLeader) -> ShardRecords:
         """Record what is committed from the beginning of the epoch on."""
-        return ShardRecords(self.port, replica, leading, self._clock)
+        return ShardRecords(self.port, replica, leader, self._clock)
 
     def led(self, shard: str, epoch: int) -> None:
         """This node leads a shard."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 from overlay.machine import Alarm, Machine, Peer, Port, Timer, by_id
-from streams.shard.leading import Leading
+from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica, ShardCommitted, ShardLed, ShardUnled
 
 ReplicaOf = Callable[[str], Replica | None]
@@ -35,12 +35,12 @@ class LedShard:
     methods that it needs; who does not define `committed` is not called."""
 
     def __init__(
-        self, port: Port, replica: Replica, leading: Leading, clock: Callable[[], int]
+        self, port: Port, replica: Replica, leader: ShardLeader, clock: Callable[[], int]
     ) -> None:
         """`clock`: nanoseconds since 1970."""
         self.port = port
         self.replica = replica
-        self.leading = leading
+        self.leader = leader
         self._clock = clock
 
     def committed(self) -> None:
@@ -97,7 +97,7 @@ class Leaderships(Machine):
         super().__init__(port)
         self._replica = replica
         self._services: list[ShardService[Any]] = []
-        self._hearing: dict[str, list[tuple[HearsCommits, Replica | None, Leading | None]]] = {}
+        self._hearing: dict[str, list[tuple[HearsCommits, Replica | None, ShardLeader | None]]] = {}
 
     def add(self, service: ShardService[Any]) -> None:
         """A service is there. They are told in the order in which they were added."""
@@ -113,7 +113,7 @@ class Leaderships(Machine):
     def hear(self, shard: str, who: HearsCommits) -> None:
         """`who` is called whenever more of a shard's log is committed; of one leadership only, if
         it is a `LedShard`."""
-        led = (who.replica, who.leading) if isinstance(who, LedShard) else (None, None)
+        led = (who.replica, who.leader) if isinstance(who, LedShard) else (None, None)
         self._hearing.setdefault(shard, []).append((who, *led))
 
     def hear_no_more(self, shard: str, who: HearsCommits) -> None:
@@ -128,8 +128,8 @@ class Leaderships(Machine):
         """More of a shard's log is committed."""
         hearing = self._hearing.get(event.shard)
         if hearing is not None:
-            for who, replica, leading in tuple(hearing):
-                if replica is None or replica.leading is leading:
+            for who, replica, leader in tuple(hearing):
+                if replica is None or replica.leader is leader:
                     who.committed()
 
     def on_led(self, event: ShardLed) -> None:
@@ -171,7 +171,7 @@ class ShardService(Machine, Generic[Kept]):
 
     # -- what a service defines ------------------------------------------------------------------
 
-    def make(self, replica: Replica, leading: Leading) -> Kept:
+    def make(self, replica: Replica, leader: ShardLeader) -> Kept:
         """What is kept of a leadership from now on."""
         raise NotImplementedError
 
@@ -194,11 +194,11 @@ class ShardService(Machine, Generic[Kept]):
         """Of a shard that this node leads, made now if there is none; None: it does not lead it."""
         replica = self._leading(shard)
         kept = self._kept.get(shard)
-        if kept is not None and (replica is None or replica.leading is not kept.leading):
+        if kept is not None and (replica is None or replica.leader is not kept.leader):
             self.end(shard)
             kept = None
-        if kept is None and replica is not None and replica.leading is not None:
-            kept = self._kept[shard] = self.make(replica, replica.leading)
+        if kept is None and replica is not None and replica.leader is not None:
+            kept = self._kept[shard] = self.make(replica, replica.leader)
             if type(kept).committed is not LedShard.committed:
                 self._leaderships.hear(shard, kept)
         return kept
@@ -213,7 +213,7 @@ class ShardService(Machine, Generic[Kept]):
         kept = self._kept.get(shard)
         if kept is not None:
             replica = self._leading(shard)
-            if replica is None or replica.leading is not kept.leading:
+            if replica is None or replica.leader is not kept.leader:
                 self.end(shard)
 
     def end(self, shard: str) -> None:

@@ -14,7 +14,7 @@ calls `Replica.lead` with an epoch.
 * `local`: what the parts use of their replica.
 * `kept_chunks`: chunks of the log, from memory or disk. `removal`: what a Cut removes.
 * `replica`: vote, log and disk of one replica, and following a leader.
-* `campaign`: from a majority's votes to the furthest log. `leading`: append, replicate, commit,
+* `campaign`: from a majority's votes to the furthest log. `leader`: append, replicate, commit,
   change the replicas.
 * `chunk_reader`: a leader's log, chunk by chunk.
 * `retention`: which rows are removed. `hosting`: the shards of this node.
@@ -28,7 +28,7 @@ A replica, from its start to an append::
     ...
     replica.lead(epoch)  # a campaign; `ShardLed` follows, or another node's higher epoch
     ...
-    if replica.leading is not None and replica.serves:
-        chunk = replica.leading.append(batches, now)
+    if replica.leader is not None and replica.serves:
+        chunk = replica.leader.append(batches, now)
     ...  # `ShardCommitted` with a number at least that of the chunk
 """

@@ -67,7 +67,7 @@ class LocalReplica(Protocol):
         """The campaign for `epoch` has succeeded."""
 
     def retry_soon(self) -> None:
-        """Others may lack something by now: have `Leading.ask_again` called as usual."""
+        """Others may lack something by now: have `ShardLeader.ask_again` called as usual."""
 
     def is_led_by(self, leading: object) -> bool:
         """Whether `leading` is what this replica leads with."""

@@ -8,7 +8,7 @@ its leader and is not committed; then its log is read again from disk, so that t
 is that of the chunks that are left. It never decodes rows.
 
 Where something is damaged in the middle of its log, the replica takes part in nothing until others
-have sent what was there (streams/shard/mending.py).
+have sent what was there (streams/shard/repair.py).
 
 After a torn tail, damage that nobody can mend, or when the log ends before what was on disk once
 (its newest segment was deleted), the replica is *suspect*, which is stored before the tail is cut
@@ -39,8 +39,7 @@ from streams.log.writers import Access
 from streams.shard.campaign import ShardCampaign
 from streams.shard.damage import Damage
 from streams.shard.kept_chunks import KeptChunks
-from streams.shard.leading import RETRY, ROUNDS, Leading
-from streams.shard.mending import ATTEMPTS, SELDOM, Mending, send_missing
+from streams.shard.leader import RETRY, ROUNDS, ShardLeader
 from streams.shard.messages import (
     HardState,
     RequestShardVote,
@@ -55,6 +54,7 @@ from streams.shard.messages import (
     ShardVoteReply,
 )
 from streams.shard.removal import Removal
+from streams.shard.repair import ATTEMPTS, SELDOM, Repair, send_missing
 from streams.shard.retention import EVERYTHING
 
 CUT_OFF: Final = 2.0
@@ -120,9 +120,9 @@ class Replica(Machine):
         """When a leader was heard last, or it was this node."""
         self.durable = 0  # number of the last chunk on disk
         self.committed = 0
-        self.mending: Mending | None = None
+        self.repair: Repair | None = None
         """While there are holes in the log."""
-        self.leading: Leading | None = None
+        self.leader: ShardLeader | None = None
         self.campaign: ShardCampaign | None = None
         self.chunks = KeptChunks(port, disk, shard, lambda: self.log)
         self.removal = Removal(self)
@@ -160,7 +160,7 @@ class Replica(Machine):
         another node."""
         if not self.ready or self.barred or not may_vote(self.hard_state, epoch, self.port.me.id):
             return
-        if self.leading is not None and self.leading.epoch == epoch:
+        if self.leader is not None and self.leader.epoch == epoch:
             return
         self._stop()
         self.campaign = ShardCampaign(self, epoch)
@@ -176,36 +176,36 @@ class Replica(Machine):
     def begin_leading(self, epoch: int) -> None:
         """The campaign for `epoch` has succeeded."""
         self.campaign = None
-        self.leading = Leading(self, epoch)
-        self.leading.begin()
+        self.leader = ShardLeader(self, epoch)
+        self.leader.begin()
 
     @property
     def serves(self) -> bool:
         """Whether this node leads the shard, and a chunk of its own epoch is committed."""
-        leading = self.leading
-        return leading is not None and self.ready and self.committed >= leading.first
+        leader = self.leader
+        return leader is not None and self.ready and self.committed >= leader.first
 
     def lacks_majority(self) -> bool:
         """Whether it leads, and no majority of the replicas answers. To be called about once a
         second: meanwhile replicas are asked as often as where they lack rows."""
-        leading = self.leading
-        if leading is None:
+        leader = self.leader
+        if leader is None:
             return False
         since = self.port.now - CUT_OFF - RETRY * ROUNDS
-        return leading.stay_in_touch() <= since and not leading.is_followed(since)
+        return leader.stay_in_touch() <= since and not leader.is_followed(since)
 
     def is_cut_off(self, seconds: float) -> bool:
         """Whether it has heard of no leader for so long, or leads and no majority has answered."""
         since = self.port.now - seconds
-        if self.leading is not None:
-            return not self.leading.is_followed(since)
+        if self.leader is not None:
+            return not self.leader.is_followed(since)
         return self.heard_at < since
 
     def _stop(self) -> None:
         """Lead no more, nor try to."""
-        if self.leading is not None:
+        if self.leader is not None:
             self.heard_at = self.port.now
-        served, self.leading, self.campaign = self.serves, None, None
+        served, self.leader, self.campaign = self.serves, None, None
         if served:
             self.port.emit(ShardUnled(self.shard))
 
@@ -213,9 +213,9 @@ class Replica(Machine):
         """Find out when the oldest segment began of which that is not known."""
         self.removal.learn_times()
 
-    def is_led_by(self, leading: object) -> bool:
-        """Whether `leading` is what this replica leads with."""
-        return self.leading is leading
+    def is_led_by(self, leader: object) -> bool:
+        """Whether `leader` is the one with which this replica leads."""
+        return self.leader is leader
 
     def is_campaign(self, campaign: object) -> bool:
         """Whether `campaign` is the one that is under way."""
@@ -225,7 +225,7 @@ class Replica(Machine):
 
     def _open(self) -> None:
         self.ready = False
-        self.mending = None
+        self.repair = None
         self._when_written.clear()
         self.chunks.forget_readings()
         self.removal.clear(is_learning=False)
@@ -266,7 +266,7 @@ class Replica(Machine):
         self.removal.carry_out()
         if self.campaign is not None:
             self.campaign.go_on()
-        elif self.leading is None and not self.barred:
+        elif self.leader is None and not self.barred:
             self._say_where()
 
     def _say_where(self) -> None:
@@ -318,8 +318,8 @@ class Replica(Machine):
         self.ready = False
         self._mends += 1
         begins = self.port.now + (SELDOM if self._mends > ATTEMPTS else 0.0)
-        self.mending = Mending(self, holes, self._open, self._not_mended, begins)
-        self.mending.ask()
+        self.repair = Repair(self, holes, self._open, self._not_mended, begins)
+        self.repair.ask()
         self.port.set_timer(RETRY, ReplicaRetry(self.shard))
 
     def damaged(self, holes: Sequence[FoundHole]) -> bool:
@@ -364,13 +364,13 @@ class Replica(Machine):
 
     def on_missing(self, sender: Peer, message: ShardMissing) -> None:
         """A replica has a hole: send it what this one has."""
-        if message.shard == self.shard and (self.ready or self.mending is not None):
+        if message.shard == self.shard and (self.ready or self.repair is not None):
             send_missing(self, sender, message)
 
     def on_missing_sent(self, sender: Peer, message: ShardMissingSent) -> None:
         """What was in a hole."""
-        if message.shard == self.shard and self.mending is not None:
-            self.mending.sent(sender, message)
+        if message.shard == self.shard and self.repair is not None:
+            self.repair.sent(sender, message)
 
     def on_written(self, event: Written) -> None:
         """What was asked for is durable: say what waited for it."""
@@ -390,7 +390,7 @@ class Replica(Machine):
         self._opening = 0
         self.port.count("shard_disk_failures")
         self._stop()
-        self.ready, self.mending = False, None
+        self.ready, self.repair = False, None
         self._when_written.clear()
         self.chunks.forget_readings()
         self.port.set_timer(REOPEN, ReplicaRetry(self.shard))
@@ -398,20 +398,20 @@ class Replica(Machine):
     def on_retry(self, timer: ReplicaRetry) -> None:
         """Try again what has not been done or answered: reading the disk, mending, campaigning,
         replicating."""
-        if self.mending is not None:
-            self.mending.ask()
+        if self.repair is not None:
+            self.repair.ask()
             if not self.replicas:  # nobody can be asked: wait for the leader
                 self._say_where()
         elif not self.ready and not self._opening:
             self._open()
         if self.campaign is not None:
             self.campaign.ask()
-        if self.leading is not None:
-            self.leading.ask_again()
-        if not self.ready or self.campaign is not None or self.leading is not None:
-            leading = self.leading if self.ready else None
-            is_quiet = leading is not None and leading.is_quiet
-            self.port.set_timer(leading.pause if leading and is_quiet else RETRY, timer)
+        if self.leader is not None:
+            self.leader.ask_again()
+        if not self.ready or self.campaign is not None or self.leader is not None:
+            leader = self.leader if self.ready else None
+            is_quiet = leader is not None and leader.is_quiet
+            self.port.set_timer(leader.pause if leader and is_quiet else RETRY, timer)
 
     def retry_soon(self) -> None:
         """Others may lack something by now: ask them again after the usual time."""
@@ -484,8 +484,8 @@ class Replica(Machine):
     def _stored(self, chunk: ChunkId) -> None:
         if self.log.has(chunk):
             self.durable = max(self.durable, chunk.number)
-        if self.leading is not None:
-            self.leading.commit()
+        if self.leader is not None:
+            self.leader.commit()
         elif self.campaign is not None:
             self.campaign.go_on()
         else:
@@ -552,8 +552,8 @@ class Replica(Machine):
 
     def on_append(self, sender: Peer, message: ShardAppend) -> None:
         """Take the leader's next chunks, and acknowledge when they are durable."""
-        if self.mending is not None:
-            self.mending.heard(sender)
+        if self.repair is not None:
+            self.repair.heard(sender)
         if message.shard != self.shard or not self.ready or self.barred:
             return
         if (message.epoch, sender.id) != (self.hard_state.epoch, self.hard_state.candidate):
@@ -591,7 +591,7 @@ class Replica(Machine):
     def _acknowledge(self) -> None:
         """Say how far this log is on disk, as its leader has it."""
         number = min(self.durable, self._matched)
-        if self._unstored or not number or self.leading is not None or self.campaign is not None:
+        if self._unstored or not number or self.leader is not None or self.campaign is not None:
             return
         if self._first and number >= self._first:
             self.clear_suspicion()
@@ -601,8 +601,8 @@ class Replica(Machine):
         """The chunks up to `number` are committed."""
         if number > self.committed:
             served, self.committed = self.serves, number
-            if self.leading is not None and not served and self.serves:
-                self.port.emit(ShardLed(self.shard, self.leading.epoch))
+            if self.leader is not None and not served and self.serves:
+                self.port.emit(ShardLed(self.shard, self.leader.epoch))
             self.port.emit(ShardCommitted(self.shard, number))
             self.removal.carry_out()
 
@@ -634,10 +634,10 @@ class Replica(Machine):
 
     def on_ack(self, sender: Peer, message: ShardAck) -> None:
         """A follower has more on disk."""
-        if message.shard == self.shard and self.leading is not None:
-            self.leading.acknowledged(sender, message)
+        if message.shard == self.shard and self.leader is not None:
+            self.leader.acknowledged(sender, message)
 
     def on_behind(self, sender: Peer, message: ShardBehind) -> None:
         """A follower needs older chunks, or none of what it was sent fits."""
-        if message.shard == self.shard and self.leading is not None:
-            self.leading.behind(sender, message)
+        if message.shard == self.shard and self.leader is not None:
+            self.leader.behind(sender, message)

@@ -169,7 +169,7 @@ def test_a_way_is_what_is_called_beyond_idle_traffic() -> None:
         way.name: way for way in ways.walked(("append-first", "append-next", "reading-begins"))
     }
     first, following, reading = found.values()
-    leading = ("streams/shard/leading.py", "Leading.append_chunk")
+    leading = ("streams/shard/leader.py", "ShardLeader.append_chunk")
     assert leading in first.calls
     assert leading in following.calls
     assert leading not in reading.calls

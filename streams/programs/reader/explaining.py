@@ -140,8 +140,8 @@ class RowExplaining(AskMachine):
         index = message.offset - chunk.first
         head, before = _head_of(chunk, index)
         attributes = rows_of(chunk)[index].attributes
-        leading = replica.leading
-        life = 0 if leading is None else life_of(leading.keep, attributes)
+        leader = replica.leader
+        life = 0 if leader is None else life_of(leader.keep, attributes)
         over = life and chunk.time + life <= self._clock()
         return RowFacts(
             message.shard,

@@ -23,7 +23,7 @@ from streams.programs.producer.messages import (
 )
 from streams.services.append.appender import Appender, Join
 from streams.services.service import Agenda, Leaderships, ReplicaOf, ShardService
-from streams.shard.leading import Leading
+from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
 
 LOOK: Final = 1.0
@@ -57,11 +57,11 @@ class AppendServer(ShardService[Appender]):
         self._full: dict[str, None] = {}  # shards whose disk has had no room since the last write
         self._awake: dict[str, None] = {}  # shards for which something came in
 
-    def make(self, replica: Replica, leading: Leading) -> Appender:
+    def make(self, replica: Replica, leader: ShardLeader) -> Appender:
         """Take requests of producers."""
         wake = partial(self._wake, replica.shard)
         wait = partial(self._looks.add, replica.shard)
-        return Appender(self.port, replica, leading, self._clock, wake, wait)
+        return Appender(self.port, replica, leader, self._clock, wake, wait)
 
     def ended(self, shard: str, kept: Appender, leader: Peer | None) -> None:
         """Answer who waits."""

@@ -55,7 +55,7 @@ from streams.programs.producer.messages import (
 )
 from streams.programs.producer.numbers import New, Repeated, Wrong, judge, replaced
 from streams.services.service import LedShard
-from streams.shard.leading import Leading
+from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
 
 UNDER_WAY: Final = 2
@@ -132,14 +132,14 @@ class Appender(LedShard):
         self,
         port: Port,
         replica: Replica,
-        leading: Leading,
+        leader: ShardLeader,
         clock: Callable[[], int],
         wake: Callable[[], None],
         wait: Callable[[], None],
     ) -> None:
         """As of `LedShard`; `wake`: have `flush` called at the end of what came in together;
         `wait`: have `look` called after a while."""
-        super().__init__(port, replica, leading, clock)
+        super().__init__(port, replica, leader, clock)
         self._fork = split_shard(replica.shard)[1]
         self._wake, self._wait = wake, wait
         self._queue: deque[_Queued] = deque()
@@ -179,7 +179,7 @@ class Appender(LedShard):
                 decode_rows(batch.rows, batch.count) if isinstance(verdict, New) else ()
                 for batch, verdict in zip(message.batches, found, strict=True)
             ]
-            unfit = self.leading.unfit(row for rows in decoded for row in rows)
+            unfit = self.leader.unfit(row for rows in decoded for row in rows)
         except ValueError as error:
             unfit = str(error)
         if unfit:
@@ -243,7 +243,7 @@ class Appender(LedShard):
             return FULL, "too much is not committed yet"
         if batches:
             rows = self._queued_rows + sum(batch.count for batch in batches)
-            if reason := self.leading.full(size + self._queued_bytes, rows):
+            if reason := self.leader.full(size + self._queued_bytes, rows):
                 return QUOTA, reason
         return None
 
@@ -325,7 +325,7 @@ class Appender(LedShard):
         return bool(idle)
 
     def _append_entries(self, entries: list[Entry]) -> None:
-        chunk = self.leading.append_chunk(PRODUCERS, encode_entries(entries), time=self._clock())
+        chunk = self.leader.append_chunk(PRODUCERS, encode_entries(entries), time=self._clock())
         self._under_way(chunk, {})
 
     # -- chunks ----------------------------------------------------------------------------------
@@ -334,7 +334,7 @@ class Appender(LedShard):
         """Append what is queued: as whole chunks, and what is left if there are few under way."""
         while (
             self._queue
-            and self.replica.is_led_by(self.leading)
+            and self.replica.is_led_by(self.leader)
             and (everything or self._queued_bytes >= CHUNK_TARGET or len(self._sizes) < UNDER_WAY)
         ):
             self._append_queued()
@@ -355,7 +355,7 @@ class Appender(LedShard):
         zones = encode_zones(zone_map(rows))
         if HEAD.size + len(zones) + len(body) > CHUNK_MOST:
             zones = b""
-        chunk = self.leading.append_chunk(EVENTS, body, len(rows), zones=zones, time=self._clock())
+        chunk = self.leader.append_chunk(EVENTS, body, len(rows), zones=zones, time=self._clock())
         sizes: dict[str, int] = {}
         offset = chunk.first
         requests: dict[_Request, None] = {}
@@ -404,7 +404,7 @@ class Appender(LedShard):
             self._waiting.append((max(number, before), then))
 
     def _chunk_committed(self, chunk: Chunk, requests: dict[_Request, None]) -> None:
-        holders = self.leading.holders(chunk.number)
+        holders = self.leader.holders(chunk.number)
         for request in requests:
             self._place(request, chunk.number, chunk.hash, holders)
             self._done(request)
@@ -434,7 +434,7 @@ class Appender(LedShard):
 
     def _find_hash(self, request: _Request, number: int) -> None:
         def found(digest: bytes) -> None:
-            holders = self.leading.holders(number)
+            holders = self.leader.holders(number)
             self._place(request, number, digest, holders)
             self._done(request)
 

@@ -18,7 +18,7 @@ from streams.log.batches import BatchHead, Row, encode_rows, join_batches
 from streams.log.chunk import CHUNK_MOST, CHUNK_TARGET, EVENTS, HEAD, ChunkId
 from streams.log.origins import CAPTURED
 from streams.log.zones import encode_zones, zone_map
-from streams.shard.leading import Leading
+from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
 
 UNDER_WAY: Final = 4
@@ -45,7 +45,7 @@ class ShardCapture:
         self._clock = clock
         self._waiting: dict[Identity, Event] = {}
         self._unsent: dict[Identity, Event] = {}  # what `_leading` has not appended
-        self._leading: Leading | None = None
+        self._leading: ShardLeader | None = None
         self._sent: list[int] = []  # numbers of the own chunks that are not committed
         self._mark: ChunkId | None = None  # up to this chunk …
         self._marked: list[Identity] = []  # … these are in the log
@@ -59,8 +59,8 @@ class ShardCapture:
     def is_full(self) -> bool:
         """Whether the shard has as much as it may have, so that events wait. (What is appended at
         once, a chunk, may lie beyond that.)"""
-        leading = self.replica.leading
-        return leading is not None and bool(leading.full(0, 1))
+        leader = self.replica.leader
+        return leader is not None and bool(leader.full(0, 1))
 
     def add(self, events: Sequence[Event]) -> None:
         """Take events that have come for this shard."""
@@ -89,19 +89,19 @@ class ShardCapture:
 
     def pump(self) -> None:
         """Append what has not been appended, if this node leads and not too much is under way."""
-        leading = self.replica.leading if self.replica.serves else None
-        if leading is not self._leading:
-            self._leading = leading
+        leader = self.replica.leader if self.replica.serves else None
+        if leader is not self._leading:
+            self._leading = leader
             self._sent.clear()
             self._unsent = dict(self._waiting)
         while self._sent and self._sent[0] <= self.replica.committed:
             del self._sent[0]
-        while leading is not None and self._unsent and len(self._sent) < UNDER_WAY:
+        while leader is not None and self._unsent and len(self._sent) < UNDER_WAY:
             if self.is_full:
                 return
-            self._append(leading)
+            self._append(leader)
 
-    def _append(self, leading: Leading) -> None:
+    def _append(self, leader: ShardLeader) -> None:
         """Append one chunk."""
         origins = self.replica.state.origins
         heads: list[BatchHead] = []
@@ -131,7 +131,7 @@ class ShardCapture:
         zones = encode_zones(zone_map(rows))
         if HEAD.size + len(zones) + len(body) > CHUNK_MOST:
             zones = b""
-        chunk = leading.append_chunk(EVENTS, body, len(rows), zones=zones, time=self._clock())
+        chunk = leader.append_chunk(EVENTS, body, len(rows), zones=zones, time=self._clock())
         self._sent.append(chunk.number)
         self.port.count("captured", len(rows))
 

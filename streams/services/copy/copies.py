@@ -26,7 +26,7 @@ from streams.services.copy.origin import OriginReading
 from streams.services.copy.shard_copy import ShardCopy
 from streams.services.service import Agenda, Leaderships, ShardService
 from streams.shard.hosting.shard_hosts import ShardHosts, StreamDescribed
-from streams.shard.leading import Leading
+from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
 
 FIRST_CLIENT: Final = -1_000_000_000
@@ -85,11 +85,11 @@ class Copies(ShardService[ShardCopy]):
             return None
         return self._hosts.leading(shard)
 
-    def make(self, replica: Replica, leading: Leading) -> ShardCopy:
+    def make(self, replica: Replica, leader: ShardLeader) -> ShardCopy:
         """Begin to copy."""
         id_, _, number = replica.shard.rpartition("/")
         entry, go_on = self._hosts.entries[id_], partial(self._go_on, replica.shard)
-        copy = ShardCopy(self.port, replica, leading, entry, int(number), self._clock, go_on)
+        copy = ShardCopy(self.port, replica, leader, entry, int(number), self._clock, go_on)
         self._looks.add(replica.shard)
         self._look_for_circle(copy)
         return copy

@@ -24,7 +24,7 @@ from streams.log.zones import encode_zones, zone_map
 from streams.programs.producer.producers import shard_of
 from streams.services.copy.origin import OriginReading
 from streams.services.service import LedShard
-from streams.shard.leading import Leading
+from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
 
 UNDER_WAY: Final = 4
@@ -50,7 +50,7 @@ class ShardCopy(LedShard):
         self,
         port: Port,
         replica: Replica,
-        leading: Leading,
+        leader: ShardLeader,
         entry: StreamEntry,
         number: int,
         clock: Callable[[], int],
@@ -58,7 +58,7 @@ class ShardCopy(LedShard):
     ) -> None:
         """As of `LedShard`; `number`: of the shard in its stream, `entry`; `go_on`: append what
         waits, if there is room."""
-        super().__init__(port, replica, leading, clock)
+        super().__init__(port, replica, leader, clock)
         self.entry = entry
         self.number = number
         self._go_on = go_on
@@ -77,13 +77,13 @@ class ShardCopy(LedShard):
         """Whether more may be appended."""
         while self._sent and self._sent[0] <= self.replica.committed:
             del self._sent[0]
-        is_led = self.replica.is_led_by(self.leading)
+        is_led = self.replica.is_led_by(self.leader)
         return len(self._sent) < UNDER_WAY and is_led and not self.is_full
 
     @property
     def is_full(self) -> bool:
         """Whether the shard has as much as it may have, so that its origins wait."""
-        return bool(self.leading.full(0, 1))
+        return bool(self.leader.full(0, 1))
 
     def floor(self, origin: OriginReading) -> int:
         """How far the log has an origin's shard."""
@@ -190,5 +190,5 @@ class ShardCopy(LedShard):
         self.port.count("copied", len(rows))
 
     def _append(self, kind: int, body: bytes, offsets: int, zones: bytes) -> None:
-        chunk = self.leading.append_chunk(kind, body, offsets, zones=zones, time=self._clock())
+        chunk = self.leader.append_chunk(kind, body, offsets, zones=zones, time=self._clock())
         self._sent.append(chunk.number)

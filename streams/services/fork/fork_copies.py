@@ -30,7 +30,7 @@ from streams.services.fork.copied_rows import (
 )
 from streams.services.fork.messages import CopyFork, ForkChunkCopied
 from streams.services.service import Leaderships, LedShard, ReplicaOf, ShardService
-from streams.shard.leading import Leading
+from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
 
 FORKS_AT_ONCE: Final = 16
@@ -52,12 +52,12 @@ class ShardForkCopies(LedShard):
         self,
         port: Port,
         replica: Replica,
-        leading: Leading,
+        leader: ShardLeader,
         clock: Callable[[], int],
         flush: Callable[[str], None],
     ) -> None:
         """As of `LedShard`; `flush`: append what is queued for a shard."""
-        super().__init__(port, replica, leading, clock)
+        super().__init__(port, replica, leader, clock)
         self._flush = flush
         self._main: MainRows | None = None
         self._jobs: dict[str, _Job] = {}
@@ -70,7 +70,7 @@ class ShardForkCopies(LedShard):
             self._go_on(job)
 
     def _is_current(self, job: _Job) -> bool:
-        return self._jobs.get(job.fork) is job and self.replica.is_led_by(self.leading)
+        return self._jobs.get(job.fork) is job and self.replica.is_led_by(self.leader)
 
     def _go_on(self, job: _Job) -> None:
         """Do what comes next, and come back when what has to be read is there."""
@@ -115,7 +115,7 @@ class ShardForkCopies(LedShard):
         return main
 
     def _note(self, job: _Job, chunks: list[Chunk]) -> None:
-        if self._main is not None and self.replica.is_led_by(self.leading):
+        if self._main is not None and self.replica.is_led_by(self.leader):
             before = self._main.end
             for chunk in chunks:
                 if chunk.number == self._main.end + 1:
@@ -149,7 +149,7 @@ class ShardForkCopies(LedShard):
             *(job.fork, job.chunk.number, job.chunk.hash, job.chunk.next_offset),
             *(before[0], before[1], before[2] + repeated),
         )
-        self.leading.append_chunk(PRODUCERS, encode_entries([entry]), time=self._clock())
+        self.leader.append_chunk(PRODUCERS, encode_entries([entry]), time=self._clock())
         rows = sum(part.head.count for part in found)
         self.port.count("fork_rows_appended", rows - repeated)
         self.port.count("fork_rows_repeated", repeated)
@@ -167,7 +167,7 @@ class ShardForkCopies(LedShard):
             self._append_rows(found[: len(found) // 2])
             self._append_rows(found[len(found) // 2 :])
             return
-        self.leading.append_chunk(EVENTS, body, len(rows), zones=zones, time=self._clock())
+        self.leader.append_chunk(EVENTS, body, len(rows), zones=zones, time=self._clock())
 
     # -- commits ---------------------------------------------------------------------------------
 
@@ -205,9 +205,9 @@ class ForkCopies(ShardService[ShardForkCopies]):
         super().__init__(port, leaderships, leading, clock)
         self._flush = flush
 
-    def make(self, replica: Replica, leading: Leading) -> ShardForkCopies:
+    def make(self, replica: Replica, leader: ShardLeader) -> ShardForkCopies:
         """Take chunks of forks."""
-        return ShardForkCopies(self.port, replica, leading, self._clock, self._flush)
+        return ShardForkCopies(self.port, replica, leader, self._clock, self._flush)
 
     def on_copy_fork(self, sender: Peer, message: CopyFork) -> None:
         """A chunk of a fork."""

@@ -182,7 +182,7 @@ class Forks(Machine):
     def _lead(self, fork: _Fork) -> None:
         """Lead it, under an epoch that is above all of its chunks'."""
         replica = self._hosts.replica(fork.shard)
-        if replica is None or not replica.ready or replica.leading is not None:
+        if replica is None or not replica.ready or replica.leader is not None:
             return
         name = parse_fork(fork.fork)
         replica.lead(max(replica.hard_state.epoch + 1, name.epoch if name is not None else 0))

@@ -14,7 +14,7 @@ from typing import Final
 from overlay.consensus.quorum import has_majority
 from overlay.machine import NodeId, Port
 from streams.programs.group.messages import ConfirmLeader, LeaderConfirmed
-from streams.shard.leading import Leading
+from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
 
 FRESH: Final = 4.0
@@ -27,10 +27,10 @@ ROUND: Final = 1.0
 class Confirmation:
     """The rounds of one leader."""
 
-    def __init__(self, port: Port, replica: Replica, leading: Leading) -> None:
+    def __init__(self, port: Port, replica: Replica, leader: ShardLeader) -> None:
         self.port = port
         self.replica = replica
-        self.leading = leading
+        self.leader = leader
         self._ticket = 0
         self._began = float("-inf")
         self._confirmed = float("-inf")
@@ -50,13 +50,13 @@ class Confirmation:
         self._heard = {self.port.me.id}
         for peer in self.replica.replicas:
             if peer.id != self.port.me.id:
-                asked = ConfirmLeader(self.replica.shard, self.leading.epoch, self._ticket)
+                asked = ConfirmLeader(self.replica.shard, self.leader.epoch, self._ticket)
                 self.port.send(peer, asked)
         self._count()
 
     def heard(self, node: NodeId, message: LeaderConfirmed) -> bool:
         """Take a replica's answer. Returns whether it completes the round."""
-        if (message.epoch, message.ticket) != (self.leading.epoch, self._ticket):
+        if (message.epoch, message.ticket) != (self.leader.epoch, self._ticket):
             return False
         before = self._confirmed
         self._heard.add(node)

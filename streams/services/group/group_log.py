@@ -11,7 +11,7 @@ from streams.log.chunk import DEAD, POSITIONS
 from streams.log.group_state import DeadRow, GroupEntry
 from streams.log.state import encode_entries, split_entries
 from streams.services.read.expiry import Expiry
-from streams.shard.leading import Leading
+from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
 
 GATHER: Final = 0.05
@@ -26,16 +26,16 @@ class GroupLog:
         self,
         port: Port,
         replica: Replica,
-        leading: Leading,
+        leader: ShardLeader,
         clock: Callable[[], int],
         wake: Callable[[float], None],
     ) -> None:
         """`clock`: nanoseconds since 1970; `wake`: has `flush` called after the given seconds."""
         self.port = port
         self.replica = replica
-        self.leading = leading
+        self.leader = leader
         self.clock = clock
-        self.expiry = Expiry(lambda: leading.keep, clock)
+        self.expiry = Expiry(lambda: leader.keep, clock)
         self._wake = wake
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()  # for a chunk's commit
 
@@ -50,7 +50,7 @@ class GroupLog:
         others = [entry for entry in entries if not isinstance(entry, DeadRow)]
         for kind, some in ((DEAD, dead), (POSITIONS, others)):
             for run in split_entries(some) if some else ():
-                self.leading.append_chunk(kind, encode_entries(run), time=self.clock())
+                self.leader.append_chunk(kind, encode_entries(run), time=self.clock())
                 self.port.count("stream_group_chunks")
 
     def when_committed(self, then: Callable[[], None]) -> None:

@@ -24,7 +24,7 @@ from streams.programs.group.messages import (
 )
 from streams.services.group.shard_groups import GroupWakes, OperatorAsks, ShardGroups
 from streams.services.service import Agenda, Leaderships, ReplicaOf, ShardService
-from streams.shard.leading import Leading
+from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
 
 BUDGET: Final = 2_000
@@ -69,21 +69,21 @@ class GroupServer(ShardService[ShardGroups]):
         self._writes = Agenda(port, WriteGroups(), 0.0)
         self._rounds = 0  # of looks
 
-    def make(self, replica: Replica, leading: Leading) -> ShardGroups:
+    def make(self, replica: Replica, leader: ShardLeader) -> ShardGroups:
         """Take requests of members and operators."""
         shard = replica.shard
         epoch, led_at = self._led_at.get(shard, (0, 0.0))
         return ShardGroups(
             self.port,
             replica,
-            leading,
+            leader,
             self._clock,
             GroupWakes(
                 partial(self._scans.add, shard),
                 partial(self._looks.add, shard),
                 partial(self._writes.add, shard),
             ),
-            led_at if epoch == leading.epoch else self.port.now,
+            led_at if epoch == leader.epoch else self.port.now,
         )
 
     def holder(self, shard: str, group: str, offset: int) -> str:

@@ -63,7 +63,7 @@ from streams.services.group.member import Member, MemberKey
 from streams.services.group.window import Pending
 from streams.services.read.positions import Positions
 from streams.services.service import LedShard
-from streams.shard.leading import Leading
+from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
 
 OperatorAsks = AskGroups | EndDeadLetters | ForgetGroup | ChangeGroup
@@ -104,15 +104,15 @@ class ShardGroups(LedShard):
         self,
         port: Port,
         replica: Replica,
-        leading: Leading,
+        leader: ShardLeader,
         clock: Callable[[], int],
         wakes: GroupWakes,
         led_at: float,
     ) -> None:
         """As of `LedShard`; `led_at`: when this node began to lead."""
-        super().__init__(port, replica, leading, clock)
-        self.log = GroupLog(port, replica, leading, clock, wakes.write)
-        self.confirmation = Confirmation(port, replica, leading)
+        super().__init__(port, replica, leader, clock)
+        self.log = GroupLog(port, replica, leader, clock, wakes.write)
+        self.confirmation = Confirmation(port, replica, leader)
         self.positions = Positions(replica)
         self.groups: dict[str, GroupDelivery] = {}
         self._wakes = wakes
@@ -148,7 +148,7 @@ class ShardGroups(LedShard):
 
         def found(position: int) -> None:
             assert not isinstance(options, MemberRefusal)
-            if not self.replica.is_led_by(self.leading):
+            if not self.replica.is_led_by(self.leader):
                 return
             first, end = self.positions.first, self.positions.end
             if not first <= position <= end:
@@ -220,7 +220,7 @@ class ShardGroups(LedShard):
         self, sender: Peer, message: JoinGroup, delivery: GroupDelivery, former: Member | None
     ) -> None:
         self._places += 1
-        attachment = (self.leading.epoch, self._places)
+        attachment = (self.leader.epoch, self._places)
         about = (message.name, message.token, attachment, message.credit)
         member = Member(sender, message.member, *about)
         member.at, member.kept_at = message.at, self.port.now
@@ -272,7 +272,7 @@ class ShardGroups(LedShard):
         """The number of a lease: no other one of the shard has it, under this leader or another of
         the last million. At most 2**52."""
         self._leases += 1
-        return ((self.leading.epoch & 0xFFFFF) << 32) + self._leases
+        return ((self.leader.epoch & 0xFFFFF) << 32) + self._leases
 
     def _drop(self, delivery: GroupDelivery) -> None:
         """A group is there no more: its members learn that."""
@@ -343,7 +343,7 @@ class ShardGroups(LedShard):
         if not delivery.options.by:
             return True
         waits = self._led_at + FRESH + delivery.group.longest
-        if delivery.number < self.leading.first and self.port.now < waits:
+        if delivery.number < self.leader.first and self.port.now < waits:
             return False
         self.confirmation.ask()
         return self.confirmation.is_fresh
@@ -425,7 +425,7 @@ class ShardGroups(LedShard):
 
     def flush(self) -> None:
         """Write what is to be written, and answer when that is committed."""
-        if not self.replica.is_led_by(self.leading):
+        if not self.replica.is_led_by(self.leader):
             return
         entries, self._entries = [*self._founding.values(), *self._entries], []
         self._founding.clear()
@@ -467,7 +467,7 @@ class ShardGroups(LedShard):
         waiting = sorted(self.replica.state.groups.groups[name].dead) if name else []
 
         def go_on() -> None:
-            if waiting and len(dead) < SHOWN_DEAD and self.replica.is_led_by(self.leading):
+            if waiting and len(dead) < SHOWN_DEAD and self.replica.is_led_by(self.leader):
                 group = self._group(name)  # it may have been forgotten since a row was asked for
                 letter = None if group is None else group.dead.get(waiting[0])
                 del waiting[0]

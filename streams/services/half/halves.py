@@ -54,7 +54,7 @@ from streams.programs.transaction.messages import (
     WaitingHalf,
 )
 from streams.services.service import LedShard
-from streams.shard.leading import Leading
+from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
 
 HALVES_BYTES: Final = 64 * 1024 * 1024
@@ -86,10 +86,10 @@ class Halves(LedShard):
     """Prepares and decides under one epoch of this node's."""
 
     def __init__(
-        self, port: Port, replica: Replica, leading: Leading, clock: Callable[[], int]
+        self, port: Port, replica: Replica, leader: ShardLeader, clock: Callable[[], int]
     ) -> None:
         """As of `LedShard`."""
-        super().__init__(port, replica, leading, clock)
+        super().__init__(port, replica, leader, clock)
         self._waiting: deque[_Waiting] = deque()
         self._asking: set[tuple[NodeId, int]] = set()  # requests that wait: a repeat adds nothing
         self._committing: dict[str, list[tuple[Peer, int]]] = {}  # whose rows are being read
@@ -136,11 +136,11 @@ class Halves(LedShard):
             return FULL, f"{len(halves):,} halves of this shard are not decided; {kept}"
         # What waits is in the log once more when it is committed, which is not refused.
         count = sum(half.count for half in halves.values()) + batch.count
-        if reason := self.leading.full(size, count):
+        if reason := self.leader.full(size, count):
             self.port.count("halves_over_quota")
             return QUOTA, reason
         try:
-            unfit = self.leading.unfit(decode_rows(batch.rows, batch.count))
+            unfit = self.leader.unfit(decode_rows(batch.rows, batch.count))
         except ValueError as error:
             unfit = str(error)
         return (MALFORMED, unfit) if unfit else None
@@ -189,7 +189,7 @@ class Halves(LedShard):
     def _found(self, half: Half, chunks: tuple[bytes, ...]) -> None:
         """The chunk of a half was read: append its rows, and answer who waits for that."""
         askers = self._committing.pop(half.transaction, [])
-        if not self.replica.is_led_by(self.leading):
+        if not self.replica.is_led_by(self.leader):
             return
         chunk = read(chunks[0]) if chunks else None
         entry = _prepared(chunk, half) if chunk is not None else None
@@ -209,7 +209,7 @@ class Halves(LedShard):
             self._answer_decided(sender, request, half.transaction)
 
     def _append(self, kind: int, body: bytes, offsets: int = 0, zones: bytes = b"") -> Chunk:
-        return self.leading.append_chunk(kind, body, offsets, zones=zones, time=self._clock())
+        return self.leader.append_chunk(kind, body, offsets, zones=zones, time=self._clock())
 
     def _answer_decided(self, sender: Peer, request: int, transaction: str) -> None:
         outcome = self.replica.state.transactions.outcomes[transaction]
@@ -219,7 +219,7 @@ class Halves(LedShard):
             if outcome.committed:
                 line = self.replica.log.line(outcome.chunk)
                 digest = b"" if line is None else line.hash
-                holders = self.leading.holders(outcome.chunk)
+                holders = self.leader.holders(outcome.chunk)
                 place = (outcome.count, outcome.offset, outcome.chunk, outcome.epoch)
                 run = Run(0, *place, digest, holders)
             said = COMMITTED if outcome.committed else ROLLED_BACK

@@ -17,7 +17,7 @@ from streams.programs.transaction.messages import (
 )
 from streams.services.half.halves import Halves
 from streams.services.service import Agenda, Leaderships, ReplicaOf, ShardService
-from streams.shard.leading import Leading
+from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
 
 LOOK: Final = 5.0
@@ -43,10 +43,10 @@ class TransactionServer(ShardService[Halves]):
         super().__init__(port, leaderships, leading, clock)
         self._looks = Agenda(port, LookAtHalves(), LOOK)
 
-    def make(self, replica: Replica, leading: Leading) -> Halves:
+    def make(self, replica: Replica, leader: ShardLeader) -> Halves:
         """Take requests, and look after the halves that there are."""
         self._looks.add(replica.shard)
-        return Halves(self.port, replica, leading, self._clock)
+        return Halves(self.port, replica, leader, self._clock)
 
     def led(self, shard: str, epoch: int) -> None:
         """From now on this node asks about the shard's halves."""

@@ -39,7 +39,7 @@ from streams.programs.reader.messages import (
     Durable,
 )
 from streams.programs.reader.selectors import same_selector
-from streams.shard.leading import Leading
+from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
 
 CONSUMERS_MOST: Final = 10_000
@@ -64,7 +64,7 @@ class DurableConsumers:
         self,
         port: Port,
         replica: Replica,
-        leading: Leading,
+        leader: ShardLeader,
         clock: Callable[[], int],
         wake: Callable[[bool], None],
     ) -> None:
@@ -72,7 +72,7 @@ class DurableConsumers:
         together (True) or after a while."""
         self.port = port
         self.replica = replica
-        self.leading = leading
+        self.leader = leader
         self._clock = clock
         self._wake = wake
         self._began = port.now
@@ -203,11 +203,11 @@ class DurableConsumers:
         self._expiring.clear()
         self._told.clear()
         self._attaching.clear()
-        if not entries or not self.replica.is_led_by(self.leading):
+        if not entries or not self.replica.is_led_by(self.leader):
             return
         for run in split_entries(entries):
             encoded = encode_entries(run)
-            chunk = self.leading.append_chunk(POSITIONS, encoded, time=self._clock())
+            chunk = self.leader.append_chunk(POSITIONS, encoded, time=self._clock())
         self.port.count("stream_position_chunks")
         for then in thens:
             self._when_committed(chunk.number, then)
@@ -219,7 +219,7 @@ class DurableConsumers:
         there, may_be_forgotten = set(attached), False
         now, clock = self.port.now, self._clock()
         for name, known in self.replica.state.consumers.items():
-            limit = known.expire_after or self.leading.keep.expire
+            limit = known.expire_after or self.leader.keep.expire
             if not limit:
                 continue
             may_be_forgotten = True

@@ -21,7 +21,7 @@ from streams.programs.reader.messages import (
 from streams.services.read.shard_readings import ReadingWakes, ShardReadings
 from streams.services.service import Agenda, Leaderships, ReplicaOf, ShardService
 from streams.services.table.shard_table import ShardTable
-from streams.shard.leading import Leading
+from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
 
 BUDGET: Final = 2_000
@@ -73,14 +73,14 @@ class ReadServer(ShardService[ShardReadings]):
         self._looks = Agenda(port, LookAtShardReadings(), LOOK)
         self._writes = Agenda(port, WritePositions(), COMMIT)
 
-    def make(self, replica: Replica, leading: Leading) -> ShardReadings:
+    def make(self, replica: Replica, leader: ShardLeader) -> ShardReadings:
         """Take requests of readers."""
         shard = replica.shard
         self._looks.add(shard)
         return ShardReadings(
             self.port,
             replica,
-            leading,
+            leader,
             self._clock,
             ReadingWakes(
                 partial(self._scans.add, shard),

@@ -53,7 +53,7 @@ from streams.services.read.tail import Matched, Tail
 from streams.services.service import LedShard
 from streams.services.table.shard_table import ShardTable
 from streams.shard.chunk_reader import FETCHED
-from streams.shard.leading import Leading
+from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
 
 Item = TypeVar("Item")
@@ -90,18 +90,18 @@ class ShardReadings(LedShard):
         self,
         port: Port,
         replica: Replica,
-        leading: Leading,
+        leader: ShardLeader,
         clock: Callable[[], int],
         wakes: ReadingWakes,
         table: Callable[[], ShardTable | None],
     ) -> None:
         """As of `LedShard`; `table`: the newest row of each key, where the stream has one."""
-        super().__init__(port, replica, leading, clock)
+        super().__init__(port, replica, leader, clock)
         self._wakes = wakes
         self.readings: dict[ReadingKey, Reading] = {}
         self._positions = Positions(replica)
-        self.durable = DurableConsumers(port, replica, leading, clock, wakes.write)
-        self._expiry = Expiry(lambda: leading.keep, clock)
+        self.durable = DurableConsumers(port, replica, leader, clock, wakes.write)
+        self._expiry = Expiry(lambda: leader.keep, clock)
         self.tail = Tail(replica.committed + 1, self.end, self._expiry)
         self._table = table
         self._ready: dict[Reading, None] = {}  # behind the tail, and able to go on
@@ -146,7 +146,7 @@ class ShardReadings(LedShard):
             return
 
         def found(position: int) -> None:
-            if self.replica.is_led_by(self.leading):
+            if self.replica.is_led_by(self.leader):
                 self._open_at(sender, message, predicate, position)
 
         self._positions.resolve(message.start, found)

@@ -18,7 +18,7 @@ from streams.log.table import KeyTable, TableView, table_rows
 from streams.services.service import LedShard
 from streams.services.table.writing import CHUNK_WORK, TableWriting
 from streams.shard.chunk_reader import ChunkReader
-from streams.shard.leading import Leading
+from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
 
 KEYS_MOST: Final = 1_000_000
@@ -37,12 +37,12 @@ class ShardTable(LedShard):
         self,
         port: Port,
         replica: Replica,
-        leading: Leading,
+        leader: ShardLeader,
         clock: Callable[[], int],
         wake: Callable[[], None],
     ) -> None:
         """As of `LedShard`; `wake`: have `step` called in a turn of its own."""
-        super().__init__(port, replica, leading, clock)
+        super().__init__(port, replica, leader, clock)
         self.is_complete = False
         """Whether everything that was committed has been read once."""
         self.writing: TableWriting | None = None
@@ -50,7 +50,7 @@ class ShardTable(LedShard):
         self._begin()
 
     def _begin(self) -> None:
-        keep, state = self.leading.keep, self.replica.state
+        keep, state = self.leader.keep, self.replica.state
         deletes: Predicate | None = compile_selector(keep.deletes) if keep.deletes else None
         self.table = KeyTable(keep.key, deletes)
         self.table.end = state.floor
@@ -103,7 +103,7 @@ class ShardTable(LedShard):
         if not self._is_in_table and self._reader.number > self.replica.committed:
             self.is_complete = True
         is_full = len(self.table.places) >= KEYS_MOST
-        self.leading.obstacle = f"a shard has at most {KEYS_MOST:,} keys" if is_full else ""
+        self.leader.obstacle = f"a shard has at most {KEYS_MOST:,} keys" if is_full else ""
         if self.writing is not None and work < budget:
             work += self.writing.step(budget - work)
         return work
@@ -137,10 +137,10 @@ class ShardTable(LedShard):
         if writing is not None and (not writing.is_done or writing.cut > self.replica.committed):
             return
         self.writing = None
-        keep, replica = self.leading.keep, self.replica
+        keep, replica = self.leader.keep, self.replica
         if keep.key != self.table.key or not self.is_complete:
             return
-        floor = min(self.leading.floor_due(self._clock()), self.table.end)
+        floor = min(self.leader.floor_due(self._clock()), self.table.end)
         if floor <= replica.state.floor:
             return
         garbage = sum(
@@ -150,6 +150,6 @@ class ShardTable(LedShard):
         )
         if garbage and garbage >= GARBAGE * self.table.bytes:
             self.writing = TableWriting(
-                *(replica, self.leading, self.table, floor, self._clock, self._wake)
+                *(replica, self.leader, self.table, floor, self._clock, self._wake)
             )
             self._wake()

@@ -9,7 +9,7 @@ from typing import Final
 from overlay.machine import Port, Timer
 from streams.services.service import Agenda, Leaderships, ReplicaOf, ShardService
 from streams.services.table.shard_table import ShardTable
-from streams.shard.leading import Leading
+from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
 
 BUDGET: Final = 1_000
@@ -55,12 +55,12 @@ class TableServer(ShardService[ShardTable]):
         table = self.table(shard)
         return len(table.table.places) if table is not None and table.is_complete else None
 
-    def make(self, replica: Replica, leading: Leading) -> ShardTable:
+    def make(self, replica: Replica, leader: ShardLeader) -> ShardTable:
         """Begin to read a table."""
         self._reads.add(replica.shard)
         self._looks.add(replica.shard)
         wake = partial(self._reads.add, replica.shard)
-        return ShardTable(self.port, replica, leading, self._clock, wake)
+        return ShardTable(self.port, replica, leader, self._clock, wake)
 
     def led(self, shard: str, epoch: int) -> None:
         """This node leads a shard: read its table."""

@@ -25,7 +25,7 @@ from streams.log.table import (
     table_rows,
 )
 from streams.shard.chunk_reader import ChunkReader
-from streams.shard.leading import Leading
+from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
 from streams.shard.retention import life_of
 
@@ -42,7 +42,7 @@ class TableWriting:
     def __init__(
         self,
         replica: Replica,
-        leading: Leading,
+        leader: ShardLeader,
         table: KeyTable,
         floor: int,
         clock: Callable[[], int],
@@ -51,7 +51,7 @@ class TableWriting:
         """`clock`: nanoseconds since 1970; `wake` is called when chunks that were waited for are
         there."""
         self.replica = replica
-        self.leading = leading
+        self.leader = leader
         self.floor = floor
         self.is_done = False
         """The Cut is appended, or this was given up."""
@@ -123,7 +123,7 @@ class TableWriting:
         attributes = each.row.attributes
         if not self._table.is_newest(each.offset, attributes):
             return
-        life = life_of(self.leading.keep, attributes)
+        life = life_of(self.leader.keep, attributes)
         if life and each.time + life <= self._clock():
             self._table.forget([key_of(attributes, self._table.key)])
             return
@@ -134,7 +134,7 @@ class TableWriting:
 
     def _write(self) -> None:
         body = encode_table(self._rows)
-        chunk = self.leading.append_chunk(TABLE, body, time=self._clock())
+        chunk = self.leader.append_chunk(TABLE, body, time=self._clock())
         self._sent.append(chunk.number)
         self.replica.port.count("stream_table_rows_written", len(self._rows))
         self._rows, self._size = [], 0
@@ -143,12 +143,12 @@ class TableWriting:
         """All rows are written: raise the floor, if that is still what is wanted."""
         self.is_done = True
         now = self._clock()
-        if self.leading.floor_due(now) < self.floor:
+        if self.leader.floor_due(now) < self.floor:
             return  # somebody has begun to read there
         if self._rows:
             self._write()
         first, last = (self._sent[0], self._sent[-1]) if self._sent else (0, 0)
-        entries = [*self.leading.cut_entries(self.floor, now), TableWritten(first, last)]
-        chunk = self.leading.append_chunk(CUT, encode_entries(entries), time=now)
+        entries = [*self.leader.cut_entries(self.floor, now), TableWritten(first, last)]
+        chunk = self.leader.append_chunk(CUT, encode_entries(entries), time=now)
         self.cut = chunk.number
         self.replica.port.count("stream_tables_written")

@@ -15,7 +15,7 @@ from overlay.machine import Machine, Port, Timer
 from overlay.stream_client import BeginLogCheck, GetLogCheck, LogCheck, ShardCheck
 from streams.directory.entry import StreamEntry
 from streams.log.fork_name import split_shard
-from streams.shard.checking import Checking
+from streams.shard.log_walk import LogWalk
 from streams.shard.replica import Replica
 
 STEPS_MOST: Final = 50
@@ -42,7 +42,7 @@ class _Walk:
         self.before = replica.damage.counts()
         self.size = sum(segment.size for segment in replica.log.segments)
         self.read = 0  # bytes, by walks before this one
-        self.checking: Checking | None = None
+        self.checking: LogWalk | None = None
         self.segment = ""  # at which the next walk begins; "": at the oldest
         self.waits_since: float | None = None
         self.is_over = False
@@ -64,7 +64,7 @@ class _Walk:
         replica = self.replica
         if replica.barred:
             return "barred"
-        if replica.mending is not None:
+        if replica.repair is not None:
             return "mending"
         if not replica.ready:
             return "opening"
@@ -173,12 +173,12 @@ class AskedChecks(Machine):
     def _step(self, walk: _Walk) -> bool:
         """Go on with one log. Returns whether there is something to do at once."""
         replica = walk.replica
-        if not replica.ready or replica.barred or replica.mending is not None:
+        if not replica.ready or replica.barred or replica.repair is not None:
             self._wait(walk)
             return False
         walk.waits_since = None
         if walk.checking is None:
-            walk.checking = Checking(replica, walk.segment)
+            walk.checking = LogWalk(replica, walk.segment)
         walk.checking.step()
         if walk.checking.is_done:
             walk.is_over = not walk.checking.again

@@ -1,4 +1,4 @@
-"""The logs of this node's shards, read slowly from end to end (streams/shard/checking.py).
+"""The logs of this node's shards, read slowly from end to end (streams/shard/log_walk.py).
 
 One piece of up to 960 KiB every half second, 2 MB/s, of one shard after another: 100 GB take 14
 hours. A segment in which a read finds damage is read at once.
@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from overlay.machine import Machine, Port, Timer
-from streams.shard.checking import Checking
 from streams.shard.kept_chunks import DamageSeen
+from streams.shard.log_walk import LogWalk
 from streams.shard.replica import Replica
 
 PIECE_EVERY: Final = 0.5
@@ -45,8 +45,8 @@ class LogChecks(Machine):
         self._replicas = replicas
         self._round: list[Replica] = []  # whose logs are still to be read in this round
         self._walking: Replica | None = None
-        self._walk: Checking | None = None
-        self._seen: list[Checking] = []  # of segments that are damaged
+        self._walk: LogWalk | None = None
+        self._seen: list[LogWalk] = []  # of segments that are damaged
         self._began: float | None = None  # when this round did; None: it has not
 
     def start(self) -> None:
@@ -57,7 +57,7 @@ class LogChecks(Machine):
         """Read that segment now."""
         for replica in self._replicas():
             if replica.shard == event.shard:
-                self._seen.append(Checking(replica, event.segment, alone=True))
+                self._seen.append(LogWalk(replica, event.segment, alone=True))
                 self.port.set_timer(0.0, CheckLogs())
 
     def on_check_logs(self, timer: CheckLogs) -> None:
@@ -74,7 +74,7 @@ class LogChecks(Machine):
             if not self._round:
                 self._round = list(self._replicas())
             self._walking = self._round.pop(0) if self._round else None
-            self._walk = Checking(self._walking) if self._walking is not None else None
+            self._walk = LogWalk(self._walking) if self._walking is not None else None
         if self._walk is not None:
             self._walk.step()
             if self._walk.is_done:

@@ -61,7 +61,7 @@ from streams.shard.retention import Keep
 
 AGAIN: Final = 1.0
 """Seconds after which a candidate that does not lead tries a higher epoch: three times as long
-as it takes to ask all replicas twice (`leading.RETRY`)."""
+as it takes to ask all replicas twice (`leader.RETRY`)."""
 
 UNHEARD: Final = 10.0
 """Seconds without a word of its owner after which a shard counts as orphaned: five elections."""
@@ -358,7 +358,7 @@ class ShardHosts(Machine):
 
     def _lead(self, hosted: HostedShard) -> None:
         replica, now = hosted.replica, self.port.now
-        if not replica.ready or replica.leading is not None or now < hosted.tried_at + AGAIN:
+        if not replica.ready or replica.leader is not None or now < hosted.tried_at + AGAIN:
             return
         hosted.tried_at = now
         replica.lead(max(replica.hard_state.epoch, hosted.fenced) + 1)
@@ -366,19 +366,19 @@ class ShardHosts(Machine):
     def _adjust(self, replica: Replica, wanted: Sequence[Peer]) -> None:
         """Change the replicas one at a time: who is missing comes first, then go those who are too
         many, and the leader itself never."""
-        leading = replica.leading
-        assert leading is not None
-        if wanted == replica.replicas and not leading.coming:
+        leader = replica.leader
+        assert leader is not None
+        if wanted == replica.replicas and not leader.coming:
             return
         there = {peer.id for peer in replica.replicas}
         missing = [peer for peer in wanted if peer.id not in there]
-        leading.forget_coming(peer.id for peer in wanted)
+        leader.forget_coming(peer.id for peer in wanted)
         if missing:
-            leading.add_replica(missing[0])
+            leader.add_replica(missing[0])
             return
         kept = {peer.id for peer in wanted}
         for node in sorted(there - kept):
-            if leading.remove_replica(node):
+            if leader.remove_replica(node):
                 return
 
     def _destroy(self, shard: str) -> None:
@@ -392,10 +392,10 @@ class ShardHosts(Machine):
     # -- reports ---------------------------------------------------------------------------------
 
     def _report(self, replica: Replica) -> ShardReport:
-        leading = replica.leading if replica.serves else None
-        is_settled = leading is not None and leading.may_change()
+        leader = replica.leader if replica.serves else None
+        is_settled = leader is not None and leader.may_change()
         return ShardReport(
-            *(replica.shard, 0 if leading is None else leading.epoch, replica.position),
+            *(replica.shard, 0 if leader is None else leader.epoch, replica.position),
             replica.ready and not replica.barred,
             replica.replicas if is_settled else (),
             is_barred=replica.barred,
@@ -482,9 +482,9 @@ class ShardHosts(Machine):
     def _retain(self) -> None:
         now = self._wall()
         for hosted in self.hosted.values():
-            leading = hosted.replica.leading
-            if leading is not None and hosted.entry is not None and hosted.replica.serves:
-                leading.retain(hosted.replica.keep, now)
+            leader = hosted.replica.leader
+            if leader is not None and hosted.entry is not None and hosted.replica.serves:
+                leader.retain(hosted.replica.keep, now)
 
     def on_owner_found(self, event: OwnerFound) -> None:
         """The owner of a name: tell it what this node has."""
@@ -507,17 +507,17 @@ def keep_of(options: StreamOptions) -> Keep:
 def _status(
     replica: Replica, intake: IntakeInfo | None, keys: int | None, forks: tuple[ForkInfo, ...]
 ) -> ShardStatus:
-    log, leading = replica.log, replica.leading if replica.serves else None
+    log, leader = replica.log, replica.leader if replica.serves else None
     behind: list[tuple[NodeId, int]] = []
     consumers: list[ConsumerInfo] = []
-    if leading is not None:
-        for follower in leading.followers.values():
+    if leader is not None:
+        for follower in leader.followers.values():
             behind.append((follower.peer.id, log.end.number - follower.match))
         for name in sorted(replica.state.consumers)[:CONSUMERS_SHOWN]:
             known = replica.state.consumers[name]
             about = (known.selector, known.position, known.dropped, known.was_at)
             consumers.append(ConsumerInfo(name, *about))
-    not_ready = "opening" if replica.mending is None else "mending"
+    not_ready = "opening" if replica.repair is None else "mending"
     state = "barred" if replica.barred else "follows" if replica.ready else not_ready
     halves = replica.state.transactions.halves.values()
     first = max(replica.state.floor, log.first_offset)
@@ -529,5 +529,5 @@ def _status(
         *(replica.hard_state.suspect, tuple(behind), tuple(consumers)),
         *(len(halves), sum(half.parked for half in halves), keys),
         forks,
-        tuple(lost[-LOST_SHOWN:]) if leading is not None else (),
+        tuple(lost[-LOST_SHOWN:]) if leader is not None else (),
     )

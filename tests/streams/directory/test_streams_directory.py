@@ -18,7 +18,7 @@ from streams.directory.supervision import HEARTBEAT, Supervision
 from streams.disk import DiskFailed
 from streams.log import shard_log
 from streams.log.batches import BatchHead, EventBatch, Row
-from streams.shard.leading import Leading
+from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
 from tests.support.overlays import grown, wait
 
@@ -50,7 +50,7 @@ def leaders(world: World, shard: str) -> list[str]:
 def append(world: World, shard: str, session: int) -> int:
     """Append a row at the leader; returns its chunk's number."""
     (name,) = leaders(world, shard)
-    leading = replicas(world, shard)[name].leading
+    leading = replicas(world, shard)[name].leader
     assert leading is not None
     batch = EventBatch(BatchHead("p", session, 0, 1), (Row({"n": session}),))
     return leading.append([batch], 0).number
@@ -267,7 +267,7 @@ def test_nodes_that_restart_before_the_log_has_begun_still_found_it(
 ) -> None:
     world = grown(3)
     with monkeypatch.context() as before:
-        before.setattr(Leading, "begin", lambda self: None)
+        before.setattr(ShardLeader, "begin", lambda self: None)
         info = add(world, "n0", "alarms")
         assert isinstance(info, StreamInfo)
         world.run(3.0)

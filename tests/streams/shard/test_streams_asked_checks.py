@@ -10,7 +10,7 @@ from overlay.client import Failed
 from overlay.stream_client import BeginLogCheck, GetLogCheck, LogCheck, ShardCheck
 from streams.shard.hosting import asked_checks
 from streams.shard.hosting.asked_checks import AskedChecks, CheckNow
-from tests.streams.shard.test_streams_mending import files, spoil, world
+from tests.streams.shard.test_streams_repair import files, spoil, world
 from tests.support.shards.shard_world import ShardWorld
 
 __all__ = ["world"]

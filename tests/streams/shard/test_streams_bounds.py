@@ -29,8 +29,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> tuple[ProducingWorld, Peer, Replica
 
 def note(world: ProducingWorld, replica: Replica, *entries: Entry) -> None:
     """Write entries into the log, as consumers and groups do."""
-    assert replica.leading is not None
-    replica.leading.append_chunk(POSITIONS, encode_entries(entries))
+    assert replica.leader is not None
+    replica.leader.append_chunk(POSITIONS, encode_entries(entries))
     world.run(0.5)
 
 
@@ -48,8 +48,8 @@ def append(
 
 def retain(world: ProducingWorld, replica: Replica, keep: Keep) -> None:
     replica.keep = keep
-    assert replica.leading is not None
-    replica.leading.retain(keep, int(world.scheduler.now * 1e9))
+    assert replica.leader is not None
+    replica.leader.retain(keep, int(world.scheduler.now * 1e9))
     world.run(0.5)
 
 

@@ -11,7 +11,7 @@ from streams.log.chunk import EVENTS, ChunkId, pack
 from streams.log.shard_log import SEGMENT_AGE
 from streams.shard import kept_chunks
 from streams.shard.campaign import ShardCampaign
-from streams.shard.leading import PIECES
+from streams.shard.leader import PIECES
 from streams.shard.messages import RequestShardVote, ShardAck, ShardAppend, ShardVoteReply
 from streams.shard.replica import Replica
 from streams.shard.retention import EVERYTHING, Keep
@@ -36,7 +36,7 @@ def led(nodes: int) -> tuple[ShardWorld, Replica]:
     world.elect(world.peers[0].id)
     world.run(0.5)
     leader = world.alive[world.peers[0].id]
-    assert leader.leading is not None
+    assert leader.leader is not None
     assert leader.committed == leader.log.end.number
     return world, leader
 
@@ -95,14 +95,14 @@ def test_chunks_of_older_epochs_are_not_committed_by_counting() -> None:
     assert before < older
     world.cut.clear()
     leader.lead(7)
-    while leader.leading is None:
+    while leader.leader is None:
         world.run(0.001)
     cut_off(world)
     for peer in world.peers[1:]:
-        leader.leading.acknowledged(peer, ShardAck(SHARD, 7, older))
+        leader.leader.acknowledged(peer, ShardAck(SHARD, 7, older))
     assert leader.committed == before
     for peer in world.peers[1:]:
-        leader.leading.acknowledged(peer, ShardAck(SHARD, 7, leader.log.end.number))
+        leader.leader.acknowledged(peer, ShardAck(SHARD, 7, leader.log.end.number))
     assert leader.committed == leader.log.end.number
 
 
@@ -129,8 +129,8 @@ def test_a_follower_that_restarts_says_so_to_a_leader_that_asks_nobody() -> None
     world, leader = led(3)
     world.append()
     world.run(5.0)
-    assert leader.leading is not None
-    assert leader.leading.is_quiet
+    assert leader.leader is not None
+    assert leader.leader.is_quiet
     node = world.peers[1].id
     world.crash(node)
     world.boot(node)
@@ -144,7 +144,7 @@ def test_a_follower_is_sent_more_while_it_writes_and_is_live_when_all_was_sent(
     monkeypatch.setattr(kept_chunks, "PIECE", 2_000)
     monkeypatch.setattr(kept_chunks, "READ", 8_000)
     world, leader = led(3)
-    assert leader.leading is not None
+    assert leader.leader is not None
     late = world.peers[2]
     world.crash(late.id)
     for _ in range(60):
@@ -153,7 +153,7 @@ def test_a_follower_is_sent_more_while_it_writes_and_is_live_when_all_was_sent(
     leader.chunks.recent.clear()  # so that they are read from disk
     most = 0
     world.boot(late.id)
-    follower = leader.leading.followers[late.id]
+    follower = leader.leader.followers[late.id]
     for _ in range(5_000):
         world.run(0.001)
         most = max(most, len(follower.inflight))
@@ -195,14 +195,14 @@ def test_a_vote_survives_a_restart_and_holds_against_lower_epochs() -> None:
 
 def test_replicas_change_one_at_a_time() -> None:
     world, leader = led(5)
-    assert leader.leading is not None
+    assert leader.leader is not None
     cut_off(world)
-    assert leader.leading.remove_replica(world.peers[4].id)
-    assert not leader.leading.remove_replica(world.peers[3].id)
+    assert leader.leader.remove_replica(world.peers[4].id)
+    assert not leader.leader.remove_replica(world.peers[3].id)
     world.cut.clear()
     world.run(1.0)
-    assert leader.leading.remove_replica(world.peers[3].id)
-    assert not leader.leading.remove_replica(world.peers[0].id)
+    assert leader.leader.remove_replica(world.peers[3].id)
+    assert not leader.leader.remove_replica(world.peers[0].id)
 
 
 def test_without_a_majority_nobody_leads_and_nothing_is_committed() -> None:
@@ -213,7 +213,7 @@ def test_without_a_majority_nobody_leads_and_nothing_is_committed() -> None:
     world.alive[world.peers[1].id].lead(5)
     world.run(2.0)
     assert leader.committed == before
-    assert world.alive[world.peers[1].id].leading is None
+    assert world.alive[world.peers[1].id].leader is None
     assert not world.acknowledged
 
 
@@ -231,10 +231,10 @@ def test_a_torn_replica_of_three_leads_only_with_both_others() -> None:
     assert world.alive[torn].hard_state.suspect
     world.elect(torn)
     world.run(1.0)
-    assert world.alive[torn].leading is None, "what it lacks may have been acknowledged"
+    assert world.alive[torn].leader is None, "what it lacks may have been acknowledged"
     world.boot(first)
     world.run(1.0)
-    assert world.alive[torn].leading is not None
+    assert world.alive[torn].leader is not None
     assert not world.alive[torn].hard_state.suspect
     world.judge(world.heal())
     assert other in world.alive
@@ -391,7 +391,7 @@ def test_a_replica_that_was_away_begins_where_the_leader_does(
     world.crash(world.peers[1].id)
     world.elect(late)
     world.run(1.0)
-    assert world.alive[late].leading is not None
+    assert world.alive[late].leader is not None
 
 
 def test_a_log_that_is_slow_to_open_is_not_asked_for_again() -> None:

@@ -47,13 +47,13 @@ def made(monkeypatch: pytest.MonkeyPatch) -> tuple[TableWorld, Peer, Replica]:
 
 
 def put(world: TableWorld, replica: Replica, *rows: dict[str, Any], size: int = 100) -> None:
-    assert replica.leading is not None
+    assert replica.leader is not None
     batches = [
         EventBatch(BatchHead("", 0, 0, 1), (Row(row, b"x" * size if len(row) > 1 else b""),))
         for row in rows
     ]
     for batch in batches:
-        replica.leading.append([batch], int(world.scheduler.now * 1e9))
+        replica.leader.append([batch], int(world.scheduler.now * 1e9))
     world.run(0.1)
 
 
@@ -99,8 +99,8 @@ def test_segments_that_have_the_table_stay(
     """Nobody writes, and all rows are too old: the log is a table only, of several segments."""
     monkeypatch.setattr(writing, "CHUNK_TARGET", 800)
     world, leader, replica = made
-    assert replica.leading is not None
-    replica.keep = replica.leading.keep = Keep(key=KEY, time=1_000_000_000)
+    assert replica.leader is not None
+    replica.keep = replica.leader.keep = Keep(key=KEY, time=1_000_000_000)
     put(world, replica, *({KEY: n % 60, "n": n} for n in range(240)))
     world.run(6.0)
     assert replica.state.floor == 240
@@ -113,9 +113,9 @@ def test_a_deletion_stays_until_registered_consumers_have_read_it(
 ) -> None:
     world, leader, replica = made
     put(world, replica, {KEY: "a", "n": 1}, {KEY: "a"})
-    assert replica.leading is not None
+    assert replica.leader is not None
     attached = ConsumerAttached("slow", "token", "", 1, 0)
-    replica.leading.append_chunk(POSITIONS, encode_entries([attached]))
+    replica.leader.append_chunk(POSITIONS, encode_entries([attached]))
     put(world, replica, *many(60))
     world.run(5.0)
     assert replica.state.floor <= 1

@@ -83,9 +83,9 @@ class ProducingWorld(ShardWorld):
 
     def led(self, node: str) -> Replica | None:
         replica = self.alive.get(node)
-        if replica is None or replica.leading is None or not replica.ready:
+        if replica is None or replica.leader is None or not replica.ready:
             return None
-        return replica if replica.committed >= replica.leading.first else None
+        return replica if replica.committed >= replica.leader.first else None
 
     def machines(self, node: str) -> list[Any]:
         return [self.alive[node], self.leaderships(node), self.servers[node]]

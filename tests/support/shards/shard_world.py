@@ -20,7 +20,7 @@ from streams.log import shard_log
 from streams.log.batches import EventBatch, heads_of
 from streams.log.chunk import EVENTS, read
 from streams.shard import messages
-from streams.shard.checking import Checking
+from streams.shard.log_walk import LogWalk
 from streams.shard.replica import Replica, ShardCommitted
 from streams.shard.retention import EVERYTHING, Keep
 from tests.support.logs import SHARD, batch
@@ -152,12 +152,12 @@ class ShardWorld:
     def append(self) -> None:
         """Append a batch wherever a node takes itself for the leader."""
         for node, replica in sorted(self.alive.items()):
-            if replica.leading is not None and replica.ready:
+            if replica.leader is not None and replica.ready:
                 self._appends += 1
                 rows = self.rng.randint(1, 3)
                 one = self.batch(node, rows)
-                chunk = replica.leading.append([one], int(self.scheduler.now * 1e9))
-                key = (node, replica.leading.epoch, chunk.number)
+                chunk = replica.leader.append([one], int(self.scheduler.now * 1e9))
+                key = (node, replica.leader.epoch, chunk.number)
                 self.pending[key] = [(self._appends, sequence) for sequence in range(rows)]
                 self.rows.update((row, (chunk.number, chunk.time)) for row in self.pending[key])
                 if self._appends % 5 == 0:
@@ -166,8 +166,8 @@ class ShardWorld:
     def retain(self) -> None:
         """Let every leader compare its log with what is to be kept."""
         for replica in self.alive.values():
-            if replica.leading is not None:
-                replica.leading.retain(self.keep, int(self.scheduler.now * 1e9))
+            if replica.leader is not None:
+                replica.leader.retain(self.keep, int(self.scheduler.now * 1e9))
 
     def batch(self, node: str, rows: int) -> EventBatch:
         return batch(node, self._appends, 0, rows, self.rng.randrange(60))
@@ -180,7 +180,7 @@ class ShardWorld:
                 known = self.truth.setdefault(line.number, line.hash)
                 if known != line.hash:
                     raise WrongError(f"chunk {line.number} was committed twice, differently")
-        leading = replica.leading
+        leading = replica.leader
         if leading is not None:
             for key in [k for k in self.pending if k[:2] == (node, leading.epoch)]:
                 if key[2] <= number:
@@ -189,13 +189,13 @@ class ShardWorld:
     def change_replicas(self) -> None:
         """Add or remove a replica, if some leader can."""
         for replica in self.alive.values():
-            if replica.leading is not None and replica.ready:
+            if replica.leader is not None and replica.ready:
                 inside = [p.id for p in replica.replicas]
                 outside = [p for p in self.peers if p.id not in inside]
                 if len(inside) > 3 and self.rng.random() < 0.5:
-                    replica.leading.remove_replica(self.rng.choice(inside))
+                    replica.leader.remove_replica(self.rng.choice(inside))
                 elif outside:
-                    replica.leading.add_replica(self.rng.choice(outside))
+                    replica.leader.add_replica(self.rng.choice(outside))
                 return
 
     def run(self, seconds: float) -> None:
@@ -270,9 +270,9 @@ class ShardWorld:
         for place in range(40):
             self.elect(self.peers[place % len(self.peers)].id)
             self.run(2.0)
-            leaders = [r for r in self.alive.values() if r.leading is not None]
+            leaders = [r for r in self.alive.values() if r.leader is not None]
             if leaders:
-                leader = max(leaders, key=lambda r: r.leading.epoch if r.leading else 0)
+                leader = max(leaders, key=lambda r: r.leader.epoch if r.leader else 0)
                 self.append()
                 self.run(3.0)
                 self.retain()
@@ -288,13 +288,13 @@ class ShardWorld:
 
     def check_logs(self) -> None:
         """Every node reads its log from end to end, and mends what is damaged."""
-        walks = [Checking(replica) for replica in self.alive.values()]
+        walks = [LogWalk(replica) for replica in self.alive.values()]
         for _ in range(2_000):
             for walk in walks:
                 walk.step()
             # One that was mended several times waits longer before it asks for chunks again.
             self.run(0.003 if all(walk.replica.ready for walk in walks) else 0.05)
-            again = [Checking(walk.replica) for walk in walks if walk.is_done and walk.again]
+            again = [LogWalk(walk.replica) for walk in walks if walk.is_done and walk.again]
             walks = [walk for walk in walks if not walk.is_done] + again
             if not walks:
                 break

@@ -48,11 +48,11 @@ class StreamWorld:
     def append(self) -> None:
         """Append a row wherever a node takes itself for the leader."""
         for replica in self.replicas().values():
-            if replica.leading is not None and replica.serves:
+            if replica.leader is not None and replica.serves:
                 self._rows += 1
                 batch = EventBatch(BatchHead("p", self._rows, 0, 1), (Row({"n": self._rows}),))
-                chunk = replica.leading.append([batch], 0)
-                self.pending[replica.leading.epoch, chunk.number] = self._rows
+                chunk = replica.leader.append([batch], 0)
+                self.pending[replica.leader.epoch, chunk.number] = self._rows
 
     def run(self, seconds: float) -> None:
         """Let time pass, and look at what is committed, many times a second."""
@@ -64,11 +64,8 @@ class StreamWorld:
     def _look(self) -> None:
         epochs: dict[int, str] = {}
         for name, replica in self.replicas().items():
-            if (
-                replica.leading is not None
-                and epochs.setdefault(replica.leading.epoch, name) != name
-            ):
-                raise WrongError(f"two nodes lead under epoch {replica.leading.epoch}")
+            if replica.leader is not None and epochs.setdefault(replica.leader.epoch, name) != name:
+                raise WrongError(f"two nodes lead under epoch {replica.leader.epoch}")
             for line in reversed(replica.log.lines):
                 if line.number > replica.committed:
                     continue
@@ -76,8 +73,8 @@ class StreamWorld:
                     raise WrongError(f"chunk {line.number} was committed twice, differently")
                 if line.number < replica.committed - 50:
                     break
-            if replica.leading is not None:
-                for key in [k for k in self.pending if k[0] == replica.leading.epoch]:
+            if replica.leader is not None:
+                for key in [k for k in self.pending if k[0] == replica.leader.epoch]:
                     if key[1] <= replica.committed:
                         self.acknowledged[self.pending.pop(key)] = None
 

@@ -67,12 +67,12 @@ class GroupsWorld(ProducingWorld):
 
     def put(self, leader: Replica, *attributes: dict[str, Any]) -> list[int]:
         """Append a batch of rows, wait until it is committed, and return their offsets."""
-        assert leader.leading is not None
+        assert leader.leader is not None
         self._appends += 1
         batch = EventBatch(
             BatchHead("p", self._appends, 0, len(attributes)), tuple(map(Row, attributes))
         )
-        chunk = leader.leading.append([batch], int(self.scheduler.now * 1e9))
+        chunk = leader.leader.append([batch], int(self.scheduler.now * 1e9))
         self.run(0.2)
         return list(range(chunk.first, chunk.next_offset))
 

@@ -257,7 +257,7 @@ class MembershipWorld(GroupsWorld):
 
     def edit(self, rng: Random) -> None:
         """An operator asks for another option of a group, of a node that leads or has led."""
-        leaders = [node for node in sorted(self.alive) if self.alive[node].leading is not None]
+        leaders = [node for node in sorted(self.alive) if self.alive[node].leader is not None]
         if leaders:
             self.edits += 1
             name = rng.choice(tuple(CHANGES))

@@ -398,8 +398,8 @@ def test_retention_keeps_what_a_group_has_not_passed_until_it_is_forgotten(
     one.settle(leader, "ack", *one.rows[:2], *one.rows[3:])
 
     def retain() -> int:
-        assert replica.leading is not None
-        replica.leading.retain(Keep(bytes=2_000), int(world.scheduler.now * 1e9))
+        assert replica.leader is not None
+        replica.leader.retain(Keep(bytes=2_000), int(world.scheduler.now * 1e9))
         world.run(1.0)
         return replica.log.first_offset
 
@@ -418,9 +418,9 @@ def test_a_stream_that_drops_what_is_unread_takes_it_from_its_groups(
     for n in range(40):
         world.put(replica, {"n": n})
     one.leave(leader)
-    assert replica.leading is not None
+    assert replica.leader is not None
     keep = Keep(bytes=2_000, drops_unread=True)
-    replica.leading.retain(keep, int(world.scheduler.now * 1e9))
+    replica.leader.retain(keep, int(world.scheduler.now * 1e9))
     world.run(1.0)
     first = replica.log.first_offset
     assert first > 10

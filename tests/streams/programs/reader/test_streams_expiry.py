@@ -29,13 +29,13 @@ def made(monkeypatch: pytest.MonkeyPatch) -> tuple[ConsumingWorld, Peer, Replica
 
 
 def keep(replica: Replica, wanted: Keep) -> None:
-    assert replica.leading is not None
-    replica.keep = replica.leading.keep = wanted
+    assert replica.leader is not None
+    replica.keep = replica.leader.keep = wanted
 
 
 def put(world: ConsumingWorld, replica: Replica, *rows: Row) -> None:
-    assert replica.leading is not None
-    replica.leading.append([EventBatch(BatchHead("", 0, 0, len(rows)), rows)], now(world))
+    assert replica.leader is not None
+    replica.leader.append([EventBatch(BatchHead("", 0, 0, len(rows)), rows)], now(world))
     world.run(0.1)
 
 
@@ -77,8 +77,8 @@ def test_a_row_may_have_a_time_of_its_own(made: tuple[ConsumingWorld, Peer, Repl
     assert list(read(world, leader, 2).rows) == [1, 3, 4, 5, 6], "what is no number has none"
     world.run(4.0)
     assert list(read(world, leader, 3).rows) == [1]
-    assert replica.leading is not None
-    replica.leading.retain(replica.keep, now(world))
+    assert replica.leader is not None
+    replica.leader.retain(replica.keep, now(world))
     world.run(0.5)
     assert replica.state.floor == 0, "it cannot be said of a segment"
 
@@ -88,17 +88,17 @@ def test_rows_past_their_time_go_whether_they_were_read_or_not(
 ) -> None:
     world, leader, replica = made
     keep(replica, Keep(ttl=20 * SECOND))
-    assert replica.leading is not None
+    assert replica.leader is not None
     entries = [
         ConsumerAttached("slow", "token", "", 0, 0),
         GroupFounded("g", GroupOptions(), 0),
     ]
-    replica.leading.append_chunk(POSITIONS, encode_entries(entries))
+    replica.leader.append_chunk(POSITIONS, encode_entries(entries))
     for n in range(30):
         put(world, replica, Row({"n": n}, b"x" * 200))
         world.run(2.0)
     for _ in range(3):
-        replica.leading.retain(replica.keep, now(world))
+        replica.leader.retain(replica.keep, now(world))
         world.run(0.5)
     floor = replica.state.floor
     assert 10 < floor < 30
@@ -111,7 +111,7 @@ def test_rows_past_their_time_go_whether_they_were_read_or_not(
     world.run(1.0)
     assert [m.position for m in client.messages if isinstance(m, ReadingBegan)] == [floor]
     world.run(60.0)
-    replica.leading.retain(replica.keep, now(world))
+    replica.leader.retain(replica.keep, now(world))
     world.run(0.5)
     assert replica.state.floor == 30, "also when nobody writes"
 

@@ -306,8 +306,8 @@ def test_a_durable_consumer_whose_rows_are_gone_is_told_what_is_there() -> None:
         world.append()
     first = attach(world, leader, 1)
     assert isinstance(commit(world, leader, first, 2), PositionCommitted)
-    assert replica.leading is not None
-    replica.leading.append_chunk(CUT, encode_entries([Floor(4)]))
+    assert replica.leader is not None
+    replica.leader.append_chunk(CUT, encode_entries([Floor(4)]))
     world.run(0.5)
     late = attach(world, leader, 2, token="u")
     assert refusals(late) == [(OUT_OF_RANGE, 4, replica.log.next_offset)]

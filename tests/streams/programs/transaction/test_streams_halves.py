@@ -103,10 +103,10 @@ def test_retention_keeps_what_halves_need() -> None:
     assert len(replica.log.segments) >= 4
 
     def cut() -> None:
-        assert replica.leading is not None
+        assert replica.leader is not None
         floor = encode_entries([Floor(replica.log.next_offset)])
-        replica.leading.append_chunk(CUT, floor)
-        replica.leading.append_chunk(CUT, floor)
+        replica.leader.append_chunk(CUT, floor)
+        replica.leader.append_chunk(CUT, floor)
         world.run(1.0)
 
     before = len(replica.log.segments)
@@ -158,7 +158,7 @@ def test_halves_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_halves_count_towards_quotas_and_commits_are_never_refused() -> None:
     world, leader = led()
-    leading = world.alive[leader.id].leading
+    leading = world.alive[leader.id].leader
     assert leading is not None
     leading.keep = Keep(most_rows=5)
     assert isinstance(world.prepare(leader, "a", 0), HalfIsPrepared)

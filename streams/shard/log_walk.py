@@ -20,7 +20,7 @@ ANSWER_WITHIN: Final = 60.0
 """Seconds after which a piece is read again, since the folder was reopened meanwhile."""
 
 
-class Checking:
+class LogWalk:
     """One walk over a replica's segments."""
 
     def __init__(self, replica: LocalReplica, first: str = "", alone: bool = False) -> None:

@@ -74,7 +74,7 @@ def test_a_replica_with_a_hole_neither_answers_nor_leads_until_it_is_mended(
     spoil(world, node, name, 150)
     replica = restart(world, node)
     world.run(1.0)
-    assert replica.mending is not None
+    assert replica.repair is not None
     replica.lead(9)
     assert replica.campaign is None
     sent: list[Message] = []
@@ -84,12 +84,12 @@ def test_a_replica_with_a_hole_neither_answers_nor_leads_until_it_is_mended(
     world.cut = {way: None for way in world.cut if world.peers[0].id in way}
     world.cut[world.peers[2].id, world.peers[0].id] = None
     world.run(0.0045)  # the question has arrived, and an answer would be under way
-    assert replica.mending is not None
+    assert replica.repair is not None
     assert replica.campaign is None
     assert not [m for m in sent if type(m).__name__ in ("ShardVoteReply", "ShardAck")]
     world.cut.clear()
     world.run(3.0)
-    assert replica.mending is None
+    assert replica.repair is None
     assert replica.ready
     assert not replica.hard_state.suspect
     assert counted(world, node, "shard_logs_suspect") == 0
@@ -123,7 +123,7 @@ def test_a_log_without_its_newest_segment_proves_nothing_by_what_it_lacks(
     for node in (second, third, second, third):
         world.elect(node)
         world.run(1.0)
-        assert world.alive[node].leading is None
+        assert world.alive[node].leader is None
     assert world.alive[second].hard_state.suspect
     world.boot(first)
     world.judge(world.heal())
@@ -211,7 +211,7 @@ def test_what_is_sent_for_a_hole_is_proved_by_its_hash_before_it_is_written(
     spoil(world, node, name, 100)
     replica = restart(world, node)
     world.run(0.5)
-    assert replica.mending is not None
+    assert replica.repair is not None
     forged = pack(
         *(original.kind, original.epoch, replica.log.end._replace(number=original.number - 1)),
         *(original.first, original.offsets, original.time + 1, original.rows),
@@ -221,7 +221,7 @@ def test_what_is_sent_for_a_hole_is_proved_by_its_hash_before_it_is_written(
     world.run(0.2)
     assert counted(world, node, "shard_repairs_refused") == 1
     assert counted(world, node, "shard_chunks_mended") == 0
-    assert replica.mending is not None
+    assert replica.repair is not None
     world.cut.clear()
     world.run(15.0)
     assert world.bytes_of(node)[: len(before)] == before
@@ -240,7 +240,7 @@ def test_a_hole_that_nobody_can_mend_makes_the_log_end_before_it(world: ShardWor
     spoil(world, world.peers[0].id, line.segment, line.at + 100)
     replica = restart(world, world.peers[0].id)
     world.run(20.0)
-    assert replica.mending is not None, "as long as nobody answers"
+    assert replica.repair is not None, "as long as nobody answers"
     world.elect(node)
     world.cut.clear()
     world.run(2.0)
@@ -301,7 +301,7 @@ def test_silent_damage_in_an_older_segment_is_found_and_mended(
     assert counted(world, node, "shard_chunks_mended") >= 1
     assert counted(world, node, "shard_logs_suspect") == 0
     if place == 0:  # it leads no more: its copy was not one to be counted
-        assert world.alive[node].leading is None
+        assert world.alive[node].leader is None
 
 
 def test_a_damaged_range_is_not_served_and_is_said(world: ShardWorld) -> None:
@@ -400,7 +400,7 @@ def test_who_does_not_know_the_others_any_more_waits_for_its_leader(world: Shard
     isolate(world, node)
     world.boot(node)
     world.run(3.0)
-    assert world.alive[node].mending is not None
+    assert world.alive[node].repair is not None
     assert not world.alive[node].replicas
     world.cut.clear()
     world.run(8.0)
@@ -453,7 +453,7 @@ def test_a_hole_waits_for_who_may_have_what_was_in_it(world: ShardWorld) -> None
     replica = restart(world, second)
     world.cut.clear()
     world.run(60.0)
-    assert replica.mending is not None
+    assert replica.repair is not None
     assert len(world.bytes_of(second)) == len(before)
     world.boot(first)
     world.run(12.0)
@@ -477,7 +477,7 @@ def test_what_the_leader_lacks_was_never_committed_and_is_not_waited_for(
     spoil(world, first, newest, len(files(world, first)[newest]) // 2)
     replica = restart(world, first)
     world.run(1.0)
-    assert replica.mending is not None
+    assert replica.repair is not None
     world.cut = dict.fromkeys(((first, third), (third, first)))
     world.elect(second)
     world.run(3.0)

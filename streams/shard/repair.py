@@ -52,7 +52,7 @@ SELDOM: Final = 10.0
 """Seconds between attempts at such a disk."""
 
 
-class Mending:
+class Repair:
     """One replica's holes, until all are mended or nobody has what they had."""
 
     def __init__(

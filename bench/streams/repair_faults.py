@@ -8,12 +8,12 @@ from bench.mutations.planting import fault, replace
 from streams.log import chunk as chunks
 from streams.log.chunk import HEAD, Chunk
 from streams.log.recovery import FoundHole
-from streams.shard.checking import Checking
 from streams.shard.hosting.asked_checks import AskedChecks, _Walk
-from streams.shard.mending import Mending
+from streams.shard.log_walk import LogWalk
+from streams.shard.repair import Repair
 from streams.shard.replica import Replica
 
-MENDING = "tests/streams/shard/test_streams_mending.py"
+MENDING = "tests/streams/shard/test_streams_repair.py"
 PROMISE = "promise: damage is neither served nor counted, and is mended by hash"
 
 
@@ -68,9 +68,9 @@ def shard_damaged_range_is_served() -> None:
 def shard_hole_is_given_up_after_a_while() -> None:
     """A shard's replica ends its log before a hole when one lacks the chunks and others are
     silent."""
-    original = Mending.ask
+    original = Repair.ask
 
-    def ask(self: Mending) -> None:
+    def ask(self: Repair) -> None:
         since = self.replica.port.now - 5.0
         if any(at < since for at in self._lacking.values()):
             self._hopeless(self.holes[0])
@@ -84,28 +84,28 @@ def shard_hole_is_given_up_after_a_while() -> None:
 def shard_repair_takes_bytes_unproved() -> None:
     """A shard's replica mends a hole with any valid chunk of the right number."""
 
-    def _is_wanted(self: Mending, chunk: Chunk) -> bool:
+    def _is_wanted(self: Repair, chunk: Chunk) -> bool:
         return chunk.number == self._wanted()[0]
 
-    replace(Mending._is_wanted, _is_wanted)
+    replace(Repair._is_wanted, _is_wanted)
 
 
 @fault(PROMISE, MENDING, "test_silent_damage_in_an_older_segment_is_found_and_mended")
 def shard_logs_are_read_and_not_compared() -> None:
     """A walk over a shard's log passes over what is no chunk."""
 
-    def _look_behind(self: Checking, segment: object, size: int) -> None:
+    def _look_behind(self: LogWalk, segment: object, size: int) -> None:
         self.is_done = True
 
-    replace(Checking._look_behind, _look_behind)
+    replace(LogWalk._look_behind, _look_behind)
 
 
 @fault(PROMISE, MENDING, "test_silent_damage_in_an_older_segment_is_found_and_mended")
 def shard_missing_segment_is_not_noticed() -> None:
     """A walk over a shard's log does not ask whether a segment follows on the one before."""
-    original = Checking._segment_ends
+    original = LogWalk._segment_ends
 
-    def _segment_ends(self: Checking, segment: object, size: int) -> None:
+    def _segment_ends(self: LogWalk, segment: object, size: int) -> None:
         self._go_on(self._following(segment))  # type: ignore[arg-type]
 
     replace(original, _segment_ends)

@@ -82,7 +82,7 @@ class ReplicaProgress(Progress):
         return is_behind and len(self.inflight) <= PIECES
 
 
-class Leading:
+class ShardLeader:
     """A leader's part of one epoch."""
 
     def __init__(self, replica: LocalReplica, epoch: int) -> None:
