@@ -25,8 +25,8 @@ from streams.services.read.durable import DurableConsumers, Refusal
 from streams.services.read.history import HistoryScan
 from streams.services.read.shard_readings import ShardReadings
 from streams.services.read.tail import Tail
+from streams.shard.leader import set_back
 from streams.shard.replica import Replica
-from streams.shard.setting_back import set_back
 
 ANSWERS = "tests/streams/test_streams_answers.py"
 READING = "tests/streams/programs/reader/test_streams_reading.py"

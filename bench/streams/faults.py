@@ -17,16 +17,15 @@ from overlay.consensus.votes import Vote, may_vote
 from overlay.machine import NodeId, Peer
 from streams.log import recovery
 from streams.log.chunk import CUT, Chunk, ChunkId, read
-from streams.log.recovery import FoundHole
-from streams.log.scan import Scan
-from streams.log.scan import scan as scan_segment
+from streams.log.recovery import FoundHole, Scan
+from streams.log.recovery import scan as scan_segment
 from streams.log.shard_log import Segment
 from streams.shard.campaign import ShardCampaign
 from streams.shard.leader import ShardLeader
 from streams.shard.messages import ShardVoteReply
-from streams.shard.removal import Removal
 from streams.shard.replica import Replica
 from streams.shard.retention import EVERYTHING, Keep, floor_of
+from streams.shard.stored_replica import StoredReplica
 
 SEEDS = "tests/streams/shard/test_streams_replication.py"
 DISK = "tests/canopy/wire/shards/test_wire_shards.py"
@@ -112,9 +111,9 @@ def shard_longest_log_wins() -> None:
 @fault(PROMISE, SEEDS, SEARCH)
 def shard_torn_replica_counts() -> None:
     """A replica whose tail is torn counts in a campaign as one that lacks nothing."""
-    original = Replica._suspect
+    original = StoredReplica._suspect
 
-    def _suspect(self: Replica, surplus: Sequence[str] = ()) -> None:
+    def _suspect(self: StoredReplica, surplus: Sequence[str] = ()) -> None:
         original(self, surplus)
         self.clear_suspicion()
 
@@ -161,7 +160,7 @@ def shard_vote_is_not_stored() -> None:
 def shard_chunks_are_not_compared() -> None:
     """A shard's follower takes a chunk by its number, whatever it follows on."""
 
-    def take(self: Replica, chunks: Sequence[bytes], start: int) -> bool:
+    def take(self: StoredReplica, chunks: Sequence[bytes], start: int) -> bool:
         for data in chunks:
             chunk = read(data)
             assert chunk is not None
@@ -169,7 +168,7 @@ def shard_chunks_are_not_compared() -> None:
                 self.add(chunk)
         return True
 
-    replace(Replica.take, take)
+    replace(StoredReplica.take, take)
 
 
 @fault(PROMISE, DISK, "test_nothing_is_answered_before_it_is_synced")
@@ -238,18 +237,18 @@ def shard_floor_is_too_high() -> None:
 def shard_cut_is_not_carried_out() -> None:
     """A shard's replicas delete nothing that a Cut names."""
 
-    def carry_out(self: Removal) -> None:
+    def _remove_segments(self: StoredReplica) -> None:
         return
 
-    replace(Removal.carry_out, carry_out)
+    replace(StoredReplica._remove_segments, _remove_segments)
 
 
 @fault(PROMISE, SEEDS, "test_a_cut_is_carried_out_when_it_is_committed")
 def shard_cut_before_it_is_committed() -> None:
     """A shard's leader deletes what a Cut names before the Cut is committed."""
-    original = Replica.add
+    original = StoredReplica.add
 
-    def add(self: Replica, chunk: Chunk) -> None:
+    def add(self: StoredReplica, chunk: Chunk) -> None:
         original(self, chunk)
         if chunk.kind == CUT:
             for name in self.log.retain(self.state.floor, self.log.segments[-1].number):
@@ -261,9 +260,9 @@ def shard_cut_before_it_is_committed() -> None:
 @fault(PROMISE, SEEDS, "test_a_follower_cuts_off_nothing_that_is_committed_whatever_it_is_sent")
 def shard_truncates_what_is_committed() -> None:
     """A follower cuts off whatever contradicts its leader, committed or not."""
-    original = Replica._truncate
+    original = StoredReplica._truncate
 
-    def _truncate(self: Replica, number: int) -> None:
+    def _truncate(self: StoredReplica, number: int) -> None:
         committed, self.committed = self.committed, 0
         original(self, number)
         self.committed = committed

@@ -10,8 +10,8 @@ from bench.mutations.planting import fault, replace
 from overlay.machine import Peer
 from streams.log.batches import BatchHead, Row
 from streams.log.chunk import Chunk
-from streams.log.fork_name import fork_shard
 from streams.log.fork_state import ForkCopied, ForkStates
+from streams.log.names import fork_shard
 from streams.log.state import ShardState
 from streams.programs.producer.messages import JoinFork
 from streams.services.fork import joining

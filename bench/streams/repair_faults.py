@@ -12,6 +12,7 @@ from streams.shard.hosting.asked_checks import AskedChecks, _Walk
 from streams.shard.log_walk import LogWalk
 from streams.shard.repair import Repair
 from streams.shard.replica import Replica
+from streams.shard.stored_replica import StoredReplica
 
 MENDING = "tests/streams/shard/test_streams_repair.py"
 PROMISE = "promise: damage is neither served nor counted, and is mended by hash"
@@ -20,14 +21,14 @@ PROMISE = "promise: damage is neither served nor counted, and is mended by hash"
 @fault(PROMISE, MENDING, "test_a_replica_with_a_hole_neither_answers_nor_leads_until_it_is_mended")
 def shard_damaged_replica_leads() -> None:
     """A shard's replica takes part with holes in its log."""
-    original = Replica._mend
+    original = Replica._begin_repair
 
-    def _mend(self: Replica, holes: Sequence[FoundHole]) -> None:
+    def _begin_repair(self: Replica, holes: Sequence[FoundHole]) -> None:
         original(self, holes)
         self.ready = True
         self.durable = self.log.end.number
 
-    replace(original, _mend)
+    replace(original, _begin_repair)
 
 
 @fault(
@@ -38,10 +39,10 @@ def shard_damaged_replica_leads() -> None:
 def shard_deleted_newest_segment_is_not_missed() -> None:
     """A shard's replica takes a log without its newest segment for whole."""
 
-    def _has_lost(self: Replica, log: object) -> bool:
+    def _has_lost(self: StoredReplica, log: object) -> bool:
         return False
 
-    replace(Replica._has_lost, _has_lost)
+    replace(StoredReplica._has_lost, _has_lost)
 
 
 @fault(PROMISE, MENDING, "test_oldest_segments_that_were_deleted_come_back[1]")

@@ -14,7 +14,7 @@ from overlay.machine import Message, Peer, Port, Timer, Uint53
 from streams.log.batches import rows_of
 from streams.log.chunk import EVENTS
 from streams.services.service import Agenda, Leaderships, LedShard, ReplicaOf, ShardService
-from streams.shard.chunk_reader import ChunkReader
+from streams.shard.kept_chunks import ChunkReader
 from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
 
@@ -67,7 +67,7 @@ class ShardCounts(LedShard):
         self._by, self._wake = by, wake
         self._counts: Counter[Value | None] = Counter()
         self._end = replica.log.first_offset
-        self._reader = ChunkReader(replica, replica.log.before_offset(self._end)[0], wake)
+        self._reader = ChunkReader(replica.chunks, replica.log.before_offset(self._end)[0], wake)
         self._asked: list[tuple[Peer, int]] = []  # who waits, with their tickets
 
     def ask(self, sender: Peer, ticket: int) -> None:

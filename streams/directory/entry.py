@@ -12,7 +12,7 @@ from matching import SelectorError, compile_selector
 from overlay.chord.keys import key_of
 from overlay.machine import Duration, Key, NodeId, Peer
 from overlay.regions import holds
-from streams.log.receipt import shard_name
+from streams.log.names import shard_name
 from streams.log.writers import ANYBODY, Names, fault_in_writers
 
 NAME_MOST: Final = 200

@@ -10,7 +10,7 @@ receipts.
     chunk = pack(EVENTS, epoch, log.end, log.next_offset, count, time, encode_batches(batches))
     line = log.add(chunk)           # its place: line.segment, line.at
     state.apply(chunk)              # producers, consumers, groups, replicas, the floor
-    log.at_offset(offset)           # where to read a row
+    log.before_offset(offset)       # the chunk at which to begin to read for a row
     recover(shard, names, read)     # log and state of a folder, with its holes
 
 *Read in this order*:
@@ -19,11 +19,9 @@ receipts.
   events. `zones`: their least and greatest values, attribute by attribute.
 * `state`: the fold of the log, with which each segment begins: producers, durable consumers,
   replicas, floors. Its parts: `group_state`, `half_state`, `fork_state`, `origins`, `lost_rows`.
-  `runs`: a set of offsets.
 * `table`: the newest row of each key.
-* `scan`: one segment read, with its holes and its torn tail. `recovery`: a folder read at start.
 * `shard_log`: a shard's chunks and segments in memory; places by number, offset and time.
-* `verify`: the verification of a whole folder, offline. `receipt`: what it proves for a producer.
-* `fork_name`: the names of forks. `row_names`: the names of rows in trace records. `writers`: who
-  may append.
+* `recovery`: a folder read at start, with its holes and its torn tail.
+* `verify`: the verification of a whole folder, offline, and of a producer's receipt.
+* `names`: of shards, forks and rows. `writers`: who may append.
 """

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from matching import Value
-from streams.log.chunk import EVENTS, Chunk
+from streams.log.chunk import EVENTS, HEAD, Chunk
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -110,13 +110,35 @@ def join_batches(heads: Sequence[BatchHead], rows: Sequence[bytes]) -> bytes:
 
 def heads_of(chunk: Chunk) -> tuple[BatchHead, ...]:
     """The heads of the batches of an Events chunk. MalformedChunkError if they do not add up."""
-    return _split(chunk)[0]
+    assert chunk.kind == EVENTS
+    data, start = chunk.data, HEAD.size + chunk.zones_length + _LENGTH
+    end = start + int.from_bytes(data[start - _LENGTH : start], "big")
+    try:
+        heads = _HEADS.decode(data[start:end])
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise MalformedChunkError(f"chunk {chunk.number}: {error}") from None
+    rows = 0
+    for head in heads:
+        rows += head.count if head.count > 0 else chunk.offsets + 1
+    if rows != chunk.offsets:
+        raise MalformedChunkError(
+            f"chunk {chunk.number}: its batches have not {chunk.offsets} rows"
+        )
+    return heads
+
+
+def _array_of(chunk: Chunk) -> bytes:
+    """The rows of an Events chunk as one MessagePack array. MalformedChunkError if the heads of its
+    batches do not add up."""
+    heads_of(chunk)
+    body = chunk.rows
+    return body[_LENGTH + int.from_bytes(body[:_LENGTH], "big") :]
 
 
 def rows_of(chunk: Chunk) -> tuple[Row, ...]:
     """All rows of an Events chunk; the first has the offset `chunk.first`. MalformedChunkError if
     their number is not that of the head."""
-    _, encoded = _split(chunk)
+    encoded = _array_of(chunk)
     try:
         rows = _ROWS.decode(encoded)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -129,8 +151,9 @@ def rows_of(chunk: Chunk) -> tuple[Row, ...]:
 def loose_rows_of(chunk: Chunk) -> tuple[msgspec.Raw, ...]:
     """The encoded rows of an Events chunk, one by one. They are views, which keep the chunk in
     memory. MalformedChunkError if their number is not that of the head."""
+    encoded = _array_of(chunk)
     try:
-        rows = _LOOSE.decode(_split(chunk)[1])
+        rows = _LOOSE.decode(encoded)
     except msgspec.MsgspecError as error:
         raise MalformedChunkError(f"chunk {chunk.number}: {error}") from None
     if len(rows) != chunk.offsets:
@@ -140,19 +163,4 @@ def loose_rows_of(chunk: Chunk) -> tuple[msgspec.Raw, ...]:
 
 def encoded_rows_of(chunk: Chunk) -> bytes:
     """The rows of an Events chunk as `encode_rows` makes them, without looking at them."""
-    return _split(chunk)[1][len(_ARRAY) + 4 :]
-
-
-def _split(chunk: Chunk) -> tuple[tuple[BatchHead, ...], bytes]:
-    assert chunk.kind == EVENTS
-    body = chunk.rows
-    end = _LENGTH + int.from_bytes(body[:_LENGTH], "big")
-    try:
-        heads = _HEADS.decode(body[_LENGTH:end])
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise MalformedChunkError(f"chunk {chunk.number}: {error}") from None
-    if any(head.count < 1 for head in heads) or sum(h.count for h in heads) != chunk.offsets:
-        raise MalformedChunkError(
-            f"chunk {chunk.number}: its batches have not {chunk.offsets} rows"
-        )
-    return heads, body[end:]
+    return _array_of(chunk)[len(_ARRAY) + 4 :]

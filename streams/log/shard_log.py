@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from typing import Final, NamedTuple
 
-from streams.log.chunk import Chunk, ChunkId
+from streams.log.chunk import BEGINS, COMPLETES, Chunk, ChunkId
 
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
 """Bytes of a segment after which another one begins."""
@@ -121,6 +121,8 @@ class ShardLog:
         self.time = 0  # of the last chunk
         self.segments: list[Segment] = []
         self.lines: deque[Line] = deque()
+        self._cuts: deque[tuple[int, int]] = deque()  # number of the chunk, and the floor
+        self._floor = 0  # of the last committed Cut
 
     @property
     def position(self) -> tuple[int, int]:
@@ -134,7 +136,7 @@ class ShardLog:
             raise ValueError(f"chunk {chunk.number} does not follow on chunk {self.end.number}")
         if chunk.first != self.next_offset or chunk.epoch < self.epoch or chunk.time < self.time:
             raise ValueError(f"chunk {chunk.number} goes back in offset, epoch or time")
-        if chunk.begins_segment:
+        if chunk.flags & BEGINS:
             self.segments.append(Segment(segment_name(chunk)))
         elif not self.segments:
             raise ValueError(f"chunk {chunk.number} stands before any segment")
@@ -147,13 +149,14 @@ class ShardLog:
             *(chunk.time, segment.name, at, len(chunk.data)),
         )
         segment.note(line)
-        if chunk.completes_state:
+        if chunk.flags & COMPLETES:
             segment.state_end = chunk.number
         self.lines.append(line)
         if len(self.lines) > LINES_MOST:
             self.lines.popleft()
-        self.end, self.epoch, self.time = chunk.id, chunk.epoch, chunk.time
-        self.next_offset = chunk.next_offset
+        self.end = ChunkId(chunk.number, chunk.hash)
+        self.epoch, self.time = chunk.epoch, chunk.time
+        self.next_offset = chunk.first + chunk.offsets
         return line
 
     def line(self, number: int) -> Line | None:
@@ -203,25 +206,15 @@ class ShardLog:
         is_full = newest.size + size > min(most, SEGMENT_BYTES)
         return is_full or 0 < newest.began < time - min(age, SEGMENT_AGE)
 
-    def truncate(self, number: int) -> tuple[Segment | None, list[str]]:
-        """Remove the chunks from `number` on. Returns the segment that now ends before it (`size`
-        is its new length), and the names of the files to delete. ValueError if the chunk before
-        `number` is not in memory."""
-        before = self.line(number - 1)
-        if before is None:
-            raise ValueError(f"chunk {number - 1} is not in memory")
-        while self.lines and self.lines[-1].number >= number:
-            self.lines.pop()
-        gone = []
-        while self.segments[-1].name != before.segment:
-            gone.append(self.segments.pop().name)
-        newest = self.segments[-1]
-        newest.cut(before.at + before.length)
-        if newest.state_end >= number:
-            newest.state_end = 0
-        self.end, self.epoch, self.time = before.id, before.epoch, before.time
-        self.next_offset = before.first + before.offsets
-        return newest, gone
+    def cut(self, number: int, floor: int) -> None:
+        """Note that chunk `number` raises the floor to `floor`, once it is committed."""
+        self._cuts.append((number, floor))
+
+    def committed_floor(self, committed: int) -> int:
+        """The floor by the Cuts among the chunks up to `committed`, as far as they were noted."""
+        while self._cuts and self._cuts[0][0] <= committed:
+            self._floor = max(self._floor, self._cuts.popleft()[1])
+        return self._floor
 
     def retain(self, floor: int, state_at: int) -> list[str]:
         """Forget the segments without an offset from `floor` on, and return their names. The newest
@@ -243,24 +236,6 @@ class ShardLog:
             return None
         place = bisect_right(self.segments, number, key=lambda s: s.number) - 1
         return self._place(place, number, 0)
-
-    def at_offset(self, offset: int) -> Place | None:
-        """Where to read to find a row; None if it was removed, or is not appended yet."""
-        if offset >= self.next_offset:
-            return None
-        place = bisect_right(self.segments, offset, key=lambda s: s.offset) - 1
-        return self._place(place, offset, 1)
-
-    def at_time(self, time: int) -> Place | None:
-        """Where to read to find the first chunk that is not older than `time`; None if all are
-        older. A segment that was not read since the start has no times: the place is its beginning
-        then, and the reader skips the older chunks."""
-        if not self.segments or time > self.time:
-            return None
-        place = len(self.segments) - 1
-        while place > 0 and (not self.segments[place].began or self.segments[place].began >= time):
-            place -= 1
-        return self._place(place, time, 2) or Place(self.segments[0].name, 0)
 
     @property
     def first_offset(self) -> int:

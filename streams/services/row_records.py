@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from streams.log.batches import rows_of
 from streams.log.chunk import EVENTS, Chunk
-from streams.log.row_names import TRACES, sampled
+from streams.log.names import TRACES, sampled
 from streams.services.service import LedShard, ShardService
 from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica

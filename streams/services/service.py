@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
-from overlay.machine import Alarm, Machine, Peer, Port, Timer, by_id
+from overlay.machine import Alarm, Machine, Peer, Port, Timer
 from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica, ShardCommitted, ShardLed, ShardUnled
 
@@ -106,9 +106,7 @@ class Leaderships(Machine):
     def leader(self, shard: str) -> Peer | None:
         """Whom this node's replica of the shard follows; None: it leads, or has none."""
         replica = self._replica(shard)
-        if replica is None or replica.hard_state.candidate == self.port.me.id:
-            return None
-        return by_id(replica.replicas).get(replica.hard_state.candidate)
+        return None if replica is None else replica.followed
 
     def hear(self, shard: str, who: HearsCommits) -> None:
         """`who` is called whenever more of a shard's log is committed; of one leadership only, if

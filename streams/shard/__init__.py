@@ -10,16 +10,14 @@ calls `Replica.lead` with an epoch.
 
 *Read in this order*:
 
-* `messages`: what replicas say to each other, and what is on disk beside the log.
-* `local`: what the parts use of their replica.
-* `kept_chunks`: chunks of the log, from memory or disk. `removal`: what a Cut removes.
-* `replica`: vote, log and disk of one replica, and following a leader.
-* `campaign`: from a majority's votes to the furthest log. `leader`: append, replicate, commit,
-  change the replicas.
-* `chunk_reader`: a leader's log, chunk by chunk.
-* `retention`: which rows are removed. `hosting`: the shards of this node.
-* `mending`: repairs damage from other replicas. `damage`: counts it. `checking`: reads a log from
-  end to end. `setting_back`: positions after a loss that no replica could repair.
+* `messages`: what replicas say to each other, and the hard state that is on disk beside the log.
+* `kept_chunks`: reads chunks of the log, from memory or disk.
+* `stored_replica`: one replica's vote and log on disk: voting, adding, truncating, removing.
+* `replica`: how it takes part: follows a leader, repairs, campaigns, leads.
+* `campaign`: from a majority's votes to the furthest log. `leader`: appends, replicates, commits,
+  changes the replicas. `retention`: which rows the leader removes.
+* `repair`: fetches damaged chunks from other replicas. `log_walk`: reads a log from end to end.
+* `hosting`: the shards of this node.
 
 A replica, from its start to an append::
 

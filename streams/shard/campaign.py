@@ -16,24 +16,33 @@ everywhere, each replica may have a torn tail that was never durable).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from overlay.consensus.quorum import has_majority
 from overlay.machine import NodeId, Peer
-from streams.shard.local import LocalReplica
 from streams.shard.messages import (
     RequestShardVote,
     ShardFetch,
     ShardFetched,
     ShardVoteReply,
 )
+from streams.shard.stored_replica import StoredReplica
 
 
 class ShardCampaign:
     """A candidate's attempt under one epoch."""
 
-    def __init__(self, replica: LocalReplica, epoch: int) -> None:
+    def __init__(self, replica: StoredReplica, epoch: int, won: Callable[[], None]) -> None:
+        """`won` is called when the furthest log is here: this node leads from then on."""
         self.replica = replica
         self.epoch = epoch
+        self._won = won
+        self._is_over = False
         self.votes: dict[NodeId, tuple[Peer, ShardVoteReply]] = {}
+
+    def end(self) -> None:
+        """Give up: another may lead."""
+        self._is_over = True
 
     def voted(self) -> None:
         """This node's own vote is durable: count it, and ask the others."""
@@ -84,7 +93,7 @@ class ShardCampaign:
     def go_on(self) -> None:
         """Lead, if the furthest log is here and durable; else fetch what is missing."""
         mine = self.replica
-        if not mine.is_campaign(self) or not mine.ready or not self.is_enough():
+        if self._is_over or not mine.ready or not self.is_enough():
             return
         if mine.durable != mine.log.end.number:
             return
@@ -96,5 +105,5 @@ class ShardCampaign:
         else:
             if self._is_sure():
                 mine.clear_suspicion()
-            mine.begin_leading(self.epoch)
+            self._won()
             mine.clear_suspicion()

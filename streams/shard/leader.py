@@ -10,8 +10,10 @@ first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
+
+from msgspec.structs import replace
 
 from overlay.consensus.progress import Progress, ProgressState
 from overlay.consensus.tracker import Tracker
@@ -31,13 +33,21 @@ from streams.log.chunk import (
     number_of,
     pack,
 )
+from streams.log.group_state import DeadRow, GroupEntry, GroupKnown
 from streams.log.lost_rows import with_loss
-from streams.log.state import Entry, Floor, ReplicaSet, StreamIs, encode_entries, split_entries
+from streams.log.state import (
+    Entry,
+    Floor,
+    ReplicaSet,
+    ShardState,
+    StreamIs,
+    encode_entries,
+    split_entries,
+)
 from streams.log.zones import encode_zones, zone_map
-from streams.shard.local import LocalReplica
 from streams.shard.messages import ShardAck, ShardAppend, ShardBehind
-from streams.shard.retention import Keep, floor_of, next_due, over, quota_floor
-from streams.shard.setting_back import set_back
+from streams.shard.retention import EVERYTHING, Keep, floor_of, next_due, over, quota_floor
+from streams.shard.stored_replica import StoredReplica
 
 RETRY: Final = 0.3
 """Seconds after which a candidate or a leader asks again who has not answered."""
@@ -83,11 +93,22 @@ class ReplicaProgress(Progress):
 
 
 class ShardLeader:
-    """A leader's part of one epoch."""
+    """The leader of a shard in one epoch."""
 
-    def __init__(self, replica: LocalReplica, epoch: int) -> None:
+    def __init__(
+        self,
+        replica: StoredReplica,
+        epoch: int,
+        commit_to: Callable[[int], None],
+        ask_soon: Callable[[], None],
+    ) -> None:
+        """`commit_to` is called with a number up to which more chunks are committed; `ask_soon` has
+        `ask_again` called within `RETRY` seconds."""
         self.replica = replica
         self.epoch = epoch
+        self.leads = True
+        """Whether this node still leads in this epoch."""
+        self._commit_to, self._ask_soon = commit_to, ask_soon
         self.first = replica.log.end.number + 1
         self.tracker = Tracker[ReplicaProgress](replica.port.me.id, self.first)
         self.coming: dict[NodeId, Peer] = {}  # to be added when they are caught up
@@ -97,7 +118,9 @@ class ShardLeader:
         self._asked_at = self._in_touch_at = self._in_touch_since = float("-inf")
         self._retained = 0  # what was committed at the last look at retention
         self._retain_at = 0.0  # when there is more to be let go of
-        self.keep = replica.keep
+        self._keep = EVERYTHING
+        self._limits = (0, 0)  # bytes and age of a segment
+        self.keep = replica.terms.keep
         self.obstacle = ""
         """Why the shard takes no more rows, whatever `keep` says; "": it does."""
 
@@ -107,6 +130,10 @@ class ShardLeader:
         self._configure(self.replica.replicas)
         self._note_loss()
         self.ask()
+
+    def end(self) -> None:
+        """This node leads no more in this epoch."""
+        self.leads = False
 
     def _note_loss(self) -> None:
         """Say from which offset on rows are lost, if no replica has them, and where durable
@@ -121,10 +148,19 @@ class ShardLeader:
         text = f"{mine.shard} lost its {lost[-1].which}: no replica has them"
         mine.port.emit(Alarmed("rows lost", text))
         entries: list[Entry] = [Floor(mine.state.floor, 0, lost)]
-        if mine.before_loss is not None:
-            entries += set_back(mine.state, mine.before_loss, offset)
+        if mine.damage.before is not None:
+            entries += set_back(mine.state, mine.damage.before, offset)
         for run in split_entries(entries):
             self.append_chunk(POSITIONS, encode_entries(run))
+
+    @property
+    def keep(self) -> Keep:
+        """What the shard keeps and takes."""
+        return self._keep
+
+    @keep.setter
+    def keep(self, keep: Keep) -> None:
+        self._keep, self._limits = keep, (keep.segment_bytes, keep.segment_age)
 
     # -- appending -------------------------------------------------------------------------------
 
@@ -140,8 +176,7 @@ class ShardLeader:
     ) -> Chunk:
         """Append one chunk, whose rows are what its kind says, as `append` does."""
         log = self.replica.log
-        limits = (self.keep.segment_bytes, self.keep.segment_age)
-        if log.should_roll(len(rows) + len(zones), max(time, log.time), *limits):
+        if log.should_roll(len(rows) + len(zones), max(time, log.time), *self._limits):
             for place, piece in enumerate(self.replica.state.pieces()):
                 flags = (BEGINS if place == 0 else 0) | (COMPLETES if piece.completes else 0)
                 self._add(STATE, piece.rows, 0, b"", time, flags)
@@ -157,7 +192,8 @@ class ShardLeader:
             flags=flags,
             committed=self.replica.committed,
         )
-        self._send_live((chunk.data,))
+        followers = self.tracker.followers.values()
+        self._send([f for f in followers if f.state is REPLICATE], (chunk.data,))
         if self.is_quiet:
             self._wake()
         self.replica.add(chunk)
@@ -167,47 +203,42 @@ class ShardLeader:
         """Somebody may lack something from now on."""
         if self.is_quiet:
             self.is_quiet = False
-            self.replica.retry_soon()
+            self._ask_soon()
 
-    def _send_live(self, chunks: tuple[bytes, ...]) -> None:
-        followers = self.tracker.followers.values()
-        live = [follower for follower in followers if follower.state is REPLICATE]
-        if not live:
-            return
-        message = self._append_of(chunks)  # encoded once for all
-        for follower in live:
-            follower.committed = self.replica.committed
-            self.replica.port.send(follower.peer, message)
-
-    def _send(self, follower: ReplicaProgress, chunks: tuple[bytes, ...]) -> None:
-        follower.committed = self.replica.committed
-        self.replica.port.send(follower.peer, self._append_of(chunks))
-
-    def _append_of(self, chunks: tuple[bytes, ...]) -> ShardAppend:
+    def _send(self, followers: Sequence[ReplicaProgress], chunks: tuple[bytes, ...]) -> None:
+        """Send chunks, or the question how far they are, to some followers."""
         mine = self.replica
-        end = (mine.log.end.number, mine.log.end.hash)
-        return ShardAppend(
-            *(mine.shard, self.epoch, end, self.first, mine.committed, chunks), mine.log.start
+        if not followers:
+            return
+        end, segments = mine.log.end, mine.log.segments
+        start = segments[0].number if segments else 0
+        message = ShardAppend(  # one for all, encoded once
+            mine.shard, self.epoch, end, self.first, mine.committed, chunks, start
         )
+        for follower in followers:
+            follower.committed = mine.committed
+            mine.port.send(follower.peer, message)
 
     def full(self, size: int, rows: int) -> str:
         """Why the shard cannot take `size` bytes and `rows` more; "": it can."""
         mine = self.replica
-        return self.obstacle or over(self.keep, mine.log, mine.state.floor, size, rows)
+        return self.obstacle or over(self._keep, mine.log, mine.state.floor, size, rows)
 
     def unfit(self, rows: Iterable[Row]) -> str:
         """Why the stream has no use for some of these rows; "": it has for all."""
-        return lacks_key(self.keep.key, [row.attributes for row in rows]) if self.keep.key else ""
+        return lacks_key(self._keep.key, [row.attributes for row in rows]) if self._keep.key else ""
 
     # -- retention -------------------------------------------------------------------------------
 
     def retain(self, keep: Keep, now: int) -> None:
         """Append a Cut, if at `now` (nanoseconds since 1970) there is more than is to be kept. In a
         stream with a key that is done with the table of what goes (streams/services/table/)."""
-        if keep.forks and not self.keep.forks:
+        if keep.forks and not self._keep.forks:
             self._wake()
-        is_as_before = keep == self.keep and self._retained == self.replica.committed
-        self.keep, self._retained = keep, self.replica.committed
+        is_as_before = keep == self._keep and self._retained == self.replica.committed
+        if keep != self._keep:
+            self.keep = keep
+        self._retained = self.replica.committed
         if keep.key or (is_as_before and now < self._retain_at):
             return
         self._retain_at = next_due(self.replica.log, keep, now)
@@ -218,7 +249,7 @@ class ShardLeader:
     def floor_due(self, now: int) -> int:
         """The lowest offset that is to be kept at `now` (nanoseconds since 1970); 0: that cannot be
         said yet."""
-        mine, keep = self.replica, self.keep
+        mine, keep = self.replica, self._keep
         if not mine.ready or not self.may_change():
             return 0
         if keep.time and mine.log.time <= now - keep.time:
@@ -226,7 +257,7 @@ class ShardLeader:
         else:
             floor = floor_of(mine.log.segments, keep, now)
         if keep.time:
-            mine.learn_times()
+            mine.chunks.learn_times()
         if not keep.drops_unread:
             floor = min([floor, *(c.position for c in mine.state.consumers.values())])
         floor = max(floor, quota_floor(keep, mine.log))
@@ -249,12 +280,12 @@ class ShardLeader:
     def _expired(self, now: int) -> int:
         """Rows below this offset are past their time, whoever has not read them; those behind it
         may be. Where rows have times of their own nothing is said."""
-        keep, log = self.keep, self.replica.log
+        keep, log = self._keep, self.replica.log
         if not keep.ttl or keep.ttl_by:
             return 0
         if log.time <= now - keep.ttl:
             return log.next_offset
-        self.replica.learn_times()
+        self.replica.chunks.learn_times()
         return floor_of(log.segments, Keep(time=keep.ttl), now)
 
     # -- replicas --------------------------------------------------------------------------------
@@ -290,7 +321,7 @@ class ShardLeader:
         if not self.replica.log.segments:  # the state with which the log begins
             self.replica.state.replicas = self.replica.founders
         entries: list[Entry] = [ReplicaSet(tuple(replicas))]
-        stream = self.replica.stream
+        stream = self.replica.terms.stream
         if stream and stream != self.replica.state.stream:
             entries.append(StreamIs(stream))
         chunk = self.append_chunk(REPLICAS, encode_entries(entries))
@@ -312,9 +343,8 @@ class ShardLeader:
         return self.tracker.followers
 
     def ask_again(self) -> None:
-        """To be called every `RETRY` seconds, or after `pause`, while `is_quiet`: ask those
-        of whom it is not known that they have everything and know what is committed, and now and
-        then all."""
+        """Ask those of whom it is not known that they have everything and know what is committed,
+        and now and then all. To be called again after `pause`."""
         self._rounds += 1
         if self.is_quiet or self._rounds >= ROUNDS or self.coming:
             self.is_quiet = False
@@ -333,13 +363,15 @@ class ShardLeader:
             ):
                 self.is_quiet = False
                 follower.change(follower.state)
-                self._send(follower, ())
+                self._send((follower,), ())
 
     @property
     def pause(self) -> float:
-        """Seconds until `ask_again`, while nobody lacks anything. Replicas that take rows when they
-        hear of no leader hear of it more often."""
-        return RETRY * ROUNDS if self.keep.forks else QUIET
+        """Seconds until `ask_again`. While nobody lacks anything, replicas that take rows when they
+        hear of no leader are asked more often than others."""
+        if not self.is_quiet:
+            return RETRY
+        return RETRY * ROUNDS if self._keep.forks else QUIET
 
     def stay_in_touch(self) -> float:
         """Ask followers of whom none lacks anything, if the last time is `ROUNDS` looks ago.
@@ -362,7 +394,7 @@ class ShardLeader:
         self.tracker.follow(others, lambda peer: ReplicaProgress(peer, now))
         for follower in self.followers.values():
             follower.change(follower.state)
-            self._send(follower, ())
+            self._send((follower,), ())
 
     def acknowledged(self, sender: Peer, message: ShardAck) -> None:
         """A follower has the log up to a number on disk."""
@@ -373,11 +405,13 @@ class ShardLeader:
             return
         follower.acknowledge(message.number, self.replica.port.now)
         if message.number == self.replica.log.end.number:
-            follower.change(REPLICATE)
+            if follower.state is not REPLICATE:
+                follower.change(REPLICATE)
         elif follower.wants_more:
             self._copy(follower, follower.following(message.number))
         self.commit()
-        self._add_who_is_ready()
+        if self.coming:
+            self._add_who_is_ready()
 
     def behind(self, sender: Peer, message: ShardBehind) -> None:
         """A follower's log ends elsewhere: send what follows on its end, if that is in this log,
@@ -401,10 +435,10 @@ class ShardLeader:
         follower.read()
 
         def found(pieces: Sequence[tuple[bytes, ...]]) -> None:
-            if not pieces or not self.replica.is_led_by(self) or not follower.reading:
+            if not pieces or not self.leads or not follower.reading:
                 return
             for piece in pieces:
-                self._send(follower, piece)
+                self._send((follower,), piece)
                 follower.sent(number_of(piece[-1]), self.replica.log.end.number)
 
         self.replica.chunks.read_pieces(number, found)
@@ -416,9 +450,36 @@ class ShardLeader:
         mine = self.replica
         number = self.tracker.committable(mine.replicas, mine.durable)
         if number > mine.committed:
-            mine.commit_to(number)
-            self._add_who_is_ready()
+            self._commit_to(number)
+            if self.coming:
+                self._add_who_is_ready()
 
     def holders(self, number: int) -> tuple[NodeId, ...]:
         """The replicas that have chunk `number` on disk, as far as is known here."""
         return self.tracker.holders(self.replica.replicas, self.replica.durable, number)
+
+
+def set_back(kept: ShardState, before: ShardState, offset: int) -> Iterator[Entry]:
+    """The entries that restore the durable consumers and groups of the state `before` the log lost
+    its rows from `offset` on, where the `kept` state lacks them or has other positions. Positions
+    beyond `offset` become `offset`."""
+    for name, known in sorted(before.consumers.items()):
+        there = kept.consumers.get(name)
+        if there is None or there.position != known.position:
+            position = min(known.position, offset)
+            was_at = known.position if known.position > offset else 0
+            token = "" if was_at else known.token
+            yield replace(known, position=position, attachment=0, token=token, was_at=was_at)
+    for entry in before.groups.entries():
+        if found := _group(entry, offset):
+            yield found
+
+
+def _group(entry: GroupEntry, offset: int) -> GroupEntry | None:
+    """The entry of a group or of a dead letter, without the offsets beyond `offset`."""
+    if isinstance(entry, GroupKnown):
+        end = max((entry.floor, *(end for _, end in entry.runs)))
+        runs = tuple((a, min(b, offset)) for a, b in entry.runs if a < offset)
+        was_at = end if end > offset else entry.was_at
+        return replace(entry, floor=min(entry.floor, offset), runs=runs, was_at=was_at, told="")
+    return entry if isinstance(entry, DeadRow) and entry.offset < offset else None

@@ -11,10 +11,9 @@ from collections.abc import Callable
 from typing import Final
 
 from streams.log.chunk import CHUNK_MOST, Chunk, read
-from streams.log.recovery import FoundHole
-from streams.log.scan import Hole, Placed, scan
+from streams.log.recovery import FoundHole, Hole, Placed, scan
 from streams.log.shard_log import Segment
-from streams.shard.local import LocalReplica
+from streams.shard.replica import Replica
 
 ANSWER_WITHIN: Final = 60.0
 """Seconds after which a piece is read again, since the folder was reopened meanwhile."""
@@ -23,7 +22,7 @@ ANSWER_WITHIN: Final = 60.0
 class LogWalk:
     """One walk over a replica's segments."""
 
-    def __init__(self, replica: LocalReplica, first: str = "", alone: bool = False) -> None:
+    def __init__(self, replica: Replica, first: str = "", alone: bool = False) -> None:
         """Begin at the segment `first`, "": the oldest; if `alone`, read this segment only."""
         self.replica = replica
         self._alone = alone
@@ -32,7 +31,7 @@ class LogWalk:
         self._number = 0  # of the chunk expected at `_at`; 0: the segment's first
         self._last: Placed | None = None  # the chunk before it in the segment
         self._asked = float("-inf")
-        self._reading = replica.readings
+        self._generation = replica.chunks.generation
         self.is_done = False
         self.again = False
         """It has found damage that is being repaired: there may be more behind it."""
@@ -58,8 +57,9 @@ class LogWalk:
         if segment is None:
             self.is_done = True
             return
-        if self._reading != self.replica.readings:  # it may have been cut since
-            self._reading, self._at, self._number, self._last = self.replica.readings, 0, 0, None
+        if self._generation != self.replica.chunks.generation:  # it may have been cut since
+            self._generation = self.replica.chunks.generation
+            self._at, self._number, self._last = 0, 0, None
         size = segment.size
         self._number = self._number or segment.number
         if self._at < size:
@@ -80,12 +80,12 @@ class LogWalk:
         return found
 
     def _read(self, segment: Segment, at: int, size: int, then: Callable[[bytes], None]) -> None:
-        self._asked, reading = self.replica.port.now, self.replica.readings
+        self._asked, generation = self.replica.port.now, self.replica.chunks.generation
 
         def found(data: bytes) -> None:
             self._asked = float("-inf")
             self.bytes += len(data)
-            if reading == self.replica.readings:
+            if generation == self.replica.chunks.generation:
                 then(data)
 
         self.replica.chunks.read_bytes(segment.name, at, size, found)

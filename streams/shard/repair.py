@@ -31,8 +31,8 @@ from overlay.machine import NodeId, Peer, by_id
 from streams.log.chunk import CHUNK_MOST, Chunk, number_of, read
 from streams.log.recovery import FoundHole
 from streams.log.shard_log import SEGMENT_BYTES, segment_name
-from streams.shard.local import LocalReplica
 from streams.shard.messages import ShardMissing, ShardMissingSent
+from streams.shard.stored_replica import StoredReplica
 
 PIECE: Final = 512 * 1024
 """Bytes of chunks in one message, unless one chunk has more: as `kept_chunks.PIECE`."""
@@ -57,7 +57,7 @@ class Repair:
 
     def __init__(
         self,
-        replica: LocalReplica,
+        replica: StoredReplica,
         holes: Sequence[FoundHole],
         mended: Callable[[], None],
         hopeless: Callable[[FoundHole], None],
@@ -178,7 +178,7 @@ class Repair:
             self._mended()
 
 
-def send_missing(replica: LocalReplica, sender: Peer, message: ShardMissing) -> None:
+def send_missing(replica: StoredReplica, sender: Peer, message: ShardMissing, leads: int) -> None:
     """Answer a replica that mends: the chunks up to the one that it names, as many as fit into a
     message, or none if this log does not have that very chunk."""
     found: deque[bytes] = deque()
@@ -186,8 +186,7 @@ def send_missing(replica: LocalReplica, sender: Peer, message: ShardMissing) -> 
     line = replica.log.line(message.last)
 
     def answer(chunks: Sequence[bytes]) -> None:
-        epoch = replica.hard_state.epoch if replica.serves else 0
-        sent = ShardMissingSent(replica.shard, message.last, tuple(chunks), epoch)
+        sent = ShardMissingSent(replica.shard, message.last, tuple(chunks), leads)
         replica.port.send(sender, sent)
 
     def take(chunks: tuple[bytes, ...]) -> None:

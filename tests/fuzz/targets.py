@@ -81,8 +81,8 @@ from streams.log.batches import (
     rows_of,
 )
 from streams.log.chunk import EVENTS, ChunkId, genesis, pack
-from streams.log.receipt import MalformedReceiptError, parse_receipt
-from streams.log.scan import scan
+from streams.log.recovery import scan
+from streams.log.verify import MalformedReceiptError, parse_receipt
 from streams.log.zones import decode_zones, encode_zones, zone_map
 
 

@@ -14,9 +14,8 @@ from canopy.client.synchronous import connect
 from overlay.client import AppendEvents, Draft, EventsAppended, GetStreams, Streams
 from overlay.info import AppendReceipt, ShardInfo
 from overlay.stream_client import AddStream
-from streams.log.receipt import Receipt
 from streams.log.shard_log import parse_name
-from streams.log.verify import Verifier
+from streams.log.verify import Receipt, Verifier
 from tests.support.real.real_overlay import PATIENCE, Overlay, status, wait_ready
 
 

@@ -23,9 +23,8 @@ from bench.streams.hostile.programs import (
 )
 from canopy.client.synchronous import connect
 from overlay.info import AppendReceipt
-from streams.log.receipt import Receipt
 from streams.log.shard_log import parse_name
-from streams.log.verify import Verifier
+from streams.log.verify import Receipt, Verifier
 
 SILENT: Final = 120.0
 """Seconds without a row after which no more is read; ample."""

@@ -33,9 +33,8 @@ def verify(ctx: click.Context, folder: str, receipt: str | None, shard: str, as_
     canopy stream verify streams/8f2c…/0
     canopy stream verify streams/8f2c…/0 --receipt receipt.json --json
     """
-    from streams.log.receipt import MalformedReceiptError, parse_receipt
     from streams.log.shard_log import parse_name
-    from streams.log.verify import Verifier
+    from streams.log.verify import MalformedReceiptError, Verifier, parse_receipt
 
     found = None
     if receipt is not None:

@@ -15,7 +15,7 @@ from canopy.cli.errors import CommandError
 from canopy.client.synchronous import Reading
 from overlay.client import StreamEvent
 from overlay.wording import counted
-from streams.log.row_names import TRACES
+from streams.log.names import TRACES
 
 FILE: Final = re.compile(r"date=\d{4}-\d\d-\d\d/node=[\w%.~-]+/\d{6}-\d{4,}\.jsonl", re.ASCII)
 """Names of trace files below their folder; no path leads out of it."""

@@ -26,7 +26,7 @@ import trio
 from canopy.wire.driver import TrioDriver
 from canopy.wire.log import Log
 from overlay.client import AppendEvents, Draft, EventsAppended, Failed, Reply
-from streams.log.row_names import TRACES
+from streams.log.names import TRACES
 
 CLIENT: Final = 1 << 52
 """The client number of the shipping; those of the control socket stay far below."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from overlay.machine import Peer
 from streams.access import pacing
-from streams.log.fork_name import fork_shard, parse_fork
+from streams.log.names import fork_shard, parse_fork
 from streams.programs.producer.messages import FORK_AFTER, FORKED
 
 

@@ -34,8 +34,7 @@ from streams.access.ask import HeldCommands
 from streams.access.locator import Locator, StreamLocated, StreamMissing
 from streams.directory.entry import AVAILABILITY, StreamEntry
 from streams.log.batches import Row, encode_rows, lacks_key
-from streams.log.fork_name import fork_shard
-from streams.log.row_names import TRACES
+from streams.log.names import TRACES, fork_shard
 from streams.programs.producer.messages import (
     BATCH_MOST,
     IN_DOUBT,

@@ -38,7 +38,7 @@ from streams.access.locator import Locator, StreamLocated
 from streams.access.reasons import Cause
 from streams.access.session import Move, Phase, Session
 from streams.directory.entry import StreamEntry
-from streams.log.row_names import TRACES, sampled
+from streams.log.names import TRACES, sampled
 from streams.programs.reader.asked import cursors_of, fault_of, strange_of
 from streams.programs.reader.cursor import Cursor
 from streams.programs.reader.messages import (

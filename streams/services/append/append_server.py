@@ -8,7 +8,7 @@ from typing import Final
 
 from overlay.machine import LocalEvent, Peer, Port, ProtocolError, Timer
 from streams.disk import DiskFailed, Written
-from streams.log.fork_name import split_shard
+from streams.log.names import split_shard
 from streams.log.writers import denial
 from streams.programs.producer.messages import (
     DISK_FULL,
@@ -99,7 +99,7 @@ class AppendServer(ShardService[Appender]):
         if appender is None:
             self._refuse(sender, message.shard, message.request)
             return None
-        access = appender.replica.access
+        access = appender.replica.terms.access
         if reason := denial(access, message.producer, sender.id, message.asker):
             appender.refuse(sender, message.request, POLICY, reason)
             return None

@@ -22,7 +22,7 @@ from overlay.client import NO_MAJORITY
 from overlay.machine import NodeId, Peer, Port
 from streams.log.batches import BatchHead, Row, decode_rows, join_batches
 from streams.log.chunk import CHUNK_MOST, CHUNK_TARGET, EVENTS, HEAD, PRODUCERS, Chunk, read
-from streams.log.fork_name import split_shard
+from streams.log.names import split_shard
 from streams.log.state import (
     Appended,
     Entry,
@@ -104,11 +104,7 @@ class _Queued(NamedTuple):
     head: BatchHead
     encoded: bytes
     rows: tuple[Row, ...]
-
-    @property
-    def size(self) -> int:
-        """Bytes in a chunk, roughly."""
-        return len(self.encoded) + 4 * len(self.head.producer) + HEAD_BYTES
+    size: int  # bytes in a chunk, roughly
 
 
 class _Request:
@@ -191,12 +187,14 @@ class Appender(LedShard):
         self._requests[request] = None
         request.waits = 1
         sequence, head = message.sequence, (message.producer, message.session)
+        head_bytes = 4 * len(message.producer) + HEAD_BYTES
         for batch, rows, verdict in zip(message.batches, decoded, found, strict=True):
             if isinstance(verdict, New):
                 request.waits += 1
                 request.size += len(batch.rows)
                 batch_head = BatchHead(*head, sequence, batch.count)
-                self._queue.append(_Queued(request, batch_head, batch.rows, rows))
+                size = len(batch.rows) + head_bytes
+                self._queue.append(_Queued(request, batch_head, batch.rows, rows, size))
                 self._queued_rows += batch.count
             else:
                 self._add_repeated(request, verdict)
@@ -334,7 +332,7 @@ class Appender(LedShard):
         """Append what is queued: as whole chunks, and what is left if there are few under way."""
         while (
             self._queue
-            and self.replica.is_led_by(self.leader)
+            and self.leader.leads
             and (everything or self._queued_bytes >= CHUNK_TARGET or len(self._sizes) < UNDER_WAY)
         ):
             self._append_queued()
@@ -359,7 +357,7 @@ class Appender(LedShard):
         sizes: dict[str, int] = {}
         offset = chunk.first
         requests: dict[_Request, None] = {}
-        for request, head, encoded, _ in taken:
+        for request, head, encoded, _, _ in taken:
             sizes[head.producer] = sizes.get(head.producer, 0) + len(encoded)
             self._add_run(
                 request, Appended(head.sequence, head.count, offset, chunk.number, chunk.epoch)
@@ -466,7 +464,8 @@ class Appender(LedShard):
             return
         del self._requests[request]
         runs = tuple(run for run in request.runs if isinstance(run, Run))
-        runs = tuple(sorted(runs, key=lambda run: run.sequence))
+        if len(runs) > 1:
+            runs = tuple(sorted(runs, key=lambda run: run.sequence))
         self.port.send(request.sender, RowsAppended(self.replica.shard, request.number, runs))
         self.port.count("stream_appends")
 

@@ -77,7 +77,7 @@ class ShardCopy(LedShard):
         """Whether more may be appended."""
         while self._sent and self._sent[0] <= self.replica.committed:
             del self._sent[0]
-        is_led = self.replica.is_led_by(self.leader)
+        is_led = self.leader.leads
         return len(self._sent) < UNDER_WAY and is_led and not self.is_full
 
     @property

@@ -1,6 +1,6 @@
 """Which rows of a fork the main log lacks.
 
-A fork knows the main log up to its base (streams/log/fork_name.py). What a producer had under way
+A fork knows the main log up to its base (streams/log/names.py). What a producer had under way
 when the network broke may stand behind that in the main log, and was repeated in the fork; rows
 that went to several forks may have been copied from another one. So for all chunks behind the base
 it is noted which numbers of which producers are in which chunk; where numbers of the fork are among

@@ -16,8 +16,8 @@ from typing import Final
 from overlay.machine import Peer, Port
 from streams.log.batches import MalformedChunkError, encode_rows, join_batches, rows_of
 from streams.log.chunk import CHUNK_MOST, EVENTS, HEAD, PRODUCERS, Chunk, read
-from streams.log.fork_name import parse_fork
 from streams.log.fork_state import ForkCopied
+from streams.log.names import parse_fork
 from streams.log.state import encode_entries
 from streams.log.zones import encode_zones, zone_map
 from streams.services.fork.copied_rows import (
@@ -70,7 +70,7 @@ class ShardForkCopies(LedShard):
             self._go_on(job)
 
     def _is_current(self, job: _Job) -> bool:
-        return self._jobs.get(job.fork) is job and self.replica.is_led_by(self.leader)
+        return self._jobs.get(job.fork) is job and self.leader.leads
 
     def _go_on(self, job: _Job) -> None:
         """Do what comes next, and come back when what has to be read is there."""
@@ -115,7 +115,7 @@ class ShardForkCopies(LedShard):
         return main
 
     def _note(self, job: _Job, chunks: list[Chunk]) -> None:
-        if self._main is not None and self.replica.is_led_by(self.leader):
+        if self._main is not None and self.leader.leads:
             before = self._main.end
             for chunk in chunks:
                 if chunk.number == self._main.end + 1:

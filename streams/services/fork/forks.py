@@ -20,7 +20,7 @@ from streams.access.reasons import Cause
 from streams.directory.entry import AVAILABILITY
 from streams.disk import Opened
 from streams.log.chunk import EVENTS, Chunk
-from streams.log.fork_name import ForkName, fork_shard, parse_fork, split_shard
+from streams.log.names import ForkName, fork_shard, parse_fork, split_shard
 from streams.log.state import ProducerState
 from streams.programs.producer.messages import (
     FORK_AFTER,
@@ -142,7 +142,7 @@ class Forks(Machine):
             return "this node has no replica of the shard"
         if entry.options.prefer != AVAILABILITY:
             return "the stream prefers consistency"
-        if not replica.ready or replica.barred:
+        if not replica.takes_part:
             return "this node's replica is not ready"
         if not replica.is_cut_off(FORK_AFTER):
             return "this node's replica has a leader with a majority"

@@ -160,9 +160,9 @@ class GroupServer(ShardService[ShardGroups]):
     def on_confirm_leader(self, sender: Peer, message: ConfirmLeader) -> None:
         """A leader asks whether it is one still."""
         replica = self._replica(message.shard)
-        if replica is None or not replica.ready or replica.barred:
+        if replica is None or not replica.takes_part:
             return
-        if (replica.hard_state.epoch, replica.hard_state.candidate) == (message.epoch, sender.id):
+        if replica.follows(sender.id, message.epoch):
             confirmed = LeaderConfirmed(message.shard, message.epoch, message.ticket)
             self.port.send(sender, confirmed)
 

@@ -148,7 +148,7 @@ class ShardGroups(LedShard):
 
         def found(position: int) -> None:
             assert not isinstance(options, MemberRefusal)
-            if not self.replica.is_led_by(self.leader):
+            if not self.leader.leads:
                 return
             first, end = self.positions.first, self.positions.end
             if not first <= position <= end:
@@ -425,7 +425,7 @@ class ShardGroups(LedShard):
 
     def flush(self) -> None:
         """Write what is to be written, and answer when that is committed."""
-        if not self.replica.is_led_by(self.leader):
+        if not self.leader.leads:
             return
         entries, self._entries = [*self._founding.values(), *self._entries], []
         self._founding.clear()
@@ -467,7 +467,7 @@ class ShardGroups(LedShard):
         waiting = sorted(self.replica.state.groups.groups[name].dead) if name else []
 
         def go_on() -> None:
-            if waiting and len(dead) < SHOWN_DEAD and self.replica.is_led_by(self.leader):
+            if waiting and len(dead) < SHOWN_DEAD and self.leader.leads:
                 group = self._group(name)  # it may have been forgotten since a row was asked for
                 letter = None if group is None else group.dead.get(waiting[0])
                 del waiting[0]

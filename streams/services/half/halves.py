@@ -189,7 +189,7 @@ class Halves(LedShard):
     def _found(self, half: Half, chunks: tuple[bytes, ...]) -> None:
         """The chunk of a half was read: append its rows, and answer who waits for that."""
         askers = self._committing.pop(half.transaction, [])
-        if not self.replica.is_led_by(self.leader):
+        if not self.leader.leads:
             return
         chunk = read(chunks[0]) if chunks else None
         entry = _prepared(chunk, half) if chunk is not None else None

@@ -59,7 +59,7 @@ class TransactionServer(ShardService[Halves]):
         halves = self.shard(message.shard)
         if halves is None:
             self._refuse(sender, message.shard, message.request, message.transaction)
-        elif reason := denial(halves.replica.access, message.producer, sender.id, None):
+        elif reason := denial(halves.replica.terms.access, message.producer, sender.id, None):
             asked = (message.shard, message.request, message.transaction)
             self.port.send(sender, HalfRefused(*asked, POLICY, reason))
         else:

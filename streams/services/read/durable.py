@@ -203,7 +203,7 @@ class DurableConsumers:
         self._expiring.clear()
         self._told.clear()
         self._attaching.clear()
-        if not entries or not self.replica.is_led_by(self.leader):
+        if not entries or not self.leader.leads:
             return
         for run in split_entries(entries):
             encoded = encode_entries(run)

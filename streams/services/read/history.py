@@ -19,7 +19,7 @@ from streams.programs.reader.messages import Piece, cost
 from streams.programs.reader.pieces import RowPieces, whole_piece
 from streams.programs.reader.skipping import SkipTest
 from streams.services.read.expiry import Expiry
-from streams.shard.chunk_reader import ChunkReader
+from streams.shard.kept_chunks import ChunkReader
 from streams.shard.replica import Replica
 
 CHUNK_WORK: Final = 50
@@ -49,7 +49,7 @@ class HistoryScan:
         are in it are wanted."""
         self.position = position
         """All rows below it have been looked at."""
-        self._reader = ChunkReader(replica, number, wake)
+        self._reader = ChunkReader(replica.chunks, number, wake)
         self._predicate = predicate
         self._skips = None if predicate is None else SkipTest(predicate)
         self._expiry = expiry

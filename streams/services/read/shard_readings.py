@@ -52,7 +52,7 @@ from streams.services.read.table_scan import TableScan
 from streams.services.read.tail import Matched, Tail
 from streams.services.service import LedShard
 from streams.services.table.shard_table import ShardTable
-from streams.shard.chunk_reader import FETCHED
+from streams.shard.kept_chunks import FETCHED
 from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
 
@@ -146,7 +146,7 @@ class ShardReadings(LedShard):
             return
 
         def found(position: int) -> None:
-            if self.replica.is_led_by(self.leader):
+            if self.leader.leads:
                 self._open_at(sender, message, predicate, position)
 
         self._positions.resolve(message.start, found)

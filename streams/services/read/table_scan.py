@@ -17,7 +17,7 @@ from streams.log.table import TableRow, TableView, table_rows
 from streams.programs.reader.messages import Piece, cost
 from streams.services.read.expiry import Expiry
 from streams.services.read.history import CHUNK_WORK, MESSAGE_BYTES, HistoryScan
-from streams.shard.chunk_reader import ChunkReader
+from streams.shard.kept_chunks import ChunkReader
 from streams.shard.replica import Replica
 
 
@@ -44,7 +44,7 @@ class TableScan:
         self._rows: deque[TableRow] = deque()
         self._table = replica.state.table
         self._floor = replica.state.floor
-        self._reader = ChunkReader(replica, self._table.first, wake)
+        self._reader = ChunkReader(replica.chunks, self._table.first, wake)
         self._history: HistoryScan | None = None
         if not self._table.first or position >= self._floor:
             self._begin_history()

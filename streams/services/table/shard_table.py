@@ -17,7 +17,7 @@ from streams.log.chunk import EVENTS, TABLE, Chunk
 from streams.log.table import KeyTable, TableView, table_rows
 from streams.services.service import LedShard
 from streams.services.table.writing import CHUNK_WORK, TableWriting
-from streams.shard.chunk_reader import ChunkReader
+from streams.shard.kept_chunks import ChunkReader
 from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
 
@@ -57,14 +57,14 @@ class ShardTable(LedShard):
         self.is_complete = False
         self._former = state.table
         self._is_in_table = bool(self._former.first)
-        self._reader = ChunkReader(self.replica, self._former.first, self._wake)
+        self._reader = ChunkReader(self.replica.chunks, self._former.first, self._wake)
         if not self._is_in_table:
             self._read_log()
 
     def _read_log(self) -> None:
         self._is_in_table = False
         number = self.replica.log.before_offset(self.replica.state.floor)[0]
-        self._reader = ChunkReader(self.replica, number, self._wake)
+        self._reader = ChunkReader(self.replica.chunks, number, self._wake)
 
     # -- what others ask -------------------------------------------------------------------------
 

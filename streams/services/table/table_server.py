@@ -46,7 +46,7 @@ class TableServer(ShardService[ShardTable]):
     def table(self, shard: str) -> ShardTable | None:
         """Of a shard that this node leads; None: it does not, or the stream has no key."""
         replica = self._leading(shard)
-        if replica is None or not replica.keep.key:
+        if replica is None or not replica.terms.keep.key:
             return None
         return self.shard(shard)
 

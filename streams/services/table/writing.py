@@ -24,7 +24,7 @@ from streams.log.table import (
     table_row,
     table_rows,
 )
-from streams.shard.chunk_reader import ChunkReader
+from streams.shard.kept_chunks import ChunkReader
 from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
 from streams.shard.retention import life_of
@@ -64,7 +64,7 @@ class TableWriting:
         self._size = 0
         self._sent: list[int] = []  # numbers of the chunks so far
         self._former = replica.state.table
-        self._reader = ChunkReader(replica, self._former.first, wake)
+        self._reader = ChunkReader(replica.chunks, self._former.first, wake)
         self._is_in_table = bool(self._former.first)
         if not self._is_in_table:
             self._read_log()
@@ -72,7 +72,7 @@ class TableWriting:
     def _read_log(self) -> None:
         self._is_in_table = False
         number = self.replica.log.before_offset(self.replica.state.floor)[0]
-        self._reader = ChunkReader(self.replica, number, self._wake)
+        self._reader = ChunkReader(self.replica.chunks, number, self._wake)
 
     @property
     def has_work(self) -> bool:

@@ -14,7 +14,7 @@ from overlay.client import Failed
 from overlay.machine import Machine, Port, Timer
 from overlay.stream_client import BeginLogCheck, GetLogCheck, LogCheck, ShardCheck
 from streams.directory.entry import StreamEntry
-from streams.log.fork_name import split_shard
+from streams.log.names import split_shard
 from streams.shard.log_walk import LogWalk
 from streams.shard.replica import Replica
 
@@ -26,7 +26,7 @@ LOOK: Final = 0.01
 
 PATIENCE: Final = 30.0
 """Seconds for which a replica is waited for that mends, or does not open: then it is told how that
-is, and the replica goes on by itself. Above `mending.PATIENCE` and a restart of another node."""
+is, and the replica goes on by itself. Above a restart of another node."""
 
 
 class CheckNow(Timer, frozen=True):

@@ -53,11 +53,12 @@ from streams.directory.messages import (
     ShardStatus,
 )
 from streams.disk import DiskFailed, LogDisk, Opened
-from streams.log.fork_name import split_shard
+from streams.log.names import split_shard
 from streams.log.writers import Access
 from streams.shard.messages import ShardFenced
 from streams.shard.replica import Replica, ShardLed, ShardUnled
 from streams.shard.retention import Keep
+from streams.shard.stored_replica import ShardTerms
 
 AGAIN: Final = 1.0
 """Seconds after which a candidate that does not lead tries a higher epoch: three times as long
@@ -223,8 +224,8 @@ class ShardHosts(Machine):
 
     def leading(self, shard: str) -> Replica | None:
         """The replica of a shard that this node leads and may append to; None: it does not."""
-        found = self.replica(shard)
-        return found if found is not None and found.serves else None
+        hosted = self.hosted.get(shard)
+        return hosted.replica if hosted is not None and hosted.replica.serves else None
 
     def led(self) -> list[str]:
         """The shards that this node leads."""
@@ -280,11 +281,11 @@ class ShardHosts(Machine):
         until it is copied."""
         hosted = self._hold(fork, (self.port.me,))
         entry = self.entries[main.rpartition("/")[0]]
-        hosted.replica.stream, keep = encode_entry(entry), keep_of(entry.options)
-        hosted.replica.access = Access(entry.name, entry.options.writers)
-        hosted.replica.keep = Keep(
+        terms, keep = terms_of(entry), keep_of(entry.options)
+        keep = Keep(
             most_bytes=keep.most_bytes, most_rows=keep.most_rows, key=keep.key, deletes=keep.deletes
         )
+        hosted.replica.describe(terms._replace(keep=keep))
 
     def drop_fork(self, fork: str) -> None:
         """The rows of a fork are in the main log: remove it."""
@@ -339,9 +340,8 @@ class ShardHosts(Machine):
             hosted.named = frozenset(filter(None, named))
         entry = self.entries.get(order.shard.rpartition("/")[0])
         if entry is not None and hosted.entry is not entry:
-            hosted.entry, hosted.replica.stream = entry, encode_entry(entry)
-            hosted.replica.keep = keep_of(entry.options)
-            hosted.replica.access = Access(entry.name, entry.options.writers)
+            hosted.entry = entry
+            hosted.replica.describe(terms_of(entry))
         if order.leader == me:
             self._lead(hosted)
         if hosted.replica.serves and order.replicas:
@@ -361,7 +361,7 @@ class ShardHosts(Machine):
         if not replica.ready or replica.leader is not None or now < hosted.tried_at + AGAIN:
             return
         hosted.tried_at = now
-        replica.lead(max(replica.hard_state.epoch, hosted.fenced) + 1)
+        replica.lead_above(hosted.fenced)
 
     def _adjust(self, replica: Replica, wanted: Sequence[Peer]) -> None:
         """Change the replicas one at a time: who is missing comes first, then go those who are too
@@ -396,7 +396,7 @@ class ShardHosts(Machine):
         is_settled = leader is not None and leader.may_change()
         return ShardReport(
             *(replica.shard, 0 if leader is None else leader.epoch, replica.position),
-            replica.ready and not replica.barred,
+            replica.takes_part,
             replica.replicas if is_settled else (),
             is_barred=replica.barred,
             is_leaving=self._leaving_since is not None,
@@ -484,7 +484,7 @@ class ShardHosts(Machine):
         for hosted in self.hosted.values():
             leader = hosted.replica.leader
             if leader is not None and hosted.entry is not None and hosted.replica.serves:
-                leader.retain(hosted.replica.keep, now)
+                leader.retain(hosted.replica.terms.keep, now)
 
     def on_owner_found(self, event: OwnerFound) -> None:
         """The owner of a name: tell it what this node has."""
@@ -492,6 +492,12 @@ class ShardHosts(Machine):
         if entries:
             known = {entry.id: entry for entry in entries}
             self.port.send(event.cluster.primary, ShardsOrphaned(tuple(known.values())))
+
+
+def terms_of(entry: StreamEntry) -> ShardTerms:
+    """What a stream's entry says of it to its replicas."""
+    access = Access(entry.name, entry.options.writers)
+    return ShardTerms(encode_entry(entry), access, keep_of(entry.options))
 
 
 def keep_of(options: StreamOptions) -> Keep:

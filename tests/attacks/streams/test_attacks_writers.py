@@ -43,6 +43,7 @@ from streams.programs.producer.messages import (
     RowsAppended,
 )
 from streams.programs.transaction.messages import HalfRefused
+from streams.shard.stored_replica import ShardTerms
 from streams.tenant_rules import STREAM_RULES
 from tests.streams.programs.transaction.half_world import HalfWorld
 from tests.support.logs import SHARD
@@ -57,7 +58,7 @@ def test_the_leader_takes_rows_of_a_stream_s_writers_only() -> None:
     """Also in the session of one, which has a number that can be guessed; nobody else's opening
     ends it."""
     world, leader, replica = led()
-    replica.access = SHOP
+    replica.describe(ShardTerms(access=SHOP))
     session = world.opened(leader, "sync.shop").session
     stranger = world.peers[-1]
     for message in (
@@ -73,7 +74,7 @@ def test_the_leader_takes_rows_of_a_stream_s_writers_only() -> None:
         assert (answer.code, answer.request) == (POLICY, 7)
         assert "shop" in answer.reason
     assert isinstance(world.appended(leader, session, 0, *ROWS, producer="sync.shop"), RowsAppended)
-    replica.access = StreamAccess("shop", (f"node:{stranger.id}",))
+    replica.describe(ShardTerms(access=StreamAccess("shop", (f"node:{stranger.id}",))))
     (answer,) = world.ask(stranger, leader, OpenProducer(SHARD, 7, f"@{stranger.id}", "t"))
     assert isinstance(answer, ProducerIsOpen)
     (answer,) = world.ask(world.peers[1], leader, OpenProducer(SHARD, 7, "p", "t"))
@@ -85,7 +86,7 @@ def test_halves_are_of_writers_too() -> None:
     world.run(0.1)
     world.elect(world.peers[0].id)
     world.run(0.5)
-    world.alive[world.peers[0].id].access = SHOP
+    world.alive[world.peers[0].id].describe(ShardTerms(access=SHOP))
     answer = world.prepare(world.peers[0], "t1", 1)
     assert isinstance(answer, HalfRefused)
     assert answer.code == POLICY

@@ -23,8 +23,7 @@ from streams.directory.entry import ShardPlace, StreamEntry, StreamOptions
 from streams.log import shard_log
 from streams.log.batches import heads_of, rows_of
 from streams.log.chunk import EVENTS, read
-from streams.log.receipt import Receipt
-from streams.log.verify import Verifier
+from streams.log.verify import Receipt, Verifier
 from streams.programs.producer import messages as producing
 from streams.programs.producer.producers import Producers
 from streams.services.append.append_server import AppendServer
@@ -36,6 +35,7 @@ from streams.shard import messages as replication
 from streams.shard.hosting.shard_hosts import ShardHosts
 from streams.shard.replica import Replica, ShardCommitted
 from streams.shard.retention import Keep
+from streams.shard.stored_replica import ShardTerms
 from tests.support.logs import SHARD
 from tests.support.shards.producing_world import STREAM, Program, ProgramWorld, WorldLocator
 from tests.support.shards.shard_world import ShardWorld, WrongError
@@ -129,7 +129,7 @@ class ForkWorld(ProgramWorld):
         elif port.me in self.founders:
             hosts.hosted[SHARD].replica.found(self.founders)
         self.alive[node] = hosts.hosted[SHARD].replica
-        self.alive[node].keep = Keep(forks=True)
+        self.alive[node].describe(ShardTerms(keep=Keep(forks=True)))
         server.start()
         port.events.clear()
         for program in self.programs.values():

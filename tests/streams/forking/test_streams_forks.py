@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from overlay.machine import Message, Peer
 from streams.log.batches import BatchHead, EventBatch, Row, encode_batches
 from streams.log.chunk import EVENTS, Chunk, ChunkId, pack, read
-from streams.log.fork_name import ForkName, fork_shard, parse_fork, split_shard
-from streams.log.receipt import Receipt
-from streams.log.verify import Verifier
+from streams.log.names import ForkName, fork_shard, parse_fork, split_shard
+from streams.log.verify import Receipt, Verifier
 from streams.services.fork.copied_rows import (
     CONFLICTING,
     NEW,

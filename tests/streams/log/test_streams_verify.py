@@ -11,8 +11,7 @@ import pytest
 
 from canopy.cli.main import main
 from streams.log.chunk import EVENTS, pack
-from streams.log.receipt import Receipt
-from streams.log.verify import Verified, Verifier
+from streams.log.verify import Receipt, Verified, Verifier
 from tests.support.examples import seeds
 from tests.support.logs import SHARD, LogWriter, batch, random_log
 

@@ -47,7 +47,7 @@ def append(
 
 
 def retain(world: ProducingWorld, replica: Replica, keep: Keep) -> None:
-    replica.keep = keep
+    replica.describe(replica.terms._replace(keep=keep))
     assert replica.leader is not None
     replica.leader.retain(keep, int(world.scheduler.now * 1e9))
     world.run(0.5)

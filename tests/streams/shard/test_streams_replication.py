@@ -47,7 +47,7 @@ def cut_off(world: ShardWorld) -> None:
 
 def test_the_highest_epoch_wins_and_not_the_longest_log() -> None:
     world, leader = led(3)
-    campaign = ShardCampaign(leader, 9)
+    campaign = ShardCampaign(leader, 9, lambda: None)
     for peer, position in zip(world.peers, ((1, 90), (2, 5), (2, 4)), strict=True):
         campaign.votes[peer.id] = (peer, ShardVoteReply(SHARD, 9, position, True))
     assert campaign.furthest()[0] == world.peers[1]
@@ -78,7 +78,7 @@ def test_half_of_four_intact_replicas_are_not_enough() -> None:
     """After a fourth replica was removed, of which a candidate has not heard, two of the other
     three have committed; one of them is damaged, and the other does not answer."""
     world, leader = led(4)
-    campaign = ShardCampaign(leader, 9)
+    campaign = ShardCampaign(leader, 9, lambda: None)
     for peer, intact in zip(world.peers, (True, False, True), strict=False):
         campaign.votes[peer.id] = (peer, ShardVoteReply(SHARD, 9, (2, 5), intact))
     assert not campaign.is_enough()

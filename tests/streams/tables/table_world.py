@@ -21,6 +21,7 @@ from streams.services.table.table_server import TableServer
 from streams.shard import kept_chunks
 from streams.shard.replica import Replica, ShardCommitted
 from streams.shard.retention import Keep
+from streams.shard.stored_replica import ShardTerms
 from tests.streams.programs.reader.consuming_world import Attributes
 from tests.streams.programs.reader.reading_world import ReadingWorld
 from tests.support.logs import SHARD
@@ -172,7 +173,7 @@ class TableWorld(ReadingWorld):
             lambda: int(self.scheduler.now * 1e9),
         )
         super().boot(node)
-        self.alive[node].keep = self.kept
+        self.alive[node].describe(ShardTerms(keep=self.kept))
         self.servers_of_tables[node].start()
 
     def table(self, node: str) -> ShardTable | None:

@@ -26,8 +26,7 @@ from streams.directory.entry import ShardPlace, StreamEntry, StreamOptions
 from streams.log import shard_log
 from streams.log.batches import Row, encode_rows, rows_of
 from streams.log.chunk import EVENTS, read
-from streams.log.receipt import Receipt
-from streams.log.verify import Verifier
+from streams.log.verify import Receipt, Verifier
 from streams.programs.producer import messages as producing
 from streams.programs.producer.messages import (
     AppendRefused,

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from overlay.client import StreamEvent
-from streams.log.row_names import TRACES
+from streams.log.names import TRACES
 
 
 def sent(folder: Path, lines: int = 20) -> list[StreamEvent]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from canopy.traces.sampling import WINDOW, AdaptiveShare, is_sampled
 from canopy.traces.writer import TraceWriter
 from overlay.client import Event
-from streams.log.row_names import sampled
+from streams.log.names import sampled
 
 
 class Memory:

@@ -16,7 +16,7 @@ from canopy.cli.errors import CommandError
 from canopy.cli.traces.from_stream import fetch
 from overlay.client import Draft, GetStreams, Streams
 from overlay.stream_client import AddStream
-from streams.log.row_names import TRACES
+from streams.log.names import TRACES
 from tests.support.real.real_overlay import PATIENCE, Overlay, status, wait_ready
 
 pytestmark = pytest.mark.process

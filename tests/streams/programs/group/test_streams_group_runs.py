@@ -6,8 +6,7 @@ from random import Random
 
 import pytest
 
-from streams.log.group_state import GroupOptions
-from streams.log.runs import Runs
+from streams.log.group_state import GroupOptions, Runs
 from streams.services.group.window import Window, pending
 from tests.support.examples import seeds
 

@@ -8,8 +8,7 @@ import pytest
 from overlay.client import NO_MAJORITY
 from streams.log.batches import heads_of, rows_of
 from streams.log.chunk import EVENTS, Chunk, read
-from streams.log.receipt import Receipt
-from streams.log.verify import Verifier
+from streams.log.verify import Receipt, Verifier
 from streams.programs.producer.messages import (
     BATCH_MOST,
     EXPIRED,

@@ -30,7 +30,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> tuple[ConsumingWorld, Peer, Replica
 
 def keep(replica: Replica, wanted: Keep) -> None:
     assert replica.leader is not None
-    replica.keep = replica.leader.keep = wanted
+    replica.leader.keep = wanted
+    replica.describe(replica.terms._replace(keep=wanted))
 
 
 def put(world: ConsumingWorld, replica: Replica, *rows: Row) -> None:
@@ -78,7 +79,7 @@ def test_a_row_may_have_a_time_of_its_own(made: tuple[ConsumingWorld, Peer, Repl
     world.run(4.0)
     assert list(read(world, leader, 3).rows) == [1]
     assert replica.leader is not None
-    replica.leader.retain(replica.keep, now(world))
+    replica.leader.retain(replica.terms.keep, now(world))
     world.run(0.5)
     assert replica.state.floor == 0, "it cannot be said of a segment"
 
@@ -98,7 +99,7 @@ def test_rows_past_their_time_go_whether_they_were_read_or_not(
         put(world, replica, Row({"n": n}, b"x" * 200))
         world.run(2.0)
     for _ in range(3):
-        replica.leader.retain(replica.keep, now(world))
+        replica.leader.retain(replica.terms.keep, now(world))
         world.run(0.5)
     floor = replica.state.floor
     assert 10 < floor < 30
@@ -111,7 +112,7 @@ def test_rows_past_their_time_go_whether_they_were_read_or_not(
     world.run(1.0)
     assert [m.position for m in client.messages if isinstance(m, ReadingBegan)] == [floor]
     world.run(60.0)
-    replica.leader.retain(replica.keep, now(world))
+    replica.leader.retain(replica.terms.keep, now(world))
     world.run(0.5)
     assert replica.state.floor == 30, "also when nobody writes"
 

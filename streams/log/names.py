@@ -1,17 +1,34 @@
-"""How forks of a shard are named.
+"""The names of shards, of their forks, and of rows in trace records.
 
 A fork is the log of rows that a shard's replica took while it could not reach a majority of the
 replicas (streams/services/fork/). Its name has the epoch under which it began, above every epoch
 known to its node, and the last chunk of the main log that this node knew to be committed: the fork
 did not know the chunks of the main log behind it.
+
+A hash of a row's name samples the same rows at every node.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
+from zlib import crc32
+
+TRACES: Final = "application/x-canopy-traces"
+"""The payload type of rows that contain trace records. Such rows have no trace records: each would
+cause others without end."""
+
+HASHES: Final = 2**32
+"""How many CRC-32 there are."""
 
 _FORK: Final = re.compile(r"([0-9]{1,15})_([0-9]{1,15})_([0-9a-f]{8})")
+
+
+def shard_name(stream: str, shard: int) -> str:
+    """The name of a shard: the stream's id and the shard's number. The log begins with a hash of
+    this name (`chunk.genesis`)."""
+    return f"{stream}/{shard}"
 
 
 class ForkName(NamedTuple):
@@ -44,3 +61,26 @@ def split_shard(shard: str) -> tuple[str, str]:
     stream, _, number = shard.rpartition("/")
     main, _, fork = stream.rpartition("-")
     return (f"{main}/{number}", fork) if main and parse_fork(fork) else (shard, "")
+
+
+class RowName(NamedTuple):
+    """A row of a shard."""
+
+    shard: str
+    offset: int
+
+    @property
+    def identity(self) -> str:
+        """The same text at every node."""
+        return f"{self.shard}/{self.offset}"
+
+
+def sampled(shard: str, offsets: Iterable[int], share: float) -> Sequence[RowName]:
+    """The rows with these offsets whose identity has a CRC-32 below this share of all: a smaller
+    share has some of those of a larger one (as of events, canopy/traces/sampling.py)."""
+    if share <= 0.0:
+        return ()
+    if share >= 1.0:
+        return [RowName(shard, offset) for offset in offsets]
+    begin, limit = crc32(f"{shard}/".encode()), share * HASHES
+    return [RowName(shard, o) for o in offsets if crc32(b"%d" % o, begin) < limit]
