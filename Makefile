@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-lock
 DEMO_STAMP := $(VENV)/.made-for-demo
 
-.PHONY: setup demo demo-sync test test-times faults cluster upgrade fuzz check bench bench-guard bench-overlays tables soak pairs stream-search stream-soak soak-sync confinement examples sync-types mutations lock clean
+.PHONY: setup demo demo-sync test test-times faults cluster upgrade fuzz check bench bench-guard bench-overlays tables soak pairs stream-search stream-soak soak-sync confinement examples sync-types mutations lock release clean
 
 # With everything, for tests and all commands; `make demo` alone takes what the demo and the first
 # guides need: half of it.
@@ -161,6 +161,34 @@ lock:
 	  --universal --python-version 3.11 --constraint requirements.lock \
 	  --generate-hashes --no-emit-index-url --no-emit-find-links --no-header \
 	  --custom-compile-command "make lock" -o requirements-demo.lock
+	uv pip compile --group release --universal --python-version 3.11 --constraint requirements.lock \
+	  --generate-hashes --no-emit-index-url --no-emit-find-links --no-header \
+	  --custom-compile-command "make lock" -o requirements-release.lock
+
+# The sdist, the wheel and a bill of what it brings, in build/release: made, checked, and tried in an
+# environment of its own. Nothing is published (docs/guide/release.md).
+RELEASE := build/release
+TOOLS := build/release-tools/bin
+release:
+	rm -rf $(RELEASE) build/release-trial
+	test -x $(TOOLS)/python || $(PYTHON) -m venv build/release-tools
+	$(TOOLS)/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+	  -r requirements-release.lock
+	$(TOOLS)/python -m build --no-isolation --outdir $(RELEASE) .
+	$(TOOLS)/twine check --strict $(RELEASE)/*
+	$(TOOLS)/check-wheel-contents $(RELEASE)/*.whl
+	$(TOOLS)/uv pip compile --quiet pyproject.toml --extra all --constraint requirements.lock \
+	  --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header \
+	  -o $(RELEASE)/requirements.txt
+	$(TOOLS)/cyclonedx-py requirements $(RELEASE)/requirements.txt --pyproject pyproject.toml \
+	  --output-reproducible --output-file $(RELEASE)/sbom.cdx.json
+	$(PYTHON) -m venv build/release-trial
+	sed -e '/--hash/d' -e 's/ *\\$$//' $(RELEASE)/requirements.txt > build/release-trial/constraints.txt
+	build/release-trial/bin/python -m pip install --quiet --disable-pip-version-check \
+	  --constraint build/release-trial/constraints.txt $(RELEASE)/*.whl
+	cd build/release-trial && bin/canopy --version && bin/canopy node --help > /dev/null && \
+	  bin/python -c 'import canopy, canopy.aio, canopy.trio'
+	@cd $(RELEASE) && sha256sum * | tee SHA256SUMS
 
 clean:
 	rm -rf $(VENV) build
