@@ -18,10 +18,9 @@ from streams.directory.messages import KeepShards
 from streams.directory.questions import OwnerQuestions
 from streams.directory.stream_owner import StreamOwner
 from streams.disk import LogDisk
-from streams.programs.group.group_commands import GroupCommands
 from streams.programs.group.members import Members
 from streams.programs.producer.producers import Producers
-from streams.programs.reader.explaining import RowExplaining
+from streams.programs.questions import OperatorQuestions
 from streams.programs.reader.readers import Readers
 from streams.programs.transaction.transactors import Transactors
 from streams.services.append.append_server import AppendServer
@@ -32,6 +31,7 @@ from streams.services.fork.forks import Forks
 from streams.services.group.group_server import GroupServer
 from streams.services.half.transaction_server import TransactionServer
 from streams.services.read.read_server import ReadServer
+from streams.services.read.row_facts import RowFactsServer
 from streams.services.row_records import RowRecords
 from streams.services.service import Leaderships
 from streams.services.table.table_server import TableServer
@@ -84,11 +84,9 @@ class StreamMachines:
         reads = ReadServer(port, led, self.hosts.leading, wall, self.tables.table)
         self.readers = Readers(port, incarnation, self.locator)
         self.groups = GroupServer(port, led, self.forks.main, self.hosts.replica, wall)
-        self.explaining = RowExplaining(
-            port, self.locator, self.hosts.leading, self.groups.holder, wall
-        )
+        row_facts = RowFactsServer(port, self.hosts.leading, self.groups.holder, wall)
         self.members = Members(port, incarnation, self.locator)
-        self._group_commands = GroupCommands(port, self.locator)
+        self._operators = OperatorQuestions(port, self.locator)
         records = RowRecords(port, led, self.hosts.leading, wall)
         self.captures = Captures(port, led, self.hosts, ask, close, wall)
         self.copies = Copies(
@@ -103,8 +101,8 @@ class StreamMachines:
         self.machines: tuple[Machine, ...] = (
             *(self.hosts, led, self.owner, self.questions, self.locator, self._commands),
             *(appends, self.producers, self.tables, reads, self.readers),
-            *(self.groups, self.members, self._group_commands),
-            *(self.explaining, records, self.captures, self.copies, self.checks),
+            *(self.groups, self.members, self._operators),
+            *(row_facts, records, self.captures, self.copies, self.checks),
             self._asked_checks,
             *(halves, self.transactors, self.forks, fork_copies),
             *((orders,) if is_keyed else ()),
@@ -123,9 +121,8 @@ class StreamMachines:
             **self._commands.commands(),
             **self.producers.commands(),
             **self.readers.commands(),
-            **self.explaining.commands(),
             **self.members.commands(),
-            **self._group_commands.commands(),
+            **self._operators.commands(),
             **self._asked_checks.commands(),
             **self.transactors.commands(),
         }
@@ -135,8 +132,7 @@ class StreamMachines:
         self.producers.client_gone(client)
         self.readers.client_gone(client)
         self.members.client_gone(client)
-        self._group_commands.client_gone(client)
-        self.explaining.client_gone(client)
+        self._operators.client_gone(client)
         self._asked_checks.client_gone(client)
         self.transactors.client_gone(client)
 

@@ -22,6 +22,7 @@ from overlay.machine import Message
 from overlay.rights import Principal
 from overlay.tenants.confining import Rule, Ruling, refuse
 from overlay.tenants.policy import Confinement
+from streams.access.reasons import MALFORMED, POLICY, SELECTOR
 from streams.directory.messages import ChangeStream, EraseStream, FoundStream, StreamRefused
 from streams.log.batches import decode_rows
 from streams.log.writers import Asker
@@ -39,9 +40,7 @@ from streams.programs.group.messages import (
 )
 from streams.programs.producer.messages import (
     FORKED,
-    MALFORMED,
     NODE_PREFIX,
-    POLICY,
     AppendRefused,
     AppendRows,
     JoinFork,
@@ -49,7 +48,6 @@ from streams.programs.producer.messages import (
 )
 from streams.programs.reader.messages import (
     NAME_MOST,
-    SELECTOR,
     AskRow,
     CommitPosition,
     ReadingRefused,

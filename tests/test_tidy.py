@@ -61,7 +61,8 @@ CORE = (
 )
 STREAMS = (
     *(*TREE, "overlay.upper_tree.owner", "overlay.client", "overlay.info"),
-    *("streams.log", "streams.disk", "streams.shard", "streams.access.pacing"),
+    *("streams.log", "streams.disk", "streams.shard", "streams.selectors"),
+    *("streams.access.pacing", "streams.access.reasons"),
 )
 SERVICE = (*STREAMS, *shared("streams.services"))
 ANALYSIS_BASE = (
@@ -151,7 +152,9 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "streams.machines": (*STREAMS, "streams", "overlay.upper_tree.owner_claims"),
     "streams.tenant_rules": (*STREAMS, "streams", "overlay.tenants.confining", "overlay.rights"),
     "streams.directory": STREAMS,
+    "streams.selectors": ("matching",),
     "streams.access.pacing": (),
+    "streams.access.reasons": ("overlay.machine",),
     # The conversation with leaders: whatever programs ask of streams stands on it.
     "streams.access": (*STREAMS, "streams.directory"),
     "streams.shard.hosting": (*STREAMS, "streams.directory"),
@@ -161,6 +164,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         *("overlay.machine", "overlay.consensus", "overlay.incidents", "matching"),
         *("streams.log", "streams.disk"),
     ),
+    "streams.programs": (*STREAMS, "streams.access", "streams.directory"),
     "streams.programs.producer": (
         *STREAMS,
         "streams.access",
@@ -212,6 +216,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
             "streams.directory",
             "streams.shard.hosting",
             "streams.programs.producer",
+            "streams.services.append.numbers",
         ),
     ),
     "node": ("overlay", "streams", "matching"),

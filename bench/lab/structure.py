@@ -33,6 +33,9 @@ give up."""
 CONVERSATION: Final = ("streams.access",)
 """Who imports one of these speaks with the leaders of shards."""
 
+VOCABULARY: Final = "streams.access.reasons"
+"""… but for this, which all have who answer, too."""
+
 
 class Module(NamedTuple):
     """A module of the house."""
@@ -233,7 +236,11 @@ def speakers(modules: Iterable[Module]) -> list[Module]:
     speaking = [
         name
         for name, module in all_.items()
-        if any(below(one, base) for one in (name, *imported(module)) for base in CONVERSATION)
+        if any(
+            below(one, base) and not below(one, VOCABULARY)
+            for one in (name, *imported(module))
+            for base in CONVERSATION
+        )
     ]
     near = {
         other

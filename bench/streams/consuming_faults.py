@@ -8,19 +8,18 @@ from typing import Any
 from bench.mutations.planting import fault, replace
 from matching import Conjunction, Interval
 from overlay.client import BeginReading
+from streams.access.attachments import LeaderLoad
 from streams.access.locator import StreamLocated
-from streams.access.session import LeaderLoad
 from streams.directory.entry import StreamEntry
 from streams.log.chunk import Chunk
 from streams.log.lost_rows import LostRows, lost_to
 from streams.log.state import ConsumerPosition, Entry, ShardState
 from streams.log.zones import Zone, ZoneMap
-from streams.programs.reader import pieces, sharing, skipping
-from streams.programs.reader.asked import strange_of
+from streams.programs.reader import cursor
+from streams.programs.reader.cursor import Shared, TakeRecords
 from streams.programs.reader.messages import Durable, Piece
-from streams.programs.reader.readers import Readers
-from streams.programs.reader.sharing import Shared
-from streams.programs.reader.take_records import TakeRecords
+from streams.programs.reader.readers import Readers, strange_of
+from streams.services.read import chunk_filter, shared_rows
 from streams.services.read.durable import DurableConsumers, Refusal
 from streams.services.read.history import HistoryScan
 from streams.services.read.shard_readings import ShardReadings
@@ -31,8 +30,8 @@ from streams.shard.replica import Replica
 ANSWERS = "tests/streams/test_streams_answers.py"
 READING = "tests/streams/programs/reader/test_streams_reading.py"
 READERS = "tests/streams/programs/reader/test_streams_readers.py"
-SHARING = "tests/streams/programs/reader/test_streams_sharing.py"
-SKIPPING = "tests/streams/programs/reader/test_streams_skipping.py"
+SHARING = "tests/streams/services/test_streams_shared_rows.py"
+SKIPPING = "tests/streams/services/test_streams_chunk_filter.py"
 PROMISE = "promise: a reading delivers its selector over the committed log"
 POSITION = "promise: a durable consumer's position is what its program has confirmed"
 OVER_THE_LOG = "test_readings_deliver_their_selector_over_the_log"
@@ -96,7 +95,7 @@ def shared_rows_are_counted_in_each_chunk() -> None:
 @fault(PROMISE, READING, OVER_THE_LOG)
 def shared_rows_move_one_reading_only() -> None:
     """Of readings of a node that share rows, with one selector, the first only is told of them."""
-    original = sharing._message
+    original = shared_rows._message
 
     def _message(shard: str, position: int, rows: object, wanted: list[Any], there: object) -> Any:
         return original(shard, position, rows, [(m[:1], p) for m, p in wanted], there)  # type: ignore[arg-type]
@@ -131,9 +130,9 @@ def the_same_readings_are_always_marked() -> None:
 @fault(PROMISE, SKIPPING, "test_what_can_be_told_by_a_zone_map")
 def zone_maps_ignore_null() -> None:
     """A chunk is passed over for IS NULL where its zone map has values of the attribute."""
-    original = skipping._Needs.may_match
+    original = chunk_filter._Needs.may_match
 
-    def may_match(self: skipping._Needs, zones: ZoneMap) -> bool:
+    def may_match(self: chunk_filter._Needs, zones: ZoneMap) -> bool:
         return original(self, zones) and not any(name in zones.zones for name in self.absent)
 
     replace(original, may_match)
@@ -142,7 +141,7 @@ def zone_maps_ignore_null() -> None:
 @fault(PROMISE, SKIPPING, "test_what_can_be_told_by_a_zone_map")
 def zone_maps_ignore_mixed_types() -> None:
     """Where an attribute has numbers and texts in a chunk, its zone map is read as numbers only."""
-    original = skipping._spans
+    original = chunk_filter._spans
 
     def _spans(zone: Zone) -> list[Interval]:
         found = original(zone)
@@ -255,7 +254,7 @@ def readings_take_whatever_comes() -> None:
     def misfit(since: int, position: int, pieces: Sequence[Piece]) -> str:
         return ""
 
-    replace(pieces.misfit, misfit)
+    replace(cursor.misfit, misfit)
 
 
 @fault(PROMISE, ANSWERS, "test_a_position_that_is_higher_than_asked_for_confirms_no_later_one")
@@ -266,8 +265,9 @@ def readings_confirm_what_was_not_asked_for() -> None:
 
     def on_position_committed(self: Readers, sender: Any, message: Any) -> None:
         original(self, sender, message)
-        if session := self.sessions.heard(sender, message.reading):
-            session.part.committed = max(session.part.committed, message.position)
+        if session := self.heard(sender, message.reading):
+            known = session.part.durable
+            known.committed = max(known.committed, message.position)
 
     replace(original, on_position_committed)
 
@@ -283,11 +283,11 @@ def readings_wait_for_a_majority_in_silence() -> None:
     def lacks_majority(self: Replica) -> bool:
         return False
 
-    def stuck(self: Readers, located: StreamLocated, place: int) -> None:
+    def stuck(self: StreamLocated, shard: int) -> None:
         return None
 
     replace(Replica.lacks_majority, lacks_majority)
-    replace(Readers.stuck, stuck)
+    replace(StreamLocated.stuck, stuck)
 
 
 LOST_ROWS = "tests/streams/programs/reader/test_streams_lost_rows.py"

@@ -12,7 +12,7 @@ from msgspec.structs import replace as changed
 from bench.mutations.planting import fault, replace
 from canopy.client.steps import Steps
 from canopy.client.streams.membership import MembershipCore
-from streams.access import session
+from streams.access import attachments
 from streams.log.group_state import (
     DeadRow,
     FormerSelector,
@@ -199,7 +199,7 @@ def groups_numbers_of_members_are_used_again() -> None:
     def first_number(incarnation: int) -> int:
         return 0
 
-    replace(session.first_number, first_number)
+    replace(attachments.first_number, first_number)
 
 
 @fault(DONE, EDITS, "test_a_new_selector_holds_under_the_next_leader_and_so_does_the_former_one")

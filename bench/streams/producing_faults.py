@@ -10,10 +10,10 @@ import msgspec
 from bench.mutations.planting import fault, replace
 from streams.log.chunk import Chunk
 from streams.log.state import Entry, ProducerOpened, ProducerState, ShardState
-from streams.programs.producer.numbers import New, Repeated, Wrong, judge, replaced
+from streams.programs.producer.append_session import AppendSession
 from streams.programs.producer.producers import Producers
-from streams.programs.producer.sending import Sending
 from streams.services.append.appender import Appender
+from streams.services.append.numbers import New, Repeated, Wrong, judge, replaced
 
 APPENDING = "tests/streams/programs/producer/test_streams_appending.py"
 PROMISE = "promise: each row of a producer is in the log once"
@@ -124,7 +124,7 @@ def producers_that_are_forgotten_are_admitted() -> None:
 def producers_of_nodes_end_for_good() -> None:
     """A node whose own session was refused appends nothing to that shard any more."""
 
-    def _own_sending(self: Producers, session: Any, shard: int) -> Sending:
+    def _own_sending(self: Producers, session: Any, shard: int) -> AppendSession:
         return session.shards.get(shard) or self._open_own(session, shard)
 
     replace(Producers._own_sending, _own_sending)
@@ -137,11 +137,11 @@ def producers_of_nodes_end_for_good() -> None:
 )
 def producers_rows_take_the_numbers_of_refused_ones() -> None:
     """A producer that counts its rows goes on after some were refused for want of a majority."""
-    original = Sending._refuse_all
+    original = AppendSession._refuse_all
 
-    def _refuse_all(self: Sending, reason: str) -> None:
-        first, self._first = self._first, -1
+    def _refuse_all(self: AppendSession, reason: str) -> None:
+        first, self._log.first = self._log.first, -1
         original(self, reason)
-        self._first = first
+        self._log.first = first
 
     replace(original, _refuse_all)

@@ -28,8 +28,8 @@ from streams.log.chunk import EVENTS, HEAD, MARK, Chunk, read
 from streams.log.recovery import Recovered, recover
 from streams.log.shard_log import Line, parse_name
 from streams.log.zones import decode_zones
-from streams.programs.reader.pieces import RowPieces, whole_piece
-from streams.programs.reader.skipping import SkipTest
+from streams.services.read.chunk_filter import ChunkFilter
+from streams.services.read.chunk_rows import RowPieces, whole_piece
 
 NANOSECONDS: Final = 1e9
 
@@ -187,7 +187,7 @@ class FolderRows:
     ) -> Iterator[Chunk]:
         """The chunks of events with offsets from `begin` to before `end`, each from the first
         replica that has it whole."""
-        skips = None if predicate is None else SkipTest(predicate)
+        skips = None if predicate is None else ChunkFilter(predicate)
         shard = self._shards[number]
         at, missed = begin, -1
         while at < end:

@@ -6,9 +6,10 @@ not taken, is counted (`stream_answers_refused`), and makes the node ask who lea
 waits for a majority of a shard's replicas is told so.
 
 *Called by*: `streams.programs.reader` and `streams.programs.group`, whose machines are
-`Attachments`; `streams.programs.transaction`, the commands of groups and `canopy why`, which are
-each an `AskMachine`; `streams.programs.producer`, with a session for each producer and shard. All
-of them, and what copies streams, find leaders through the one `StreamLocator` of a node.
+`Attachments`; `streams.programs.transaction` and `streams.programs.questions`, which are each an
+`AskMachine`; `streams.programs.producer`, with a session for each producer and shard. All of them,
+and what copies and forks streams, find leaders through the one `StreamLocator` of a node, which
+tells them when the link to a node is lost.
 
     locator.locate(name)                  # StreamLocated or StreamMissing follows, for all who ask
     locator.leader(name, shard)           # as far as it is known here
@@ -18,14 +19,12 @@ of them, and what copies streams, find leaders through the one `StreamLocator` o
 
 * `pacing`: when things are repeated, asked elsewhere and given up: every number, with its reason.
 * `locator`: from a stream's name to the leaders of its shards. `reasons`: why programs are refused,
-  and why they wait.
-* `session`: the conversation of one program with the leader of one shard, a table of states; all
-  sessions of one machine. `attachments`: what a program has at all shards of a stream, with a
-  session for each.
+  and why they wait: every code, from leaders and to programs.
+* `session`: the conversation of one program with the leader of one shard, a table of states.
+* `attachments`: what programs have at all shards of a stream, with a session for each.
 * `ask`: one question to one leader, until there is one answer.
 
-A machine that asks leaders something begins like this (`streams.programs.reader.explaining` is
-one):
+A machine that asks leaders something begins like this (`streams.programs.questions` is one):
 
     class RowCounts(AskMachine):
         def __init__(self, port, locator):

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from msgspec.structs import replace
 
+from overlay.client import NO_MAJORITY
 from overlay.links.events import LinkDown
 from overlay.machine import LocalEvent, Machine, NodeId, Peer, Port, Timer
 from overlay.wording import no_majority
 from streams.access import pacing
+from streams.access.reasons import Cause
 from streams.directory.entry import StreamEntry
 from streams.directory.messages import AskStream, StreamFound
 from streams.directory.questions import Answer, OwnerQuestions
 
 KEPT: Final = 4_096
-"""Streams whose places are kept in mind."""
+"""The limit of streams whose leaders are remembered."""
 
 
 class StreamLocated(LocalEvent, frozen=True):
@@ -28,20 +30,20 @@ class StreamLocated(LocalEvent, frozen=True):
     leaders: tuple[Peer | None, ...]
     answering: tuple[int, ...] = ()
 
-    def no_majority(self, shard: int) -> str:
-        """That so many replicas of a shard answer that they are no majority, in the words in which
-        programs are told; "": they are one, as far as is known."""
+    def no_majority(self, shard: int) -> Cause | None:
+        """The reason why nothing can be committed to a shard; None: a majority of its replicas
+        answers, or this is not known."""
         count = self.answering[shard] if shard < len(self.answering) else -1
         if count < 0:
-            return ""
+            return None
         places = self.entry.places
-        return no_majority(
-            self.name, count, len(places[shard].replicas), shard if len(places) > 1 else None
-        )
+        number = shard if len(places) > 1 else None
+        replicas = len(places[shard].replicas)
+        return Cause(NO_MAJORITY, no_majority(self.name, count, replicas, number))
 
-    def is_stuck(self, shard: int) -> str:
-        """As `no_majority`, where a shard has no leader either: "": it has, or will have soon."""
-        return self.no_majority(shard) if self.leaders[shard] is None else ""
+    def stuck(self, shard: int) -> Cause | None:
+        """The reason why a shard cannot be read: it has no majority, and no leader either."""
+        return self.no_majority(shard) if self.leaders[shard] is None else None
 
 
 class StreamMissing(LocalEvent, frozen=True):
@@ -54,20 +56,23 @@ class StreamMissing(LocalEvent, frozen=True):
 
 
 class Locator(Protocol):
-    """What machines ask of a `StreamLocator`."""
+    """The interface of `StreamLocator` to the machines of a node."""
 
     @property
     def known(self) -> Mapping[str, StreamLocated]:
         """Streams by name."""
 
     def locate(self, name: str) -> None:
-        """Ask where a stream is: StreamLocated or StreamMissing follows."""
+        """Ask the stream's owner for its leaders. StreamLocated or StreamMissing follows."""
 
     def leader(self, name: str, shard: int) -> Peer | None:
-        """Who leads a shard, as far as is known."""
+        """Return the leader of a shard; None: not known."""
 
     def mistaken(self, name: str, shard: int, node: NodeId) -> None:
-        """That node does not lead it, or does not answer."""
+        """Forget a leader that does not lead the shard, or does not answer."""
+
+    def tell_losses(self, listener: Callable[[Peer], None]) -> None:
+        """Call `listener` with each node to which the link is lost."""
 
 
 class LocateAgain(Timer, frozen=True):
@@ -77,16 +82,17 @@ class LocateAgain(Timer, frozen=True):
 
 
 class StreamLocator(Machine):
-    """What this node knows of streams, and asks of their owners."""
+    """The leaders of shards that this node knows, and its questions to owners of streams."""
 
     def __init__(self, port: Port, questions: OwnerQuestions) -> None:
         super().__init__(port)
         self.questions = questions
         self.known: dict[str, StreamLocated] = {}
         self._asked: set[str] = set()
+        self._listeners: list[Callable[[Peer], None]] = []
 
     def locate(self, name: str) -> None:
-        """Ask the owner: StreamLocated or StreamMissing follows, one for all that ask meanwhile."""
+        """Ask the owner. StreamLocated or StreamMissing follows, once for all who ask meanwhile."""
         if name not in self._asked:
             self._asked.add(name)
             self.questions.ask(
@@ -96,16 +102,16 @@ class StreamLocator(Machine):
             )
 
     def locate_soon(self, name: str) -> None:
-        """As `locate`, in a moment: a leader is being sought."""
-        self.port.set_timer(pacing.REPEAT, LocateAgain(name))
+        """Do the same after a pause, since a leader is being elected."""
+        self.port.set_timer(pacing.LOOK, LocateAgain(name))
 
     def leader(self, name: str, shard: int) -> Peer | None:
-        """Who leads a shard, as far as is known here; None: to be located."""
+        """Return the leader of a shard; None: not known, ask (`locate`)."""
         known = self.known.get(name)
         return known.leaders[shard] if known is not None and shard < len(known.leaders) else None
 
     def mistaken(self, name: str, shard: int, node: NodeId) -> None:
-        """`node` does not lead that shard, or does not answer: locate it anew."""
+        """Forget that `node` leads a shard, and ask the owner after a pause."""
         known = self.known.get(name)
         if known is not None:
             leader = self.leader(name, shard)
@@ -115,8 +121,13 @@ class StreamLocator(Machine):
                 self.known[name] = replace(known, leaders=tuple(leaders))
         self.locate_soon(name)
 
+    def tell_losses(self, listener: Callable[[Peer], None]) -> None:
+        """Call `listener` with each node to which the link is lost. Listeners are called in the
+        order in which they came."""
+        self._listeners.append(listener)
+
     def on_link_down(self, event: LinkDown) -> None:
-        """What a node led that is out of reach is to be located when it is wanted."""
+        """Forget that an unreachable node leads shards, and tell the conversations with it."""
         for name, known in self.known.items():
             if any(leader is not None and leader.id == event.peer.id for leader in known.leaders):
                 left = tuple(
@@ -124,6 +135,8 @@ class StreamLocator(Machine):
                     for leader in known.leaders
                 )
                 self.known[name] = replace(known, leaders=left)
+        for listener in self._listeners:
+            listener(event.peer)
 
     def on_locate_again(self, timer: LocateAgain) -> None:
         """Ask once more."""

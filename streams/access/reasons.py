@@ -1,23 +1,86 @@
 """Why programs are refused, and why they wait: one vocabulary, whoever says it.
 
-A reason is a code, by which programs and exit codes tell them apart, and a text for people. Codes
-of what a program itself has got wrong (usage, selector, event) are not here.
+A reason is a code, by which programs, exit codes and other nodes tell reasons apart, and a text for
+people. Leaders, owners and programs' nodes use the codes below in all messages about streams; codes
+of what a program itself has got wrong (usage, event) are not here; `overlay.client` has the code of
+*no majority*, which the command line knows as well.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from overlay.client import NO_MAJORITY
 from overlay.machine import Peer
-from streams.access.locator import StreamLocated
+
+# -- from leaders, to be repeated: programs do not hear of it --------------------------------------
+
+MOVED: Final = "moved"
+"""The node does not lead the shard (any more). Whether it was carried out is not known: repeat the
+request, with the same numbers, at the leader."""
+NOT_YET: Final = "unknown"
+"""The leader cannot say yet, or no majority has confirmed it in time."""
+BUSY: Final = "busy"
+"""Too much waits for a commit at the leader."""
+DISK_FULL: Final = "disk-full"
+"""The leader's disk has no room. Not known to be appended."""
+ELSEWHERE: Final = "elsewhere"
+"""Another shard decides for all of the transaction."""
+
+NOT_HERE: Final = (MOVED, NOT_YET)
+"""Another leader may serve the session that this one refuses."""
+
+# -- of streams and shards -------------------------------------------------------------------------
 
 REMOVED: Final = "unknown"
 """There is no such stream, or not any more."""
 TIME_OUT: Final = "time-out"
 """Nobody has answered in time: it is not known whether it was carried out."""
+FULL: Final = "full"
+"""There is as much as there can be: of rows that are not committed, readings, durable consumers,
+groups, or members. To be repeated after a while."""
+QUOTA: Final = "quota"
+"""The shard has as many bytes as its stream may have. Not appended."""
+POLICY: Final = "policy"
+"""The policy does not permit the sender's tenant to do this, or the stream has other writers."""
 MALFORMED: Final = "malformed"
-"""Leaders answer what no honest leader answers."""
+"""What was sent cannot be read, or leaders answer what no honest leader answers."""
+TOO_LARGE: Final = "too-large"
+"""A batch is larger than a chunk may be. Not appended."""
+
+# -- of sessions -----------------------------------------------------------------------------------
+
+FENCED: Final = "fenced"
+"""A newer session of this producer, durable consumer or member has ended this one."""
+EXPIRED: Final = "expired"
+"""Nothing is known of this producer or durable consumer (any more)."""
+IN_DOUBT: Final = "in-doubt"
+"""What was sent may be appended or not, or in part, and nobody is asked any more."""
+SEQUENCE: Final = "sequence"
+"""The numbers do not follow on the producer's last. Not appended."""
+SELECTOR: Final = "selector"
+"""The selector cannot be read, or is not that of the durable consumer or group."""
+OUT_OF_RANGE: Final = "offset-out-of-range"
+"""There is no such row (any more)."""
+LOST: Final = "position-lost"
+"""Rows below the position are lost, or were another stream's: there is no going on there. A group
+goes on before them, and its next program is told so."""
+NO_KEY: Final = "no-key"
+"""The stream has no key of which each value has a newest row."""
+UNREADABLE: Final = "unreadable"
+"""The log of the shard's only replica is damaged there."""
+
+# -- of groups and transactions --------------------------------------------------------------------
+
+OPTIONS: Final = "options"
+"""Another option is not that of the group."""
+UNKNOWN_GROUP: Final = "unknown-group"
+"""There is no such group (any more)."""
+NOT_DEAD: Final = "not-dead"
+"""The group has no such dead letter."""
+UNKNOWN_TRANSACTION: Final = "unknown-transaction"
+"""There is no such half, or it was decided too long ago."""
+CONFLICT: Final = "conflict"
+"""The transaction's id is taken by another producer."""
 
 
 class Cause(NamedTuple):
@@ -30,18 +93,6 @@ class Cause(NamedTuple):
 def replaced() -> Cause:
     """The stream that was meant is no more."""
     return Cause(REMOVED, "the stream was removed, and there is another one")
-
-
-def no_majority(located: StreamLocated, shard: int) -> Cause | None:
-    """That too few replicas of a shard answer for anything to be committed; None: enough do, as far
-    as is known."""
-    said = located.no_majority(shard)
-    return Cause(NO_MAJORITY, said) if said else None
-
-
-def stuck(located: StreamLocated, shard: int) -> Cause | None:
-    """As `no_majority`, of a shard that has no leader either, so that nothing can be read."""
-    return no_majority(located, shard) if located.leaders[shard] is None else None
 
 
 def no_answer(stream: str, shard: int) -> Cause:

@@ -48,11 +48,11 @@ class OwnerQuestions(Machine):
             then(StreamRefused(self._ticket, "usage", fault))
             return
         question = self._open[self._ticket] = _Question(name, message, then)
-        question.until = self.port.now + pacing.OWNER_FOR
+        question.until = self.port.now + pacing.GIVE_UP
         self._send(self._ticket, question)
 
     def _send(self, ticket: int, question: _Question) -> None:
-        self.port.set_timer(pacing.OWNER_AGAIN, AskAgain(ticket))
+        self.port.set_timer(pacing.DOUBT, AskAgain(ticket))
         owner = self.ring.owner(stream_key(question.name))
         if owner is None:
             question.is_looked_up = True
@@ -70,7 +70,7 @@ class OwnerQuestions(Machine):
             reason = "the ring does not answer; try again in a moment"
             self._answer(timer.ticket, StreamRefused(timer.ticket, "time-out", reason))
             return
-        self.port.set_timer(pacing.OWNER_AGAIN, timer)
+        self.port.set_timer(pacing.DOUBT, timer)
         question.is_looked_up = True
         self.ring.find(stream_key(question.name))
 

@@ -103,7 +103,7 @@ class Runs:
 
 
 class GroupOptions(msgspec.Struct, frozen=True, array_like=True):
-    """The options of a group, as founded or as edited since (`streams.programs.group.founding`)."""
+    """The options of a group, as founded or as edited since (`streams.programs.group.options`)."""
 
     selector: Annotated[str, msgspec.Meta(max_length=SELECTOR_MOST)] = ""
     """The rows that the group gets; empty: all."""

@@ -7,6 +7,7 @@
 
 * `producer`: appends rows, once and in order.
 * `reader`: readings, alone or at a position that the stream keeps.
-* `group`: memberships of consumer groups, and the commands of groups.
+* `group`: memberships of consumer groups.
 * `transaction`: half messages: prepared, and decided later.
+* `questions`: what operators ask of leaders: groups, dead letters, what became of a row.
 """

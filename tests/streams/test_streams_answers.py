@@ -42,8 +42,8 @@ from streams.log.group_state import GroupOptions
 from streams.programs.group import messages as groups
 from streams.programs.group.members import LookAtMembers, Members
 from streams.programs.producer import messages as producing
+from streams.programs.producer.append_session import AppendSession, LogSession
 from streams.programs.producer.producers import Producers, SendAppends
-from streams.programs.producer.sending import Sending
 from streams.programs.reader import messages as reading
 from streams.programs.reader.readers import LookAtReadings, Readers
 from streams.programs.transaction import messages as halves
@@ -92,6 +92,8 @@ class Here:
     def trace(self, kind: str, **fields: Any) -> None: ...
 
     def locate(self, name: str) -> None: ...
+
+    def tell_losses(self, told: Any) -> None: ...
 
     def leader(self, name: str, shard: int) -> Peer | None:
         return LEADER
@@ -378,10 +380,9 @@ class Appends:
     def __init__(self) -> None:
         self.here = Here()
         self.outcomes: list[tuple[producing.Run | None, str]] = []
-        self.messages: list[Any] = []
-        self.sending = Sending(
-            *(self.here, SHARD, "p", "t", self, self.send),  # type: ignore[arg-type]
-            lambda following: None,
+        self.sending = AppendSession(
+            *(self.here, self.here, "s", 0, SHARD, "p"),  # type: ignore[arg-type]
+            *(LogSession("t"), 1, lambda following: None),
         )
         for _ in range(2):
             self.sending.add(encode_rows([Row({})]), 1, self.done)
@@ -390,20 +391,9 @@ class Appends:
     def done(self, run: producing.Run | None, code: str, reason: str) -> None:
         self.outcomes.append((run, code))
 
-    def send(self, sending: Sending, peer: Peer, message: Callable[[int], Message]) -> int:
-        self.messages.append(message(len(self.messages) + 1))
-        return len(self.messages)
-
-    def leader(self) -> Peer | None:
-        return LEADER
-
-    def locate(self) -> None: ...
-
-    def mistaken(self, node: str) -> None:
-        self.here.mistakes += 1
-
-    def replicas(self) -> tuple[Peer, ...]:
-        return ()
+    @property
+    def messages(self) -> list[Any]:
+        return [message for _, message in self.here.sent]
 
     def opened(self, session: int = 5, following: int = 0, sender: Peer = LEADER) -> None:
         request = self.messages[-1].request
@@ -505,7 +495,7 @@ def test_a_decision_that_cannot_be_is_asked_for_again(bad: Callable[[int], Messa
     machine.on_look(LookAtTransactions())
     assert here.asked(halves.DecideHalf) == asked
     right = halves.HalfDecided(SHARD, asked.request, "t", "committed", run(0, 1))
-    machine.on_half_decided(LEADER, right)
+    machine.on_answer(LEADER, right)
     assert [type(reply) for reply in here.replies] == [TransactionState]
 
 

@@ -10,8 +10,9 @@ taken are its own affair.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from math import isnan
+from typing import Final, NamedTuple
 
 from overlay.machine import Message, Peer, Timer
 from overlay.stream_client import (
@@ -24,19 +25,19 @@ from overlay.stream_client import (
     SettleRows,
     TakeRows,
 )
-from streams.access import pacing, reasons
+from streams.access import pacing
 from streams.access.attachments import Attached, Attachments
-from streams.access.locator import StreamLocated
 from streams.access.reasons import Cause
 from streams.access.session import Move, Phase, Session
 from streams.directory.entry import StreamEntry
-from streams.programs.group.founding import fault_of
+from streams.log.batches import decode_rows
 from streams.programs.group.messages import (
     LISTED_MOST,
-    MOVED,
+    Attachment,
     GroupJoined,
     JoinGroup,
     KeepMembers,
+    LeasedRow,
     LeasedRows,
     LeasesSettled,
     LeaveGroup,
@@ -45,40 +46,182 @@ from streams.programs.group.messages import (
     MembersMoved,
     SettleLeases,
     Settlement,
-    Wanted,
 )
-from streams.programs.group.seat import Seat, Settling
-from streams.programs.reader.messages import ReadFrom
+from streams.programs.group.options import fault_of, wanted_by
+
+NANOSECONDS: Final = 1e9
 
 TAKEN_BYTES: Final = 192 * 1024
 """Bytes of rows in one answer to a program, unless one row has more."""
-
-OPTIONS: Final = ("selector", "lease", "deliveries", "by", "priority", "delay", "delay_seconds")
 
 
 class LookAtMembers(Timer, frozen=True):
     """Time to look at what was not answered."""
 
 
-class _Membership(Attached[AttachGroup, Seat]):
-    """A program's membership: a seat at each shard."""
+class Lease(NamedTuple):
+    """A row that the member has, until some time by the node's clock."""
+
+    offset: int
+    until: float
+
+
+class SettleRequest:
+    """What a program has said of rows, of one shard or several, and that is not answered."""
+
+    def __init__(self, request: int) -> None:
+        self.request = request
+        self.open: set[tuple[int, int]] = set()  # (shard, lease)
+        self.lost: list[tuple[int, int]] = []  # (shard, offset)
+
+
+class ShardLeases:
+    """The leases of one member at one shard: of rows that wait for the program, or that it has, or
+    has settled."""
+
+    def __init__(self, place: int, attachment: Attachment = (0, 0)) -> None:
+        """`attachment`: as which the program was a member before."""
+        self.place = place
+        """The shard's number in its stream."""
+        self.attachment = attachment
+        self.lease = 0.0
+        self.rows: deque[LeasedRow] = deque()
+        """Rows that the program has not taken."""
+        self.held: dict[int, Lease] = {}
+        """By lease, with those that the program has not taken."""
+        self.settling: dict[int, tuple[Settlement, list[SettleRequest]]] = {}
+        """What the program has said of rows, by lease, and who waits for the answer."""
+        self.extending: dict[int, tuple[Settlement, list[SettleRequest]]] = {}
+        """The same of leases that are to be extended."""
+
+    def settle(self, settled: Iterable[Settlement], by: SettleRequest) -> None:
+        """The program says what becomes of rows; `by` waits for the answers."""
+        for one in settled:
+            by.open.add((self.place, one.lease))
+            table = self.extending if one.what == "extend" else self.settling
+            table.setdefault(one.lease, (one, []))[1].append(by)
+
+    def joined(self, attachment: Attachment, lease: float, kept: Iterable[int]) -> None:
+        """It is a member; of its leases those in `kept` go on."""
+        self.attachment, self.lease = attachment, lease
+        there = set(kept)
+        self.held = {lease: held for lease, held in self.held.items() if lease in there}
+        self._forget_others()
+
+    def _forget_others(self) -> None:
+        self.rows = deque(row for row in self.rows if row.lease in self.held)
+
+    def take_in(self, rows: Iterable[LeasedRow], at: float, now: float) -> str:
+        """Rows have come, whose leases began when it was `at`, or later. Returns why that cannot
+        be; "": it can. What the member has already is not taken twice."""
+        if isnan(at) or at > now:
+            return f"leases began at {at}, which has not come"
+        until = at + self.lease
+        fault = ""
+        for row in rows:
+            if row.lease in self.held or row.lease in self.settling:
+                fault = f"the row at offset {row.offset} has come twice by one lease"
+            elif until > now:  # else it is another's by now, perhaps
+                self.held[row.lease] = Lease(row.offset, until)
+                self.rows.append(row)
+        return fault
+
+    def expire(self, now: float) -> None:
+        """Forget what the leader takes back about now."""
+        over = [lease for lease, held in self.held.items() if held.until <= now]
+        for lease in over:
+            del self.held[lease]
+        if over:
+            self._forget_others()
+
+    def to_extend(self, now: float) -> list[Settlement]:
+        """The leases of rows that wait here for the program, and are half over."""
+        waiting = [row for row in self.rows if self.held[row.lease].until - now < self.lease / 2]
+        return [Settlement(row.offset, row.lease, "extend") for row in waiting]
+
+    def unanswered(self, now: float) -> list[Settlement]:
+        """What the program has said and the leader has not answered, and what is to be extended."""
+        said = (*self.settling.values(), *self.extending.values())
+        return [settlement for settlement, _ in said] + self.to_extend(now)
+
+    def extended(self, leases: Iterable[int], at: float, now: float) -> str:
+        """Leases began anew when it was `at`. Returns why that cannot be; "": it can."""
+        if leases and (isnan(at) or at > now):
+            return f"leases began anew at {at}, which has not come"
+        for lease in leases:
+            held = self.held.get(lease)
+            if held is not None:
+                self.held[lease] = Lease(held.offset, max(held.until, at + self.lease))
+            if lease in self.extending:
+                self._answer(self.extending.pop(lease)[1], lease)
+        return ""
+
+    def settled(self, leases: Iterable[int]) -> None:
+        """What was said of rows is in the log."""
+        for lease in leases:
+            self.held.pop(lease, None)
+            if lease in self.settling:
+                self._answer(self.settling.pop(lease)[1], lease)
+
+    def lost(self, leases: Iterable[int]) -> None:
+        """Leases were over before."""
+        for lease in leases:
+            self.held.pop(lease, None)
+            for table in (self.settling, self.extending):
+                if lease in table:
+                    settlement, waiting = table.pop(lease)
+                    for one in waiting:
+                        one.lost.append((self.place, settlement.offset))
+                    self._answer(waiting, lease)
+        self._forget_others()
+
+    def _answer(self, waiting: list[SettleRequest], lease: int) -> None:
+        for one in waiting:
+            one.open.discard((self.place, lease))
+
+    def take(self, most: int, size: int, now: float) -> tuple[list[GroupRow], int, str]:
+        """At most `most` rows of some `size` bytes; returns them, their bytes, and why the next
+        one cannot be handed over ("": it can). Its lease runs out."""
+        found: list[GroupRow] = []
+        taken = 0
+        while self.rows and len(found) < most and taken < size:
+            leased = self.rows.popleft()
+            try:
+                (row,) = decode_rows(leased.row, 1)
+            except ValueError as error:
+                del self.held[leased.lease]
+                return found, taken, f"the row at offset {leased.offset} cannot be read: {error}"
+            taken += len(leased.row)
+            left = self.held[leased.lease].until - now
+            found.append(
+                GroupRow(
+                    *(self.place, leased.offset, leased.lease, leased.deliveries, left),
+                    *(leased.time / NANOSECONDS, row.attributes, row.payload, row.payload_type),
+                )
+            )
+        return found, taken, ""
+
+
+class _Membership(Attached[AttachGroup, ShardLeases]):
+    """A program's membership: with leases at each shard."""
 
     def __init__(self, client: int, command: AttachGroup, token: str) -> None:
-        super().__init__(client, command)
-        self.wanted = _wanted(command)
+        super().__init__(client, command, goes_on=bool(command.attachments))
+        self.wanted = wanted_by(command)
         self.name = command.name or token
         self.token = token
         self.takes: deque[tuple[int, int]] = deque()  # (request, most)
-        self.settling: list[Settling] = []
+        self.settling: list[SettleRequest] = []
 
 
-_Session = Session[_Membership, Seat]
+_Session = Session[_Membership, ShardLeases]
 
 
-class Members(Attachments[_Membership, Seat]):
+class Members(Attachments[_Membership, ShardLeases]):
     """What this node's programs are members of."""
 
     noun = "membership"
+    needs_majority = True  # without one a leader takes no member in
     look_timer = LookAtMembers()
 
     def commands(self) -> dict[type, Callable[..., None]]:
@@ -97,7 +240,7 @@ class Members(Attachments[_Membership, Seat]):
         if fault := _fault(command):
             self.fail(client, command.request, fault)
             return
-        token = f"{self.port.me.id}.{self.incarnation}.{self.sessions.next_number()}"
+        token = f"{self.port.me.id}.{self.incarnation}.{self.next_number()}"
         self.begin_attachment(_Membership(client, command, token))
 
     def take(self, client: int, command: TakeRows) -> None:
@@ -112,16 +255,16 @@ class Members(Attachments[_Membership, Seat]):
         member = self.get(client, command, command.member)
         if member is None:
             return
-        settling = Settling(command.request)
-        by_seat: dict[int, list[Settlement]] = {}
+        settling = SettleRequest(command.request)
+        by_shard: dict[int, list[Settlement]] = {}
         for row in command.rows:
             if not 0 <= row.shard < len(member.sessions):
                 reason = ("usage", f"there is no shard {row.shard}")
                 self.fail(client, command.request, reason)
                 return
             one = Settlement(row.offset, row.lease, row.what, row.delay, row.reason)
-            by_seat.setdefault(row.shard, []).append(one)
-        for place, settled in by_seat.items():
+            by_shard.setdefault(row.shard, []).append(one)
+        for place, settled in by_shard.items():
             session = member.sessions[place]
             session.part.settle(settled, settling)
             self._send_settled(session, settled)
@@ -148,9 +291,9 @@ class Members(Attachments[_Membership, Seat]):
     def serve(self, attachment: _Membership) -> None:
         """Answer who waits for rows, if there are some."""
         member, now = attachment, self.port.now
-        for seat in member.parts:
-            seat.expire(now)
-        while member.takes and any(seat.rows for seat in member.parts):
+        for leases in member.parts:
+            leases.expire(now)
+        while member.takes and any(leases.rows for leases in member.parts):
             request, most = member.takes.popleft()
             rows: list[GroupRow] = []
             size = 0
@@ -164,7 +307,7 @@ class Members(Attachments[_Membership, Seat]):
                     if session.errors and found:
                         session.proven()
                     if fault:
-                        self.sessions.protocol_error(session, fault)
+                        self.protocol_error(session, fault)
             if not rows and not member.failed:
                 member.takes.appendleft((request, most))
                 continue
@@ -190,58 +333,46 @@ class Members(Attachments[_Membership, Seat]):
     # -- at leaders ------------------------------------------------------------------------------
 
     def opening(self, session: _Session) -> Message:
-        """As `SessionUser`: with the rows that the member has."""
-        member, seat, now = session.owner, session.part, self.port.now
+        """As `Attachments`: with the rows that the member has."""
+        member, leases, now = session.owner, session.part, self.port.now
         asked = member.command
-        seat.expire(now)
-        held = tuple((held.offset, lease) for lease, held in seat.held.items())
+        leases.expire(now)
+        held = tuple((held.offset, lease) for lease, held in leases.held.items())
         return JoinGroup(
             *(session.shard, session.number, asked.group, member.name, member.token),
-            *(seat.attachment, member.wanted, asked.credit, held, now),
+            *(leases.attachment, member.wanted, asked.credit, held, now),
         )
 
     def closing(self, session: _Session, is_over: bool) -> Message | None:
-        """As `SessionUser`: only a member that goes for good gives back its rows."""
+        """As `Attachments`: only a member that goes for good gives back its rows."""
         if not is_over:
             return None
         untouched = tuple(row.lease for row in session.part.rows)
         return LeaveGroup(session.shard, session.number, untouched)
 
     def keep(self, leader: Peer, shard: str, sessions: Sequence[_Session]) -> None:
-        """As `SessionUser`."""
+        """As `Attachments`."""
         for start in range(0, len(sessions), LISTED_MOST):
             some = tuple(session.number for session in sessions[start : start + LISTED_MOST])
             self.port.send(leader, KeepMembers(shard, self.port.now, some))
 
-    def count_lost(self) -> None:
-        """As `SessionUser`."""
-        self.port.count("memberships_moved")
-
-    def count_failed(self) -> None:
+    def count_end(self, goes_on: bool) -> None:
         """As `Attachments`."""
-        self.port.count("memberships_failed")
+        self.port.count("memberships_moved" if goes_on else "memberships_failed")
 
     def looked_at(self, session: _Session, is_keeping: bool) -> None:
-        """As `SessionUser`: say again what was not answered, and extend what waits here."""
+        """As `Attachments`: say again what was not answered, and extend what waits here."""
         if is_keeping:
             self._repeat(session)
-        elif session.part.lease < pacing.SHORT_LEASE:
+        elif session.part.lease < 4 * pacing.KEEP_ALIVE:  # half of it may be over before the next
             self._send_settled(session, session.part.to_extend(self.port.now))
 
     def place(self, attachment: _Membership, entry: StreamEntry) -> Cause | None:
         """As `Attachments`."""
         known = dict(enumerate(attachment.command.attachments))
         for place, shard in enumerate(entry.shards()):
-            self.add_session(attachment, Seat(place, known.get(place, (0, 0))), place, shard)
+            self.add_session(attachment, ShardLeases(place, known.get(place, (0, 0))), place, shard)
         return None
-
-    def stuck(self, located: StreamLocated, place: int) -> Cause | None:
-        """As `Attachments`: a leader without a majority takes no member in."""
-        return reasons.no_majority(located, place)
-
-    def goes_on(self, attachment: _Membership) -> bool:
-        """As `Attachments`."""
-        return bool(attachment.command.attachments)
 
     def _send_settled(self, session: _Session, settled: list[Settlement]) -> None:
         if not session.is_open or session.leader is None:
@@ -263,14 +394,14 @@ class Members(Attachments[_Membership, Seat]):
 
     def on_joined(self, sender: Peer, message: GroupJoined) -> None:
         """A leader has taken the program in, or the group has other options now."""
-        session = self.sessions.heard(sender, message.member)
+        session = self.heard(sender, message.member)
         if session is None:
             return
-        member, seat = session.owner, session.part
+        member, leases = session.owner, session.part
         if session.state is Phase.OPENING:
-            self.sessions.answered(session)
+            self.answered(session)
             session.happens(Move.OPENED)
-        seat.joined(message.attachment, message.options.lease, message.kept)
+        leases.joined(message.attachment, message.options.lease, message.kept)
         self._repeat(session)
         self.flows(member)
         if not member.is_ready and all(each.is_open for each in member.sessions):
@@ -285,56 +416,46 @@ class Members(Attachments[_Membership, Seat]):
 
     def on_rows(self, sender: Peer, message: LeasedRows) -> None:
         """Rows for a program."""
-        if session := self.sessions.heard(sender, message.member):
+        if session := self.heard(sender, message.member):
             member = session.owner
             if session.is_open:
                 fault = session.part.take_in(message.rows, message.at, self.port.now)
                 if fault:
-                    self.sessions.protocol_error(session, fault)
+                    self.protocol_error(session, fault)
             if member.is_ready:
                 self.serve(member)
 
     def on_settled(self, sender: Peer, message: LeasesSettled) -> None:
         """What was said of rows has happened, or came too late."""
-        if session := self.sessions.heard(sender, message.member):
-            seat = session.part
-            if fault := seat.extended(message.extended, message.at, self.port.now):
-                self.sessions.protocol_error(session, fault)
+        if session := self.heard(sender, message.member):
+            leases = session.part
+            if fault := leases.extended(message.extended, message.at, self.port.now):
+                self.protocol_error(session, fault)
                 return
-            seat.settled(message.done)
-            seat.lost(message.lost)
+            leases.settled(message.done)
+            leases.lost(message.lost)
             self._answer_settled(session.owner)
 
     def on_kept(self, sender: Peer, message: MembersKept) -> None:
         """The leader is there; members that it has not join again."""
         for number in message.present:
-            session = self.sessions.heard(sender, number)
-            if session is not None and (session.is_cut_off or message.cut_off):
+            session = self.heard(sender, number)
+            if session is not None:
                 self.kept(session, message.cut_off)
-        self.sessions.missed(sender, message.missing)
+        self.missed(sender, message.missing)
 
     def on_refused(self, sender: Peer, message: MemberRefused) -> None:
         """The program is no member, or none any more."""
-        if session := self.sessions.heard(sender, message.member):
-            if message.code == MOVED:
-                session.happens(Move.MOVED)
-            else:
-                self.sessions.refused(session, message.code, message.reason)
+        self.refused(sender, message.member, message.code, message.reason)
 
     def on_moved(self, sender: Peer, message: MembersMoved) -> None:
         """Another node leads."""
-        self.sessions.moved(sender, message.members, message.leader)
-
-
-def _wanted(command: AttachGroup) -> Wanted:
-    """What the program asks of the group."""
-    start = ReadFrom(command.start, command.at)
-    return Wanted(start, **{name: getattr(command, name) for name in OPTIONS})
+        self.moved(sender, message.members, message.leader)
 
 
 def _fault(command: AttachGroup) -> tuple[str, str] | None:
     """(code, reason) why a membership cannot begin."""
-    if fault := fault_of(_wanted(command)):
+    if fault := fault_of(wanted_by(command)):
         return fault
     if not (command.group.isprintable() and command.name.isprintable()):
         return "usage", "names of groups and members have printable characters only"

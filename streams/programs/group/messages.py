@@ -27,27 +27,6 @@ CREDIT_MOST: Final = 10_000
 REASON_MOST: Final = 200
 """Characters of the reason that a member gives for sending a row back."""
 
-MOVED: Final = "moved"
-"""The node does not lead the shard (any more). To be repeated at the leader."""
-FENCED: Final = "fenced"
-"""Another program is this member now."""
-SELECTOR: Final = "selector"
-"""The selector cannot be read, or is not that of the group."""
-OPTIONS: Final = "options"
-"""Another option is not that of the group."""
-UNKNOWN_GROUP: Final = "unknown-group"
-"""There is no such group (any more)."""
-NOT_DEAD: Final = "not-dead"
-"""The group has no such dead letter."""
-GONE: Final = "offset-out-of-range"
-"""The row is not kept any more."""
-LOST: Final = "position-lost"
-"""Rows that the group was done with are lost: it goes on before them, and its next program is told
-so."""
-MALFORMED: Final = "malformed"
-"""To programs: leaders answer what cannot be."""
-FULL: Final = "full"
-"""The shard has as many groups, or the group as many members, as it can have."""
 
 Number = Uint53
 Lease = Uint53

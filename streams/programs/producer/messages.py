@@ -3,7 +3,7 @@ fork of it (streams/services/fork/)."""
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
@@ -21,31 +21,6 @@ BATCHES_MOST: Final = 4_096
 NAME_MOST: Final = 128
 """Characters of a producer's name at most."""
 
-MOVED: Final = "moved"
-"""The node does not lead the shard (any more). Whether the rows are appended is not known: repeat
-the request, with the same numbers, at the leader."""
-UNKNOWN: Final = "unknown"
-IN_DOUBT: Final = "in-doubt"
-"""To programs: what was sent may be appended or not, or in part, and nobody is asked any more."""
-"""The rows are in the leader's log, and no majority has confirmed them in time. To be repeated."""
-FULL: Final = "full"
-"""The leader has too much that is not committed. Not appended; to be repeated after a while."""
-DISK_FULL: Final = "disk-full"
-"""The leader's disk has no room. Not known to be appended; to be repeated after a while."""
-SEQUENCE: Final = "sequence"
-"""The numbers do not follow on the producer's last: `expected` does. Not appended."""
-FENCED: Final = "fenced"
-"""A newer session of the producer has begun. Nothing of this one is appended from now on."""
-EXPIRED: Final = "expired"
-"""Nothing is known of this producer (any more): whether the rows are appended cannot be said."""
-QUOTA: Final = "quota"
-"""The shard has as many bytes as its stream may have. Not appended."""
-TOO_LARGE: Final = "too-large"
-"""A batch is larger than a chunk may be. Not appended."""
-POLICY: Final = "policy"
-"""The policy does not permit the sender's tenant to do this, or the stream has other writers."""
-MALFORMED: Final = "malformed"
-"""The rows cannot be read. Not appended."""
 
 NODE_PREFIX: Final = "@"
 """Begins the name of a node's own producer, which its id follows. Names of programs' producers
@@ -66,9 +41,29 @@ class RowBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
     rows: bytes
 
 
+class Opener(NamedTuple):
+    """Who opens a session, as its token says: the program's own token ("": it has none), and how
+    many times it has opened one before."""
+
+    program: str
+    resumed: int
+
+
+def token_of(opener: Opener, attempt: str) -> str:
+    """The token of a session: `attempt` is the same when the same opening is asked for again."""
+    return f"{opener.program}/{opener.resumed}/{attempt}"
+
+
+def opener_of(token: str) -> Opener:
+    """Who has opened the session with this token. One without a program's is of nobody."""
+    program, _, rest = token.partition("/")
+    resumed, is_one, _ = rest.partition("/")
+    return Opener(program, int(resumed)) if is_one and resumed.isdecimal() else Opener("", 0)
+
+
 class OpenProducer(Message, frozen=True):
     """Begin a session, and end the producer's former one. Asked twice with the same `token`, it is
-    the same session. A token that says that its program goes on (`numbers.token_of`) ends that
+    the same session. A token that says that its program goes on (`token_of`) ends that
     program's own sessions only. `known`: only if the producer is known; `after`: only if its newest
     session is that one (0: any). `step`: which step of the producer's work it is for; an earlier
     one than its newest is refused (0: none). Answered by ProducerIsOpen or AppendRefused."""
@@ -143,12 +138,6 @@ class AppendRefused(Message, frozen=True):
     expected: Uint53 = 0
     leader: Peer | None = None
 
-
-FORK_AFTER: Final = 5.0
-"""Seconds for which a replica has to be without a leader or a majority before it opens a fork, and
-for which a producer waits before it asks for one: twice an election with a lost owner, so that a
-failover alone makes no fork; and more than the 3 s at which a leader asks followers that are
-idle."""
 
 Fork = Annotated[str, msgspec.Meta(max_length=64)]
 

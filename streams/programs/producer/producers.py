@@ -25,32 +25,30 @@ from overlay.client import (
     Failed,
 )
 from overlay.info import AppendReceipt
-from overlay.links.events import LinkDown
-from overlay.machine import LocalEvent, Machine, Message, NodeId, Peer, Port, Timer
+from overlay.machine import LocalEvent, Machine, Peer, Port, Timer
 from overlay.stream_client import BeginProducer, ProducerReady
 from overlay.upper_tree.publisher.admission import refusal, uniform_batch
 from streams.access import pacing
 from streams.access.ask import HeldCommands
 from streams.access.locator import Locator, StreamLocated, StreamMissing
-from streams.directory.entry import AVAILABILITY, StreamEntry
+from streams.access.reasons import IN_DOUBT, MALFORMED, TOO_LARGE
+from streams.directory.entry import StreamEntry
 from streams.log.batches import Row, encode_rows, lacks_key
 from streams.log.names import TRACES, fork_shard
+from streams.programs.producer.append_session import AppendSession, LogSession, session_of
 from streams.programs.producer.messages import (
     BATCH_MOST,
-    IN_DOUBT,
-    MALFORMED,
     NAME_MOST,
     NODE_PREFIX,
-    TOO_LARGE,
     AppendRefused,
     ForkIsOpen,
     ForkRefused,
+    Opener,
     ProducerIsOpen,
     RowsAppended,
     Run,
+    token_of,
 )
-from streams.programs.producer.numbers import Opener, token_of
-from streams.programs.producer.sending import Sending
 
 IDLE_MOST: Final = 1_024
 """Sessions of the node itself that are kept without anything to send."""
@@ -64,34 +62,6 @@ class SendAppends(LocalEvent, frozen=True):
 
 class LookAtProducers(Timer, frozen=True):
     """Time to look at what is under way."""
-
-
-class _ShardLeaders:
-    """`sending.Leaders` for one shard."""
-
-    def __init__(self, locator: Locator, stream: str, shard: int) -> None:
-        self._locator, self._stream, self._shard = locator, stream, shard
-
-    def leader(self) -> Peer | None:
-        return self._locator.leader(self._stream, self._shard)
-
-    def locate(self) -> None:
-        self._locator.locate(self._stream)
-
-    def mistaken(self, node: NodeId) -> None:
-        self._locator.mistaken(self._stream, self._shard, node)
-
-    def replicas(self) -> tuple[Peer, ...]:
-        known = self._locator.known.get(self._stream)
-        if known is None or known.entry.options.prefer != AVAILABILITY:
-            return ()
-        return known.entry.places[self._shard].replicas
-
-    def no_majority(self) -> str:
-        known = self._locator.known.get(self._stream)
-        if known is None or known.entry.options.prefer == AVAILABILITY:
-            return ""
-        return known.no_majority(self._shard)
 
 
 class _Append:
@@ -108,12 +78,12 @@ class _Append:
 
 
 class _Session:
-    """One producer at one stream: a `Sending` for each shard. `client` 0: the node's own."""
+    """One producer at one stream: a `AppendSession` for each shard. `client` 0: the node's own."""
 
     def __init__(self, client: int, entry: StreamEntry) -> None:
         self.client = client
         self.entry = entry
-        self.shards: dict[int, Sending] = {}
+        self.shards: dict[int, AppendSession] = {}
         self.next: dict[int, int] = {}
 
 
@@ -129,12 +99,12 @@ class Producers(Machine):
         self._named: dict[tuple[int, str, str], _Session] = {}  # by client, stream, producer
         self._held = HeldCommands(locator)
         self._gathered: dict[str, list[tuple[int, AppendEvents]]] = {}  # of this turn, by stream
-        self._requests: dict[int, Sending] = {}  # by number: whom its answer is for
-        self._numbers: dict[Sending, list[int]] = {}
-        self._number = self._tokens = 0
-        self._busy: dict[Sending, str] = {}  # that are to be looked at, with their stream
-        self._awake: dict[Sending, None] = {}  # those of them that have something new to send
+        self._sessions: dict[int, AppendSession] = {}  # by identity
+        self._identity = self._tokens = 0
+        self._busy: dict[AppendSession, str] = {}  # that are to be looked at, with their stream
+        self._awake: dict[AppendSession, None] = {}  # those of them that have something new to send
         self._is_sending = self._is_looking = self._leaving = False
+        locator.tell_losses(self.link_down)
 
     def commands(self) -> dict[type, Callable[..., None]]:
         """Commands with the method that carries each out."""
@@ -196,12 +166,8 @@ class Producers(Machine):
                 self._fail(client, command, code, reason)
 
         for shard in range(len(entry.places)):
-            self._open(
-                *(session, shard, command.producer, token, firsts[shard]),
-                lambda following, shard=shard: opened(shard, following),  # type: ignore[misc]
-                failed,
-                command.step,
-            )
+            log = LogSession(token, firsts[shard], command.step)
+            self._open(session, shard, command.producer, log, partial(opened, shard), failed)
 
     def append(self, client: int, command: AppendEvents) -> None:
         """Append events as one batch in each shard."""
@@ -413,7 +379,7 @@ class Producers(Machine):
                 return
             self._drop(self._own.pop(name))
 
-    def _own_sending(self, session: _Session, shard: int) -> Sending:
+    def _own_sending(self, session: _Session, shard: int) -> AppendSession:
         """A producer's session in a shard. The node's own begins again where it has ended: what was
         refused for good was that of other programs, or may be permitted by now."""
         known = session.shards.get(shard)
@@ -421,48 +387,46 @@ class Producers(Machine):
             return self._open_own(session, shard)
         return known
 
-    def _open_own(self, session: _Session, shard: int) -> Sending:
+    def _open_own(self, session: _Session, shard: int) -> AppendSession:
         token = f"{self.port.me.id}.{self._incarnation}.{self._tokens}"
         self._tokens += 1
-        name = NODE_PREFIX + self.port.me.id
-        return self._open(session, shard, name, token, -1, lambda following: None, None)
+        name, log = NODE_PREFIX + self.port.me.id, LogSession(token, renews=True)
+        return self._open(session, shard, name, log, lambda following: None)
 
     def _open(
         self,
         session: _Session,
         shard: int,
         producer: str,
-        token: str,
-        first: int,
+        log: LogSession,
         opened: Callable[[int], None],
-        failed: Callable[[str, str], None] | None,
-        step: int = 0,
-    ) -> Sending:
+        failed: Callable[[str, str], None] | None = None,
+    ) -> AppendSession:
         entry = session.entry
-        sending = session.shards[shard] = Sending(
-            *(self.port, entry.shard(shard), producer, token),
-            _ShardLeaders(self._locator, entry.name, shard),
-            self._send,
-            opened,
-            failed,
-            first,
-            renews=not session.client,
-            step=step,
+        if (former := session.shards.get(shard)) is not None:
+            self._forget(former)
+        self._identity += 1
+        sending = session.shards[shard] = AppendSession(
+            *(self.port, self._locator, entry.name, shard, entry.shard(shard), producer, log),
+            *(self._identity, opened, failed),
         )
+        self._sessions[self._identity] = sending
         self._wake(sending, entry.name)
         return sending
 
     def _drop(self, session: _Session | None) -> None:
         """Nobody waits for it any more."""
         for sending in session.shards.values() if session is not None else ():
-            self._busy.pop(sending, None)
-            self._awake.pop(sending, None)
-            for number in self._numbers.pop(sending, ()):
-                self._requests.pop(number, None)
+            self._forget(sending)
+
+    def _forget(self, sending: AppendSession) -> None:
+        self._busy.pop(sending, None)
+        self._awake.pop(sending, None)
+        self._sessions.pop(sending.identity, None)
 
     # -- sending ---------------------------------------------------------------------------------
 
-    def _wake(self, sending: Sending, stream: str) -> None:
+    def _wake(self, sending: AppendSession, stream: str) -> None:
         self._busy[sending] = stream
         self._awake[sending] = None
         self._send_soon()
@@ -485,17 +449,6 @@ class Producers(Machine):
         for sending in awake:
             sending.pump()
 
-    def _send(self, sending: Sending, peer: Peer, message: Callable[[int], Message]) -> int:
-        self._number += 1
-        self._requests[self._number] = sending
-        numbers = self._numbers.setdefault(sending, [])
-        numbers.append(self._number)
-        for old in numbers[:-NUMBERS_KEPT]:
-            self._requests.pop(old, None)
-        del numbers[:-NUMBERS_KEPT]
-        self.port.send(peer, message(self._number))
-        return self._number
-
     def on_look(self, timer: LookAtProducers) -> None:
         """Repeat what was not answered."""
         for sending in list(self._busy):
@@ -511,37 +464,37 @@ class Producers(Machine):
 
     def on_producer_is_open(self, sender: Peer, message: ProducerIsOpen) -> None:
         """A session is in a shard's log."""
-        if sending := self._requests.get(message.request):
+        if sending := self._sessions.get(session_of(message.request)):
             sending.on_open(sender, message)
 
     def on_rows_appended(self, sender: Peer, message: RowsAppended) -> None:
         """A request is committed."""
-        if sending := self._requests.get(message.request):
+        if sending := self._sessions.get(session_of(message.request)):
             sending.on_appended(sender, message)
 
     def on_append_refused(self, sender: Peer, message: AppendRefused) -> None:
         """A request was refused."""
-        if sending := self._requests.get(message.request):
+        if sending := self._sessions.get(session_of(message.request)):
             sending.on_refused(sender, message)
 
     def on_fork_is_open(self, sender: Peer, message: ForkIsOpen) -> None:
         """A replica has a fork."""
-        if sending := self._requests.get(message.request):
+        if sending := self._sessions.get(session_of(message.request)):
             sending.on_fork(sender, message)
 
     def on_fork_refused(self, sender: Peer, message: ForkRefused) -> None:
         """It has none; others are asked by and by."""
         self.port.count("forks_refused")
 
-    def on_link_down(self, event: LinkDown) -> None:
+    def link_down(self, peer: Peer) -> None:
         """A node is out of reach, and what it was sent may be lost."""
         for session in (*self._own.values(), *self._named.values()):
             for sending in session.shards.values():
-                sending.on_link_down(event.peer)
+                sending.link_down(peer)
 
     def on_located(self, event: StreamLocated) -> None:
         """A stream is found, or its leaders are others."""
-        if any(s.entry.id != event.entry.id for s in self._sessions(event.name)):
+        if any(s.entry.id != event.entry.id for s in self._sessions_at(event.name)):
             self._end_stream(event.name, "the stream was removed, and there is another one")
         for sending, stream in list(self._busy.items()):
             if stream == event.name:
@@ -556,12 +509,12 @@ class Producers(Machine):
         if event.code == "unknown":
             self._end_stream(event.name, event.reason)
 
-    def _sessions(self, name: str) -> list[_Session]:
+    def _sessions_at(self, name: str) -> list[_Session]:
         own = self._own.get(name)
         return [*([own] if own else []), *(s for k, s in self._named.items() if k[1] == name)]
 
     def _end_stream(self, name: str, reason: str) -> None:
-        sessions = self._sessions(name)
+        sessions = self._sessions_at(name)
         self._own.pop(name, None)
         self._named = {key: s for key, s in self._named.items() if key[1] != name}
         for session in sessions:
@@ -615,7 +568,3 @@ def shard_of(value: Value | None, shards: int) -> int:
         value = int(value)
     kind = "b" if isinstance(value, bool) else "s" if isinstance(value, str) else "n"
     return zlib.crc32(f"{kind}{value}".encode()) % shards
-
-
-NUMBERS_KEPT: Final = 64
-"""Requests of a session whose answers find it: more than are under way."""

@@ -5,17 +5,18 @@ order of offsets, and no other row comes; a position counts what was scanned, so
 where nothing matches; a durable consumer's position never goes back and never passes what its
 program has confirmed (docs/design/streams.md#consumers).
 
-*Called by*: `streams.machines` builds `Readers`, for the node's programs. What a shard's leader
-does is in `streams.services.read`.
+*Called by*: `streams.machines` builds `Readers`; programs reach it by commands. What a shard's
+leader does is in `streams.services.read`.
+
+    readers.begin(client, BeginReading(1, "orders", "price > 5"))   # a session with each leader
+    readers.take(client, TakeEvents(2, 1))                          # EventsTaken, when rows come
+    readers.commit(client, CommitReading(3, 1, ((0, position),)))   # Done, when that is committed
+    readers.end_reading(client, EndReading(4, 1))
 
 *Read in this order*:
 
 * `messages`: between a reader's node and a shard's leader.
-* `pieces`: rows of a chunk as they are sent. `skipping`: which chunks a selector cannot match
-  anything in, by their zone maps.
-* `sharing`: rows of several readings in one message. `selectors`: which of them say the same.
-* `explaining`: what became of one row.
-* `cursor`: a program's node: one shard of a reading, for which it has a session with the leader
-  (`streams.access`). `take_records`: what is traced of it. `asked`: what a program wants.
-  `readers`: all of them, and the programs.
+* `cursor`: one shard of a reading: its position, the rows that wait for the program, what a durable
+  consumer has confirmed; which answers of leaders cannot be.
+* `readers`: all readings of the node's programs, `streams.access.attachments`.
 """

@@ -1,16 +1,30 @@
-"""One shard of a program's reading, at the program's node: where it is, and what has come."""
+"""One shard of a program's reading, at the program's node: where it is, and what has come.
+
+A `Cursor` has the position, `ArrivedRows` what has come and waits for the program, with the credit
+that follows, `DurablePosition` what a durable consumer has confirmed.
+"""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
+from operator import lt
 from typing import Final
 
 from msgspec.structs import astuple
 
 from overlay.client import PackedEvents, StreamEvent
 from streams.log.batches import Row, are_rows, decode_rows
-from streams.programs.reader.messages import KEYS, OFFSET_MOST, Piece, ReadFrom, cost
-from streams.programs.reader.take_records import TakeRecords
+from streams.programs.reader.messages import (
+    KEYS,
+    OFFSET_MOST,
+    LooseRows,
+    Piece,
+    ReadFrom,
+    ReadingBegan,
+    SharedRows,
+    cost,
+)
 
 WINDOW: Final = 1024 * 1024
 """What may be on its way to a program, or wait for it, in all shards of a reading (`cost`). At
@@ -22,10 +36,170 @@ WINDOW_LEAST: Final = 64 * 1024
 NANOSECONDS: Final = 1e9
 
 
+class ArrivedRows:
+    """Rows of one shard that wait for the program, and what the leader may send in addition."""
+
+    def __init__(self, window: int) -> None:
+        self.pieces: deque[Piece] = deque()
+        self._rows: deque[tuple[int, Row]] = deque()  # of the first piece, with their offsets
+        self._fault = ""
+        self._window = window
+        self._received = 0  # since the reading was opened at this leader
+        self._held = 0  # of what waits for the program
+        self._granted = 0
+
+    def open(self) -> int:
+        """The reading is asked for at a leader. Returns the credit."""
+        self._received = 0
+        self._granted = max(self._window - self._held, 0)
+        return self._granted
+
+    @property
+    def granted(self) -> int:
+        """What the leader may send in all since the reading was opened there."""
+        self._granted = max(self._granted, self._received + self._window - self._held)
+        return self._granted
+
+    @property
+    def should_grant(self) -> bool:
+        """Whether the program has taken so much that the leader should hear of it."""
+        return self._received + self._window - self._held - self._granted >= self._window // 2
+
+    def add(self, pieces: Sequence[Piece]) -> None:
+        """Rows have come."""
+        for piece in pieces:
+            self.pieces.append(piece)
+            self._received += cost(piece)
+            self._held += cost(piece)
+
+    def take(self, place: int, most: int, size: int) -> tuple[list[StreamEvent], int]:
+        """At most `most` events of some `size` bytes; returns them and their bytes. `place`: the
+        shard's number in its stream."""
+        found: list[StreamEvent] = []
+        taken = 0
+        while len(found) < most and taken < size and self.pieces:
+            piece = self.pieces[0]
+            if not self._rows:
+                try:
+                    rows = decode_rows(piece.rows, piece.count)
+                except ValueError as error:
+                    self._drop(f"rows from {piece.first} on cannot be read: {error}")
+                    break
+                places = (0, *piece.places) if piece.places else range(piece.count)
+                offsets = (piece.first + each for each in places)
+                self._rows.extend(zip(offsets, rows, strict=True))
+            each = len(piece.rows) // piece.count
+            time = piece.time / NANOSECONDS
+            while self._rows and len(found) < most and taken < size:
+                offset, row = self._rows.popleft()
+                taken += max(each, len(row.payload))
+                found.append(
+                    StreamEvent(place, offset, time, row.attributes, row.payload, row.payload_type)
+                )
+            if not self._rows:
+                self.pieces.popleft()
+                self._held -= cost(piece)
+        return found, taken
+
+    def take_packed(self, size: int) -> tuple[list[Piece], int]:
+        """Pieces of some `size` bytes, or one, as they are; returns them and their bytes."""
+        found: list[Piece] = []
+        taken = 0
+        while taken < size and self.pieces:
+            piece = self.pieces[0]
+            if not are_rows(piece.rows, piece.count):
+                self._drop(f"{piece.count} rows from {piece.first} on cannot be read")
+                break
+            self.pieces.popleft()
+            taken += len(piece.rows)
+            self._held -= cost(piece)
+            found.append(piece)
+        return found, taken
+
+    def _drop(self, fault: str) -> None:
+        """The rows are not what they should be: all that wait are read again."""
+        self._fault = fault
+        self.pieces.clear()
+        self._held = 0
+
+    @property
+    def is_spoiled(self) -> bool:
+        """Whether rows were dropped that could not be read."""
+        return bool(self._fault)
+
+    def pop_fault(self) -> str:
+        """Why rows could not be handed over, once; "": they could."""
+        fault, self._fault = self._fault, ""
+        return fault
+
+
+class TakeRecords:
+    """What trace records say of a durable consumer's rows in one shard: up to where the confirmed
+    position is recorded, and by which shares rows were from there."""
+
+    def __init__(self) -> None:
+        self.confirmed = 0
+        """Offsets below it are in `consume` records."""
+        self._shares: deque[tuple[int, float]] = deque()
+        """From which offset on which share of the rows has records, until the next says another."""
+
+    def begin(self, position: int) -> None:
+        """The reading begins at an offset: nothing below it is recorded."""
+        self.confirmed = position
+
+    def note_share(self, offset: int, share: float) -> None:
+        """Of the rows from this offset on, this share has records that the program was handed
+        them."""
+        if (self._shares[-1][1] if self._shares else 1.0) != share:
+            self._shares.append((offset, share))
+
+    def confirm(self, position: int) -> float:
+        """Rows below `position` are confirmed: the least share of them by which they were
+        recorded, of those that were not confirmed before."""
+        holds = self._pass(self.confirmed)
+        least = min([holds, *(share for offset, share in self._shares if offset < position)])
+        holds = self._pass(position, holds)
+        if holds != 1.0:
+            self._shares.appendleft((position, holds))
+        self.confirmed = position
+        return least
+
+    def _pass(self, offset: int, holds: float = 1.0) -> float:
+        """Forget the shares up to an offset; returns the one that holds there."""
+        while self._shares and self._shares[0][0] <= offset:
+            _, holds = self._shares.popleft()
+        return holds
+
+
+class DurablePosition:
+    """How far a durable consumer has confirmed rows of one shard; -1: not at all."""
+
+    def __init__(self) -> None:
+        self.attachment = 0
+        """Its number, by which the leader knows this program; 0: it is no durable consumer's."""
+        self.wanted = -1
+        """The position that is to be committed."""
+        self.committed = -1
+        self.records = TakeRecords()
+
+    def wants(self, position: int) -> bool:
+        """The program has confirmed all below `position`. Returns whether that is new."""
+        is_new = position > self.wanted
+        self.wanted = max(self.wanted, position)
+        return is_new
+
+    def confirmed(self, position: int) -> int:
+        """The leader has committed `position`. Returns as far as that was wanted."""
+        confirmed = min(position, self.wanted)
+        self.committed = max(self.committed, confirmed)
+        return confirmed
+
+
 class Cursor:
     """One shard of a reading."""
 
     def __init__(self, place: int, shard: str, start: ReadFrom, window: int) -> None:
+        """`window`: how much may wait for the program (`cost`)."""
         self.place = place
         """The shard's number in its stream."""
         self.shard = shard
@@ -39,29 +213,12 @@ class Cursor:
         """The offset after the shard's last row, when the reading began."""
         self.table_end = 0
         """Of one that begins with the newest rows: these lie below it. 0: not known."""
-        self.attachment = 0
         self.losses = -1
         """How many times the log had lost rows at its end, when the leader began; -1: not known."""
-        self.wanted = -1
-        """The position that a durable consumer wants to be committed; -1: none."""
-        self.committed = -1
-        self.records = TakeRecords()
-        self._fault = ""
-        """Why rows that waited for the program cannot be handed over: they are read anew."""
-        self._window = window
-        self._received = 0  # since the reading was opened at this leader
-        self._held = 0  # of what waits for the program
-        self._granted = 0
-        self._pieces: deque[Piece] = deque()
-        self._rows: deque[tuple[int, Row]] = deque()  # of the first piece, with their offsets
+        self.arrived = ArrivedRows(window)
+        self.durable = DurablePosition()
 
-    # -- the reading at a leader -----------------------------------------------------------------
-
-    def open(self) -> int:
-        """The reading is asked for at a leader. Returns the credit."""
-        self._received = 0
-        self._granted = max(self._window - self._held, 0)
-        return self._granted
+    # -- the leader ------------------------------------------------------------------------------
 
     def next_start(self) -> ReadFrom:
         """Where a reading has to begin."""
@@ -72,67 +229,29 @@ class Cursor:
             return ReadFrom(KEYS, self.position, until, self.losses)
         return ReadFrom("offset", self.position, 0, self.losses)
 
+    def began(self, message: ReadingBegan) -> bool:
+        """The leader has begun. Returns False if that is not where it should have."""
+        asked, position = self.next_start(), message.position
+        if self.position is None:
+            self.position = self.delivered = position
+            self.durable.records.begin(position)
+            self.end = message.next
+        if asked.kind == KEYS:
+            self.table_end = message.next
+        self.durable.attachment, self.losses = message.attachment, message.losses
+        return position == self.position
+
+    def add(self, position: int, pieces: Sequence[Piece]) -> None:
+        """Take rows that follow, and fit (`misfit`), and the position behind them."""
+        self.position = position
+        self.arrived.add(pieces)
+
+    # -- the program -----------------------------------------------------------------------------
+
     @property
     def is_in_table(self) -> bool:
         """Whether the program has not been told of all newest rows yet."""
         return self.delivered < self.table_end
-
-    def began_wrong(self, position: int, end: int, is_own: bool) -> str:
-        """Why a leader cannot have begun there; "": it can. `is_own`: where the reading begins is
-        not a durable consumer's affair."""
-        asked = self.next_start()
-        if is_own and asked.kind in ("offset", KEYS) and position != asked.at:
-            return f"the reading begins at {position}, not at {asked.at}"
-        if max(position, end) > OFFSET_MOST:
-            return f"there is no offset {max(position, end)}"
-        if asked.kind != KEYS and position > end:
-            return f"the reading begins at {position}, behind the shard's end {end}"
-        return ""
-
-    def began(self, position: int, end: int, attachment: int, losses: int) -> bool:
-        """The leader has begun. Returns False if that is not where it should have."""
-        asked = self.next_start()
-        if self.position is None:
-            self.position = self.delivered = position
-            self.records.begin(position)
-            self.end = end
-        if asked.kind == KEYS:
-            self.table_end = end
-        self.attachment, self.losses = attachment, losses
-        return position == self.position
-
-    def add(self, position: int, pieces: tuple[Piece, ...]) -> None:
-        """Take rows that follow, and fit (`pieces.misfit`), and the position behind them."""
-        self.position = position
-        for piece in pieces:
-            self._pieces.append(piece)
-            self._received += cost(piece)
-            self._held += cost(piece)
-
-    @property
-    def granted(self) -> int:
-        """What the leader may send in all since the reading was opened there."""
-        self._granted = max(self._granted, self._received + self._window - self._held)
-        return self._granted
-
-    @property
-    def should_grant(self) -> bool:
-        """Whether the program has taken so much that the leader should hear of it."""
-        return self._received + self._window - self._held - self._granted >= self._window // 2
-
-    def wants(self, position: int) -> bool:
-        """A durable consumer is done with what is below `position`. Returns whether that is new."""
-        is_new = position > self.wanted
-        self.wanted = max(self.wanted, position)
-        return is_new
-
-    def confirmed(self, position: int) -> int:
-        """The leader has committed `position`. Returns as far as that was wanted."""
-        confirmed = min(position, self.wanted)
-        self.committed = max(self.committed, confirmed)
-        return confirmed
-
-    # -- the program -----------------------------------------------------------------------------
 
     @property
     def has_news(self) -> bool:
@@ -145,72 +264,100 @@ class Cursor:
         programs end that read up to there."""
         if self.position is None:
             return False
-        return bool(self._pieces) or self.delivered < max(self.end, self.table_end) <= self.position
+        end = max(self.end, self.table_end)
+        return bool(self.arrived.pieces) or self.delivered < end <= self.position
 
     def take(self, most: int, size: int) -> tuple[list[StreamEvent], int]:
         """At most `most` events of some `size` bytes; returns them and their bytes."""
-        found: list[StreamEvent] = []
-        taken = 0
-        while len(found) < most and taken < size and self._pieces:
-            piece = self._pieces[0]
-            if not self._rows:
-                try:
-                    rows = decode_rows(piece.rows, piece.count)
-                except ValueError as error:
-                    behind = found[-1].offset + 1 if found else self.delivered
-                    self._spoiled(behind, f"rows from {piece.first} on cannot be read: {error}")
-                    break
-                places = (0, *piece.places) if piece.places else range(piece.count)
-                offsets = (piece.first + place for place in places)
-                self._rows.extend(zip(offsets, rows, strict=True))
-            each = len(piece.rows) // piece.count
-            time = piece.time / NANOSECONDS
-            while self._rows and len(found) < most and taken < size:
-                offset, row = self._rows.popleft()
-                taken += max(each, len(row.payload))
-                found.append(
-                    StreamEvent(
-                        *(self.place, offset, time),
-                        *(row.attributes, row.payload, row.payload_type),
-                    )
-                )
-            if not self._rows:
-                self._pieces.popleft()
-                self._held -= cost(piece)
+        found, taken = self.arrived.take(self.place, most, size)
         self._tell(found[-1].offset + 1 if found else self.delivered)
         return found, taken
 
     def take_packed(self, size: int) -> tuple[list[PackedEvents], int]:
         """Pieces of some `size` bytes, or one, as they are; returns them and their bytes."""
-        found: list[PackedEvents] = []
-        taken = 0
-        behind = self.delivered
-        while taken < size and self._pieces:
-            piece = self._pieces[0]
-            if not are_rows(piece.rows, piece.count):
-                self._spoiled(behind, f"{piece.count} rows from {piece.first} on cannot be read")
-                break
-            self._pieces.popleft()
-            taken += len(piece.rows)
-            self._held -= cost(piece)
-            behind = piece.first + (piece.places[-1] if piece.places else piece.count - 1) + 1
-            found.append(PackedEvents(self.place, *astuple(piece)))
-        self._tell(behind)
-        return found, taken
-
-    def pop_fault(self) -> str:
-        """Why rows that waited for the program could not be handed over, once; "": they could."""
-        fault, self._fault = self._fault, ""
-        return fault
-
-    def _spoiled(self, behind: int, fault: str) -> None:
-        """What waits for the program is not what it should be: all that it has not been told, from
-        the offset `behind` on, is looked at anew."""
-        self._fault, self.position = fault, behind
-        self._pieces.clear()
-        self._held = 0
+        found, taken = self.arrived.take_packed(size)
+        self._tell(end_of(found[-1]) if found else self.delivered)
+        return [PackedEvents(self.place, *astuple(piece)) for piece in found], taken
 
     def _tell(self, behind: int) -> None:
-        """The program is told of rows below this offset, of all of them where no more wait."""
+        """The program is told of rows below this offset; of all if no more wait, unless these were
+        dropped: then it is looked on from there."""
         assert self.position is not None, "rows come after the beginning"
-        self.delivered = behind if self._pieces else self.position
+        if self.arrived.is_spoiled:
+            self.position = behind
+        self.delivered = behind if self.arrived.pieces else self.position
+
+
+# -- what a leader says ----------------------------------------------------------------------------
+
+
+def end_of(piece: Piece) -> int:
+    """The offset behind the piece's last row."""
+    return piece.first + (piece.places[-1] if piece.places else piece.count - 1) + 1
+
+
+def false_start(asked: ReadFrom, position: int, end: int, is_own: bool) -> str:
+    """Why a leader cannot have begun at `position`; "": it can. `is_own`: where the reading begins
+    is not a durable consumer's affair."""
+    if is_own and asked.kind in ("offset", KEYS) and position != asked.at:
+        return f"the reading begins at {position}, not at {asked.at}"
+    if max(position, end) > OFFSET_MOST:
+        return f"there is no offset {max(position, end)}"
+    if asked.kind != KEYS and position > end:
+        return f"the reading begins at {position}, behind the shard's end {end}"
+    return ""
+
+
+def misfit(since: int, position: int, pieces: Sequence[Piece]) -> str:
+    """Why pieces cannot be what has matched from `since` to `position`; "": they can. Rows are not
+    looked into."""
+    if position < since:
+        return f"the position goes back, from {since} to {position}"
+    if position > OFFSET_MOST:
+        return f"there is no offset {position}"
+    at = since
+    for piece in pieces:
+        places = piece.places
+        if places and (len(places) != piece.count - 1 or places[0] < 1):
+            return f"{len(places) + 1} places are not those of {piece.count} rows"
+        if places and not all(map(lt, places, places[1:])):
+            return "rows are not in the order of their offsets"
+        end = end_of(piece)
+        if piece.first < at or end > position:
+            return f"rows {piece.first} to {end - 1} are not between {at} and {position}"
+        at = end
+    return ""
+
+
+class Shared:
+    """A message's rows, from which pieces for readings are made. ValueError if it is not what it
+    should be."""
+
+    def __init__(self, message: SharedRows) -> None:
+        if any(len(each.rows) != len(each.places) or not each.rows for each in message.chunks):
+            raise ValueError("shared rows are not as many as their places")
+        self._rows: list[tuple[LooseRows, int]] = [
+            (chunk, index) for chunk in message.chunks for index in range(len(chunk.rows))
+        ]
+
+    def pieces(self, rows: Sequence[int]) -> tuple[Piece, ...]:
+        """The rows that have these numbers in the message, ascending."""
+        if not rows or max(rows) >= len(self._rows):
+            raise ValueError("a reading shares rows that are not there")
+        if len(rows) == 1:
+            chunk, index = self._rows[rows[0]]
+            return (Piece(chunk.time, chunk.first + chunk.places[index], 1, (), chunk.rows[index]),)
+        by_chunk: dict[int, tuple[LooseRows, list[int]]] = {}
+        for row in rows:
+            chunk, index = self._rows[row]
+            by_chunk.setdefault(id(chunk), (chunk, []))[1].append(index)
+        return tuple(_piece(chunk, indices) for chunk, indices in by_chunk.values())
+
+
+def _piece(chunk: LooseRows, indices: Sequence[int]) -> Piece:
+    start = chunk.places[indices[0]]
+    places = tuple([chunk.places[index] - start for index in indices[1:]])
+    if places and min(places) < 1:
+        raise ValueError("shared rows are not in order")
+    rows = b"".join([chunk.rows[index] for index in indices])
+    return Piece(chunk.time, chunk.first + start, len(indices), places, rows)

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from matching import compile_selector
+from matching import SelectorError, compile_selector
 from overlay.client import (
     BeginReading,
     CommitReading,
@@ -32,26 +32,30 @@ from overlay.client import (
     TakeEvents,
 )
 from overlay.machine import Message, Peer, Port, Timer
-from streams.access import reasons
 from streams.access.attachments import Attached, Attachments
-from streams.access.locator import Locator, StreamLocated
-from streams.access.reasons import Cause
+from streams.access.locator import Locator
+from streams.access.reasons import LOST, Cause
 from streams.access.session import Move, Phase, Session
 from streams.directory.entry import StreamEntry
 from streams.log.names import TRACES, sampled
-from streams.programs.reader.asked import cursors_of, fault_of, strange_of
-from streams.programs.reader.cursor import Cursor
+from streams.programs.reader.cursor import (
+    WINDOW,
+    WINDOW_LEAST,
+    Cursor,
+    Shared,
+    false_start,
+    misfit,
+)
 from streams.programs.reader.messages import (
     LISTED_MOST,
-    LOST,
-    MOVED,
-    UNKNOWN,
+    SELECTOR_MOST,
     CommitPosition,
     Durable,
     EndReadings,
     KeepReadings,
     Piece,
     PositionCommitted,
+    ReadFrom,
     ReadingBegan,
     ReadingRefused,
     ReadingsKept,
@@ -61,8 +65,6 @@ from streams.programs.reader.messages import (
     SharedRows,
     StreamRows,
 )
-from streams.programs.reader.pieces import misfit
-from streams.programs.reader.sharing import Shared
 
 PASSED_MOST: Final = 250
 """Answers without events in the time between two looks, to all programs of a node together: a
@@ -84,7 +86,7 @@ class _Reading(Attached[BeginReading, Cursor]):
     """A program's reading: a cursor for each shard."""
 
     def __init__(self, client: int, command: BeginReading, identity: str) -> None:
-        super().__init__(client, command)
+        super().__init__(client, command, goes_on=command.resume)
         self.identity = identity  # in trace records
         self.token = command.token or identity
         self.takes: deque[int] = deque()  # requests that wait
@@ -99,6 +101,7 @@ class Readers(Attachments[_Reading, Cursor]):
     """What this node's programs read."""
 
     noun = "reading"
+    needs_majority = False
     look_timer = LookAtReadings()
 
     def __init__(self, port: Port, incarnation: int, locator: Locator) -> None:
@@ -123,7 +126,7 @@ class Readers(Attachments[_Reading, Cursor]):
         if fault := fault_of(command):
             self.fail(client, command.request, fault)
             return
-        number = self.sessions.next_number()
+        number = self.next_number()
         identity = f"{self.port.me.id}.{self.incarnation}.{number}"
         self.begin_attachment(_Reading(client, command, identity))
 
@@ -157,7 +160,7 @@ class Readers(Attachments[_Reading, Cursor]):
             return
         reading.commits.append((command.request, wanted))
         for shard, position in wanted.items():
-            if cursors[shard].wants(position):
+            if cursors[shard].durable.wants(position):
                 self._send_commit(reading.sessions[shard])
         self._answer_commits(reading)
 
@@ -245,9 +248,9 @@ class Readers(Attachments[_Reading, Cursor]):
                 is_news = is_news or cursor.delivered > before
                 if session.errors and taken:
                     session.proven()
-                if fault := cursor.pop_fault():
-                    self.sessions.protocol_error(session, fault)
-                elif cursor.should_grant and session.is_open and session.leader is not None:
+                if fault := cursor.arrived.pop_fault():
+                    self.protocol_error(session, fault)
+                elif cursor.arrived.should_grant and session.is_open and session.leader is not None:
                     self.keep(session.leader, session.shard, [session])
         if not is_news:
             reading.takes.appendleft(request)
@@ -271,7 +274,7 @@ class Readers(Attachments[_Reading, Cursor]):
         traced = [event.offset for event in events if event.payload_type != TRACES]
         reading.is_traced = reading.is_traced and len(traced) == len(events)
         share = self.port.row_share("take", len(traced))
-        cursor.records.note_share(events[0].offset, share)
+        cursor.durable.records.note_share(events[0].offset, share)
         for name in sampled(cursor.shard, traced, share):
             self.port.trace(
                 "take",
@@ -283,12 +286,12 @@ class Readers(Attachments[_Reading, Cursor]):
             )
 
     def _record_consumed(self, reading: _Reading, cursor: Cursor, position: int) -> None:
-        first = cursor.records.confirmed
+        first = cursor.durable.records.confirmed
         if position <= first or not reading.is_traced:
             return
         selector = reading.command.selector
         more: dict[str, Any] = {"tree": compile_selector(selector).tree()} if selector else {}
-        share = cursor.records.confirm(position)
+        share = cursor.durable.records.confirm(position)
         if share < 1.0:
             more["share"] = share
         self.port.trace(
@@ -305,7 +308,7 @@ class Readers(Attachments[_Reading, Cursor]):
     # -- at leaders ------------------------------------------------------------------------------
 
     def opening(self, session: _Session) -> Message:
-        """As `SessionUser`: from where the reading is, with what may be sent."""
+        """As `Attachments`: from where the reading is, with what may be sent."""
         asked, cursor = session.owner.command, session.part
         durable = None
         if asked.durable:
@@ -314,32 +317,28 @@ class Readers(Attachments[_Reading, Cursor]):
             own = not resume and cursor.place in known
             about = (asked.durable, session.owner.token, resume, asked.expire_after, own)
             durable = Durable(*about)
-        start, credit = cursor.next_start(), cursor.open()
+        start, credit = cursor.next_start(), cursor.arrived.open()
         about_it = (session.shard, session.number, start, asked.selector, credit)
         return ReadShard(*about_it, durable, shares=True)
 
     def closing(self, session: _Session, is_over: bool) -> Message | None:
-        """As `SessionUser`."""
+        """As `Attachments`."""
         return EndReadings(session.shard, (session.number,))
 
     def keep(self, leader: Peer, shard: str, sessions: Sequence[_Session]) -> None:
-        """As `SessionUser`: say that these readings are wanted, and what may be sent."""
+        """As `Attachments`: say that these readings are wanted, and what may be sent."""
         for start in range(0, len(sessions), LISTED_MOST):
             some = sessions[start : start + LISTED_MOST]
-            readings = tuple((session.number, session.part.granted) for session in some)
+            readings = tuple((session.number, session.part.arrived.granted) for session in some)
             self.port.send(leader, KeepReadings(shard, readings))
 
-    def count_lost(self) -> None:
-        """As `SessionUser`."""
-        self.port.count("readings_moved")
-
-    def count_failed(self) -> None:
+    def count_end(self, goes_on: bool) -> None:
         """As `Attachments`."""
-        self.port.count("readings_failed")
+        self.port.count("readings_moved" if goes_on else "readings_failed")
 
     def looked_at(self, session: _Session, is_keeping: bool) -> None:
-        """As `SessionUser`: a position that is not confirmed is sent again."""
-        if is_keeping and session.part.wanted >= 0:
+        """As `Attachments`: a position that is not confirmed is sent again."""
+        if is_keeping and session.part.durable.wanted >= 0:
             self._send_commit(session)
 
     def place(self, attachment: _Reading, entry: StreamEntry) -> Cause | None:
@@ -354,19 +353,11 @@ class Readers(Attachments[_Reading, Cursor]):
             return Cause("usage", f"{entry.name} has no shard {min(unknown)}")
         return None
 
-    def stuck(self, located: StreamLocated, place: int) -> Cause | None:
-        """As `Attachments`: whoever leads can be read from."""
-        return reasons.stuck(located, place)
-
-    def goes_on(self, attachment: _Reading) -> bool:
-        """As `Attachments`."""
-        return attachment.command.resume
-
     def _send_commit(self, session: _Session) -> None:
-        cursor = session.part
-        if session.is_open and session.leader is not None and cursor.wanted > cursor.committed:
+        known = session.part.durable
+        if session.is_open and session.leader is not None and known.wanted > known.committed:
             about = (session.shard, session.number, session.owner.command.durable)
-            told = CommitPosition(*about, cursor.attachment, cursor.wanted)
+            told = CommitPosition(*about, known.attachment, known.wanted)
             self.port.send(session.leader, told)
 
     def _answer_commits(self, reading: _Reading) -> None:
@@ -374,7 +365,7 @@ class Readers(Attachments[_Reading, Cursor]):
         cursors = reading.parts
         left = []
         for request, wanted in reading.commits:
-            if all(cursors[shard].committed >= position for shard, position in wanted.items()):
+            if all(cursors[shard].durable.committed >= at for shard, at in wanted.items()):
                 self.port.reply(reading.client, Done(request))
             else:
                 left.append((request, wanted))
@@ -389,17 +380,17 @@ class Readers(Attachments[_Reading, Cursor]):
 
     def on_began(self, sender: Peer, message: ReadingBegan) -> None:
         """A leader serves a shard of a reading."""
-        session = self.sessions.heard(sender, message.reading)
+        session = self.heard(sender, message.reading)
         if session is None:
             return
         reading, cursor = session.owner, session.part
-        self.sessions.answered(session)
+        self.answered(session)
         is_own = not reading.command.durable or cursor.position is not None
-        if wrong := cursor.began_wrong(message.position, message.next, is_own):
-            self.sessions.protocol_error(session, wrong)
+        start = cursor.next_start()
+        if wrong := false_start(start, message.position, message.next, is_own):
+            self.protocol_error(session, wrong)
             return
-        about = (message.position, message.next, message.attachment, message.losses)
-        if session.state is not Phase.OPENING or not cursor.began(*about):
+        if session.state is not Phase.OPENING or not cursor.began(message):
             session.happens(Move.MISSED)
             return
         session.happens(Move.OPENED)
@@ -427,8 +418,8 @@ class Readers(Attachments[_Reading, Cursor]):
         except ValueError as error:
             for share in message.shares:
                 for number, _ in share.readings:
-                    if session := self.sessions.heard(sender, number):
-                        self.sessions.protocol_error(session, str(error))
+                    if session := self.heard(sender, number):
+                        self.protocol_error(session, str(error))
             return
         for readings, pieces in shares:
             for number, since in readings:
@@ -443,12 +434,12 @@ class Readers(Attachments[_Reading, Cursor]):
         self, sender: Peer, number: int, since: int, position: int, pieces: tuple[Piece, ...]
     ) -> None:
         """A reading has come from `since` to `position`, where these rows have matched."""
-        if session := self.sessions.heard(sender, number):
+        if session := self.heard(sender, number):
             cursor = session.part
             if session.state is not Phase.OPEN or since != cursor.position:
                 session.happens(Move.MISSED)
             elif wrong := misfit(since, position, pieces):
-                self.sessions.protocol_error(session, wrong)
+                self.protocol_error(session, wrong)
             else:
                 if session.errors and not pieces:
                     session.proven()
@@ -458,29 +449,81 @@ class Readers(Attachments[_Reading, Cursor]):
     def on_kept(self, sender: Peer, message: ReadingsKept) -> None:
         """The leader is there; what it has not, or has sent in vain, is opened again."""
         for number, position in message.positions:
-            if session := self.sessions.heard(sender, number):
+            if session := self.heard(sender, number):
                 if session.part.position != position:
                     session.happens(Move.MISSED)
-                elif session.is_cut_off or message.cut_off:
+                else:
                     self.kept(session, message.cut_off)
-        self.sessions.missed(sender, message.missing)
+        self.missed(sender, message.missing)
 
     def on_position_committed(self, sender: Peer, message: PositionCommitted) -> None:
         """A durable consumer's position is in the log."""
-        if session := self.sessions.heard(sender, message.reading):
+        if session := self.heard(sender, message.reading):
             # A higher one than was asked for says nothing of what is asked for later.
-            confirmed = session.part.confirmed(message.position)
+            confirmed = session.part.durable.confirmed(message.position)
             self._record_consumed(session.owner, session.part, confirmed)
             self._answer_commits(session.owner)
 
     def on_refused(self, sender: Peer, message: ReadingRefused) -> None:
         """A leader does not serve a reading."""
-        if session := self.sessions.heard(sender, message.reading):
-            if message.code in (UNKNOWN, MOVED):
-                session.happens(Move.MOVED)
-            else:
-                self.sessions.refused(session, message.code, message.reason)
+        self.refused(sender, message.reading, message.code, message.reason)
 
     def on_moved(self, sender: Peer, message: ReadingsMoved) -> None:
         """Another node leads."""
-        self.sessions.moved(sender, message.readings, message.leader)
+        self.moved(sender, message.readings, message.leader)
+
+
+def strange_of(command: BeginReading, entry: StreamEntry) -> str:
+    """Why positions are not those of this stream; "": they are, or do not say whose they are."""
+    if command.stream_id in ("", entry.id):
+        return ""
+    return (
+        f"these positions are of another stream {entry.name}, with the id {command.stream_id}: it "
+        f"was removed, and this one ({entry.id}) was founded since. Begin anew, as with start first"
+    )
+
+
+def cursors_of(command: BeginReading, entry: StreamEntry) -> list[Cursor]:
+    """One for each shard that is to be read."""
+    positions = dict(command.positions)
+    window = max(WINDOW // len(entry.places), WINDOW_LEAST)
+    untils = dict(command.tables)
+    losses = dict(command.losses)
+    start = ReadFrom(command.start, command.at)
+
+    def start_of(place: int) -> ReadFrom:
+        if place in untils:
+            return ReadFrom("keys", positions.get(place, 0), untils[place], losses.get(place, -1))
+        if place in positions:
+            return ReadFrom("offset", positions[place], 0, losses.get(place, -1))
+        return start
+
+    return [
+        Cursor(place, shard, start_of(place), window)
+        for place, shard in enumerate(entry.shards())
+        if command.shard in (-1, place)
+    ]
+
+
+def fault_of(command: BeginReading) -> tuple[str, str] | None:
+    """(code, reason) why a reading cannot begin."""
+    if len(command.selector) > SELECTOR_MOST:
+        return "selector", f"a selector has at most {SELECTOR_MOST} characters"
+    if command.selector:
+        try:
+            compile_selector(command.selector)
+        except SelectorError as error:
+            return "selector", error.caret()
+    if not command.durable.isprintable():
+        return "usage", "a durable consumer's name has printable characters only"
+    if command.resume and not (command.durable and command.token):
+        return "usage", "only a durable consumer with a token can go on"
+    if command.packed and command.durable:
+        return "usage", "a durable consumer's rows are not packed: which it has taken is recorded"
+    if command.shard >= 0 and command.durable:
+        return "usage", "a durable consumer reads all shards"
+    if command.start == "keys" and command.durable:
+        return "usage", "a durable consumer begins in the history, not with the newest rows"
+    if any(position < 0 for _, position in (*command.positions, *command.tables)):
+        return "usage", "an offset is 0 or more"
+    return None

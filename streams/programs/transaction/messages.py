@@ -16,17 +16,6 @@ TRANSACTION_MOST: Final = 128
 HALVES_MOST: Final = 1_000
 """Halves of a shard that are not decided, at most."""
 
-UNKNOWN_TRANSACTION: Final = "unknown-transaction"
-"""Code of `HalfRefused`: there is no such half, or it was decided too long ago."""
-
-CONFLICT: Final = "conflict"
-"""Code of `HalfRefused`: the transaction's id is taken by another producer."""
-
-ELSEWHERE: Final = "elsewhere"
-"""Code of `HalfRefused`: another shard decides for all of the transaction (`decider`)."""
-
-BUSY: Final = "busy"
-"""Code of `HalfRefused`: too much waits for a commit at the leader. To be repeated."""
 
 PREPARED: Final = "prepared"
 COMMITTED: Final = "committed"

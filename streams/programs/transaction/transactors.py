@@ -33,28 +33,25 @@ from overlay.stream_client import (
 )
 from streams.access.ask import Ask, AskMachine, LeaderQuestion
 from streams.access.locator import Locator, StreamLocated
-from streams.access.reasons import Cause
-from streams.directory.entry import StreamEntry
-from streams.log.batches import Row, encode_rows
-from streams.programs.producer.messages import (
-    BATCH_MOST,
-    FULL,
-    MOVED,
-    NAME_MOST,
-    NODE_PREFIX,
-    TOO_LARGE,
-    RowBatch,
-)
-from streams.programs.producer.producers import by_shard, closed, fault_of
-from streams.programs.transaction.messages import (
+from streams.access.reasons import (
     BUSY,
-    COMMITTED,
     CONFLICT,
     ELSEWHERE,
+    FULL,
+    MOVED,
+    TOO_LARGE,
+    UNKNOWN_TRANSACTION,
+    Cause,
+)
+from streams.directory.entry import StreamEntry
+from streams.log.batches import Row, encode_rows
+from streams.programs.producer.messages import BATCH_MOST, NAME_MOST, NODE_PREFIX, RowBatch
+from streams.programs.producer.producers import by_shard, closed, fault_of
+from streams.programs.transaction.messages import (
+    COMMITTED,
     PREPARED,
     ROLLED_BACK,
     TRANSACTION_MOST,
-    UNKNOWN_TRANSACTION,
     AskHalves,
     DecideHalf,
     HalfDecided,
@@ -289,58 +286,40 @@ class Transactors(AskMachine):
     ) -> None:
         """Ask the leaders of some shards; `then` gets all answers together. `sizes`: bytes of rows
         for each shard."""
-        answers: dict[int, Message] = {}
 
-        def ask(shard: int) -> None:
-            def answered(answer: Message) -> None:
-                answers[shard] = answer
-                if len(answers) == len(shards):
-                    then(answers)
-
-            def refused(reason: Cause) -> None:
-                answered(HalfRefused("", 0, transaction, *reason))
-
-            question = LeaderQuestion(
+        def question(shard: int) -> LeaderQuestion:
+            return LeaderQuestion(
                 *(client, entry.name, shard, lambda number: message(shard, number), transaction),
                 (sizes or {}).get(shard, 0),
                 fits=lambda answer: _fits(message(shard, 0), answer, len(entry.places)),
             )
-            self.asks.ask(Ask(question, answered, refused))
 
-        for shard in shards:
-            ask(shard)
+        def answer(ask: Ask) -> Message:
+            if isinstance(ask.answer, Cause):
+                return HalfRefused("", 0, transaction, *ask.answer)
+            assert ask.answer is not None, "all have answered"
+            return ask.answer
 
-    def on_half_is_prepared(self, sender: Peer, message: HalfIsPrepared) -> None:
-        """A half is in the log."""
-        self._answered(sender, message, message.transaction)
+        self.ask_all(
+            [question(shard) for shard in shards],
+            lambda asks: then({shard: answer(ask) for shard, ask in asks.items()}),
+        )
 
-    def on_half_decided(self, sender: Peer, message: HalfDecided) -> None:
-        """A half is decided."""
-        self._answered(sender, message, message.transaction)
-
-    def on_half_refused(self, sender: Peer, message: HalfRefused) -> None:
-        """A leader does not do what it was asked."""
-        self._answered(sender, message, message.transaction)
-
-    def on_halves_found(self, sender: Peer, message: HalvesFound) -> None:
-        """A leader lists the halves of its shard, as it was asked."""
-        self._answered(sender, message, "")
-
-    def _answered(
-        self,
-        sender: Peer,
-        answer: HalfIsPrepared | HalfDecided | HalfRefused | HalvesFound,
-        transaction: str,
+    def on_answer(
+        self, sender: Peer, message: HalfIsPrepared | HalfDecided | HalfRefused | HalvesFound
     ) -> None:
-        ask = self.asks.get(answer.request, transaction)
+        """A leader has done what it was asked, or does not do it."""
+        transaction = "" if isinstance(message, HalvesFound) else message.transaction
+        ask = self.asks.get(message.request, transaction)
         if ask is None:
             return
-        if isinstance(answer, HalfRefused) and answer.code == MOVED:
-            self.asks.moved(ask, sender, answer.leader)
-        elif isinstance(answer, HalfRefused) and answer.code == BUSY:
+        code = message.code if isinstance(message, HalfRefused) else ""
+        if isinstance(message, HalfRefused) and code == MOVED:
+            self.asks.moved(ask, sender, message.leader)
+        elif code == BUSY:
             self.asks.later(ask, sender)
         else:
-            self.asks.answered(ask, sender, answer)
+            self.asks.answered(ask, sender, message)
 
     def on_review_half(self, sender: Peer, message: ReviewHalf) -> None:
         """A leader asks what became of a transaction: let the program say it, if there is one."""

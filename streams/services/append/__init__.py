@@ -5,5 +5,6 @@
 *Called by*: `streams.machines` builds `AppendServer`; producers' nodes send messages;
 `streams.services.fork` has the queued requests appended.
 
-*Read in this order*: `appender`: one shard. `append_server`: all shards that this node leads.
+*Read in this order*: `numbers`: what a producer's numbers say of a batch: new, repeated, out of
+sequence, fenced. `appender`: one shard. `append_server`: all shards that this node leads.
 """

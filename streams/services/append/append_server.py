@@ -7,15 +7,13 @@ from functools import partial
 from typing import Final
 
 from overlay.machine import LocalEvent, Peer, Port, ProtocolError, Timer
+from streams.access.reasons import DISK_FULL, MOVED, POLICY
 from streams.disk import DiskFailed, Written
 from streams.log.names import split_shard
 from streams.log.writers import denial
 from streams.programs.producer.messages import (
-    DISK_FULL,
     FORKED,
-    MOVED,
     NODE_PREFIX,
-    POLICY,
     AppendRefused,
     AppendRows,
     JoinFork,

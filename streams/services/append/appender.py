@@ -20,6 +20,17 @@ from typing import Final, NamedTuple
 
 from overlay.client import NO_MAJORITY
 from overlay.machine import NodeId, Peer, Port
+from streams.access.reasons import (
+    DISK_FULL,
+    EXPIRED,
+    FENCED,
+    FULL,
+    MALFORMED,
+    MOVED,
+    NOT_YET,
+    QUOTA,
+    TOO_LARGE,
+)
 from streams.log.batches import BatchHead, Row, decode_rows, join_batches
 from streams.log.chunk import CHUNK_MOST, CHUNK_TARGET, EVENTS, HEAD, PRODUCERS, Chunk, read
 from streams.log.names import split_shard
@@ -34,16 +45,7 @@ from streams.log.state import (
 from streams.log.zones import encode_zones, zone_map
 from streams.programs.producer.messages import (
     BATCH_MOST,
-    DISK_FULL,
-    EXPIRED,
-    FENCED,
     FORKED,
-    FULL,
-    MALFORMED,
-    MOVED,
-    QUOTA,
-    TOO_LARGE,
-    UNKNOWN,
     AppendRefused,
     AppendRows,
     JoinFork,
@@ -53,7 +55,7 @@ from streams.programs.producer.messages import (
     RowsAppended,
     Run,
 )
-from streams.programs.producer.numbers import New, Repeated, Wrong, judge, replaced
+from streams.services.append.numbers import New, Repeated, Wrong, judge, replaced
 from streams.services.service import LedShard
 from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
@@ -479,7 +481,7 @@ class Appender(LedShard):
         for request in late:
             del self._requests[request]
             reason = "the rows are in the leader's log, and no majority has them yet"
-            self.refuse(request.sender, request.number, UNKNOWN, reason)
+            self.refuse(request.sender, request.number, NOT_YET, reason)
         return bool(self._requests)
 
     def refuse_all(self, code: str, leader: Peer | None) -> None:

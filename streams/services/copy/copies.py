@@ -18,10 +18,10 @@ from overlay.inner import InnerReply
 from overlay.machine import Peer, Port, Timer
 from streams.access import pacing
 from streams.access.locator import StreamLocated, StreamLocator
+from streams.access.reasons import OUT_OF_RANGE
 from streams.directory.circles import CircleSearch, said
 from streams.directory.entry import StreamEntry, StreamSource
 from streams.directory.questions import OwnerQuestions
-from streams.programs.reader.messages import OUT_OF_RANGE
 from streams.services.copy.origin import OriginReading
 from streams.services.copy.shard_copy import ShardCopy
 from streams.services.service import Agenda, Leaderships, ShardService
@@ -184,7 +184,7 @@ class Copies(ShardService[ShardCopy]):
         """Read an origin no more; what was taken and not appended is read again."""
         client, origin.client, origin.has_begun = origin.client, 0, False
         origin.taken, origin.fault = None, fault
-        origin.retry_at = self.port.now + (pacing.ORIGIN_AGAIN if fault else 0.0)
+        origin.retry_at = self.port.now + (pacing.SILENT if fault else 0.0)
         if self._by_client.pop(client, None) is not None:
             self._close(client)
 

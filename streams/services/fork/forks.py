@@ -14,6 +14,7 @@ from typing import Final
 
 from overlay.info import ForkInfo
 from overlay.machine import Machine, Message, Peer, Port, Timer
+from streams.access import pacing
 from streams.access.ask import Ask, Asks, LeaderQuestion
 from streams.access.locator import Locator, StreamLocated
 from streams.access.reasons import Cause
@@ -23,13 +24,12 @@ from streams.log.chunk import EVENTS, Chunk
 from streams.log.names import ForkName, fork_shard, parse_fork, split_shard
 from streams.log.state import ProducerState
 from streams.programs.producer.messages import (
-    FORK_AFTER,
     AskFork,
     ForkIsOpen,
     ForkRefused,
     JoinFork,
 )
-from streams.programs.producer.numbers import Wrong
+from streams.services.append.numbers import Wrong
 from streams.services.fork.joining import joined
 from streams.services.fork.messages import CopyFork, ForkChunkCopied
 from streams.services.service import Leaderships
@@ -144,7 +144,7 @@ class Forks(Machine):
             return "the stream prefers consistency"
         if not replica.takes_part:
             return "this node's replica is not ready"
-        if not replica.is_cut_off(FORK_AFTER):
+        if not replica.is_cut_off(pacing.FORK_AFTER):
             return "this node's replica has a leader with a majority"
         if sum(fork.main == shard for fork in self._forks.values()) >= FORKS_MOST:
             return f"{FORKS_MOST} forks of the shard wait here to be copied"
@@ -210,7 +210,7 @@ class Forks(Machine):
                 continue
             self._lead(fork)
             main = self._hosts.replica(fork.main)
-            if fork.is_open and (main is None or not main.is_cut_off(FORK_AFTER)):
+            if fork.is_open and (main is None or not main.is_cut_off(pacing.FORK_AFTER)):
                 fork.is_open = False
                 self._leaderships.check(fork.shard)
                 self.port.trace("fork_closed", shard=fork.main, fork=fork.fork)

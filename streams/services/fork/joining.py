@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from streams.access.reasons import FENCED
 from streams.log.state import ProducerState
-from streams.programs.producer.messages import FENCED, JoinFork
-from streams.programs.producer.numbers import Wrong
+from streams.programs.producer.messages import JoinFork
+from streams.services.append.numbers import Wrong
 from streams.shard.replica import Replica
 
 

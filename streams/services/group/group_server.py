@@ -7,8 +7,8 @@ from functools import partial
 from typing import Final
 
 from overlay.machine import Peer, Port, Timer
+from streams.access.reasons import MOVED
 from streams.programs.group.messages import (
-    MOVED,
     AskGroups,
     ChangeGroup,
     ConfirmLeader,

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from overlay.machine import Peer, Port
+from streams.access.reasons import FENCED, FULL, LOST, NOT_DEAD, OUT_OF_RANGE, UNKNOWN_GROUP
 from streams.log.group_state import (
     DeadLetterEnded,
     DeadRow,
@@ -21,21 +22,8 @@ from streams.log.group_state import (
     GroupOptions,
 )
 from streams.log.lost_rows import LostRows, lost_reason, lost_to
-from streams.programs.group.founding import (
-    MemberRefusal,
-    edited,
-    fault_of_selector,
-    obstacle,
-    options_of,
-)
 from streams.programs.group.messages import (
-    FENCED,
-    FULL,
-    GONE,
     LISTED_MOST,
-    LOST,
-    NOT_DEAD,
-    UNKNOWN_GROUP,
     AskGroups,
     ChangeGroup,
     DeadReport,
@@ -54,6 +42,13 @@ from streams.programs.group.messages import (
     MembersKept,
     MembersMoved,
     SettleLeases,
+)
+from streams.programs.group.options import (
+    MemberRefusal,
+    edited,
+    fault_of_selector,
+    obstacle,
+    options_of,
 )
 from streams.programs.reader.messages import Piece
 from streams.services.group.confirmation import FRESH, Confirmation
@@ -153,7 +148,7 @@ class ShardGroups(LedShard):
             first, end = self.positions.first, self.positions.end
             if not first <= position <= end:
                 reason = f"offset {position} is not there: the shard has {first} to {end - 1}"
-                self._refuse(sender, message.member, MemberRefusal(GONE, reason))
+                self._refuse(sender, message.member, MemberRefusal(OUT_OF_RANGE, reason))
                 return
             self._founding.setdefault(name, GroupFounded(name, options, position))
             self._when_written(lambda: self._joined(sender, message))
@@ -522,7 +517,7 @@ class ShardGroups(LedShard):
             if message.retry and offset < self.positions.first:
                 if message.offsets:
                     reason = f"offset {offset} is not kept any more"
-                    self._refuse_operator(sender, message, GONE, reason)
+                    self._refuse_operator(sender, message, OUT_OF_RANGE, reason)
                     return
                 offsets = tuple(each for each in offsets if each != offset)
         for offset in offsets:

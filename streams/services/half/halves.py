@@ -20,28 +20,27 @@ from typing import Final, NamedTuple
 
 from overlay.incidents import Alarmed
 from overlay.machine import NodeId, Peer, Port
-from streams.log.batches import BatchHead, decode_rows, join_batches
-from streams.log.chunk import CHUNK_MOST, DECIDED, EVENTS, HEAD, PREPARED, Chunk, read
-from streams.log.half_state import Half, HalfParked, HalfRolledBack, PreparedHalf
-from streams.log.state import encode_entries, entries_of
-from streams.log.zones import encode_zones, zone_map
-from streams.programs.producer.messages import (
-    BATCH_MOST,
+from streams.access.reasons import (
+    BUSY,
+    CONFLICT,
+    ELSEWHERE,
     FULL,
     MALFORMED,
     MOVED,
     QUOTA,
     TOO_LARGE,
-    Run,
+    UNKNOWN_TRANSACTION,
 )
+from streams.log.batches import BatchHead, decode_rows, join_batches
+from streams.log.chunk import CHUNK_MOST, DECIDED, EVENTS, HEAD, PREPARED, Chunk, read
+from streams.log.half_state import Half, HalfParked, HalfRolledBack, PreparedHalf
+from streams.log.state import encode_entries, entries_of
+from streams.log.zones import encode_zones, zone_map
+from streams.programs.producer.messages import BATCH_MOST, Run
 from streams.programs.transaction.messages import (
-    BUSY,
     COMMITTED,
-    CONFLICT,
-    ELSEWHERE,
     HALVES_MOST,
     ROLLED_BACK,
-    UNKNOWN_TRANSACTION,
     AskHalves,
     DecideHalf,
     HalfDecided,

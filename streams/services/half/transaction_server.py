@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Final
 
 from overlay.machine import Peer, Port, Timer
+from streams.access.reasons import MOVED, POLICY
 from streams.log.writers import denial
-from streams.programs.producer.messages import MOVED, POLICY
 from streams.programs.transaction.messages import (
     AskHalves,
     DecideHalf,

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from overlay.machine import Port
+from streams.access.reasons import EXPIRED, FENCED, FULL, LOST, OUT_OF_RANGE, SELECTOR
 from streams.log.chunk import POSITIONS
 from streams.log.lost_rows import LostRows, lost_reason, lost_to
 from streams.log.state import (
@@ -29,16 +30,8 @@ from streams.log.state import (
     encode_entries,
     split_entries,
 )
-from streams.programs.reader.messages import (
-    EXPIRED,
-    FENCED,
-    FULL,
-    LOST,
-    OUT_OF_RANGE,
-    SELECTOR,
-    Durable,
-)
-from streams.programs.reader.selectors import same_selector
+from streams.programs.reader.messages import Durable
+from streams.selectors import same_selector
 from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
 

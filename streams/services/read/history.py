@@ -16,8 +16,8 @@ from streams.log.chunk import EVENTS, Chunk
 from streams.log.table import TableView
 from streams.log.zones import decode_zones
 from streams.programs.reader.messages import Piece, cost
-from streams.programs.reader.pieces import RowPieces, whole_piece
-from streams.programs.reader.skipping import SkipTest
+from streams.services.read.chunk_filter import ChunkFilter
+from streams.services.read.chunk_rows import RowPieces, whole_piece
 from streams.services.read.expiry import Expiry
 from streams.shard.kept_chunks import ChunkReader
 from streams.shard.replica import Replica
@@ -51,7 +51,7 @@ class HistoryScan:
         """All rows below it have been looked at."""
         self._reader = ChunkReader(replica.chunks, number, wake)
         self._predicate = predicate
-        self._skips = None if predicate is None else SkipTest(predicate)
+        self._skips = None if predicate is None else ChunkFilter(predicate)
         self._expiry = expiry
         self._view = view
         self._open: RowPieces | None = None  # a chunk whose rows have been looked at in part

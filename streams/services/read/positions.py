@@ -7,7 +7,7 @@ from collections.abc import Callable
 from streams.log.batches import rows_of
 from streams.log.chunk import EVENTS, read
 from streams.programs.reader.messages import FIRST, NEW, OFFSET, Piece, ReadFrom
-from streams.programs.reader.pieces import RowPieces
+from streams.services.read.chunk_rows import RowPieces
 from streams.shard.replica import Replica
 
 

@@ -14,21 +14,23 @@ from typing import Final, NamedTuple, TypeVar
 
 from matching import Predicate, SelectorError, compile_selector
 from overlay.machine import NodeId, Peer, Port
+from streams.access.reasons import (
+    FENCED,
+    FULL,
+    LOST,
+    NO_KEY,
+    NOT_YET,
+    OUT_OF_RANGE,
+    SELECTOR,
+    UNREADABLE,
+)
 from streams.log.chunk import Chunk
 from streams.log.lost_rows import losses_of, lost_reason, lost_to
 from streams.log.state import ConsumerPosition
 from streams.programs.reader.messages import (
-    FENCED,
-    FULL,
     KEYS,
     LISTED_MOST,
-    LOST,
-    NO_KEY,
     OFFSET,
-    OUT_OF_RANGE,
-    SELECTOR,
-    UNKNOWN,
-    UNREADABLE,
     CommitPosition,
     KeepReadings,
     Piece,
@@ -42,12 +44,12 @@ from streams.programs.reader.messages import (
     StreamRows,
     cost,
 )
-from streams.programs.reader.sharing import Mark, Wanted, shared
 from streams.services.read.durable import DurableConsumers, Refusal
 from streams.services.read.expiry import Expiry
 from streams.services.read.history import MESSAGE_BYTES, HistoryScan
 from streams.services.read.positions import Positions
 from streams.services.read.reading import Reading, ReadingKey
+from streams.services.read.shared_rows import Mark, Wanted, shared
 from streams.services.read.table_scan import TableScan
 from streams.services.read.tail import Matched, Tail
 from streams.services.service import LedShard
@@ -163,9 +165,9 @@ class ShardReadings(LedShard):
             reason = f"rows from {message.start.until} on are not kept any more: begin anew"
             refusal = Refusal(OUT_OF_RANGE, reason, self.first, self.end)
         elif not table.is_complete:
-            refusal = Refusal(UNKNOWN, "the leader is reading the newest rows")
+            refusal = Refusal(NOT_YET, "the leader is reading the newest rows")
         if table is None or refusal is not None:
-            self._refuse(sender, message.reading, refusal or Refusal(UNKNOWN, ""))
+            self._refuse(sender, message.reading, refusal or Refusal(NOT_YET, ""))
             return
         view = table.view()
         end = view.end
@@ -522,7 +524,7 @@ class ShardReadings(LedShard):
     def _unreadable(self, position: int) -> Refusal:
         """The log is damaged on this disk: others mend it, and one of them leads meanwhile."""
         if len(self.replica.replicas) > 1:
-            return Refusal(UNKNOWN, f"the leader has to be sent offset {position} first")
+            return Refusal(NOT_YET, f"the leader has to be sent offset {position} first")
         reason = f"offset {position} cannot be read: the log of the only replica is damaged there"
         return Refusal(UNREADABLE, reason)
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from streams.log.batches import rows_of
 from streams.log.chunk import EVENTS, Chunk
 from streams.programs.reader.messages import Piece
-from streams.programs.reader.pieces import ChunkRows, RowPieces, whole_piece
+from streams.services.read.chunk_rows import ChunkRows, RowPieces, whole_piece
 from streams.services.read.expiry import Expiry
 from streams.services.read.reading import Reading
 from streams.services.read.tail_index import TailIndex

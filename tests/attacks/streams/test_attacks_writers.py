@@ -30,11 +30,11 @@ from overlay.rights import Principal, Role
 from overlay.stream_client import BeginProducer, DecideTransaction, PrepareEvents
 from overlay.tenants.confining import RULES, outcome
 from overlay.tenants.policy import Confinement, Policy, TenantPolicy
+from streams.access.reasons import POLICY
 from streams.directory.entry import StreamOptions, fault_in_options
 from streams.log.writers import Access as StreamAccess
 from streams.log.writers import Asker, denial
 from streams.programs.producer.messages import (
-    POLICY,
     AppendRefused,
     AppendRows,
     JoinFork,

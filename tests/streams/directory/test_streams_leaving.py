@@ -33,7 +33,7 @@ from overlay.stream_client import (
     TakeRows,
     WhyRow,
 )
-from streams.programs.producer.messages import IN_DOUBT
+from streams.access.reasons import IN_DOUBT
 from tests.support.overlays import grown, wait
 
 STREAM = "quakes"

@@ -6,13 +6,14 @@ import pytest
 
 from canopy.sim.world.log_disk import HARD_STATE
 from overlay.machine import Peer
+from streams.access.reasons import DISK_FULL, QUOTA
 from streams.directory.entry import StreamOptions, fault_in_options
 from streams.log import shard_log
 from streams.log.chunk import POSITIONS
 from streams.log.group_state import GroupFounded, GroupOptions
 from streams.log.state import ConsumerAttached, Entry, encode_entries
 from streams.log.verify import Verifier
-from streams.programs.producer.messages import DISK_FULL, QUOTA, AppendRefused, RowsAppended
+from streams.programs.producer.messages import AppendRefused, RowsAppended
 from streams.shard.hosting.shard_hosts import keep_of
 from streams.shard.replica import Replica
 from streams.shard.retention import Keep

@@ -9,6 +9,7 @@ import pytest
 from canopy.sim.world.log_disk import HARD_STATE
 from matching import compile_selector
 from overlay.machine import Peer
+from streams.access.reasons import MALFORMED, NO_KEY, OUT_OF_RANGE, QUOTA
 from streams.directory.entry import StreamOptions, fault_in_options
 from streams.log import shard_log
 from streams.log.batches import BatchHead, EventBatch, Row, encode_rows
@@ -16,15 +17,8 @@ from streams.log.chunk import POSITIONS
 from streams.log.state import ConsumerAttached, encode_entries
 from streams.log.table import KeyTable, TableView, key_of
 from streams.log.verify import Verifier
-from streams.programs.producer.messages import MALFORMED, QUOTA, AppendRefused, RowBatch
-from streams.programs.reader.messages import (
-    NO_KEY,
-    OUT_OF_RANGE,
-    Durable,
-    ReadFrom,
-    ReadingBegan,
-    ReadingRefused,
-)
+from streams.programs.producer.messages import AppendRefused, RowBatch
+from streams.programs.reader.messages import Durable, ReadFrom, ReadingBegan, ReadingRefused
 from streams.services.table import shard_table, writing
 from streams.shard.replica import Replica
 from streams.shard.retention import Keep

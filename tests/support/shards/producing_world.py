@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from canopy.wire.transport.codec import WireCodec, collect
@@ -59,6 +60,7 @@ class ProducingWorld(ShardWorld):
         self.servers: dict[str, AppendServer] = {}
         self.answers: dict[str, list[Any]] = {}
         self._leaderships: dict[str, tuple[int, Leaderships]] = {}
+        self.locators: dict[str, WorldLocator] = {}
         super().__init__(seed, nodes, replicas)
 
     def boot(self, node: str) -> None:
@@ -99,6 +101,9 @@ class ProducingWorld(ShardWorld):
                 handler = machine.handlers().get(type(event))
                 if handler is not None:
                     handler(event)
+            if isinstance(event, LinkDown) and node in self.locators:
+                for told in self.locators[node].told:
+                    told(event.peer)
 
     def settle(self, node: str) -> None:
         """Hand out what handlers have emitted."""
@@ -169,6 +174,8 @@ class WorldLocator:
     def __init__(self, world: ProducingWorld, node: str) -> None:
         self.world, self.node = world, node
         self.known: dict[str, StreamLocated] = {}
+        self.told: list[Callable[[Peer], None]] = []
+        world.locators[node] = self
 
     def locate(self, name: str) -> None:
         self.world.scheduler.after(0.01, self._answer, self.world.ports[self.node].boot)
@@ -189,6 +196,9 @@ class WorldLocator:
         self.known.pop(name, None)
         self.known[STREAM] = StreamLocated(STREAM, ENTRY, (None,))
         self.world.scheduler.after(0.2, self.locate, name)
+
+    def tell_losses(self, told: Callable[[Peer], None]) -> None:
+        self.told.append(told)
 
 
 class Program:

@@ -6,19 +6,21 @@ import msgspec
 import pytest
 
 from overlay.client import NO_MAJORITY
-from streams.log.batches import heads_of, rows_of
-from streams.log.chunk import EVENTS, Chunk, read
-from streams.log.verify import Receipt, Verifier
-from streams.programs.producer.messages import (
-    BATCH_MOST,
+from streams.access.reasons import (
     EXPIRED,
     FENCED,
     FULL,
     MALFORMED,
     MOVED,
+    NOT_YET,
     SEQUENCE,
     TOO_LARGE,
-    UNKNOWN,
+)
+from streams.log.batches import heads_of, rows_of
+from streams.log.chunk import EVENTS, Chunk, read
+from streams.log.verify import Receipt, Verifier
+from streams.programs.producer.messages import (
+    BATCH_MOST,
     AppendRefused,
     AppendRows,
     OpenProducer,
@@ -204,7 +206,7 @@ def test_nothing_is_acknowledged_before_a_majority_has_it() -> None:
     (refused,) = world.ask(world.peers[-1], leader, append)
     assert code(refused) == NO_MAJORITY
     world.run(appender.ANSWER_WITHIN + 2.0)
-    assert [code(answer) for answer in world.answers.pop(world.peers[-1].id)] == [UNKNOWN]
+    assert [code(answer) for answer in world.answers.pop(world.peers[-1].id)] == [NOT_YET]
     for peer in world.peers[1:3]:
         world.crash(peer.id)
         world.disks[peer.id].slow = 0.0

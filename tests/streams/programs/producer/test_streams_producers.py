@@ -22,8 +22,8 @@ from overlay.stream_client import (
     BeginProducer,
     ProducerReady,
 )
+from streams.programs.producer.append_session import AppendSession
 from streams.programs.producer.producers import shard_of
-from streams.programs.producer.sending import Sending
 from streams.services.append.appender import Appender
 from tests.support.overlays import grown, wait
 
@@ -229,9 +229,9 @@ def test_what_comes_for_one_stream_costs_the_same_beside_others_that_are_busy(
         founded(world, name)
         assert isinstance(ask(world, "n0", AppendEvents, name, drafts(0)), EventsAppended)
     calls: Counter[str] = Counter()
-    pump, flush = Sending.pump, Appender.flush
+    pump, flush = AppendSession.pump, Appender.flush
 
-    def pumped(sending: Sending) -> None:
+    def pumped(sending: AppendSession) -> None:
         calls["pump"] += 1
         pump(sending)
 
@@ -239,7 +239,7 @@ def test_what_comes_for_one_stream_costs_the_same_beside_others_that_are_busy(
         calls["flush"] += 1
         flush(appender, everything)
 
-    monkeypatch.setattr(Sending, "pump", pumped)
+    monkeypatch.setattr(AppendSession, "pump", pumped)
     monkeypatch.setattr(Appender, "flush", flushed)
     for name in streams:
         world.drivers["n0"].command(1, AppendEvents(world.clients.request(), name, drafts(1)))

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from overlay.machine import Message, Peer
+from streams.access.reasons import MALFORMED, QUOTA, SEQUENCE
+from streams.programs.producer.append_session import AppendSession, LogSession
 from streams.programs.producer.messages import (
-    MALFORMED,
-    QUOTA,
-    SEQUENCE,
     AppendRefused,
     AppendRows,
     OpenProducer,
@@ -19,7 +17,6 @@ from streams.programs.producer.messages import (
     RowsAppended,
     Run,
 )
-from streams.programs.producer.sending import Sending
 
 LEADER = Peer("1" * 16, "leader:1")
 
@@ -35,16 +32,17 @@ class Here:
         self.log: list[bytes] = []
         self.sessions = 0
 
-    def leader(self) -> Peer:
+        self.known: dict[str, Any] = {}
+
+    def leader(self, name: str, shard: int) -> Peer:
         return LEADER
 
-    def locate(self) -> None: ...
+    def locate(self, name: str) -> None: ...
 
-    def send(self, sending: Sending, peer: Peer, message: Callable[[int], Message]) -> int:
-        self.sent.append(message(len(self.sent) + 1))
-        return len(self.sent)
+    def send(self, peer: Peer, message: Message) -> None:
+        self.sent.append(message)
 
-    def answer(self, sending: Sending, message: Any) -> None:
+    def answer(self, sending: AppendSession, message: Any) -> None:
         if isinstance(message, OpenProducer):
             self.sessions += 1
             rows = sum(map(len, self.log))
@@ -66,16 +64,17 @@ class Here:
         sending.on_appended(LEADER, RowsAppended("s/0", message.request, (run,)))
 
 
+def begun(here: Any, renews: bool = False) -> AppendSession:
+    log = LogSession("t", renews=renews)
+    return AppendSession(here, here, "s", 0, "s/0", "@n", log, 0, lambda following: None)
+
+
 @pytest.mark.parametrize(("code", "appended"), [(MALFORMED, ["a", "b", "c", "d"]), (QUOTA, ["d"])])
 def test_only_the_batch_that_is_at_fault_is_refused(code: str, appended: list[str]) -> None:
     here = Here(code)
     outcomes: dict[str, str] = {}
     places: dict[str, int] = {}
-    sending = Sending(
-        *(here, "s/0", "@n", "t", here, here.send),  # type: ignore[arg-type]
-        lambda following: None,
-        renews=True,
-    )
+    sending = begun(here, renews=True)
 
     def add(row: str) -> None:
         def then(run: Run | None, code: str, reason: str) -> None:
@@ -110,10 +109,7 @@ class Requests:
 
     def __init__(self) -> None:
         self.here = Here("")
-        self.sending = Sending(
-            *(self.here, "s/0", "@n", "t", self.here, self.here.send),  # type: ignore[arg-type]
-            lambda following: None,
-        )
+        self.sending = begun(self.here)
         self.sending.pump()
         self.here.answer(self.sending, self.here.sent[0])
 

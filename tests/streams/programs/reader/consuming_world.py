@@ -15,6 +15,7 @@ from streams.log.batches import BatchHead, EventBatch, Row, decode_rows, rows_of
 from streams.log.chunk import EVENTS, read
 from streams.programs.producer import messages as producing
 from streams.programs.reader import messages as consuming
+from streams.programs.reader.cursor import Shared
 from streams.programs.reader.messages import (
     Durable,
     KeepReadings,
@@ -27,7 +28,6 @@ from streams.programs.reader.messages import (
     StreamRows,
     cost,
 )
-from streams.programs.reader.sharing import Shared
 from streams.services.read.read_server import ReadServer
 from streams.services.table.shard_table import ShardTable
 from streams.shard import messages as replication

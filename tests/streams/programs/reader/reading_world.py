@@ -20,7 +20,7 @@ from overlay.client import (
     TakeEvents,
 )
 from overlay.links.events import LinkDown
-from streams.access import pacing
+from streams.access import attachments
 from streams.log import shard_log
 from streams.log.batches import decode_rows
 from streams.programs.reader import readers
@@ -227,7 +227,7 @@ def trial_of_readings(seed: int, rounds: int = 25) -> ReadingWorld:
     ]
     if seed % 2:
         undo.append(replace_constant(readers, "PASSED_MOST", 1))
-        undo.append(replace_constant(pacing, "OPENING_MOST", 2))
+        undo.append(replace_constant(attachments, "OPENING_MOST", 2))
         undo.append(replace_constant(shard_readings, "MARKED_MOST", 3))
         undo.append(replace_constant(readers, "TAKEN_BYTES", 200))
     try:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from overlay.machine import Peer
+from streams.access.reasons import LOST
 from streams.log import shard_log
 from streams.log.verify import Verifier
 from streams.programs.reader.messages import (
-    LOST,
     CommitPosition,
     Durable,
     ReadFrom,

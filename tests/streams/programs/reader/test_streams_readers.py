@@ -23,7 +23,7 @@ from overlay.client import (
     TakeEvents,
 )
 from overlay.stream_client import AddStream
-from streams.access import pacing
+from streams.access import attachments, pacing
 from streams.programs.reader import readers
 from streams.programs.reader.messages import ReadShard
 from tests.streams.programs.reader.reading_world import ReadingWorld, trial_of_readings
@@ -79,7 +79,7 @@ def test_a_busy_leader_is_asked_for_some_readings_at_a_time_and_not_left(
 ) -> None:
     """It answers one request in a third of a second, so that the last reading begins late: each is
     asked for once."""
-    monkeypatch.setattr(pacing, "OPENING_MOST", 9)
+    monkeypatch.setattr(attachments, "OPENING_MOST", 9)
     world = ReadingWorld(1)
     node, leader = world.peers[-1].id, world.peers[0].id
     world.run(0.1)

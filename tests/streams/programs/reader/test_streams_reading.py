@@ -9,16 +9,11 @@ import pytest
 
 from overlay.lower_random.policies import PolicyChanged
 from overlay.machine import Peer
+from streams.access.reasons import EXPIRED, FENCED, NOT_YET, OUT_OF_RANGE, SELECTOR, UNREADABLE
 from streams.log import shard_log
 from streams.log.chunk import CUT
 from streams.log.state import Floor, encode_entries
 from streams.programs.reader.messages import (
-    EXPIRED,
-    FENCED,
-    OUT_OF_RANGE,
-    SELECTOR,
-    UNKNOWN,
-    UNREADABLE,
     CommitPosition,
     Durable,
     EndReadings,
@@ -148,7 +143,7 @@ def test_what_is_not_committed_is_not_read() -> None:
     assert client.rows == late.rows
 
 
-@pytest.mark.parametrize(("replicas", "code"), [(3, UNKNOWN), (1, UNREADABLE)])
+@pytest.mark.parametrize(("replicas", "code"), [(3, NOT_YET), (1, UNREADABLE)])
 def test_rows_that_the_leader_cannot_read_are_not_said_to_be_out_of_range(
     replicas: int, code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.programs.reader.take_records import TakeRecords
+from streams.programs.reader.cursor import TakeRecords
 
 SHARES = st.sampled_from([1.0, 0.5, 0.25])
 

@@ -7,14 +7,12 @@ from random import Random
 import pytest
 
 from overlay.machine import Peer
+from streams.access.reasons import CONFLICT, FULL, QUOTA, UNKNOWN_TRANSACTION
 from streams.log.chunk import CUT
 from streams.log.state import Floor, encode_entries
-from streams.programs.producer.messages import FULL, QUOTA
 from streams.programs.transaction.messages import (
     COMMITTED,
-    CONFLICT,
     ROLLED_BACK,
-    UNKNOWN_TRANSACTION,
     DecideHalf,
     HalfDecided,
     HalfIsPrepared,

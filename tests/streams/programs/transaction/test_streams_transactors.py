@@ -88,6 +88,8 @@ class Places:
     def leader(self, name: str, shard: int) -> Peer | None:
         return self.known[name][shard] if name in self.known else None
 
+    def tell_losses(self, told: Any) -> None: ...
+
     def mistaken(self, name: str, shard: int, node: str) -> None:
         raise AssertionError("nobody was asked")
 

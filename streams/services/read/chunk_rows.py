@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from operator import lt
 
 import msgspec
 
 from matching import Value
 from streams.log.batches import Row, encoded_rows_of, loose_rows_of
 from streams.log.chunk import Chunk
-from streams.programs.reader.messages import OFFSET_MOST, ROW_COST, LooseRows, Piece
+from streams.programs.reader.messages import ROW_COST, LooseRows, Piece
 
 
 class RowPieces:
@@ -87,27 +86,6 @@ class ChunkRows:
             if end > at:
                 yield each, [place - self._starts[number] for place in places[at:end]]
             at = end
-
-
-def misfit(since: int, position: int, pieces: Sequence[Piece]) -> str:
-    """Why pieces cannot be what has matched from `since` to `position`; "": they can. Rows are not
-    looked into."""
-    if position < since:
-        return f"the position goes back, from {since} to {position}"
-    if position > OFFSET_MOST:
-        return f"there is no offset {position}"
-    at = since
-    for piece in pieces:
-        places = piece.places
-        if places and (len(places) != piece.count - 1 or places[0] < 1):
-            return f"{len(places) + 1} places are not those of {piece.count} rows"
-        if places and not all(map(lt, places, places[1:])):
-            return "rows are not in the order of their offsets"
-        end = piece.first + (places[-1] if places else piece.count - 1) + 1
-        if piece.first < at or end > position:
-            return f"rows {piece.first} to {end - 1} are not between {at} and {position}"
-        at = end
-    return ""
 
 
 def whole_piece(chunk: Chunk) -> Piece:

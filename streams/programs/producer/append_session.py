@@ -18,14 +18,13 @@ only the batch that is at fault fails: those that were sent with it are sent aga
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from overlay.client import NO_MAJORITY
-from overlay.machine import Message, NodeId, Peer, Port
+from overlay.machine import Peer, Port
 from streams.access import pacing
-from streams.access.session import Move, Phase, Session
-from streams.programs.producer.fork_detour import ForkDetour
-from streams.programs.producer.messages import (
+from streams.access.locator import Locator
+from streams.access.reasons import (
     EXPIRED,
     FENCED,
     IN_DOUBT,
@@ -35,6 +34,12 @@ from streams.programs.producer.messages import (
     QUOTA,
     SEQUENCE,
     TOO_LARGE,
+)
+from streams.access.session import Move, Phase, Session
+from streams.directory.entry import AVAILABILITY
+from streams.log.names import fork_shard, parse_fork
+from streams.programs.producer.messages import (
+    FORKED,
     AppendRefused,
     AppendRows,
     AskFork,
@@ -51,24 +56,14 @@ NUMBER_MOST: Final = 2**52
 """Numbers of rows are below it: what messages between nodes have room for, twice."""
 
 
-class Leaders(Protocol):
-    """How a session finds the leader of its shard."""
+REQUESTS_MOST: Final = 2**20
+"""Requests of a session until their numbers come again: more than can be under way, few enough for
+2**33 sessions of a node."""
 
-    def leader(self) -> Peer | None:
-        """Who leads it, as far as is known."""
 
-    def locate(self) -> None:
-        """Ask who leads it; `Sending.located` is called when that is known."""
-
-    def mistaken(self, node: NodeId) -> None:
-        """That node does not lead it, or does not answer; ask, in a moment."""
-
-    def replicas(self) -> tuple[Peer, ...]:
-        """Who may have a fork of it; none if its stream prefers consistency."""
-
-    def no_majority(self) -> str:
-        """That no majority of its replicas answers, as programs are told; "": as far as is known
-        one does, or rows are taken without it."""
+def session_of(request: int) -> int:
+    """The identity of the session that has sent a request of this number."""
+    return request // REQUESTS_MOST
 
 
 class _Failing(NamedTuple):
@@ -79,46 +74,162 @@ class _Failing(NamedTuple):
     unfit: RowsRequest | None  # the request at fault, if others are not
 
 
-class Sending:
-    """A session, from its opening on."""
+class LogSession:
+    """The producer's session in the shard's log, and the numbers of its rows."""
+
+    def __init__(self, token: str, first: int = -1, step: int = 0, renews: bool = False) -> None:
+        """`first`: the number of the first row that is added, -1: the next one; rows below the next
+        one are appended already, and are passed over. `step`: of the producer's work; then without
+        `first` the first row that is added is the first of the step. `renews`: a session that is
+        lost is opened anew (the node's own)."""
+        self.first = first
+        self.step = step
+        self.renews = renews
+        self.number = 0
+        """By which the log knows it; 0: none is open."""
+        self._token = token
+        self._after = 0  # the session that the next one replaces
+        self._attempts = 0
+
+    def opening(self, shard: str, request: int, producer: str) -> OpenProducer:
+        """What asks the leader to open it."""
+        token, is_known = f"{self._token}.{self._attempts}", self.first > 0
+        return OpenProducer(shard, request, producer, token, is_known, self._after, self.step)
+
+    def opened(self, message: ProducerIsOpen) -> None:
+        """The leader has opened it."""
+        self.number = message.session
+        if self.step and self.first < 0:
+            self.first = message.begun
+
+    def renew(self) -> None:
+        """Another one is to be opened in its place."""
+        self._after, self.number = self.number or self._after, 0
+        self._attempts += 1
+
+    def lose(self) -> None:
+        """It is no more, and another one is to be opened."""
+        self._after = self.number = 0
+        self._attempts += 1
+
+
+class ForkDetour:
+    """Where one producer appends while its shard has no leader: the main log, or a fork of it; and
+    the search for one."""
+
+    def __init__(self, main: str, producer: str, now: float) -> None:
+        self._main = main
+        self._producer = producer
+        self.fork = ""
+        """In which it appends; "": in the main log."""
+        self.is_joining = False
+        """Whether the fork is still to learn of the producer."""
+        self.began_there = False
+        """Whether its session was opened in the fork."""
+        self.awaits_copy = False
+        """Whether it has left a fork, and no leader has appended anything since."""
+        self._progressed = now  # when something was answered last, or there was nothing to do
+        self._asked_at = float("-inf")
+        self._request = self._requests = 0
+        self._peer: Peer | None = None  # who was asked last
+
+    @property
+    def shard(self) -> str:
+        """The log in which it appends."""
+        return fork_shard(self._main, self.fork) if self.fork else self._main
+
+    def name(self, has_session: bool) -> str:
+        """The producer's name there. A session of the node that begins in a fork has a name of its
+        own, since its numbers are not those of the main log."""
+        is_own = self.fork and (self.began_there or not has_session)
+        return f"{self._producer}{FORKED}{self.fork}" if is_own else self._producer
+
+    def progress(self, now: float) -> None:
+        """Something was answered, or there was nothing to do."""
+        self._progressed = now
+
+    def is_due(self, now: float) -> bool:
+        """Whether there was no answer for so long that it goes elsewhere."""
+        return now - self._progressed >= pacing.FORK_AFTER
+
+    def next_peer(self, replicas: tuple[Peer, ...], now: float) -> Peer | None:
+        """The replica that is asked for a fork next; None: none just now."""
+        if not replicas or now - self._asked_at < pacing.DOUBT:
+            return None
+        self._asked_at = now
+        self._peer = replicas[self._requests % len(replicas)]
+        self._requests += 1
+        return self._peer
+
+    def asked(self, request: int) -> None:
+        """That one was asked with this number."""
+        self._request = request
+
+    def is_answer(self, sender: Peer, request: int) -> bool:
+        """Whether this answers the last question."""
+        is_asked = self._peer is not None and self._peer.id == sender.id
+        return is_asked and request == self._request and not self.fork
+
+    def enter(self, fork: str, has_session: bool, now: float) -> bool:
+        """Append in a fork from now on. Returns whether there can be one of that name."""
+        if parse_fork(fork) is None:
+            return False
+        self.fork, self.is_joining = fork, has_session
+        self._progressed = now
+        return True
+
+    def joined(self) -> None:
+        """The fork knows the producer."""
+        self.is_joining = False
+
+    def opened(self) -> None:
+        """A session is open where it appends now."""
+        self.began_there = bool(self.fork)
+
+    def leave(self, now: float) -> bool:
+        """Append in the main log from now on, whose leader refuses what does not follow on the rows
+        of the fork until that is copied. Returns whether the session ends by that."""
+        ends, self.began_there = self.began_there, False
+        self.fork, self.is_joining = "", False
+        self._progressed, self.awaits_copy = now, True
+        return ends
+
+    def copied(self) -> None:
+        """A leader of the main log, or of a fork, has answered."""
+        self.awaits_copy = False
+
+
+class AppendSession:
+    """The conversation of one producer with the leader of one shard, from its opening on."""
 
     def __init__(
         self,
         port: Port,
+        locator: Locator,
+        stream: str,
+        place: int,
         shard: str,
         producer: str,
-        token: str,
-        leaders: Leaders,
-        send: Callable[[Sending, Peer, Callable[[int], Message]], int],
+        log: LogSession,
+        identity: int,
         opened: Callable[[int], None],
         failed: Callable[[str, str], None] | None = None,
-        first: int = -1,
-        renews: bool = False,
-        step: int = 0,
     ) -> None:
-        """`send` gives a message its number and sends it, and returns the number; answers with it
-        come back. Either `opened` is called, with the number of the producer's next row, or
-        `failed`, with code and reason. `first`: the number of the first row that is added, -1: the
-        next one; rows below the next one are appended already, and are passed over. `renews`: a
-        session that is lost is opened anew (the node's own). `step`: of the producer's work; then
-        without `first` the first row that is added is the first of the step."""
+        """`place`: the shard's number in its stream. `identity`: by which answers come back
+        (`session_of`). Either `opened` is called, with the number of the producer's next row, or
+        `failed`, with code and reason."""
         self.port = port
         self.rows = RowQueue()
         self.ended = ""
         """Why nothing more can be added: a code; "": it can."""
         self._reason = ""
-        self._token = token
-        self._leaders = leaders
-        self._send = send
+        self._locator = locator
+        self.identity = identity
+        self._requests = 0  # that were sent
         self._opened: Callable[[int], None] | None = opened
         self._failed = failed
-        self._first = first
-        self._renews = renews
-        self._step = step
-        self._session = 0  # of the producer, in the log; 0: none is open
-        self._after = 0  # the session that the next one replaces
-        self._attempts = 0
-        self._line = Session(self, None, None, "", 0, shard)
+        self._log = log
+        self._line = Session(self, None, None, stream, place, shard)
         self._backoff = pacing.Pauses()
         self._hints = 0  # leaders that were named by others since the last progress
         self._asked_at = float("-inf")  # when it was asked last who leads
@@ -182,16 +293,20 @@ class Sending:
         ):
             line.happens(Move.DUE)
 
+    def _next_request(self) -> int:
+        """The number of the next request, which names this session."""
+        self._requests = (self._requests + 1) % REQUESTS_MOST
+        return self.identity * REQUESTS_MOST + self._requests
+
     def _send_request(self, request: RowsRequest) -> None:
         leader = self._line.leader
         assert leader is not None, "it is open"
         rows = (RowBatch(request.count, b"".join([batch.rows for batch in request.batches])),)
-        shard, session = self.shard, self._session
-        producer = self._fork.name(has_session=True)
-        request.number = self._send(
-            self,
+        producer, session = self._fork.name(has_session=True), self._log.number
+        request.number = self._next_request()
+        self.port.send(
             leader,
-            lambda number: AppendRows(shard, number, producer, session, request.sequence, rows),
+            AppendRows(self.shard, request.number, producer, session, request.sequence, rows),
         )
 
     # -- what the table of states does (streams/access/session.py) --------------------------------
@@ -199,7 +314,7 @@ class Sending:
     def find(self, session: Session[None, None]) -> None:
         """As `SessionDriver`."""
         session.heard_at = self.port.now
-        leader = session.hint or self._leaders.leader()
+        leader = session.hint or self._locator.leader(session.stream, session.place)
         if leader is None:
             self._locate()
         else:
@@ -209,32 +324,23 @@ class Sending:
         """As `SessionDriver`: send what is under way, if it has a session; else open that."""
         assert session.leader is not None, "it is led"
         session.heard_at = self.port.now
-        shard, producer = self.shard, self._fork.name(bool(self._session))
-        known, after, first = self._session, self._after, self.rows.first
+        log, shard, producer = self._log, self.shard, self._fork.name(bool(self._log.number))
         if self._fork.is_joining:
-            session.number = self._send(
-                self,
-                session.leader,
-                lambda number: JoinFork(shard, number, producer, known, first),
-            )
-        elif known:
+            session.number = self._next_request()
+            join = JoinFork(shard, session.number, producer, log.number, self.rows.first)
+            self.port.send(session.leader, join)
+        elif log.number:
             session.happens(Move.OPENED)
             for request in self.rows.flight:
                 self._send_request(request)
         else:
-            token, counts = f"{self._token}.{self._attempts}", self._first > 0
-            session.number = self._send(
-                self,
-                session.leader,
-                lambda number: OpenProducer(
-                    shard, number, producer, token, counts, after, self._step
-                ),
-            )
+            session.number = self._next_request()
+            self.port.send(session.leader, log.opening(shard, session.number, producer))
 
     def doubt(self, session: Session[None, None]) -> None:
         """As `SessionDriver`."""
         if session.leader is not None:
-            self._leaders.mistaken(session.leader.id)
+            self._locator.mistaken(session.stream, session.place, session.leader.id)
 
     def lose(self, session: Session[None, None]) -> None:
         """As `SessionDriver`."""
@@ -245,7 +351,7 @@ class Sending:
         """As `SessionDriver`: the log keeps the producer's session."""
         session.left()
 
-    def fail(self, session: Session[None, None]) -> None:
+    def give_up(self, session: Session[None, None]) -> None:
         """As `SessionDriver`: refusals end the producer's session, and not the conversation."""
         raise AssertionError("it is not refused")
 
@@ -279,22 +385,20 @@ class Sending:
     def _begun(self, message: ProducerIsOpen) -> None:
         """The producer has a session, which begins behind what it has appended."""
         self._fork.opened()
-        self._session = message.session
-        following = message.next
-        if self._step and self._first < 0:
-            self._first = message.begun
+        self._log.opened(message)
+        following, first = message.next, self._log.first
         self._progress()
         if self._failing is not None:
             failing, self._failing = self._failing, None
             self.rows.begins(following, following)
             self.rows.sort_out(following, failing.unfit, failing.code, failing.reason)
-            if self._first >= 0:  # the numbers are the program's: what follows would take others
+            if first >= 0:  # the numbers are the program's: what follows would take others
                 self._ending(failing.code, failing.reason)
-        elif 0 <= following < self._first:
+        elif 0 <= following < first:
             self.end(SEQUENCE, f"the shard has {following} rows of this producer")
             return
         else:
-            self.rows.begins(following if self._first < 0 else self._first, following)
+            self.rows.begins(following if first < 0 else first, following)
         opened, self._opened = self._opened, None
         if opened is not None:
             opened(following)
@@ -348,7 +452,7 @@ class Sending:
         elif code in (FENCED, EXPIRED):
             self._lose_session(code, message.reason)
         elif code in (QUOTA, TOO_LARGE, MALFORMED, POLICY) and not mine:
-            is_one = self._renews and code != QUOTA
+            is_one = self._log.renews and code != QUOTA
             self._failing = _Failing(code, message.reason, request if is_one else None)
             self._renew()
         elif code in (SEQUENCE, QUOTA, TOO_LARGE, MALFORMED, POLICY):
@@ -377,20 +481,18 @@ class Sending:
 
     def _lose_session(self, code: str, reason: str) -> None:
         """What was sent may be appended or not: nobody can say any more."""
-        if not self._renews:
+        if not self._log.renews:
             self.end(code, reason)
             return
-        self._session = self._after = 0
+        self._log.lose()
         self._failing = None
-        self._attempts += 1
         if self._line.leader is not None:
             self._wait()
         self.rows.refuse_flight(code, reason)
 
     def _renew(self) -> None:
         """Open another session in the place of this one."""
-        self._after, self._session = self._session or self._after, 0
-        self._attempts += 1
+        self._log.renew()
         self._line.happens(Move.AGAIN)
 
     def end(self, code: str, reason: str) -> None:
@@ -414,9 +516,13 @@ class Sending:
         """It is known anew who leads the shard."""
         if self.is_idle or self.ended or self._fork.fork:
             return
-        if reason := self._leaders.no_majority():
-            self._refuse_all(reason)
-        line, leader = self._line, self._leaders.leader()
+        line = self._line
+        known = self._locator.known.get(line.stream)
+        is_consistent = known is not None and known.entry.options.prefer != AVAILABILITY
+        cause = known.no_majority(line.place) if known is not None and is_consistent else None
+        if cause is not None:
+            self._refuse_all(cause.text)
+        leader = self._locator.leader(line.stream, line.place)
         if leader is None or self.is_idle or self.ended:
             return
         target = line.leader or line.hint
@@ -432,19 +538,19 @@ class Sending:
     def _refuse_all(self, reason: str) -> None:
         """No majority answers: let programs know. What was not sent is refused; what was sent keeps
         its numbers and is repeated until a majority has it, but nobody waits for that."""
-        is_opening = self._opened is not None and not self._renews
+        is_opening = self._opened is not None and not self._log.renews
         said = f"{reason}; the rows were sent, and are appended if one does"
-        is_counted = self._first >= 0 and not self.is_idle
+        is_counted = self._log.first >= 0 and not self.is_idle
         self.rows.doubt_flight(IN_DOUBT, said)
         if is_opening or is_counted:
             # The numbers are the program's: what follows would take those of what is refused.
             self.end(NO_MAJORITY, reason)
             return
         self.rows.refuse_queue(NO_MAJORITY, reason)
-        if not self.rows.flight and not self._session:
+        if not self.rows.flight and not self._log.number:
             self.end(NO_MAJORITY, reason)  # it is begun again with the next rows
 
-    def on_link_down(self, peer: Peer) -> None:
+    def link_down(self, peer: Peer) -> None:
         """The link to a node was lost, and perhaps what was sent over it."""
         line = self._line
         is_hinted = line.hint is not None and line.hint.id == peer.id
@@ -454,7 +560,7 @@ class Sending:
             self._leave_fork()
         elif is_hinted:
             line.hint = None
-            self._leaders.mistaken(peer.id)
+            self._locator.mistaken(line.stream, line.place, peer.id)
         else:
             line.happens(Move.MISSED if self.is_idle else Move.DOWN)
 
@@ -472,14 +578,14 @@ class Sending:
         if not waits or now - line.heard_at < pacing.DOUBT or self.is_idle:
             return
         self._locate()
-        if now - line.heard_at > pacing.RESEND and line.leader is not None:
+        if now - line.heard_at > pacing.GIVE_UP and line.leader is not None:
             line.happens(Move.AGAIN)
             self.pump()
 
     def _locate(self) -> None:
         if self.port.now - self._asked_at >= pacing.DOUBT:
             self._asked_at = self.port.now
-            self._leaders.locate()
+            self._locator.locate(self._line.stream)
 
     # -- forks -----------------------------------------------------------------------------------
 
@@ -492,11 +598,19 @@ class Sending:
         if self._fork.fork:
             self._leave_fork()
             return
-        may_go = self._failing is None and (self._session or self._renews)
-        peer = self._fork.next_peer(self._leaders.replicas(), now) if may_go else None
+        may_go = self._failing is None and (self._log.number or self._log.renews)
+        peer = self._fork.next_peer(self._replicas(), now) if may_go else None
         if peer is not None:
-            shard = self.shard
-            self._fork.asked(self._send(self, peer, lambda number: AskFork(shard, number)))
+            request = self._next_request()
+            self._fork.asked(request)
+            self.port.send(peer, AskFork(self.shard, request))
+
+    def _replicas(self) -> tuple[Peer, ...]:
+        """Who may have a fork of the shard; none if its stream prefers consistency."""
+        known = self._locator.known.get(self._line.stream)
+        if known is None or known.entry.options.prefer != AVAILABILITY:
+            return ()
+        return known.entry.places[self._line.place].replicas
 
     def on_fork(self, sender: Peer, message: ForkIsOpen) -> None:
         """A replica has a fork: go on there."""
@@ -504,7 +618,7 @@ class Sending:
             return
         if self._failing is not None:
             return
-        if not self._fork.enter(message.fork, bool(self._session), self.port.now):
+        if not self._fork.enter(message.fork, bool(self._log.number), self.port.now):
             self.port.count("stream_answers_refused")
             return
         line = self._line

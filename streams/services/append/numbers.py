@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from streams.access.reasons import EXPIRED, FENCED, SEQUENCE
 from streams.log.state import Appended, ProducerState
-from streams.programs.producer.messages import EXPIRED, FENCED, SEQUENCE
+from streams.programs.producer.messages import opener_of
 
 
 class New(NamedTuple):
@@ -29,26 +30,6 @@ class Wrong(NamedTuple):
     code: str
     reason: str
     expected: int = 0
-
-
-class Opener(NamedTuple):
-    """Who opens a session, as its token says: the program's own token ("": it has none), and how
-    many times it has opened one before."""
-
-    program: str
-    resumed: int
-
-
-def token_of(opener: Opener, attempt: str) -> str:
-    """The token of a session: `attempt` is the same when the same opening is asked for again."""
-    return f"{opener.program}/{opener.resumed}/{attempt}"
-
-
-def opener_of(token: str) -> Opener:
-    """Who has opened the session with this token. One without a program's is of nobody."""
-    program, _, rest = token.partition("/")
-    resumed, is_one, _ = rest.partition("/")
-    return Opener(program, int(resumed)) if is_one and resumed.isdecimal() else Opener("", 0)
 
 
 def replaced(known: ProducerState | None, token: str) -> Wrong | None:

@@ -1,5 +1,5 @@
-"""Rows for several readings of one node in one message, each row once: put together at the leader,
-taken apart at the node.
+"""Rows for several readings of one node in one message, each row once. The node takes them apart
+(`streams.programs.reader.cursor.Shared`).
 
 With many readings of which each wants few rows, a message for each selector would be most of the
 work: for the leader, for the link, and for the node.
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from streams.programs.reader.messages import LISTED_MOST, LooseRows, Piece, Share, SharedRows
-from streams.programs.reader.pieces import ChunkRows
+from streams.programs.reader.messages import LISTED_MOST, Share, SharedRows
+from streams.services.read.chunk_rows import ChunkRows
 
 SHARED_BYTES: Final = 512 * 1024
 """Bytes of a message, unless one reading's rows have more: as `history.MESSAGE_BYTES`."""
@@ -66,39 +66,3 @@ def _message(
     numbered = number.__getitem__
     shares = tuple([Share(tuple(marks), tuple(map(numbered, mine))) for marks, mine in wanted])
     return SharedRows(shard, position, rows.loose(places), shares)
-
-
-class Shared:
-    """A message's rows, from which pieces for readings are made. ValueError if it is not what it
-    should be."""
-
-    def __init__(self, message: SharedRows) -> None:
-        if any(len(each.rows) != len(each.places) or not each.rows for each in message.chunks):
-            raise ValueError("shared rows are not as many as their places")
-        self._rows: list[tuple[LooseRows, int]] = [
-            (chunk, index) for chunk in message.chunks for index in range(len(chunk.rows))
-        ]
-
-    def pieces(self, rows: Sequence[int]) -> tuple[Piece, ...]:
-        """The rows that have these numbers in the message, ascending."""
-        if not rows or rows[-1] >= len(self._rows):
-            raise ValueError("a reading shares rows that are not there")
-        if len(rows) == 1:
-            chunk, index = self._rows[rows[0]]
-            return (Piece(chunk.time, chunk.first + chunk.places[index], 1, (), chunk.rows[index]),)
-        by_chunk: dict[int, tuple[LooseRows, list[int]]] = {}
-        for row in rows:
-            if row >= len(self._rows):
-                raise ValueError("a reading shares rows that are not there")
-            chunk, index = self._rows[row]
-            by_chunk.setdefault(id(chunk), (chunk, []))[1].append(index)
-        return tuple(_piece(chunk, indices) for chunk, indices in by_chunk.values())
-
-
-def _piece(chunk: LooseRows, indices: Sequence[int]) -> Piece:
-    start = chunk.places[indices[0]]
-    places = tuple([chunk.places[index] - start for index in indices[1:]])
-    if places and min(places) < 1:
-        raise ValueError("shared rows are not in order")
-    rows = b"".join([chunk.rows[index] for index in indices])
-    return Piece(chunk.time, chunk.first + start, len(indices), places, rows)

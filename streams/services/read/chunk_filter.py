@@ -14,8 +14,8 @@ from matching.values import Intervals, point
 from streams.log.zones import Zone, ZoneMap
 
 
-class SkipTest:
-    """The test of one selector."""
+class ChunkFilter:
+    """The chunks that one selector may match something in."""
 
     def __init__(self, predicate: Predicate) -> None:
         self._conjunctions = [_Needs(conjunction) for conjunction in predicate.conjunctions]

@@ -12,10 +12,11 @@ from matching import compile_selector
 from streams.log.batches import BatchHead, EventBatch, Row, encode_batches, rows_of
 from streams.log.chunk import EVENTS, Chunk, genesis, pack
 from streams.programs.reader import messages as consuming
-from streams.programs.reader import sharing
+from streams.programs.reader.cursor import Shared
 from streams.programs.reader.messages import LooseRows, Piece, Share, SharedRows, cost
-from streams.programs.reader.pieces import ChunkRows, RowPieces
-from streams.programs.reader.sharing import Shared, shared
+from streams.services.read import shared_rows
+from streams.services.read.chunk_rows import ChunkRows, RowPieces
+from streams.services.read.shared_rows import shared
 from streams.services.read.tail_index import ALIKE_MOST, TailIndex
 from tests.streams.programs.reader.consuming_world import rows_of_piece
 from tests.support.examples import seeds
@@ -105,8 +106,8 @@ def chunks(rng: Random, count: int) -> list[RowPieces]:
 def test_rows_are_sent_once_and_each_reading_gets_its_own(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sharing, "SHARED_BYTES", 2_000)
-    monkeypatch.setattr(sharing, "LISTED_MOST", 7)
+    monkeypatch.setattr(shared_rows, "SHARED_BYTES", 2_000)
+    monkeypatch.setattr(shared_rows, "LISTED_MOST", 7)
     rng = Random(seed)
     opened = chunks(rng, 4)
     rows = ChunkRows(opened)

@@ -13,7 +13,7 @@ from matching.predicate import built
 from streams.log import zones
 from streams.log.batches import Row
 from streams.log.zones import decode_zones, encode_zones, zone_map
-from streams.programs.reader.skipping import SkipTest
+from streams.services.read.chunk_filter import ChunkFilter
 from tests.matching.matching_strategies import PATIENT, verdict, wild, wild_events
 
 
@@ -30,7 +30,7 @@ def test_no_chunk_is_passed_over_that_has_a_match(
                 patch.setattr(zones, name, value)
         found = decode_zones(encode_zones(zone_map([Row(row) for row in rows])))
     if any(verdict(predicate.tree(), row) for row in rows):
-        assert SkipTest(predicate).may_match(found)
+        assert ChunkFilter(predicate).may_match(found)
 
 
 @pytest.mark.parametrize(
@@ -65,14 +65,14 @@ def test_what_can_be_told_by_a_zone_map(selector: str, may_match: bool) -> None:
         {"n": 2, "mixed": None, "who": "b"},
     ]
     found = zone_map([Row(row) for row in rows])
-    assert SkipTest(compile_selector(selector)).may_match(found) is may_match
+    assert ChunkFilter(compile_selector(selector)).may_match(found) is may_match
 
 
 def test_without_a_zone_map_only_what_is_never_true_is_passed_over() -> None:
-    assert SkipTest(compile_selector("n = 1")).may_match(None)
-    assert not SkipTest(compile_selector("n > 2 AND n < 1")).may_match(None)
+    assert ChunkFilter(compile_selector("n = 1")).may_match(None)
+    assert not ChunkFilter(compile_selector("n > 2 AND n < 1")).may_match(None)
 
 
 def test_a_number_that_is_none_hides_no_other() -> None:
     found = zone_map([Row({"n": float("nan")}), Row({"n": 7})])
-    assert SkipTest(compile_selector("n = 7")).may_match(found)
+    assert ChunkFilter(compile_selector("n = 7")).may_match(found)

@@ -9,9 +9,12 @@ import msgspec
 from msgspec.structs import replace
 
 from matching import SelectorError, compile_selector
+from overlay.stream_client import AttachGroup, EditGroup
+from streams.access.reasons import OPTIONS, SELECTOR
 from streams.log.group_state import GroupOptions
-from streams.programs.group.messages import OPTIONS, SELECTOR, Wanted
-from streams.programs.reader.selectors import same_selector
+from streams.programs.group.messages import Wanted
+from streams.programs.reader.messages import ReadFrom
+from streams.selectors import same_selector
 
 _FIELDS = GroupOptions.__struct_fields__
 _TYPES = get_type_hints(GroupOptions, include_extras=True)
@@ -24,6 +27,14 @@ class MemberRefusal(NamedTuple):
 
     code: str
     reason: str
+
+
+def wanted_by(command: AttachGroup | EditGroup) -> Wanted:
+    """What a program asks of a group."""
+    start = ReadFrom("new")
+    if isinstance(command, AttachGroup):
+        start = ReadFrom(command.start, command.at)
+    return Wanted(start, **{name: getattr(command, name) for name in _FIELDS})
 
 
 def options_of(wanted: Wanted) -> GroupOptions | MemberRefusal:

@@ -12,12 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from matching import SelectorError, Value, compile_selector
-from overlay.machine import Message, Peer, Port, Timer
-from overlay.stream_client import RowExplained, RowReader, WhyRow
-from streams.access import pacing
-from streams.access.ask import Ask, AskMachine, LeaderQuestion
-from streams.access.locator import Locator, StreamLocated
-from streams.access.reasons import stuck
+from overlay.machine import Machine, Peer, Port
 from streams.log.batches import BatchHead, heads_of, rows_of
 from streams.log.chunk import EVENTS, Chunk, read
 from streams.log.group_state import Group
@@ -30,71 +25,22 @@ READERS_MOST: Final = 1_000
 """Durable consumers that are explained."""
 
 
-class LookAtQuestions(Timer, frozen=True):
-    """Time to look at what was not answered."""
-
-
-class RowExplaining(AskMachine):
-    """Questions about rows: those of this node's programs, and those to its shards."""
+class RowFactsServer(Machine):
+    """Questions about rows of the shards that this node leads."""
 
     def __init__(
         self,
         port: Port,
-        locator: Locator,
         leading: Callable[[str], Replica | None],
         holder: Callable[[str, str, int], str],
         clock: Callable[[], int],
     ) -> None:
         """`leading`: a shard's replica if this node leads it; `holder`: by shard, group and offset
         the member that has a row, "" if none has; `clock`: nanoseconds since 1970."""
-        super().__init__(port, locator, LookAtQuestions())
+        super().__init__(port)
+        self._leading = leading
         self._holder = holder
         self._clock = clock
-        self._leading = leading
-
-    def commands(self) -> dict[type, Callable[..., None]]:
-        """Commands with the method that carries each out."""
-        return {WhyRow: self.why}
-
-    # -- the program's node ----------------------------------------------------------------------
-
-    def why(self, client: int, command: WhyRow) -> None:
-        """Ask the shard's leader."""
-        self.held.hold(client, command.stream, command)
-
-    def begin(self, client: int, command: WhyRow, located: StreamLocated) -> None:
-        """As `AskMachine`."""
-        place = command.shard
-
-        if not place < len(located.entry.places):
-            self.refuse(client, command, ("usage", f"{located.name} has no shard {place}"))
-        elif reason := stuck(located, place):
-            self.refuse(client, command, reason)
-        else:
-            shard = located.entry.shard(place)
-            about = (client, located.name, place)
-            question = LeaderQuestion(
-                *about, lambda number: AskRow(shard, number, command.offset), is_reading=True
-            )
-            self.asks.ask(
-                Ask(
-                    question,
-                    lambda facts: self.port.reply(client, _explained(command, facts)),
-                    lambda cause: self.refuse(client, command, cause),
-                    pacing.ASK_FOR,
-                )
-            )
-
-    def on_look(self, timer: LookAtQuestions) -> None:
-        """Ask again."""
-        self.asks.look()
-
-    def on_row_facts(self, sender: Peer, message: RowFacts) -> None:
-        """The leader has answered."""
-        if ask := self.asks.get(message.ticket):
-            self.asks.answered(ask, sender, message)
-
-    # -- the leader ------------------------------------------------------------------------------
 
     def on_ask_row(self, sender: Peer, message: AskRow) -> None:
         """Say what became of a row; nothing if this node does not lead: then the other asks
@@ -171,18 +117,6 @@ class RowExplaining(AskMachine):
             what = f"leased to {holder}" if holder else _of_group(group, offset, attributes)
             found.append((f"group {name}", group.selector_at(offset), group.done.floor, what))
         return tuple(found)
-
-
-def _explained(command: WhyRow, facts: Message) -> RowExplained:
-    """What a leader has said of a row, for a program."""
-    assert isinstance(facts, RowFacts)
-    return RowExplained(
-        *(command.request, facts.state, facts.first, facts.next, facts.producer, facts.number),
-        *(facts.epoch, facts.chunk, facts.time / 1e9, facts.attributes),
-        tuple(RowReader(*reader) for reader in facts.readers),
-        fork=facts.fork,
-        at=facts.at,
-    )
 
 
 def _head_of(chunk: Chunk, index: int) -> tuple[BatchHead, int]:
