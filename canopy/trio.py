@@ -35,6 +35,7 @@ from canopy.client.asynchronous import (
     connecting,
 )
 from canopy.client.contexts import node_of
+from canopy.wire.transport.inlet import Inlet
 
 __all__ = [
     "AsyncClient",
@@ -53,6 +54,7 @@ class _Stream:
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self._stream = stream
+        self._inlet = Inlet(stream)
 
     async def send_all(self, data: bytes) -> None:
         try:
@@ -61,8 +63,10 @@ class _Stream:
             raise OSError(str(error) or "it was closed") from error
 
     async def receive_some(self, size: int) -> bytes:
+        if self._stream.socket.fileno() < 0:
+            raise OSError("it was closed")
         try:
-            return bytes(await self._stream.receive_some(size))
+            return bytes(await self._inlet.read(size))
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             raise OSError(str(error) or "it was closed") from error
 

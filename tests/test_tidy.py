@@ -76,6 +76,7 @@ CLIENT = (
 )
 CLIENT_SIDE = (
     *("canopy.wire.transport.framing", "canopy.wire.folder", "canopy.wire.constants"),
+    "canopy.wire.transport.room",
     "canopy.wire.keys.certificates",  # whose key it is that a node on another machine has
     "canopy.wire.keys.sealing",  # payloads are sealed where the program is
 )
@@ -223,7 +224,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "canopy": (*CLIENT, "canopy.client"),
     "canopy.client": (*CLIENT, *CLIENT_SIDE),
     "canopy.sinks": ("canopy.client", "overlay.client"),
-    "canopy.trio": ("canopy.client",),
+    "canopy.trio": ("canopy.client", "canopy.wire.transport.inlet"),
     "canopy.aio": ("canopy.client",),
     "canopy.traces": (),
     "canopy.traces.schema": (),

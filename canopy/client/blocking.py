@@ -38,6 +38,7 @@ from canopy.client.session import (
     expected,
 )
 from canopy.client.steps import Steps, asked
+from canopy.wire.transport.room import ROOM
 from overlay.client import CREDIT, Command, Delivery, Reply
 
 R = TypeVar("R", bound=Reply)
@@ -343,7 +344,8 @@ class ControlClient(ResumableConnection):
         grant_due = select.POLLOUT if session.arrivals.grant_due else 0
         try:
             if self._poll(select.POLLIN | grant_due, timeout):
-                data = self._sock.recv(READ_SIZE)
+                room = ROOM.of(READ_SIZE)
+                data = bytes(room[: self._sock.recv_into(room, READ_SIZE)])
                 frames = session.decode(data)
                 fault = session.fault if data else "it closed the connection"
         except BlockingIOError:

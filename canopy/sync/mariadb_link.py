@@ -127,7 +127,7 @@ class BinlogLink:
             rest = until - time.monotonic()
             self._socket.settimeout(max(rest, 0.0))
             try:
-                data = self._socket.recv(1 << 18)
+                data = self._socket.recv(1 << 16)
             except (TimeoutError, BlockingIOError):
                 if time.monotonic() - self._heard > SILENCE:
                     raise pymysql.OperationalError(2013, "the server is silent") from None

@@ -12,6 +12,8 @@ import os
 
 import trio
 
+from canopy.wire.transport.room import ROOM
+
 
 class Inlet:
     """The incoming bytes of one stream."""
@@ -30,7 +32,8 @@ class Inlet:
         while True:
             await trio.lowlevel.wait_readable(self._file)
             try:
-                return os.read(self._file, most)
+                room = ROOM.of(most)[:most]
+                return bytes(room[: os.readv(self._file, [room])])
             except BlockingIOError:  # a spurious wake-up
                 continue
             except OSError as error:

@@ -74,3 +74,15 @@ async def test_other_streams_are_read_through_trio() -> None:
     with trio.fail_after(PATIENCE):
         await other.send_all(b"one")
         assert await Inlet(one).read(100) == b"one"
+
+
+async def test_what_was_read_stays_as_it_was_when_more_is_read() -> None:
+    """All streams of a thread are read into the same memory, large reads and small ones."""
+    async with pair() as (ours, theirs), pair() as (others, far):
+        with trio.fail_after(PATIENCE):
+            await theirs.send_all(b"one")
+            await far.send_all(b"three")
+            first = await Inlet(ours).read(100)
+            second = await Inlet(others).read(1 << 20)
+            await theirs.send_all(b"two")
+            assert (first, second, await Inlet(ours).read(2)) == (b"one", b"three", b"tw")
