@@ -28,6 +28,13 @@ def is_sampled(event: str, sample: float) -> bool:
     return crc32(event.encode("utf-8", "surrogatepass")) < sample * 2**32
 
 
+def marks(prefix: str, first: int, count: int, sample: float) -> list[bool]:
+    """`is_sampled` of so many events, whose identities are `prefix` and a number, from `first`
+    on."""
+    before, most = crc32(prefix.encode("utf-8", "surrogatepass")), sample * 2**32
+    return [crc32(b"%d" % number, before) < most for number in range(first, first + count)]
+
+
 class AdaptiveShare:
     """The share of a node's own events that is traced. Times are seconds, of one clock."""
 

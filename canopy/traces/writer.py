@@ -31,7 +31,7 @@ from urllib.parse import quote
 import msgspec
 
 from canopy.traces.redaction import Redaction
-from canopy.traces.sampling import AdaptiveShare, is_sampled
+from canopy.traces.sampling import AdaptiveShare, is_sampled, marks
 from canopy.traces.schema import FIELDS, KINDS, ROW_KINDS, VERSION
 
 BUFFER_BYTES: Final = 64 * 1024
@@ -221,8 +221,7 @@ class TraceWriter:
         share = of_events.share
         if share >= 1.0:
             return None
-        name = f"{self._node}.{incarnation}."
-        return [is_sampled(f"{name}{number}", share) for number in range(first, first + count)]
+        return marks(f"{self._node}.{incarnation}.", first, count, share)
 
     def row_share(self, kind: str, count: int) -> float:
         """The share of so many more rows of streams of which records of a kind (`ROW_KINDS`) are

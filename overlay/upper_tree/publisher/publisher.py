@@ -14,6 +14,7 @@ one turn is in the order of publication, whatever trees it visits there (visits.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 
 from overlay.client import Draft, Event
 from overlay.links.events import LinkDown
@@ -147,22 +148,15 @@ class Publisher(Machine):
     def publish(self, drafts: Sequence[Draft], alike: UniformBatch | None = None) -> list[Event]:
         """Give the events their identities and send them off. They have been checked; `alike`:
         what all have in common, if they have the same attributes, and values for them."""
-        publisher, incarnation = self.port.me.id, self.incarnation
+        publisher, life = self.port.me.id, self.incarnation
         first = self._sequence + 1
-        traced = self.port.trace_marks(incarnation, first, len(drafts))
-        if traced is None:
-            events = [
-                Event(publisher, incarnation, n, d.time, d.attributes, d.payload, d.payload_type)
-                for n, d in enumerate(drafts, first)
-            ]
-        else:
-            events = [
-                Event(
-                    *(publisher, incarnation, n, d.time, d.attributes, d.payload, d.payload_type),
-                    traced=is_traced,
-                )
-                for n, (d, is_traced) in enumerate(zip(drafts, traced, strict=True), first)
-            ]
+        traced = self.port.trace_marks(life, first, len(drafts))
+        numbers = range(first, first + len(drafts))
+        marks = repeat(True, len(drafts)) if traced is None else traced
+        events = [
+            Event(publisher, life, n, d.time, d.attributes, d.payload, d.payload_type, None, marked)
+            for n, d, marked in zip(numbers, drafts, marks, strict=True)
+        ]
         self._sequence += len(events)
         if self._proofs is not None and events:
             events = self._proofs.sign(events)
