@@ -12,7 +12,8 @@ from overlay.client import Delivery, Event
 from overlay.links.events import LocalStall
 from overlay.upper_tree.delivery.event_counts import EventCounts, EventSource
 from overlay.upper_tree.messages import Deliver
-from overlay.upper_tree.subscriber.receiver import ArrivalLookup, PartialMatch, Receiver
+from overlay.upper_tree.subscriber.arrival_lookups import ArrivalLookup
+from overlay.upper_tree.subscriber.receiver import PartialMatch, Receiver, Sources
 from overlay.upper_tree.subscriber.registrar import Registrar
 from overlay.upper_tree.subscriber.renewals import AnswerDue, Renewals
 
@@ -33,7 +34,7 @@ def counting_counts_twice() -> None:
 def duplicates_shown() -> None:
     """A subscriber's node does not remove events that it has shown before."""
 
-    def _unseen(self: Receiver, events: Sequence[Event]) -> Sequence[Event]:
+    def _unseen(self: Receiver, events: Sequence[Event], sources: Sources) -> Sequence[Event]:
         return events
 
     replace(Receiver._unseen, _unseen)
@@ -61,8 +62,10 @@ def incarnations_ignored() -> None:
     def add_to_first(self: EventCounts, source: EventSource, amounts: Mapping[int, int]) -> None:
         add_each(self, first(source), amounts)
 
-    def add_new_to_first(self: EventCounts, events: Sequence[Event], amount: int) -> bool:
-        return add_new(self, [changed(event, incarnation=0) for event in events], amount)
+    def add_new_to_first(self: EventCounts, sources: Sources, amount: int) -> bool:
+        if len({first(source) for source in sources}) < len(sources):
+            return False
+        return add_new(self, {first(one): numbers for one, numbers in sources.items()}, amount)
 
     replace(contains, __contains__)
     replace(has_none, has_none_of)

@@ -130,6 +130,10 @@ class Served(Protocol):
     """What a receiver needs to know of a tree to say through which virtual node an event came."""
 
     @property
+    def spans(self) -> Sequence[Interval]:
+        """The parts of the value space that are served here, in order."""
+
+    @property
     def is_whole(self) -> bool:
         """Whether every value is served here."""
 

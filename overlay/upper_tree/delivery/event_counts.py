@@ -59,10 +59,10 @@ class EventCounts:
         counts = self._counts.get(source)
         return counts is None or counts.keys().isdisjoint(numbers)
 
-    def add_new(self, events: Sequence[Event], amount: int) -> bool:
-        """`add`, if none of these is remembered, none is there twice, and all have the same source,
-        as is usual; else nothing. Whether it was done."""
-        sources = by_source(events)
+    def add_new(self, sources: Mapping[EventSource, list[int]], amount: int) -> bool:
+        """`add` for events by their source (`by_source`), if none of these is remembered, none is
+        there twice, and all have the same source, as is usual; else nothing. Whether it was
+        done."""
         if len(sources) != 1:
             return False
         ((source, numbers),) = sources.items()

@@ -9,6 +9,7 @@ is ours (docs/design/delivery.md).
 ``ended_registrations`` have what there is, and what its owner is still to end); ``confirmations``
 knows since when the leases ran for certain; ``receiver`` counts (in counting routing), removes
 duplicates (of the last `tree.dedupe` identities), checks the whole predicate once more, and hands
-over; ``publication_order`` lets events wait for earlier ones of their publisher. ``inner_parts``
-finds the values of a part that concern only subscriptions wholly in it. ``constants`` has every
-number that is no setting. Called by clients/."""
+over, and says by ``arrival_lookups`` how an event came; ``publication_order`` lets events wait for
+earlier ones of their publisher; ``inner_parts`` finds values of a part that concern only
+subscriptions wholly in it. ``constants`` has every number that is no setting. Called by
+clients/."""

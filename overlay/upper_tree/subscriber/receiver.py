@@ -11,34 +11,31 @@ predicate is enough, if one client gathers everything: the event is for it or fo
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from typing import Final, Protocol
+from collections.abc import Mapping, Sequence, Set
+from typing import Final
 
 import msgspec
 
-from matching import (
-    EVERYTHING,
-    GroupedIndex,
-    Grouping,
-    Index,
-    Interval,
-    Predicate,
-    Shares,
-    place,
-)
+from matching import GroupedIndex, Grouping, Index, Predicate, Shares
 from overlay.bounded import BoundedDict
 from overlay.client import Delivery, Event
 from overlay.incidents import contain
-from overlay.machine import Handlers, LocalEvent, Machine, NodeId, Peer, Port, ProtocolError
+from overlay.machine import Handlers, LocalEvent, Machine, Peer, Port, ProtocolError
 from overlay.settings import Settings
 from overlay.upper_tree.content import digest_of
 from overlay.upper_tree.delivery.delegation import Delegated
 from overlay.upper_tree.delivery.delivery_tokens import OwnToken
 from overlay.upper_tree.delivery.event_counts import EventCounts, EventSource, by_source
-from overlay.upper_tree.event_history import EventArrival, EventHistory, Refused, ShownTo
+from overlay.upper_tree.event_history import EventHistory, Refused, ShownTo
 from overlay.upper_tree.events import DeliveriesMissed, Visited
-from overlay.upper_tree.messages import EVENT_TREE, Deliver, DeliveriesGivenUp, value_in
+from overlay.upper_tree.messages import Deliver, DeliveriesGivenUp
 from overlay.upper_tree.partition import describe
+from overlay.upper_tree.subscriber.arrival_lookups import (
+    ArrivalLookup,
+    DeliveredLookup,
+    ReadyLookup,
+    VisitedLookup,
+)
 from overlay.upper_tree.subscriber.constants import (
     HELD_SHARE,
     NAMED_ATTRIBUTES,
@@ -47,6 +44,9 @@ from overlay.upper_tree.subscriber.constants import (
 )
 from overlay.upper_tree.subscriber.publication_order import Passage, PublicationOrder, Ready, Trees
 from overlay.upper_tree.visits import check_places
+
+Sources = Mapping[EventSource, list[int]]
+"""The numbers of events, by their source (`by_source`)."""
 
 Identity = tuple[str, int, int]
 """(publisher, incarnation, sequence)."""
@@ -78,104 +78,6 @@ class PartialMatch(msgspec.Struct):
         attributes = self.matched.setdefault(conjunction, {})
         attributes[attribute] = None
         return len(attributes)
-
-
-class ArrivalLookup(Protocol):
-    """Looks up how events came to a subscription."""
-
-    def of(self, pivots: Sequence[str], event: Event) -> EventArrival:
-        """The tree through which an event came, its part, and the hops. `pivots`: the trees that
-        the subscription is registered in."""
-
-    def resolve_later(
-        self, pivots: Iterable[Sequence[str]], events: Sequence[Event]
-    ) -> Callable[[int], EventArrival]:
-        """A function from an event's place to what `of` returns for it."""
-
-
-class DeliveredLookup:
-    """Of a `Deliver`: all events came through one virtual node, but for those that the message
-    lists as come through other trees."""
-
-    def __init__(self, message: Deliver, sender: NodeId) -> None:
-        self._own = EventArrival(message.attribute, message.interval, message.hop, sender)
-        self._message = message
-        self._apart: dict[int, EventArrival] | None = None  # by the object's id
-        self.only = None if message.apart else self._own
-        """How all events came, if that is the same for all."""
-
-    def of(self, pivots: Sequence[str], event: Event) -> EventArrival:
-        """The message's list is indexed at the first call: mostly there is none."""
-        if self._apart is None:
-            self._apart = {}
-            for attribute, interval, places in self._message.apart:
-                arrival = self._own._replace(attribute=attribute, interval=interval)
-                self._apart.update((id(self._message.events[p]), arrival) for p in places)
-        return self._apart.get(id(event), self._own)
-
-    def resolve_later(
-        self, pivots: Iterable[Sequence[str]], events: Sequence[Event]
-    ) -> Callable[[int], EventArrival]:
-        """Nothing is looked up before the function is called."""
-        return lambda place: self.of((), events[place])
-
-
-class VisitedLookup:
-    """Of a visit to trees on this very node: events came through one in which the subscription is
-    registered."""
-
-    def __init__(self, visited: Visited, me: NodeId) -> None:
-        self._visited = visited
-        self._me = me
-        self._known: dict[tuple[str, Interval | None], EventArrival] = {}
-        self._only: dict[Sequence[str], EventArrival] = {}  # by pivots, of which there is only one
-
-    def of(self, pivots: Sequence[str], event: Event) -> EventArrival:
-        """The first of the trees it is registered in that the event can have come through."""
-        only = self._only.get(pivots)
-        if only is not None:
-            return only
-        hop, trees = self._visited.hop, self._visited.trees
-        for attribute in pivots:
-            value = value_in(event, attribute)
-            if value is None or attribute not in trees:
-                continue
-            tree = trees[attribute]
-            span = EVERYTHING if tree.is_whole else tree.span(place(value))
-            known = self._known.get((attribute, span))
-            if known is None:
-                known = EventArrival(attribute, span or EVERYTHING, hop, self._me)
-                self._known[attribute, span] = known
-            if tree.is_whole and len(pivots) == 1:
-                self._only[pivots] = known
-            return known
-        return EventArrival(EVENT_TREE, EVERYTHING, hop, self._me)
-
-    def resolve_later(
-        self, pivots: Iterable[Sequence[str]], events: Sequence[Event]
-    ) -> Callable[[int], EventArrival]:
-        """Looked up at once, since trees change; mostly known, since subscriptions have few
-        pivots."""
-        only, pairs = self._only, zip(pivots, events, strict=True)
-        return [only.get(mine) or self.of(mine, event) for mine, event in pairs].__getitem__
-
-
-class ReadyLookup:
-    """Of events that came in different ways, and some of them before."""
-
-    def __init__(self, ready: Sequence[Ready]) -> None:
-        self._arrivals = {id(each.event): each.arrival for each in ready}
-
-    def of(self, pivots: Sequence[str], event: Event) -> EventArrival:
-        """How this event came to subscriptions that are registered in the trees `pivots`."""
-        return self._arrivals[id(event)](pivots, event)
-
-    def resolve_later(
-        self, pivots: Iterable[Sequence[str]], events: Sequence[Event]
-    ) -> Callable[[int], EventArrival]:
-        """Looked up at once, since trees change."""
-        pairs = zip(pivots, events, strict=True)
-        return [self.of(mine, event) for mine, event in pairs].__getitem__
 
 
 class RecipientLookup:
@@ -346,10 +248,11 @@ class Receiver(Machine):
         if message.passing:
             return
         fresh: Sequence[Event] = message.events
+        sources = by_source(fresh)
         if message.registrations:
             fresh = self._complete(sender, message)
-        elif not self.seen.add_new(fresh, 1):
-            fresh = self._unseen(message.events)
+        elif not self.seen.add_new(sources, 1):
+            fresh = self._unseen(message.events, sources)
             if len(fresh) < len(message.events):
                 self._count_duplicates(sender, message.events, fresh)
             self.seen.add(fresh, 1)
@@ -363,7 +266,7 @@ class Receiver(Machine):
         passage = Passage(
             *(host.id, message.before, message.through, previous, lookup.of, lookup.only)
         )
-        fresh, how = self._in_order(message.events, fresh, lookup, passage)
+        fresh, how = self._in_order(sources, fresh, lookup, passage)
         named = self._named(message)
         for event in self.port.sampled(self._show_checked(fresh, how, named)):
             self.port.trace("recheck_failed", event=event.identity, peer=sender.id)
@@ -452,11 +355,11 @@ class Receiver(Machine):
         self.port.count("deliveries_missed", message.count)
         self.port.emit(DeliveriesMissed(message))
 
-    def _unseen(self, events: Sequence[Event]) -> Sequence[Event]:
+    def _unseen(self, events: Sequence[Event], sources: Sources) -> Sequence[Event]:
         """The events that have not come before, each once."""
         if all(
             len(dict.fromkeys(numbers)) == len(numbers) and self.seen.has_none(source, numbers)
-            for source, numbers in by_source(events).items()
+            for source, numbers in sources.items()
         ):
             return events
         fresh = {(e.publisher, e.incarnation, e.sequence): e for e in events if e not in self.seen}
@@ -474,24 +377,25 @@ class Receiver(Machine):
     def on_visited(self, event: Visited) -> None:
         """Show events that came to trees here in which only this node has registered. This check is
         the match, so an event that no subscription wants is not a failed recheck."""
-        fresh = self._unseen(event.events)
+        sources = by_source(event.events)
+        fresh = self._unseen(event.events, sources)
         me = self.port.me.id
         lookup: ArrivalLookup = VisitedLookup(event, me)
         passage = Passage(me, event.before, event.through, (), lookup.of)
-        found, lookup = self._in_order(event.events, fresh, lookup, passage)
+        found, lookup = self._in_order(sources, fresh, lookup, passage)
         if found is not fresh:
             self.seen.add(fresh, 1)  # some of them wait
         self.seen.add(self._show(found, lookup), 1)
 
     def _in_order(
         self,
-        events: Sequence[Event],
+        sources: Sources,
         fresh: Sequence[Event],
         lookup: ArrivalLookup,
         passage: Passage,
     ) -> tuple[Sequence[Event], ArrivalLookup]:
-        """What may be shown now that these events came, some of them fresh, and how it came."""
-        sources = by_source(events)
+        """What may be shown now that events of these sources came, some of them fresh, and how it
+        came."""
         if len(sources) != 1:
             return fresh, lookup
         (source,) = sources

@@ -61,7 +61,7 @@ def test_what_is_all_new_is_noted_at_once_and_else_nothing_is(
         is_new = len(by_source(events)) == 1 and len({e.identity for e in events}) == len(events)
         is_new = is_new and not any(one in counts for one in events)
         before = [other.of(one) for one in EVENTS]
-        assert other.add_new(events, amount) is is_new
+        assert other.add_new(by_source(events), amount) is is_new
         if not is_new:
             assert [other.of(one) for one in EVENTS] == before
             other.add(events, amount)

@@ -1,0 +1,137 @@
+"""Looks up how an event came to a subscription, for its delivery and for `canopy why`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from matching import EVERYTHING, Cut, Interval, place
+from overlay.client import Event
+from overlay.machine import NodeId
+from overlay.upper_tree.event_history import EventArrival
+from overlay.upper_tree.events import Visited
+from overlay.upper_tree.messages import EVENT_TREE, Deliver, value_in
+from overlay.upper_tree.subscriber.publication_order import Ready
+
+
+class ArrivalLookup(Protocol):
+    """Looks up how events came to a subscription."""
+
+    def of(self, pivots: Sequence[str], event: Event) -> EventArrival:
+        """The tree through which an event came, its part, and the hops. `pivots`: the trees that
+        the subscription is registered in."""
+
+    def resolve_later(
+        self, pivots: Iterable[Sequence[str]], events: Sequence[Event]
+    ) -> Callable[[int], EventArrival]:
+        """A function from an event's place to what `of` returns for it."""
+
+
+class DeliveredLookup:
+    """Of a `Deliver`: all events came through one virtual node, but for those that the message
+    lists as come through other trees."""
+
+    def __init__(self, message: Deliver, sender: NodeId) -> None:
+        self._own = EventArrival(message.attribute, message.interval, message.hop, sender)
+        self._message = message
+        self._apart: dict[int, EventArrival] | None = None  # by the object's id
+        self.only = None if message.apart else self._own
+        """How all events came, if that is the same for all."""
+
+    def of(self, pivots: Sequence[str], event: Event) -> EventArrival:
+        """The message's list is indexed at the first call: mostly there is none."""
+        if self._apart is None:
+            self._apart = {}
+            for attribute, interval, places in self._message.apart:
+                arrival = self._own._replace(attribute=attribute, interval=interval)
+                self._apart.update((id(self._message.events[p]), arrival) for p in places)
+        return self._apart.get(id(event), self._own)
+
+    def resolve_later(
+        self, pivots: Iterable[Sequence[str]], events: Sequence[Event]
+    ) -> Callable[[int], EventArrival]:
+        """Nothing is looked up before the function is called."""
+        return lambda place: self.of((), events[place])
+
+
+class ServedParts:
+    """Of a tree, the parts of the value space that a host served at some moment, in order."""
+
+    def __init__(self, spans: tuple[Interval, ...]) -> None:
+        self.spans = spans
+
+    @property
+    def is_whole(self) -> bool:
+        """As `Served.is_whole`."""
+        return self.spans == (EVERYTHING,)
+
+    def span(self, spot: Cut) -> Interval | None:
+        """As `Served.span`."""
+        return next((span for span in self.spans if span.lo <= spot < span.hi), None)
+
+
+class VisitedLookup:
+    """Of a visit to trees on this very node: events came through one in which the subscription is
+    registered."""
+
+    def __init__(self, visited: Visited, me: NodeId) -> None:
+        self._visited = visited
+        self._me = me
+        self._known: dict[tuple[str, Interval | None], EventArrival] = {}
+        self._only: dict[Sequence[str], EventArrival] = {}  # by pivots, of which there is only one
+
+    def of(self, pivots: Sequence[str], event: Event) -> EventArrival:
+        """The first of the trees it is registered in that the event can have come through."""
+        only = self._only.get(pivots)
+        if only is not None:
+            return only
+        hop, trees = self._visited.hop, self._visited.trees
+        for attribute in pivots:
+            value = value_in(event, attribute)
+            if value is None or attribute not in trees:
+                continue
+            tree = trees[attribute]
+            span = EVERYTHING if tree.is_whole else tree.span(place(value))
+            known = self._known.get((attribute, span))
+            if known is None:
+                known = EventArrival(attribute, span or EVERYTHING, hop, self._me)
+                self._known[attribute, span] = known
+            if tree.is_whole and len(pivots) == 1:
+                self._only[pivots] = known
+            return known
+        return EventArrival(EVENT_TREE, EVERYTHING, hop, self._me)
+
+    def resolve_later(
+        self, pivots: Iterable[Sequence[str]], events: Sequence[Event]
+    ) -> Callable[[int], EventArrival]:
+        """Trees change: which parts of them are served now is kept for when the function is
+        called."""
+        mine, visited = list(pivots), self._visited
+        trees = {
+            name: ServedParts(tuple(tree.spans))
+            for names in dict.fromkeys(mine)
+            for name in names
+            if (tree := visited.trees.get(name)) is not None
+        }
+        then = VisitedLookup(msgspec.structs.replace(visited, events=(), trees=trees), self._me)
+        return lambda at: then.of(mine[at], events[at])
+
+
+class ReadyLookup:
+    """Of events that came in different ways, and some of them before."""
+
+    def __init__(self, ready: Sequence[Ready]) -> None:
+        self._arrivals = {id(each.event): each.arrival for each in ready}
+
+    def of(self, pivots: Sequence[str], event: Event) -> EventArrival:
+        """How this event came to subscriptions that are registered in the trees `pivots`."""
+        return self._arrivals[id(event)](pivots, event)
+
+    def resolve_later(
+        self, pivots: Iterable[Sequence[str]], events: Sequence[Event]
+    ) -> Callable[[int], EventArrival]:
+        """Looked up at once, since trees change."""
+        pairs = zip(pivots, events, strict=True)
+        return [self.of(mine, event) for mine, event in pairs].__getitem__
