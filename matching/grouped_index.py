@@ -26,14 +26,15 @@ from matching.values import Attributes
 
 if TYPE_CHECKING:
     from matching.engine.block_engine import BlockEngine
-    from matching.engine.group_matcher import GroupMatcher, Pairs
+    from matching.engine.group_matcher import GroupMatcher
+    from matching.engine.pair_divider import Pairs
 
 Key = TypeVar("Key", bound=Hashable)
 Group = TypeVar("Group", bound=Hashable)
 
 
-NUMPY_PAIRS = 64
-"""Pairs from which NumPy sorts them by group faster than a loop (measured: alike at 40 to 80)."""
+DIVIDED_FROM = 32
+"""Pairs from which a kernel sorts them by group faster than a loop. Measured: alike at 16 to 32."""
 
 
 class Shares(NamedTuple, Generic[Key, Group]):
@@ -128,7 +129,7 @@ class Grouping(Generic[Key, Group]):
     ) -> dict[Group, tuple[list[int], list[Key]]]:
         """`find_many` by group: (indices of its events, ascending; the witness of each)."""
         found = self._find_fast(batch)
-        if found is not None and self._is_for_numpy(found):
+        if found is not None and self._is_for_kernel(found):
             assert self._group_matcher is not None, "it has found this"
             by_number, keys_of = self._by_number, self.index.keys_of
             return {
@@ -151,7 +152,7 @@ class Grouping(Generic[Key, Group]):
         found = self._find_fast(batch)
         if found is None:
             return self._share_pairs(self._find_each(batch))
-        if not self._is_for_numpy(found):
+        if not self._is_for_kernel(found):
             return self._share_pairs(self._pairs(found, batch))
         assert self._group_matcher is not None, "it has found this"
         wanted, labels, places = self._group_matcher.share(found)
@@ -175,9 +176,9 @@ class Grouping(Generic[Key, Group]):
             pairs.sort(key=itemgetter(0))
         return self._share_pairs(pairs)
 
-    def _is_for_numpy(self, found: Pairs) -> bool:
-        """Whether what the block engine found is complete, and enough to be sorted by NumPy."""
-        return not (found.unsure or self.index.has_plain or len(found.positions) < NUMPY_PAIRS)
+    def _is_for_kernel(self, found: Pairs) -> bool:
+        """Whether what the block engine found is complete, and enough to be sorted there."""
+        return not (found.unsure or self.index.has_plain or len(found.positions) < DIVIDED_FROM)
 
     def hits(self, key: Key) -> int:
         """How often a key was the witness in `share` since it was added. Raises KeyError."""

@@ -73,6 +73,6 @@ column gets other buckets, and what depends on them is rewritten (`kernels.rebuc
 Read in this order: `kernels.layout` (sizes, and what lies where), `codes` (values as integers),
 `columns` (attributes and their buckets), `events` (how events come to the kernels), `kernels` (the
 compiled code, with a manual of its own), `memory` (what the kernels work on), `blocks` (which leaf
-has which block), `block_engine`, `drift`, `group_matcher`. Little-endian machines are assumed: a
-record's columns are read as one word.
+has which block), `block_engine`, `drift`, `group_matcher`, `pair_divider`. Little-endian machines
+are assumed: a record's columns are read as one word.
 """

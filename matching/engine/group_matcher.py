@@ -5,7 +5,7 @@ labels, looking up the group of each. So up to `EVENTS` events are encoded toget
 attribute where they have the same ones, and one call finds for each event the *groups* of its
 labels (a table by label), each group once with the label found first. It stops searching for an
 event once all groups are found. The result is three arrays for the whole batch; `share` and
-`by_group` sort them by group with NumPy, without Python code per pair.
+`by_group` have another kernel sort them by group, without Python code per pair.
 
 Events with labels that only Python can decide (see `Pairs.unsure`) are left out.
 """
@@ -13,10 +13,8 @@ Events with labels that only Python can decide (see `Pairs.unsure`) are left out
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from matching.engine.block_engine import BlockEngine
 from matching.engine.events import EVENTS, BatchWriter
@@ -32,6 +30,7 @@ from matching.engine.kernels.layout import (
     aligned,
 )
 from matching.engine.kernels.loading import kernels
+from matching.engine.pair_divider import Found, PairDivider, Pairs
 from matching.values import Attributes
 
 PAIRS = 16_384
@@ -40,24 +39,6 @@ groups a call takes fewer events. Not measured; would be measured by the time pe
 10,000 groups."""
 
 NONE = [np.zeros(0, np.uint32)] * 3
-Found = npt.NDArray[np.uint32]
-Order = npt.NDArray[np.intp]
-
-
-class Pairs(NamedTuple):
-    """(event, group) pairs of a batch in the order of the events, each once: uint32[pairs] each.
-
-    The arrays may be overwritten by the next call of `GroupMatcher.find`.
-    """
-
-    positions: npt.NDArray[np.uint32]
-    """The event's index in the batch."""
-    groups: npt.NDArray[np.uint32]
-    labels: npt.NDArray[np.uint32]
-    """The label of the group that was found first for the event."""
-    unsure: list[int]
-    """Indices of events that may match conjunctions which only Python can evaluate; these events
-    have no pairs."""
 
 
 class GroupMatcher:
@@ -72,7 +53,7 @@ class GroupMatcher:
         self._unsure = aligned(EVENTS, np.uint32)
         self._header = aligned(GROUPING, np.int64)
         self._address = self._header.ctypes.data
-        self._pairs: list[npt.NDArray[np.uint32]] = []
+        self._pairs: list[Found] = []
         self._make_room(PAIRS // EVENTS)
 
     def _make_room(self, groups: int) -> None:
@@ -81,6 +62,7 @@ class GroupMatcher:
         room = max(PAIRS, groups)
         self._at_once = min(EVENTS, room // groups)
         self._pairs = [aligned(room + 1, np.uint32) for _ in range(3)]
+        self._divider = PairDivider(groups)
         self._write_header()
 
     def _write_header(self) -> None:
@@ -132,32 +114,17 @@ class GroupMatcher:
         Returns (indices in the batch of the events that some group gets, a label of each of them,
         by group the indices of its events in that list).
         """
-        np.add.at(self._hits, found.labels, 1)
-        positions = found.positions
-        is_next = np.ones(len(positions), bool)  # of another event than the pair before
-        np.not_equal(positions[1:], positions[:-1], out=is_next[1:])
-        order, runs = self._sorted_by_group(found)
-        events = (is_next.cumsum() - 1)[order].tolist()
-        shares = {group: events[run] for group, run in runs}
-        return positions[is_next].tolist(), found.labels[is_next].tolist(), shares
+        divided = self._divider.divide(found, self._hits.ctypes.data)
+        places = divided.places.tolist()
+        shares = {group: places[run] for group, run in divided.runs}
+        return divided.events.tolist(), divided.witnesses.tolist(), shares
 
     def by_group(self, found: Pairs) -> dict[int, tuple[list[int], list[int]]]:
         """By group: (indices of its events in the batch, ascending; a label of each)."""
-        order, runs = self._sorted_by_group(found)
+        divided = self._divider.divide(found)
+        order = divided.order
         positions, labels = found.positions[order].tolist(), found.labels[order].tolist()
-        return {group: (positions[run], labels[run]) for group, run in runs}
-
-    def _sorted_by_group(self, found: Pairs) -> tuple[Order, list[tuple[int, slice]]]:
-        """An order of the pairs by group, within it of the events; each group's slice of it."""
-        # NumPy sorts 16-bit integers by radix: twice as fast.
-        narrow = np.uint16 if len(self._marks) <= 1 << 16 else np.uint32
-        order = found.groups.astype(narrow).argsort(kind="stable")
-        runs, start = list[tuple[int, slice]](), 0
-        for group, count in enumerate(np.bincount(found.groups).tolist()):
-            if count:
-                runs.append((group, slice(start, start + count)))
-                start += count
-        return order, runs
+        return {group: (positions[run], labels[run]) for group, run in divided.runs}
 
     def hits(self, labels: Sequence[int]) -> int:
         """The pairs of these labels that `share` has counted since their group was set."""

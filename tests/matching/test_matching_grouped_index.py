@@ -75,7 +75,7 @@ def test_a_batch_finds_what_each_event_finds(
         for position, group, key in found:
             assert key % 4 == group
             assert predicates[key].matches(some[position])
-        with mock.patch("matching.grouped_index.NUMPY_PAIRS", 0):
+        with mock.patch("matching.grouped_index.DIVIDED_FROM", 0):
             assert _by_group(groups.find_by_group(some)) == sorted(found)
         assert _by_group(groups.find_by_group(some)) == sorted(found)
 

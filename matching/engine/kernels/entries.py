@@ -11,6 +11,7 @@ from typing import Final
 ENTRIES: Final = {
     "search": "search",
     "search_groups": "grouping",
+    "divide": "dividing",
     "insert": "updates",
     "remove": "updates",
     "tighten": "skipping",

@@ -153,6 +153,19 @@ EVENT = E_VALUES + COLUMNS + 10  # words
     GROUPING,
 ) = range(10)
 
+# What `divide` makes of pairs, by word of its header.
+(
+    D_STARTS,  # address: scratch, a word for each group, uint32[…]
+    D_GROUPS,  # number of these
+    D_EVENTS,  # address: indices of the events that have pairs, uint32[…]
+    D_WITNESSES,  # address: the first label of each of these, uint32[…]
+    D_RUNS,  # address: each group that has pairs, and where these end, 2 * uint32[…]
+    D_RUN_COUNT,  # how many of these
+    D_PLACES,  # address: by group, the places of the events of its pairs among D_EVENTS, uint32[…]
+    D_ORDER,  # address: by group, the numbers of its pairs, uint32[…]
+    DIVIDED,
+) = range(9)
+
 HUGE = 2 * 1024 * 1024  # bytes of a huge page on x86-64 and most ARM64 systems
 
 

@@ -26,6 +26,7 @@ class Kernels:
 
     search: Callable[[int], int]
     search_groups: Callable[[int, int, int, int], int]
+    divide: Callable[[int, int, int, int, int, int], int]
     insert: Callable[[int], int]
     remove: Callable[[int, int], int]
     tighten: Callable[[int, int, int], int]
