@@ -86,12 +86,16 @@ check: setup
 bench: setup
 	$(BIN)/python -m bench.node.smoke
 
-# The data plane at its defaults, traced and not, beside two yardsticks: some twelve minutes. Its rows
-# are kept in bench/results/guard.json, and docs/lab/performance.md shows them.
+# The data plane at its defaults, traced and not, beside two yardsticks: some ten minutes. Its rows are
+# kept in bench/results/guard.json, and docs/lab/performance.md shows them.
 bench-guard: setup
 	$(BIN)/python -m bench.lab.record guard -- python -m bench.dataplane.compare --json \
 	  --sizes 10000 --variants one pct1 --systems canopy_one canopy_one_untraced canopy_three \
-	  canopy_eight canopy_eight_untraced tcp-fan-out zeromq-batch $(GUARD)
+	  canopy_eight canopy_eight_untraced tcp-fan-out zeromq-batch --seconds 3 \
+	  --latency canopy_one canopy_three canopy_eight $(GUARD)
+	$(BIN)/python -m bench.lab.record guard -- python -m bench.dataplane.compare --json \
+	  --sizes 10000 --variants ten --systems canopy_one canopy_one_untraced canopy_eight \
+	  zeromq-batch --seconds 3 --no-latency $(GUARD)
 	$(BIN)/python -m bench.lab.tables
 
 # Three and eight nodes beside overlays of NATS, Zenoh and ZeroMQ: four runs of some five minutes. The

@@ -271,12 +271,19 @@ def measure(options: argparse.Namespace, contestants: list[Contestant], work: Pa
                     how = (options.seconds, settings)
                     got = run(folder, one, size, variant, "tput", *how)
                     speed.setdefault(one, []).append(got)
-                    if not options.no_latency and one.system != "gossipsub":
+                    if has_latency(options, one):
                         later = run(folder, one, size, variant, "lat", *how)
                         delay.setdefault(one, []).append(later)
                     say(got.get("error") or f"{got['ev_s']:,.0f} events/s")
             rows += [row(one, size, variant, speed[one], delay.get(one, [])) for one in speed]
     return [{**each, "room": options.room} for each in rows] if room else rows
+
+
+def has_latency(options: argparse.Namespace, one: Contestant) -> bool:
+    """Whether its delays are measured as well."""
+    if options.no_latency or one.system == "gossipsub":
+        return False
+    return not options.latency or not {one.system, one.adapter}.isdisjoint(options.latency)
 
 
 def table(rows: list[Row]) -> None:
@@ -308,6 +315,7 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
     add("--seed", type=int, default=1, help="of events and subscriptions; 1 is the harness's own")
     add("--room", type=int, help="registrations that a host has room for (the setting's default)")
     add("--no-latency", action="store_true", help="only throughput")
+    add("--latency", nargs="+", default=[], help="delays of these systems (or adapters) only")
     return parser.parse_args(args)
 
 

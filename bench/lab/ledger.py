@@ -417,6 +417,7 @@ PCT1: Final = SUBSCRIPTIONS / 100
 WORKLOADS: Final[dict[str, Callable[[], tuple[Meter, int]]]] = {
     "one-node": partial(events, 1, 1.0),
     "one-node-untraced": partial(events, 1, 1.0, traced=False),
+    "one-node-pct1-untraced": partial(events, 1, PCT1, traced=False),
     "eight-one": partial(events, 8, 1.0),
     "eight-one-untraced": partial(events, 8, 1.0, traced=False),
     "eight-pct1": partial(events, 8, PCT1),
