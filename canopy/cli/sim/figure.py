@@ -23,7 +23,7 @@ from canopy.cli.sim.experiment import (
 )
 
 if TYPE_CHECKING:
-    from canopy.sim.experiments.figures.model import Broadcaster, Figure, Neighbours, Wanderer
+    from canopy.sim.experiments.figures.model import Broadcaster, Figure, Neighbours, Spreading
 
 NUMBERS = ("5", "6", "7", "8", "9")
 
@@ -31,11 +31,17 @@ NUMBERS = ("5", "6", "7", "8", "9")
 class PaperBaselines:
     """The paper's baselines *Simple* and *TERA* (bench/baselines)."""
 
-    def simple(self, neighbours: Neighbours, rng: Random, walkers: int) -> Wanderer:
-        """*Simple*: random walkers that match at every node they visit."""
+    def simple(self, neighbours: Neighbours) -> Spreading:
+        """*Simple*: a flood that is matched at every node it reaches."""
         from bench.baselines.simple import Simple
 
-        return Simple(neighbours, rng, walkers)
+        return Simple(neighbours)
+
+    def forwarding(self, neighbours: Neighbours, rng: Random) -> Spreading:
+        """*Simple* read as forwarding to one random neighbour."""
+        from bench.baselines.simple import Forwarding
+
+        return Forwarding(neighbours, rng)
 
     def tera(self, neighbours: Neighbours, nodes: int, rng: Random, seed: str) -> Broadcaster:
         """*TERA*: an overlay per topic, with broadcast."""

@@ -7,8 +7,8 @@ from typing import Any, BinaryIO
 from canopy.sim.experiments.figures.model import Figure
 from canopy.sim.experiments.svg import svg
 
-COLOURS = ("#c0392b", "#1f6f8b", "#7f8c8d", "#27ae60")
-MARKERS = ("s", "o", "^", "x")
+COLOURS = ("#c0392b", "#1f6f8b", "#7f8c8d", "#27ae60", "#8e44ad")
+MARKERS = ("s", "o", "^", "x", "D")
 SIZE = (7.0, 4.4)
 """Inches."""
 

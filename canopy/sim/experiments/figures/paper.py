@@ -15,9 +15,11 @@ from canopy.sim.experiments.figures.model import (
     FigurePlan,
 )
 from canopy.sim.experiments.figures.points import (
+    ForwardingCost,
     SimpleCost,
     TeraCost,
     cbdlo,
+    forwarding,
     simple,
     tera,
 )
@@ -33,6 +35,10 @@ CBDLO_SHARE = 1 / 8
 
 MODEL = "CBDLO in the routing model"
 
+WITH_LISTS = "CBDLO with the messages of the node lists"
+WITHOUT_LISTS = "CBDLO without the messages of the node lists"
+FORWARDING = "One copy forwarded at random, counted by events"
+
 Facts = dict[str, tuple[float | None, ...]]
 Vary = Callable[[FigurePlan, int], FigurePlan]
 
@@ -41,7 +47,7 @@ LOAD = FigurePlan(x=()).load
 PLANS = {
     5: FigurePlan(x=(500, 1_000, 2_000, 3_000, 4_000, 6_000, 8_000, 10_000)),
     6: FigurePlan(x=(2, 4, 6, 8, 10, 15, 20, 30)),
-    7: FigurePlan(x=(100, 300, 1_000, 3_000, 10_000, 30_000)),
+    7: FigurePlan(x=(100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000)),
     8: FigurePlan(
         x=(250, 500, 1_000, 2_000, 3_000, 5_000, 8_000, 10_000),
         view=20,
@@ -75,7 +81,6 @@ FULL_NODES_ALL = {
     "nodes": 100,
     "subscriptions": 200,
     "events": 100,
-    "walkers": 2,  # of *Simple*: they see one node in six, as in the paper
 }
 """… in all figures."""
 
@@ -138,6 +143,11 @@ class Points:
         plan = self.plan
         return [simple(vary(plan, x), self._name(x), self._baselines) for x in plan.x]
 
+    def forwarding(self, vary: Vary) -> list[ForwardingCost]:
+        """One copy that is forwarded at random, with the same loads."""
+        plan = self.plan
+        return [forwarding(vary(plan, x), self._name(x), self._baselines) for x in plan.x]
+
     def tera(self, vary: Vary) -> list[TeraCost]:
         """*TERA* on as many nodes."""
         plan = self.plan
@@ -185,11 +195,16 @@ def _in_model(ours: list[Costs], y: Callable[[EventCost], float | None]) -> tupl
 
 
 def _effective_series(points: Points, vary: Vary) -> tuple[FigureCurve, ...]:
-    ours, simples = points.ours(vary), points.simple(vary)
+    ours, simples, forwarded = points.ours(vary), points.simple(vary), points.forwarding(vary)
     theirs: Facts = {
         "messages": tuple(float(c.messages) for c in simples),
         "expected": tuple(float(c.expected) for c in simples),
         "delivered": tuple(float(c.delivered) for c in simples),
+    }
+    at_random: Facts = {
+        "messages": tuple(float(c.messages) for c in forwarded),
+        "expected": tuple(float(c.wanted) for c in forwarded),
+        "delivered": tuple(c.met for c in forwarded),
     }
 
     def cost(each: EventCost) -> float | None:
@@ -203,9 +218,15 @@ def _effective_series(points: Points, vary: Vary) -> tuple[FigureCurve, ...]:
         ),
         FigureCurve("CBDLO (CRAWL)", tuple(cost(c.curve) for c in ours), facts=_facts(ours)),
         FigureCurve(
-            "CBDLO with the messages of the node lists",
+            WITH_LISTS,
             tuple(effective(c.messages, c.delivered, c.expected) for c, _ in ours),
             paper=False,
+        ),
+        FigureCurve(
+            FORWARDING,
+            tuple(effective(c.messages, c.met, c.wanted) for c in forwarded),
+            paper=False,
+            facts=at_random,
         ),
         *_in_model(ours, cost),
     )
@@ -240,13 +261,14 @@ def _six(points: Points) -> Figure:
 
 
 def _seven(points: Points) -> Figure:
-    """One subscription per node, so that both overlays grow alike."""
+    """One subscription per node, so that both overlays grow alike. Both curves count the messages
+    that deliver: the broadcast of a topic, and the copies that a node list is sent."""
 
     def vary(plan: FigurePlan, x: int) -> FigurePlan:
         return msgspec.structs.replace(plan, nodes=x, subscriptions=x)
 
     def cost(each: EventCost) -> float:
-        return each.routing / each.events
+        return each.messages / each.events
 
     ours, theirs = points.ours(vary), points.tera(vary)
     series = (
@@ -257,13 +279,13 @@ def _seven(points: Points) -> Figure:
                 "walk": tuple(c.walk / c.events for c in theirs),
                 "broadcast": tuple(c.broadcast / c.events for c in theirs),
                 "hit_rate": tuple(c.found / c.events for c in theirs),
+                "delivered": tuple(c.reached / c.events for c in theirs),
             },
         ),
         FigureCurve("CBDLO", tuple(cost(c.curve) for c in ours), facts=_facts(ours)),
+        FigureCurve(WITHOUT_LISTS, tuple(c.routing / c.events for c, _ in ours), paper=False),
         FigureCurve(
-            "CBDLO with the messages of the node lists",
-            tuple(c.messages / c.events for c, _ in ours),
-            paper=False,
+            "TERA without its broadcast", tuple(c.walk / c.events for c in theirs), paper=False
         ),
         *_in_model(ours, cost),
     )

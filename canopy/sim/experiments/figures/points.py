@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from random import Random
 from typing import Literal, cast
 
@@ -10,7 +12,7 @@ import msgspec
 from canopy.sim.experiments.figures.model import Baselines, FigurePlan, Neighbours
 from canopy.sim.experiments.routing_model.counting_routing import EventCost, ModelOverlay
 from canopy.sim.experiments.routing_model.random_graph import LowerLayer
-from canopy.sim.scenario.range_load import RangeLoad
+from canopy.sim.scenario.range_load import RangeLoad, RangeSubscription
 from overlay.settings import ViewSettings, WalkSettings
 
 
@@ -23,6 +25,14 @@ class SimpleCost(msgspec.Struct):
     matching: float = 0.0  # attributes compared: all of all subscriptions of each visited node
 
 
+class ForwardingCost(msgspec.Struct):
+    """What forwarding to one random neighbour spent on some events."""
+
+    messages: int = 0
+    wanted: int = 0  # events that some subscription matches
+    met: float = 0.0  # … and of these, on average, those that came to a node with one
+
+
 class TeraCost(msgspec.Struct):
     """What *TERA* spent on some events."""
 
@@ -30,6 +40,7 @@ class TeraCost(msgspec.Struct):
     walk: int = 0
     broadcast: int = 0
     found: int = 0
+    reached: int = 0  # subscribers
 
 
 def overlay(plan: FigurePlan, seed: str) -> ModelOverlay:
@@ -59,25 +70,50 @@ def graph(plan: FigurePlan, seed: str) -> Neighbours:
 
 def simple(plan: FigurePlan, seed: str, baselines: Baselines) -> SimpleCost:
     """Publish the same events from the same sources through *Simple*, and count what they cost."""
-    load = RangeLoad(Random(f"{seed}/load"), plan.load, plan.nodes)  # exactly as in ModelOverlay
-    subscriptions = [load.subscription(number) for number in range(plan.subscriptions)]
-    wanderer = baselines.simple(graph(plan, seed), Random(f"{seed}/simple"), plan.walkers)
-    at: dict[int, list[int]] = {}
-    for subscription in subscriptions:
-        at.setdefault(subscription.node, []).append(subscription.number)
+    load = PublishedLoad(plan, seed)
+    flood = baselines.simple(graph(plan, seed))
+    compared = Counter[int]()  # at each node
+    for subscription in load.subscriptions:
+        compared[subscription.node] += len(subscription.ranges)
     cost = SimpleCost()
-    sources = Random(f"{seed}/sources")
-    for _ in range(plan.events):
-        source, event = sources.randrange(plan.nodes), load.event()
-        seen, messages = wanderer.publish(source, plan.hops)
-        matching = {s.number for s in subscriptions if s.matches(event)}
+    for source, matching in load.events():
+        seen, messages = flood.publish(source, plan.hops)
         cost.messages += messages
         cost.expected += len(matching)
-        for node in seen:
-            for number in at.get(node, ()):
-                cost.matching += len(subscriptions[number].ranges)
-                cost.delivered += number in matching
+        cost.delivered += sum(subscription.node in seen for subscription in matching)
+        cost.matching += sum(compared[node] for node in seen)
     return cost
+
+
+def forwarding(plan: FigurePlan, seed: str, baselines: Baselines) -> ForwardingCost:
+    """Forward the same events from the same sources at random, each `plan.forwardings` times, and
+    count which of them meet a node that wants them."""
+    load = PublishedLoad(plan, seed)
+    walk = baselines.forwarding(graph(plan, seed), Random(f"{seed}/forwarding"))
+    cost = ForwardingCost()
+    for source, matching in load.events():
+        wanting = {subscription.node for subscription in matching}
+        went = [walk.publish(source, plan.hops) for _ in range(plan.forwardings)]
+        cost.messages += went[0][1]
+        cost.wanted += bool(wanting)
+        cost.met += sum(not wanting.isdisjoint(seen) for seen, _ in went) / len(went)
+    return cost
+
+
+class PublishedLoad:
+    """The subscriptions and events of a point, exactly as `ModelOverlay` draws them."""
+
+    def __init__(self, plan: FigurePlan, seed: str) -> None:
+        self._plan = plan
+        self._load = RangeLoad(Random(f"{seed}/load"), plan.load, plan.nodes)
+        self._sources = Random(f"{seed}/sources")
+        self.subscriptions = [self._load.subscription(n) for n in range(plan.subscriptions)]
+
+    def events(self) -> Iterator[tuple[int, list[RangeSubscription]]]:
+        """The source of each event, and the subscriptions that match it."""
+        for _ in range(self._plan.events):
+            source, event = self._sources.randrange(self._plan.nodes), self._load.event()
+            yield source, [each for each in self.subscriptions if each.matches(event)]
 
 
 def tera(plan: FigurePlan, seed: str, baselines: Baselines) -> TeraCost:
@@ -93,4 +129,5 @@ def tera(plan: FigurePlan, seed: str, baselines: Baselines) -> TeraCost:
         cost.walk += walk
         cost.broadcast += broadcast
         cost.found += reached > 0
+        cost.reached += reached
     return cost

@@ -48,7 +48,7 @@ class EventCost:
         return self.walk + self.tree + self.lists
 
 
-def effective(messages: float, delivered: int, expected: int) -> float | None:
+def effective(messages: float, delivered: float, expected: int) -> float | None:
     """The effective distribution cost: messages / (delivered / expected); None if nothing came."""
     return messages * expected / delivered if delivered else None
 
