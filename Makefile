@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-lock
 DEMO_STAMP := $(VENV)/.made-for-demo
 
-.PHONY: setup demo demo-sync test test-times faults cluster upgrade fuzz check bench bench-guard bench-overlays tables soak pairs stream-search stream-soak soak-sync confinement examples sync-types mutations lock release clean
+.PHONY: setup demo demo-sync test test-times faults cluster upgrade fuzz check bench bench-guard bench-overlays papers tables soak pairs stream-search stream-soak soak-sync confinement examples sync-types mutations lock release clean
 
 # With everything, for tests and all commands; `make demo` alone takes what the demo and the first
 # guides need: half of it.
@@ -106,6 +106,12 @@ bench-overlays: setup
 	    --json --sizes $$size --variants $$variant --systems canopy_three canopy_eight nats-cluster \
 	    zenoh-routers zeromq-mesh zeromq-batch $(OVERLAYS) || exit 1; done; done
 	$(BIN)/python -m bench.lab.tables
+
+# The experiments of the five papers, and docs/lab/papers.md with ours beside theirs: some twenty
+# minutes, and what this commit has measured already is not measured again. PAPERS=full for the
+# papers' sizes (hours), PAPERS="venus --again" for some.
+papers: setup
+	$(BIN)/python -m bench.papers $(if $(filter full,$(PAPERS)),--full,$(PAPERS))
 
 # The tables of docs/lab from the rows in bench/results.
 tables: setup

@@ -83,9 +83,8 @@ CONTESTANTS: Final[dict[str, Kind]] = {
 }
 
 
-def absent(name: str) -> str:
+def absent(kind: Kind) -> str:
     """How to get a contestant that is not installed; "": it is."""
-    kind = CONTESTANTS[name]
     is_there = all(map(shutil.which, kind.programs))
     return "" if is_there and all(map(importlib.util.find_spec, kind.modules)) else kind.how
 
@@ -166,7 +165,7 @@ def main(args: Sequence[str] | None = None) -> int:
         parser.error(f"no contestant has such a name; there are: {'; '.join(CONTESTANTS)}")
     found: list[dict[str, Any]] = []
     for name in list(wanted):
-        if how := absent(name):
+        if how := absent(CONTESTANTS[name]):
             print(f"{name} is not installed: {how}", file=sys.stderr)
             wanted.remove(name)
     for turn in range(options.turns):

@@ -60,15 +60,16 @@ def said(text: str) -> None:
 
 
 class Bench:
-    """A node, a server, and syncs between new databases."""
+    """Nodes, a server, and syncs between new databases; a stream has a replica at each node."""
 
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, folder: Path, stack: ExitStack, nodes: int = 1) -> None:
         for name in ("nodes", "logs", "traces"):
             (folder / name).mkdir(parents=True)
         self.folder = folder
-        overlay = stack.enter_context(Overlay(1, folder, ["--no-trace"], seed=1))
+        overlay = stack.enter_context(Overlay(nodes, folder, ["--no-trace"], seed=1))
         overlay.start(lambda _: None)
         overlay.await_ready(lambda _: None)
+        self.replicas = nodes
         self.node = overlay.nodes[0].data
         assert overlay.nodes[0].process is not None
         self.process = overlay.nodes[0].process
@@ -96,7 +97,7 @@ class Bench:
         """A new sync: its name, and a file for each side."""
         self.count += 1
         name = f"s{self.count}"
-        self.client.ask(AddStream(0, name, replicas=1), Streams, PATIENCE)
+        self.client.ask(AddStream(0, name, replicas=self.replicas), Streams, PATIENCE)
         files = []
         for side, url in (("--from", source), ("--to", target)):
             file = self.folder / f"{name}{side}.json"

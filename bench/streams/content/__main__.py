@@ -50,6 +50,7 @@ from bench.streams.content.others import NatsAll, NatsSubjects, RabbitAll, Rabbi
 from bench.streams.contestants.canopy_stream import CanopyStream
 from bench.streams.contestants.contestant import PAYLOAD
 from bench.streams.peers import BATCH, absent, processor_seconds, summary
+from bench.streams.peers import CONTESTANTS as PEERS
 from canopy.client.locating import find_socket
 from canopy.wire.transport.framing import COMMAND_FRAMES, REPLY_FRAMES, FrameReader
 from overlay.client import BeginReading, Draft, EventsTaken, ReadingReady, Reply, TakeEvents
@@ -278,7 +279,7 @@ def main(args: Sequence[str] | None = None) -> int:
         for name, kind in CONTESTANTS.items():
             if not any(word in name for word in options.only or [""]):
                 continue
-            if how := absent(kind.needs):
+            if how := absent(PEERS[kind.needs]):
                 print(f"{name} is not installed: {how}", file=sys.stderr)
                 continue
             print(name, file=sys.stderr)

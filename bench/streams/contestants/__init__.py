@@ -5,5 +5,6 @@
 were started on.
 
 *Read in this order*: ``contestant`` (what each of them is), ``canopy_stream``, ``jetstream``,
-``jetstream_batch``, ``redis_stream``, ``etcd``, ``rabbitmq``, ``rabbitmq_stream``.
+``jetstream_batch``, ``redis_stream``, ``etcd``, ``rabbitmq``, ``rabbitmq_stream``; ``receiving``
+(a program that reads, in a process of its own).
 """

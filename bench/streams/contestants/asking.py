@@ -8,8 +8,9 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable
 from contextlib import ExitStack
+from copy import copy
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 
 class AskingProgram(ABC):
@@ -17,11 +18,30 @@ class AskingProgram(ABC):
 
     def __init__(self, stack: ExitStack) -> None:
         self.loop = asyncio.new_event_loop()
+        self.stack = stack
         stack.callback(self.loop.close)
 
     @abstractmethod
     async def send(self, place: int, count: int) -> list[asyncio.Future[Any]]:
         """Send `count` rows from `place` on; the acknowledgements to wait for."""
+
+    def again(self) -> Self:
+        """Another program over a connection of its own, on the same loop."""
+        made = copy(self)
+        made.reconnect()
+        return made
+
+    def reconnect(self) -> None:
+        """Leave the connection to the program that this one was copied from, and open another."""
+        raise NotImplementedError(f"{type(self).__name__} has one program")
+
+    def carry(self, body: bytes) -> None:
+        """From now on every row is this."""
+        raise NotImplementedError(f"{type(self).__name__} has rows of its own")
+
+    def reader(self) -> tuple[str, ...]:
+        """What `receiving` is told of how to read the rows, and where."""
+        raise NotImplementedError(f"{type(self).__name__} has no reader")
 
     async def send_each(self, place: int, count: int) -> list[asyncio.Future[Any]]:
         """Send `count` rows from `place` on, each by itself; an acknowledgement for each."""

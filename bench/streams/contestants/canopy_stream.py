@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import deque
@@ -9,9 +10,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 import psutil
 
+import canopy.aio
+from bench.streams.contestants.asking import AskingProgram
 from bench.streams.contestants.contestant import MAJORITY, PATIENCE, rows
 from canopy.cli.demo.overlay import Overlay
 from canopy.client.blocking import ControlClient
@@ -103,3 +107,37 @@ class CanopyStream(CanopyProgram):
     def processes(self) -> list[psutil.Process]:
         """The nodes."""
         return [psutil.Process(n.process.pid) for n in self.overlay.nodes if n.process is not None]
+
+
+class CanopyPrograms(AskingProgram):
+    """The same nodes, and programs with a connection each, over asyncio."""
+
+    durable = MAJORITY
+    replicas = 3
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        super().__init__(stack)
+        self.servers = CanopyStream(folder, stack)
+        self.processes = self.servers.processes
+        self.rows = list(self.servers.rows[:1])
+        self.reconnect()
+
+    def reconnect(self) -> None:
+        where = self.servers.overlay.nodes[0].data
+
+        async def opened() -> canopy.aio.AsyncClient:
+            return await canopy.aio.connect(where)
+
+        self.client = self.loop.run_until_complete(opened())
+        self.stack.callback(self.client.close)
+
+    def carry(self, body: bytes) -> None:
+        self.rows = [Draft({"n": 1}, body)]
+
+    def reader(self) -> tuple[str, ...]:
+        return ("canopy", str(self.servers.overlay.nodes[1].data))
+
+    async def send(self, place: int, count: int) -> list[asyncio.Future[Any]]:
+        """Append the rows as one batch."""
+        appending = self.client.append("bench", self.rows * count, atomic=True, timeout=PATIENCE)
+        return [asyncio.ensure_future(appending)]

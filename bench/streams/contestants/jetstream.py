@@ -74,6 +74,16 @@ class JetStream(AskingProgram):
                     raise
                 await asyncio.sleep(0.5)
 
+    def reconnect(self) -> None:
+        self.stream = self.loop.run_until_complete(self._connect())
+        self.stack.callback(lambda: self.loop.run_until_complete(self.client.close()))
+
+    def carry(self, body: bytes) -> None:
+        self.rows = [body]
+
+    def reader(self) -> tuple[str, ...]:
+        return ("jetstream", f"nats://127.0.0.1:{self.ports[1]}")
+
     async def send(self, place: int, count: int) -> list[asyncio.Future[Any]]:
         """Publish each row."""
         return [

@@ -29,7 +29,8 @@ class JetStreamBatch(JetStream):
         if count == 1:
             return await super().send(place, count)
         self.batches += 1
-        batch = {"Nats-Batch-Id": f"bench-{self.batches}"}
+        # By its program: those of several ones have to differ.
+        batch = {"Nats-Batch-Id": f"bench-{id(self)}-{self.batches}"}
         for number in range(1, count):
             headers = {**batch, "Nats-Batch-Sequence": str(number)}
             row = self.rows[(place + number - 1) % len(self.rows)]

@@ -42,6 +42,7 @@ class RabbitMQ(AskingProgram):
         rng = Random()
         ports = [free_port(rng) for _ in range(10)]
         self.stream_ports = ports[7:]
+        self.ports = ports[:3]
         folder.mkdir(parents=True)
         (folder / "plugins").write_text(f"[{self.plugins}].\n")
         (folder / ".erlang.cookie").write_text("canopybench")
@@ -97,6 +98,17 @@ class RabbitMQ(AskingProgram):
                 if time.monotonic() > until:
                     raise
                 await asyncio.sleep(1.0)
+
+    def reconnect(self) -> None:
+        self.waiting, self.number, self.confirmed = {}, 0, 0
+        self.loop.run_until_complete(self._open(self.ports[0]))
+        self.stack.callback(self._close)
+
+    def carry(self, body: bytes) -> None:
+        self.rows = [body]
+
+    def reader(self) -> tuple[str, ...]:
+        return ("rabbitmq", str(self.ports[1]), self.kind)
 
     def settings(self, number: int) -> str:
         """What else is in a server's configuration."""

@@ -38,10 +38,14 @@ class RabbitStream(RabbitMQ):
         where = {"host": "127.0.0.1", "port": self.stream_ports[0]}
         self.producer = Producer(**where, username="guest", password="guest")
         await self.producer.start()
-        await self.producer.create_stream("bench")  # at all servers of the cluster
+        # At all servers of the cluster, unless another program has done so.
+        await self.producer.create_stream("bench", exists_ok=True)
 
     def _close(self) -> None:
         self.loop.run_until_complete(self.producer.close())
+
+    def reader(self) -> tuple[str, ...]:
+        return ("rabbitmq-stream", str(self.stream_ports[1]))
 
     def _stored(self, status: Any) -> None:
         """Take a confirmation: of a message, or of an entry."""

@@ -13,11 +13,13 @@ from collections import deque
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from bench.processes.nodes import free_port
 from bench.streams.contestants.asking import AskingProgram
 from bench.streams.contestants.contestant import FIRST, PATIENCE, Servers, encoded_rows
+
+HEADS: Final = (b"XADD", b"bench", b"*", b"row")
 
 
 class RedisStream(AskingProgram):
@@ -41,9 +43,9 @@ class RedisStream(AskingProgram):
             if number:
                 command += ["--replicaof", "127.0.0.1", str(ports[0])]
             servers.start(command, data / "log")
-        heads = (b"XADD", b"bench", b"*", b"row")
-        self.commands = [request(*heads, row) for row in encoded_rows(4_096)]
+        self.commands = [request(*HEADS, row) for row in encoded_rows(4_096)]
         self.waiting: deque[asyncio.Future[Any]] = deque()
+        self.ports = ports
         self.loop.run_until_complete(self._connect(ports[0]))
         stack.callback(self._close)
         time.sleep(2.0)  # until the others follow
@@ -82,6 +84,17 @@ class RedisStream(AskingProgram):
         elif line.startswith(b"*"):
             for _ in range(int(line[1:])):
                 await self._reply(reader)
+
+    def reconnect(self) -> None:
+        self.waiting = deque()
+        self.loop.run_until_complete(self._connect(self.ports[0]))
+        self.stack.callback(self._close)
+
+    def carry(self, body: bytes) -> None:
+        self.commands = [request(*HEADS, body)]
+
+    def reader(self) -> tuple[str, ...]:
+        return ("redis", str(self.ports[0]))
 
     async def send(self, place: int, count: int) -> list[asyncio.Future[Any]]:
         """Write the commands; the last reply is the one to wait for."""

@@ -72,7 +72,8 @@ class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     latency_low: float = 0.001
     latency_high: float = 0.020  # nodes of one continent; not measured
-    backbone: float = 0.0  # seconds more from one region to another (`Network.place`)
+    backbone: float = 0.0  # seconds more from one region to another (`Network.place`) …
+    away: dict[str, float] = {}  # … and these, by region, for each of the two
     loss: float = 0.0  # share of frames that vanish
     duplicate: float = 0.0  # share of frames that come twice
     damage: float = 0.0  # share of batches of which a bit is not what was sent (V3)
@@ -264,8 +265,11 @@ class Network:
         conditions, regions = self.conditions, self._regions
         spread = conditions.latency_high - conditions.latency_low
         delay = conditions.latency_low + spread * self._rng.random()
-        if regions and regions.get(one.name) != regions.get(other.name):
-            delay += conditions.backbone
+        if regions:
+            here, there = regions.get(one.name, ""), regions.get(other.name, "")
+            if here != there:
+                away = conditions.away
+                delay += conditions.backbone + away.get(here, 0.0) + away.get(there, 0.0)
         return delay
 
     def _damaged(self, frame: Batch) -> Batch:

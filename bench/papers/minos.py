@@ -1,0 +1,155 @@
+"""Minos's measurements: timeliness, throughput, reliability, and its table of features."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bench.papers.experiment import Drawing, Experiment, Ours, Paper, Reported
+
+_PRODUCERS: Final = Experiment(
+    "minos-producers",
+    "Minos",
+    "figure 7",
+    "timeliness with 1, 50 and 200 producers",
+    "From the first row of 100 bytes sent to the last received, for several producers at once.",
+    (
+        Reported("rows", "4", 4_000_000, ""),
+        Reported("Minos over Kafka, one producer", "4", 2, "times as fast, nearly"),
+        Reported("Minos over RocketMQ, one producer", "4", 3, "times as fast"),
+        Reported(
+            "shape",
+            "4",
+            None,
+            words=(
+                "with more producers Kafka and RocketMQ gain and Minos does not; RocketMQ "
+                "first at 200"
+            ),
+        ),
+    ),
+    "papers-minos-producers",
+    ("python -m bench.papers.transmission --rows 100000 --json",),
+    ("python -m bench.papers.transmission --rows 4000000 --json",),
+    240,
+    (
+        "papers-minos-producers.json | by=contestant,durable,rows | across=producers | "
+        "contestant: system | durable: on disk | rows ,: rows | 1.seconds .2f: 1 producer, s | "
+        "50.seconds .2f: 50 producers, s | 200.seconds .2f: 200 producers, s | "
+        "1.rows_per_second ,: rows/s with 1 | 200.rows_per_second ,: with 200 | "
+        "absent: not installed | run.commit: commit",
+    ),
+    """\
+All producers are in one process, the consumer in another, three servers beside them, on two
+cores: with many producers it is the one process of all of them that is measured. Batches have 256
+rows, 8 under way in all, each producer one at least. Kafka and RocketMQ: see
+[venus-transmission](#venus-transmission).""",
+)
+
+_RISING: Final = Experiment(
+    "minos-throughput",
+    "Minos",
+    "figure 8",
+    "throughput at rising load, with response time",
+    "Messages of 100 bytes at a rate that rises until the consumer gets no more.",
+    (
+        Reported("Kafka", "4", 190_000, "messages a second"),
+        Reported("shape", "4", None, words="Kafka first by far, then Minos, then RocketMQ"),
+    ),
+    "papers-minos-throughput",
+    ("python -m bench.papers.transmission --rising --seconds 2 --json",),
+    ("python -m bench.papers.transmission --rising --seconds 20 --json",),
+    240,
+    (
+        "papers-minos-throughput.json | contestant: system | durable: on disk | rate ,: "
+        "rows/s sent | "
+        "rows_per_second ,: rows/s received | p50_ms .1f: p50, ms | p99_ms .1f: p99, ms | "
+        "carried: carried | absent: not installed | run.commit: commit",
+    ),
+    """\
+The rate doubles; the first one of which less than nine tenths come while it is sent ends the
+series. Sender and consumer are Python programs for all of them, which is what bounds the fastest.
+The response time is from sending to receipt by the consumer.""",
+)
+
+_CONSUMER: Final = Experiment(
+    "minos-reliability",
+    "Minos",
+    "section 4, reliability",
+    "a consumer of 2 ms a message, and the broker's power",
+    "The machine of the stream's leader loses its power three times and has it back after 5 s.",
+    (
+        Reported(
+            "lost, Minos",
+            "4",
+            0,
+            "",
+            ours=Ours("lost", {"position": "with the effect", "flush": "synchronous"}, ","),
+        ),
+        Reported(
+            "repeated, Minos",
+            "4",
+            0,
+            "",
+            ours=Ours("repeated", {"position": "with the effect", "flush": "synchronous"}, ","),
+        ),
+        Reported("Kafka, RocketMQ", "4", None, words="lost some and repeated some"),
+    ),
+    "papers-minos-reliability",
+    ("python -m bench.papers.power --consumer --rows 5000 --json",),
+    ("python -m bench.papers.power --consumer --rows 100000 --json",),
+    60,
+    (
+        "papers-minos-reliability.json | replicas: replicas | flush: flush | position: position | "
+        "rows ,: rows | losses_of_power: losses of power | lost: lost | repeated: repeated | "
+        "in_order: in order | virtual_s ,: virtual s | run.commit: commit",
+    ),
+    """\
+In the simulator, whose disks lose what was not synced. Nothing is repeated where the consumer
+keeps its position together with its effect; one that only tells the stream its position now and
+then, and is killed as well, gets again what it had not told of: that is at least once, as for any
+broker. The last row has a disk that says that it has synced and has not, as the paper's Kafka and
+RocketMQ were set: it is planted, and shows that the columns can tell. The others were not
+measured through a loss of power: kill -9 leaves their writes with the system.""",
+)
+
+_FEATURES: Final = Experiment(
+    "minos-features",
+    "Minos",
+    "table 3",
+    "features, from tests",
+    "What SQS, Kafka, RocketMQ and Minos have by the paper, and what the tests here show of "
+    "this system.",
+    (Reported("systems", "5", 4, ""),),
+    "papers-minos-features",
+    ("python -m bench.papers.features --json",),
+    ("python -m bench.papers.features --json",),
+    60,
+    (
+        "papers-minos-features.json | name: feature | sqs: SQS | kafka: Kafka | rocketmq: "
+        "RocketMQ | "
+        "minos: Minos | here: here | tests: shown by | run.commit: commit",
+    ),
+    """\
+The columns of the others are the paper's, of 2017: Kafka has had idempotent producers and
+transactions since 0.11, and SQS has FIFO queues.""",
+)
+
+MINOS: Final = Paper(
+    "Minos",
+    "The paper's prototype has one tier, and it, Kafka and RocketMQ one broker, one "
+    "partition and one replica.",
+    (_PRODUCERS, _RISING, _CONSUMER, _FEATURES),
+    (
+        Drawing("tables 1, 2", "terms; the test machine", "[regions](../design/regions.md), above"),
+        Drawing(
+            "figures 1 to 4",
+            "tiers, modules and the resource manager",
+            "[M1, M2](../design/regions.md#m2-no-resource-manager)",
+        ),
+        Drawing(
+            "figure 5",
+            "batches with cumulative acknowledgement",
+            "[M3](../design/links.md#m3-batches-acknowledgement-credits)",
+        ),
+        Drawing("figure 6", "states of a session", "[M5](../design/links.md#m5-sessions)"),
+    ),
+)

@@ -1,0 +1,251 @@
+"""Tensor's measurements: distribution over three tiers, load, and reliability."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from bench.papers.experiment import Drawing, Experiment, Ours, Paper, Reported
+
+_SIMULATED: Final = """\
+In the simulator: virtual time, in which links have the paper's latencies and a gigabit a second,
+and the work of a node the time that it takes a real one ([costs](simulator.md))."""
+
+
+def _columns(file: str) -> str:
+    return (
+        f"{file}.json | subscribers ,: subscribers | messages ,: messages | nodes: nodes | "
+        "distribution_s .3f: distributed in, s | messages_per_second ,: messages/s | "
+        "{delivered:,} of {expected:,}: deliveries | cpu_s: CPU s of the simulator | "
+        "run.commit: commit"
+    )
+
+
+_MESSAGES: Final = Experiment(
+    "tensor-messages",
+    "Tensor",
+    "figure 14",
+    "distribution time over the number of messages",
+    "From the headquarters through three tiers to all subscribers, 1 kB a message.",
+    (
+        Reported("latency from the headquarters to A, B, C", "V.B", None, words="25, 30, 32 ms"),
+        Reported("messages", "V.B", 10_000_000, "at most"),
+        Reported(
+            "below 50,000 messages",
+            "V.B",
+            12,
+            "s, about",
+            ours=Ours("distribution_s", {"messages": 1_000}, ".3f"),
+        ),
+        Reported("shape", "V.B", None, words="flat up to 50,000 messages, then rising"),
+    ),
+    "papers-tensor-messages",
+    ("python -m bench.papers.distribution --messages 1 10 100 1000 5000 --json",),
+    ("python -m bench.papers.distribution --messages 1 1000 10000 100000 1000000 --json",),
+    60,
+    (_columns("papers-tensor-messages"),),
+    """\
+Tensor's subscribers look for new versions now and then, and its replication goes tier by tier:
+that is its flat 12 s. Here messages are pushed, so that a few take the longest way alone, and the
+time rises from where the publisher's node is the bottleneck, in proportion to the messages.
+10,000 subscribers are the next experiment's.""",
+)
+
+_SUBSCRIBERS: Final = Experiment(
+    "tensor-subscribers",
+    "Tensor",
+    "figures 15 and 16",
+    "distribution time over the number of subscribers",
+    "1,000 messages, and many, to 20 to 10,000 subscribers.",
+    (
+        Reported(
+            "1,000 messages, any number of subscribers",
+            "V.C",
+            12,
+            "s, about",
+            ours=Ours("distribution_s", {"messages": 1_000}, ".3f"),
+        ),
+        Reported("5 million messages, below 600 subscribers", "V.C", 50, "s, about"),
+        Reported(
+            "shape",
+            "V.C",
+            None,
+            words="flat at 1,000 messages; at 5 million rising from 600 subscribers on",
+        ),
+    ),
+    "papers-tensor-subscribers",
+    (
+        "python -m bench.papers.distribution --subscribers 20 200 2000 --messages 100 --json",
+        "python -m bench.papers.distribution --subscribers 20 200 --messages 1000 --json",
+    ),
+    (
+        "python -m bench.papers.distribution --subscribers 20 200 2000 10000 --messages 1000 "
+        "--json",
+        "python -m bench.papers.distribution --subscribers 20 200 600 2000 --messages 100000 "
+        "--json",
+    ),
+    120,
+    (_columns("papers-tensor-subscribers"),),
+    """\
+All of them run in the simulator: subscribers are programs of 24 nodes at points, each of which
+gets a message once for all of its programs, so that what grows with subscribers is the work of
+their own node.""",
+)
+
+_LOAD: Final = Experiment(
+    "tensor-load",
+    "Tensor",
+    "section V.D",
+    "load over brokers",
+    "The standard deviation of the messages that brokers handle, for each batch.",
+    (
+        Reported(
+            "shape",
+            "V.D",
+            None,
+            words="a spike for each batch, which fades away within 20 s (no figures given)",
+        ),
+    ),
+    "papers-tensor-load",
+    ("python -m bench.papers.distribution --load --messages 1000 --json",),
+    ("python -m bench.papers.distribution --load --messages 100000 --json",),
+    30,
+    (
+        "papers-tensor-load.json | batch: batch | brokers: brokers | messages ,: messages | "
+        "mean ,: copies passed on by a broker, mean | deviation ,: standard deviation | "
+        "deviation_after_20_s ,: in the 20 s after | run.commit: commit",
+    ),
+    """\
+Brokers are the twelve nodes of the headquarters and of the divisions. With one kind of message
+there is one tree, and the publisher's node visits one host for each message, mostly the same;
+division nodes pass on to their area. So the deviation is large by design where one topic is all
+that there is.""",
+)
+
+_OUTAGES: Final = Experiment(
+    "tensor-outages",
+    "Tensor",
+    "section V.E",
+    "an area without power; five points without cables",
+    "How long until there is a leader, and until messages come again.",
+    (
+        Reported(
+            "area A without power: elected within",
+            "V.E",
+            30,
+            "s",
+            ours=Ours("elected_s", {"experiment": "area"}, ".1f"),
+        ),
+        Reported(
+            "… service normal within",
+            "V.E",
+            300,
+            "s",
+            ours=Ours("normal_s", {"experiment": "area"}, ".1f"),
+        ),
+        Reported(
+            "five points unplugged: subscribers elsewhere within",
+            "V.E",
+            30,
+            "s",
+            ours=Ours("elsewhere_s", {"experiment": "points"}, ".1f"),
+        ),
+        Reported(
+            "… service normal within",
+            "V.E",
+            180,
+            "s",
+            ours=Ours("normal_s", {"experiment": "points"}, ".1f"),
+        ),
+    ),
+    "papers-tensor-outages",
+    ("python -m bench.papers.outages --json",),
+    ("python -m bench.papers.outages --seeds 20 --points 60 --subscribers 240 --json",),
+    90,
+    (
+        "papers-tensor-outages.json | experiment: what | seed: seed | nodes: nodes | dark: lost | "
+        "elected_s .1f: owner again, s | elsewhere_s .1f: subscribed elsewhere, s | "
+        "normal_s .1f: others normal, s | back_s .1f: back after its return, s | "
+        "lost: messages lost elsewhere | run.commit: commit",
+    ),
+    """\
+Nobody is elected where the owner of the messages' tree is not in the area that is lost: 0 then.
+*Normal* is for subscribers outside: until the last message that took more than a second.""",
+)
+
+_BACKLOG: Final = Experiment(
+    "tensor-backlog",
+    "Tensor",
+    "section IV.B, figure 6",
+    "the replication backlog",
+    "A flow of 1 MB a second over a link that is lost for so long: which size of the backlog loses "
+    "messages, and how much it keeps.",
+    (
+        Reported("size at first, and at least", "IV.B", 10, "MB"),
+        Reported("sized anew every", "IV.B", 30, "s"),
+        Reported("mean disconnect taken over", "IV.B", 24, "h"),
+    ),
+    "backlog",
+    (),
+    ("python -m bench.simulator.backlog --json",),
+    600,
+    (
+        "backlog.json | of=link | size: size | out_s .0f: out of reach for, s | lost ,: lost | "
+        "named ,: named as lost | peak_bytes ,: bytes kept at most | run.commit: commit",
+    ),
+    """\
+Here the floor is 1 MB a link (`links.queue_floor`), since a node has many links;
+[T3](../design/links.md#t3-backlog).""",
+)
+
+_HEALTH: Final = Experiment(
+    "tensor-health",
+    "Tensor",
+    "section IV.C, figure 7",
+    "sick nodes are kept from leading",
+    "The standby of a cluster is sick, and its primary is lost: with the health file and without.",
+    (
+        Reported("shape", "IV.C", None, words="sub-healthy nodes are removed from the candidates"),
+        Reported(
+            "the sick node leads, of ten trials, with the file",
+            "",
+            None,
+            ours=Ours("sick_leads", {"file": "with"}, ""),
+        ),
+    ),
+    "health-elections",
+    (),
+    ("python -m bench.health.elections",),
+    1_200,
+    (
+        "health-elections.json | file: the file | trials: trials | sick_named: it names the "
+        "sick node | "
+        "sick_leads: the sick node leads next | elected_s .2f: elected after, s | "
+        "failed: that primary failed, too | run.commit: commit",
+    ),
+    """\
+[health.md](health.md) has the trial and how well the signals of table III distinguish faults.""",
+)
+
+TENSOR: Final = Paper(
+    "Tensor",
+    _SIMULATED,
+    (_MESSAGES, _SUBSCRIBERS, _LOAD, _OUTAGES, _BACKLOG, _HEALTH),
+    (
+        Drawing("table I", "terms", "[regions](../design/regions.md)"),
+        Drawing("table II, figure 4", "versions and commands", "[T1](../design/streams.md#chunks)"),
+        Drawing("table III, figure 7", "signals of health", "[T6](../design/health.md)"),
+        Drawing("table IV", "the test machines", "above"),
+        Drawing("figures 1 to 3", "architecture and tiers", "[M1](../design/regions.md)"),
+        Drawing(
+            "figures 5, 6",
+            "the replication backlog and its size",
+            "[T3](../design/links.md#t3-backlog)",
+        ),
+        Drawing(
+            "figures 8 to 10",
+            "failover by service discovery",
+            "[T4](../design/clusters.md#p4-election)",
+        ),
+        Drawing("figures 11 to 13", "where the test ran", "the simulator's regions below"),
+    ),
+)

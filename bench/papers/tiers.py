@@ -1,0 +1,160 @@
+"""Tensor's network in the simulator: a headquarters, the divisions of three areas, and points.
+
+The regions are paths, as nodes name them: `hq`, `a`, `a/3`. A way from the headquarters to an area
+takes what the paper measured, 25, 30 and 32 ms, one between two areas both; inside an area 1 to 3
+ms, which the paper does not say. Each machine sends at most a gigabit a second, as the paper's, and
+has a processor of its own, whose work takes the time of a real node's (`Processor`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+from canopy.sim.experiments.running import run_until_ready
+from canopy.sim.world.clients import Shown
+from canopy.sim.world.metered_node import MeteredNode
+from canopy.sim.world.network import Conditions
+from canopy.sim.world.processor import Processor
+from canopy.sim.world.world import World
+from canopy.wire.transport.codec import WireCodec
+from matching import Value
+from overlay.machine import Message, Peer
+from overlay.upper_tree.messages import Deliver, Visit
+
+AWAY: Final = {"a": 0.025, "b": 0.030, "c": 0.032}
+"""Seconds from the headquarters to each area (Tensor, V.B)."""
+
+CONDITIONS: Final = Conditions(
+    latency_low=0.001, latency_high=0.003, away=AWAY, node_bandwidth=125e6
+)
+PROCESSOR: Final = Processor(per_publish=0.000_02, per_delivery=0.000_005)
+BODY: Final = "x" * 1_000
+"""Of each message: 1 kB (Tensor, V.B)."""
+
+TOPIC: Final = "topic = 'rules'"
+HEADQUARTERS: Final = 3
+DIVISION: Final = 3
+"""Nodes of the headquarters, and of the division of each area."""
+
+BURST: Final = 50
+"""Messages that are published together."""
+
+
+def message(number: int) -> dict[str, Value | None]:
+    """What is published."""
+    return {"topic": "rules", "n": number, "body": BODY}
+
+
+class Tally:
+    """Stands for `Clients.deliveries`: counts them, and keeps none."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.last = 0.0
+        self.by_node: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return self.count
+
+    def extend(self, shown: Iterable[Shown]) -> None:
+        """Count some."""
+        for one in shown:
+            self.count += 1
+            self.last = one.time
+            self.by_node[one.node] = self.by_node.get(one.node, 0) + 1
+
+
+class Tiers:
+    """The overlay, its publisher at the headquarters and subscribers at the points."""
+
+    def __init__(self, seed: int, points: int, processor: Processor | None = PROCESSOR) -> None:
+        """`points`: nodes at points, spread over the areas."""
+        self.passed: dict[str, int] = {}
+        """By node id, the copies of events that it has sent to other nodes."""
+        passed = self.passed
+
+        class CountedNode(MeteredNode):
+            def send(self, peer: Peer, message: Message) -> None:
+                if peer.id != self.me.id and isinstance(message, Visit | Deliver):
+                    passed[self.me.id] = passed.get(self.me.id, 0) + len(message.events)
+                super().send(peer, message)
+
+        self.world = world = World(seed, WireCodec(), build=CountedNode)
+        world.processor = processor
+        world.network.conditions = CONDITIONS
+        self.members: dict[str, list[str]] = {"hq": [], **{area: [] for area in AWAY}}
+        """The nodes of the headquarters, and of each area with its points."""
+        self.points: list[str] = []
+        self.tally = Tally()
+        for number in range(HEADQUARTERS):
+            self._add("hq", "hq", 2, f"hq{number}")
+        for area in AWAY:
+            for number in range(DIVISION):
+                self._add(area, area, 1, f"{area}{number}")
+        for number in range(points):
+            area = list(AWAY)[number % len(AWAY)]
+            self.points.append(self._add(area, f"{area}/{number}", 0, f"p{number}"))
+        run_until_ready(world, world.ready)
+        world.run(20.0)
+
+    @property
+    def publisher(self) -> str:
+        """The node at which messages are published."""
+        return self.members["hq"][-1]
+
+    def brokers(self) -> list[str]:
+        """The nodes of the headquarters and of the divisions."""
+        return [name for name in self.world.drivers if name not in self.points]
+
+    def _add(self, area: str, region: str, tier: int, name: str) -> str:
+        world = self.world
+        world.network.place(name, area)
+        seeds = [*self.members[area][:1], *self.members["hq"][:1]][:1]
+        world.add_node(seeds, name, region, tier)
+        self.members[area].append(name)
+        world.run(0.2)
+        return name
+
+    def subscribe(self, count: int) -> None:
+        """So many programs at the points, and no other."""
+        for number in range(count):
+            node = self.points[number % len(self.points)]
+            self.world.subscribe(node, TOPIC, client=1 + number // len(self.points))
+            if number % 50 == 49:
+                self.world.run(0.05)
+        run_until_ready(self.world, self.world.acknowledged)
+        self.world.run(20.0)
+
+    def distribute(self, messages: int) -> dict[str, Any]:
+        """Publish messages as fast as the publisher's node takes them, and wait for all
+        deliveries: the seconds from the first published to the last delivered."""
+        world, expected = self.world, messages * len(self.world.clients.subscriptions)
+        self.tally = tally = Tally()
+        world.clients.deliveries = tally  # type: ignore[assignment]
+        self.passed.clear()
+        began = world.now
+        places = [*range(0, messages, BURST), messages]
+        for first, last in pairwise(places):
+            made = world.publish(
+                self.publisher,
+                *map(message, range(first, last)),
+            )
+            # The next when these are admitted: that is how a program notices that it is too fast.
+            world.run_until(lambda made=made: all(p.identity or p.refused for p in made), 600.0)  # type: ignore[misc]
+            world.clients.publications.clear()
+        world.run_until(lambda: tally.count >= expected, 600.0)
+        return {
+            "messages": messages,
+            "expected": expected,
+            "delivered": tally.count,
+            "distribution_s": round(tally.last - began, 3),
+        }
+
+    def spread(self, names: Sequence[str]) -> tuple[float, float]:
+        """The mean of the copies that these nodes have passed on since, and their standard
+        deviation."""
+        counts = [self.passed.get(self.world.drivers[name].disk.node, 0) for name in names]
+        mean = sum(counts) / len(counts)
+        return mean, (sum((c - mean) ** 2 for c in counts) / len(counts)) ** 0.5
