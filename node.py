@@ -119,6 +119,8 @@ class Node:
         self.name = name
         self.driver = driver
         self.turns = Turns(driver.clock, lambda: self.count("refused_late"))
+        self.now = self.turns.now
+        """Monotonic seconds, the same for a whole turn."""
         # What a Port offers and others do: bound here, not wrapped.
         self.processors = driver.processors
         self.set_timer, self.cancel_timer = self.turns.set_timer, self.turns.cancel_timer
@@ -126,7 +128,7 @@ class Node:
         self.reply, self.share = divided(driver.reply, self.turns.emit), driver.share
         self.store, self.store_later = driver.store, driver.store_later
         self.trace_marks, self.sampled = driver.trace_marks, driver.sampled
-        self.trace_unmatched = driver.trace_unmatched
+        self.trace_unmatched, self.row_share = driver.trace_unmatched, driver.row_share
         self.counters: dict[str, int] = {}
         self.health = Health(self)
         self.signer = signer
@@ -313,16 +315,11 @@ class Node:
             for taken in self.guard.own(message):
                 self.turns.post(self.me, taken)
             return
-        if self.guard.withholds(message):
+        if self.guard.may_withhold and self.guard.withholds(message):
             return
         units = message.data_units()
         self.count("data_messages" if units else "other_messages", units or 1)
         self.links.send(peer, message)
-
-    @property
-    def now(self) -> float:
-        """Monotonic seconds, the same for a whole turn."""
-        return self.turns.now
 
     def watch(self, group: str, peers: Sequence[Peer]) -> None:
         """Keep the links to these peers open, instead of those watched under the same `group`."""
@@ -342,10 +339,6 @@ class Node:
         """Write records of a kind that differ only in the field `name`."""
         self.driver.trace_each(kind, name, values, fields)
 
-    def row_share(self, kind: str, count: int) -> float:
-        """The share of so many rows that gets records of a kind."""
-        return self.driver.row_share(kind, count)
-
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a named counter of this node."""
         self.counters[name] = self.counters.get(name, 0) + amount
@@ -354,7 +347,7 @@ class Node:
 
     def start(self) -> None:
         """Start all machines, and dial the seeds and the members of the former cluster."""
-        self.turns.begin()
+        self.now = self.turns.begin()
         routing = self.settings.tree.routing
         self.trace("start", address=self.me.address, routing=routing, name=self.name)
         for machine in self.machines:
@@ -365,7 +358,7 @@ class Node:
 
     def add_seeds(self, addresses: Sequence[str]) -> None:
         """Dial more addresses to join, from the directory."""
-        self.turns.begin()
+        self.now = self.turns.begin()
         for address in addresses:
             if address not in self._seeds and address != self.me.address:
                 self.links.add_seed(address)
@@ -381,7 +374,7 @@ class Node:
 
     def on_frames(self, connection: ConnectionId, frames: Sequence[Frame]) -> None:
         """Frames of one connection that were read together, for one turn."""
-        self.turns.begin()
+        self.now = self.turns.begin()
         for frame in frames:
             self.links.on_frame(connection, frame)
         self._finish_turn()
@@ -402,13 +395,13 @@ class Node:
 
     def on_tick(self) -> None:
         """Fire the timers that are due. What they set anew fires in a later turn."""
-        self.turns.begin()
+        self.now = self.turns.begin()
         self.links.on_tick(late=self.turns.fire_due())
         self._finish_turn()
 
     def commands(self, client: int, commands: Sequence[Command]) -> None:
         """Commands of a client that were read together, for one turn."""
-        self.turns.begin()
+        self.now = self.turns.begin()
         for command in commands:
             self._carry_out(client, command)
         self._finish_turn()
@@ -428,7 +421,7 @@ class Node:
 
     def on_disk(self, events: Sequence[LocalEvent]) -> None:
         """What the disk of its shards has done."""
-        self.turns.begin()
+        self.now = self.turns.begin()
         for event in events:
             self.emit(event)
         self._finish_turn()
@@ -448,7 +441,7 @@ class Node:
         self._turn(self.clients.client_closed, client, unread_for)
 
     def _turn(self, handler: Callable[..., None], *arguments: Any) -> None:
-        self.turns.begin()
+        self.now = self.turns.begin()
         handler(*arguments)
         self._finish_turn()
 
@@ -469,7 +462,7 @@ class Node:
 
     def update_health(self, report: HealthReport) -> None:
         """Choose among nodes by `report` from now on."""
-        self.turns.begin()
+        self.now = self.turns.begin()
         self.count("health_reports")
         self.health.update(report)
 
@@ -487,7 +480,7 @@ class Node:
         """Leave in order: refuse what programs ask for from now on, end the subscriptions, hand
         over what is hosted, see to what was acknowledged."""
         if not self.draining:
-            self.turns.begin()
+            self.now = self.turns.begin()
             self.draining = True
             self.clients.leave()
             self.streams.leave()  # and then its cluster, which decides who leads their shards
@@ -526,7 +519,7 @@ class Node:
 
     def leave(self, reason: str) -> None:
         """Say goodbye on all links: the last thing before the process ends."""
-        self.turns.begin()
+        self.now = self.turns.begin()
         self.links.leave(reason)
 
     def _drain_command(self, client: int, command: Drain) -> None:

@@ -66,6 +66,8 @@ class Guard:
         self._bound = None
         if role is not None and role < Role.VOTER:
             self._bound = Principal(me, role, tenant)
+        self.may_withhold = self._bound is not None
+        """Whether there is anything that this node may not say (`withholds`)."""
         self._rules = rules
         self._confinement = confinement
         self._send = send

@@ -89,9 +89,10 @@ class Turns:
 
     # --- running ---
 
-    def begin(self) -> None:
-        """Begin a turn: read the clock, once for all its handlers."""
+    def begin(self) -> float:
+        """Begin a turn: read the clock, once for all its handlers. Returns that time."""
         self.now = self._clock()
+        return self.now
 
     def dispatch(self, peer: Peer, message: Message) -> None:
         """Handle a message that came over a link, and all that follows from it. Raises
@@ -103,14 +104,10 @@ class Turns:
         if self._events or self._inbox:
             self.run()
 
-    def run(self) -> bool:
-        """Handle events and own messages until nothing is left. Returns whether there was any.
-
-        Raises RuntimeError after MAX_TURN_MESSAGES messages.
-        """
+    def run(self) -> None:
+        """Handle events and own messages until nothing is left. Raises RuntimeError after
+        MAX_TURN_MESSAGES messages."""
         events, inbox = self._events, self._inbox
-        if not events and not inbox:
-            return False
         handled = 0
         while events or inbox:
             while events:
@@ -123,18 +120,18 @@ class Turns:
                     raise RuntimeError(f"a turn without end: {inbox[0][1]!r:.200}")
                 peer, message = inbox.popleft()
                 self._owners[type(message)](peer, message)
-        return True
 
     def settle(self) -> bool:
         """`run`, where no message is being handled whose sender could be held to it: what a handler
         refuses then is left out, and the rest goes on."""
         was_any = False
-        while True:
+        while self._events or self._inbox:
+            was_any = True
             try:
-                return self.run() or was_any
+                self.run()
             except ProtocolError:
                 self._refused()
-                was_any = True
+        return was_any
 
     def deadline(self) -> float | None:
         """When the next timer is due (monotonic seconds), None if there is none."""

@@ -160,13 +160,15 @@ def shard_vote_is_not_stored() -> None:
 def shard_chunks_are_not_compared() -> None:
     """A shard's follower takes a chunk by its number, whatever it follows on."""
 
-    def take(self: StoredReplica, chunks: Sequence[bytes], start: int) -> bool:
+    def take(self: StoredReplica, chunks: Sequence[bytes], start: int) -> int:
+        number = 0
         for data in chunks:
             chunk = read(data)
             assert chunk is not None
             if chunk.number == self.log.end.number + 1 and chunk.previous == self.log.end.hash:
                 self.add(chunk)
-        return True
+            number = chunk.number
+        return number
 
     replace(StoredReplica.take, take)
 

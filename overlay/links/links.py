@@ -331,6 +331,8 @@ class Links:
             session = self._acks.popleft()[1]
             if session.ack_delay_over() and session.connection is not None:
                 session.connection.write(session.make_ack(now))
+        if due is None or due > now:
+            return
         # Each owner may need a second look at most: what is due compares as its deadline was
         # computed.
         for _ in range(2 * (len(self._sessions) + len(self._connections) + len(self._peer_list))):
@@ -393,6 +395,9 @@ class Links:
         arrival = session.receive(batch)
         if arrival is Arrival.IN_ORDER:
             self._consume(session, batch)
+            return
+        if arrival is Arrival.FILLS_GAP:
+            self._consume(session, batch)
             while (buffered := session.next_buffered()) is not None:
                 self._consume(session, buffered)
         gap = session.new_gap()
@@ -403,7 +408,8 @@ class Links:
         session.received_batch(len(batch.body))
         peer = session.peer
         self._to_flush[peer.id] = session
-        for message in self._codec.decode(unpack(batch)):
+        body = unpack(batch.body) if batch.compressed else batch.body
+        for message in self._codec.decode(body):
             self._dispatch(peer, message)
 
     def _on_ack(self, connection: LinkConnection, session: LinkSession, ack: Ack) -> None:

@@ -25,6 +25,7 @@ class Arrival(Enum):
     """How an incoming batch was classified."""
 
     IN_ORDER = auto()  # taken
+    FILLS_GAP = auto()  # taken, and later ones are buffered: `next_buffered` may have the next one
     DUPLICATE = auto()  # dropped
     OUT_OF_ORDER = auto()  # buffered, since it comes after a gap
     DROPPED = auto()  # it comes after a gap, and the window is used up
@@ -43,7 +44,7 @@ class ReceiveBuffer:
         self._reported_gaps: tuple[int, ...] = ()  # ends of gaps, the lowest last
 
     def receive(self, batch: Batch) -> Arrival:
-        """Take `batch` if it is the next one; then `next_buffered` may have more.
+        """Take `batch` if it is the next one.
 
         Raises DigestMismatchError if the body is corrupted; the batch is then still expected.
         """
@@ -53,7 +54,7 @@ class ReceiveBuffer:
             raise DigestMismatchError(f"batch {batch.number} does not match its digest")
         if batch.number == self.expected:
             self.expected += 1
-            return Arrival.IN_ORDER
+            return Arrival.FILLS_GAP if self._buffered else Arrival.IN_ORDER
         if len(batch.body) + BATCH_OVERHEAD > self._room:
             return Arrival.DROPPED
         self._room -= len(batch.body) + BATCH_OVERHEAD
@@ -96,16 +97,14 @@ class ReceiveBuffer:
         self._buffered.clear()
 
 
-def unpack(batch: Batch) -> bytes:
-    """The body as the codec made it, at most MAX_BODY bytes.
+def unpack(compressed: bytes) -> bytes:
+    """The body of a compressed batch as the codec made it, at most MAX_BODY bytes.
 
     Raises ProtocolError for a body that is no zlib stream, or too large when unpacked.
     """
-    if not batch.compressed:
-        return batch.body
     unpacker = zlib.decompressobj()
     try:
-        body = unpacker.decompress(batch.body, MAX_BODY)
+        body = unpacker.decompress(compressed, MAX_BODY)
     except zlib.error as error:
         raise ProtocolError(f"a compressed body is broken: {error}") from error
     if not unpacker.eof or unpacker.unused_data:

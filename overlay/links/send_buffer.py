@@ -122,15 +122,12 @@ class SendBuffer:
         del queued[:count]
         self._urgent = max(0, self._urgent - count)
         self.queued_bytes -= size
-        return self._launch([one for one, _ in taken], tuple(m for _, m in taken))
-
-    def _launch(self, encoded: list[bytes], messages: tuple[Message, ...]) -> InFlightBatch:
-        body = self._codec.join(encoded)
-        compressed = False
+        body, compressed = self._codec.join([encoded for encoded, _ in taken]), False
         if self._settings.compress and len(body) > COMPRESS_FROM:
             small = zlib.compress(body, 1)
             if len(small) < len(body):
                 body, compressed = small, True
+        messages = tuple([message for _, message in taken])
         batch = InFlightBatch(self.number, zlib.crc32(body), compressed, body, messages)
         self.number += 1
         self.in_flight.append(batch)

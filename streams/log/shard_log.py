@@ -88,19 +88,6 @@ class Segment:
         """Number of the chunk that completes the state at its beginning; 0: not known, or none."""
         self.index: list[IndexLine] = []
 
-    def note(self, line: Line) -> None:
-        """A chunk stands behind the others."""
-        self.began = self.began or line.time
-        if not self.index or line.at - self.index[-1].at >= INDEX_BYTES:
-            self.index.append(IndexLine(line.number, line.first, line.time, line.at))
-        self.size = max(self.size, line.at + line.length)
-
-    def cut(self, at: int) -> None:
-        """The chunks from byte `at` on are gone."""
-        self.size = at
-        while self.index and self.index[-1].at >= at:
-            self.index.pop()
-
 
 class Place(NamedTuple):
     """Where to begin to read: no more than `INDEX_BYTES` and a chunk before the wanted chunk, if
@@ -148,7 +135,10 @@ class ShardLog:
             *(chunk.number, chunk.hash, chunk.epoch, chunk.kind, chunk.first, chunk.offsets),
             *(chunk.time, segment.name, at, len(chunk.data)),
         )
-        segment.note(line)
+        segment.began = segment.began or chunk.time
+        if not segment.index or at - segment.index[-1].at >= INDEX_BYTES:
+            segment.index.append(IndexLine(chunk.number, chunk.first, chunk.time, at))
+        segment.size = max(segment.size, at + len(chunk.data))
         if chunk.flags & COMPLETES:
             segment.state_end = chunk.number
         self.lines.append(line)

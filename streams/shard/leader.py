@@ -120,6 +120,7 @@ class ShardLeader:
         self._retain_at = 0.0  # when there is more to be let go of
         self._keep = EVERYTHING
         self._limits = (0, 0)  # bytes and age of a segment
+        self._has_quota = self._removes = False
         self.keep = replica.terms.keep
         self.obstacle = ""
         """Why the shard takes no more rows, whatever `keep` says; "": it does."""
@@ -161,6 +162,8 @@ class ShardLeader:
     @keep.setter
     def keep(self, keep: Keep) -> None:
         self._keep, self._limits = keep, (keep.segment_bytes, keep.segment_age)
+        self._has_quota = bool(keep.most_bytes or keep.most_rows)
+        self._removes = bool(keep.time or keep.bytes or keep.ttl or keep.drops_oldest)
 
     # -- appending -------------------------------------------------------------------------------
 
@@ -221,8 +224,9 @@ class ShardLeader:
 
     def full(self, size: int, rows: int) -> str:
         """Why the shard cannot take `size` bytes and `rows` more; "": it can."""
-        mine = self.replica
-        return self.obstacle or over(self._keep, mine.log, mine.state.floor, size, rows)
+        if self.obstacle or not self._has_quota:
+            return self.obstacle
+        return over(self._keep, self.replica.log, self.replica.state.floor, size, rows)
 
     def unfit(self, rows: Iterable[Row]) -> str:
         """Why the stream has no use for some of these rows; "": it has for all."""
@@ -239,7 +243,7 @@ class ShardLeader:
         if keep != self._keep:
             self.keep = keep
         self._retained = self.replica.committed
-        if keep.key or (is_as_before and now < self._retain_at):
+        if keep.key or not self._removes or (is_as_before and now < self._retain_at):
             return
         self._retain_at = next_due(self.replica.log, keep, now)
         floor = self.floor_due(now)
@@ -351,7 +355,7 @@ class ShardLeader:
             self.ask()
             return
         mine, self.is_quiet = self.replica, True
-        for follower in self.followers.values():
+        for follower in self.tracker.followers.values():
             is_live = follower.state is REPLICATE
             if not is_live and follower.match > follower.looked:
                 follower.looked = follower.match  # it is being sent older ones, and goes on
@@ -392,7 +396,7 @@ class ShardLeader:
         mine, now = self.replica, self.replica.port.now
         others = by_id((*mine.replicas, *self.coming.values()), besides=mine.port.me.id)
         self.tracker.follow(others, lambda peer: ReplicaProgress(peer, now))
-        for follower in self.followers.values():
+        for follower in self.tracker.followers.values():
             follower.change(follower.state)
             self._send((follower,), ())
 
@@ -416,7 +420,7 @@ class ShardLeader:
     def behind(self, sender: Peer, message: ShardBehind) -> None:
         """A follower's log ends elsewhere: send what follows on its end, if that is in this log,
         else what follows on what is committed there."""
-        follower = self.followers.get(sender.id)
+        follower = self.tracker.followers.get(sender.id)
         if follower is None or message.epoch != self.epoch:
             return
         follower.diverges(self.replica.port.now)

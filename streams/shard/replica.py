@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from overlay.consensus.votes import is_fenced, may_vote
 from overlay.machine import LocalEvent, NodeId, Peer, Port, Timer, by_id
 from streams.disk import DiskFailed, LogDisk, Opened, ReadDone, Written
-from streams.log.chunk import ChunkId, number_of
+from streams.log.chunk import ChunkId
 from streams.log.recovery import FoundHole
 from streams.shard.campaign import ShardCampaign
 from streams.shard.leader import RETRY, ROUNDS, ShardLeader
@@ -89,8 +89,9 @@ class Replica(StoredReplica):
         self.repair: Repair | None = None
         """While there are holes in the log."""
         self._heard_at = port.now  # a leader, or that it was this node
-        self._matched = 0  # number of the last chunk that is as the epoch's leader has it
-        self._first = 0  # the first chunk of that leader's epoch; 0: not known
+        self._sender = Peer("", "")  # of the last chunks; it leads under the vote's epoch …
+        self._matched = 0  # … and has this chunk and all before it as they are here; 0: not known
+        self._first = 0  # the first chunk of its epoch; 0: not known
         self._repairs = 0  # that were tried since the log had no holes
         self._begins_late = False  # nobody has what comes before the first segment
 
@@ -359,14 +360,15 @@ class Replica(StoredReplica):
             # this replica has voted for cannot lead in it any more.
             self._stop()
             self._vote(message.epoch, sender.id, self._acknowledge)
-        self._heard_at = self.port.now
+        self._heard_at, self._sender = self.port.now, sender
         self._first = message.first
         if message.chunks:
-            if not self.take(message.chunks, message.start):
+            taken = self.take(message.chunks, message.start)
+            if not taken:
                 if self.ready:
                     self._say_behind(sender)
                 return
-            self._matched = max(self._matched, number_of(message.chunks[-1]))
+            self._matched = max(self._matched, taken)
         elif self.log.has(ChunkId(*message.end)):
             self._matched = max(self._matched, message.end[0])
         else:
@@ -396,11 +398,9 @@ class Replica(StoredReplica):
         number = min(self.durable, self._matched)
         if self._unstored or not number or self.leader is not None or self.campaign is not None:
             return
-        if self._first and number >= self._first:
+        if self.hard_state.suspect and self._first and number >= self._first:
             self.clear_suspicion()
-        candidate = self.hard_state.candidate
-        ack = ShardAck(self.shard, self.hard_state.epoch, number)
-        self.port.send(self.followed or Peer(candidate, ""), ack)
+        self.port.send(self._sender, ShardAck(self.shard, self.hard_state.epoch, number))
 
     # -- leading ---------------------------------------------------------------------------------
 

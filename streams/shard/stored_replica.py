@@ -222,33 +222,34 @@ class StoredReplica(Machine):
         """Note that a chunk that was added is on disk."""
         raise NotImplementedError
 
-    def take(self, chunks: Sequence[bytes], start: int) -> bool:
-        """Add chunks in order, of which the sender has those from `start` on. Returns whether all
-        of them are in the log now; otherwise the log is shorter, and is being read again, or they
-        do not follow on it."""
+    def take(self, chunks: Sequence[bytes], start: int) -> int:
+        """Add chunks in order, of which the sender has those from `start` on. Returns the number of
+        the last if all of them are in the log now; otherwise 0, and the log is shorter, and is
+        being read again, or they do not follow on it."""
+        number = 0
         for data in chunks:
             chunk = read(data)
             if chunk is None or len(chunk.data) != len(data):
                 self.port.count("shard_chunks_malformed")
-                return False
-            end = self.log.end
+                return 0
+            number, end = chunk.number, self.log.end
             if chunk.number <= end.number:
                 known = self.log.line(chunk.number)
                 if chunk.number <= self.committed and known is None:
                     continue
                 if known is None:  # more chunks than there are lines for: it cannot be compared
                     self.port.count("shard_chunks_unknown")
-                    return False
+                    return 0
                 if known.hash == chunk.hash:
                     continue
                 self._truncate(chunk.number)
-                return False
+                return 0
             if chunk.number != end.number + 1 or chunk.previous != end.hash:
                 if chunk.number != start or not chunk.begins_segment:
-                    return False
+                    return 0
                 self._restart_at(chunk)
             self.add(chunk)
-        return True
+        return number
 
     def _restart_at(self, chunk: Chunk) -> None:
         """Remove the log, and begin another with `chunk`: all that stands before it was committed,

@@ -20,7 +20,7 @@ def take(receive_buffer: ReceiveBuffer, number: int) -> tuple[str, list[int], in
     """What becomes of a batch, which kept ones follow it, and the gap to report."""
     arrival = receive_buffer.receive(batch(number))
     followers = []
-    while arrival is Arrival.IN_ORDER and (one := receive_buffer.next_buffered()) is not None:
+    while arrival is Arrival.FILLS_GAP and (one := receive_buffer.next_buffered()) is not None:
         followers.append(one.number)
     return arrival.name, followers, receive_buffer.new_gap()
 
@@ -32,10 +32,10 @@ def test_what_comes_before_its_turn_is_kept_and_each_gap_is_reported_once() -> N
     assert take(receive_buffer, 6) == ("OUT_OF_ORDER", [], 0)
     assert take(receive_buffer, 3) == ("DUPLICATE", [], 0)
     assert take(receive_buffer, 0) == ("DUPLICATE", [], 0)
-    assert take(receive_buffer, 1) == ("IN_ORDER", [], 0), "2 is missing still, and is on its way"
-    assert take(receive_buffer, 2) == ("IN_ORDER", [3], 6), "another gap"
+    assert take(receive_buffer, 1) == ("FILLS_GAP", [], 0), "2 is missing still, and is on its way"
+    assert take(receive_buffer, 2) == ("FILLS_GAP", [3], 6), "another gap"
     assert take(receive_buffer, 5) == ("OUT_OF_ORDER", [], 5), "4 was lost again"
-    assert take(receive_buffer, 4) == ("IN_ORDER", [5, 6], 0)
+    assert take(receive_buffer, 4) == ("FILLS_GAP", [5, 6], 0)
     assert receive_buffer.expected == 7
 
 
@@ -43,9 +43,9 @@ def test_what_is_lost_again_is_reported_alone_and_the_rest_of_its_gap_is_on_its_
     receive_buffer = ReceiveBuffer(1 << 20)
     assert take(receive_buffer, 9) == ("OUT_OF_ORDER", [], 9), "0 to 8 come again"
     assert [take(receive_buffer, n)[2] for n in (0, 1, 3, 4)] == [0, 0, 3, 0], "but 2 does not"
-    assert take(receive_buffer, 2) == ("IN_ORDER", [3, 4], 0)
+    assert take(receive_buffer, 2) == ("FILLS_GAP", [3, 4], 0)
     assert [take(receive_buffer, n)[2] for n in (5, 6, 8)] == [0, 0, 8]
-    assert take(receive_buffer, 7) == ("IN_ORDER", [8, 9], 0)
+    assert take(receive_buffer, 7) == ("FILLS_GAP", [8, 9], 0)
 
 
 def test_a_long_gap_is_sent_again_once_and_not_once_for_each_batch_of_it() -> None:
@@ -72,7 +72,7 @@ def test_no_more_is_kept_than_the_window_allows() -> None:
         "OUT_OF_ORDER",
         "DROPPED",
     ]
-    assert take(receive_buffer, 0) == ("IN_ORDER", [1, 2, 3], 0)
+    assert take(receive_buffer, 0) == ("FILLS_GAP", [1, 2, 3], 0)
     assert [take(receive_buffer, n)[0] for n in (5, 6, 7, 8)] == [
         "OUT_OF_ORDER",
         "OUT_OF_ORDER",
@@ -92,7 +92,7 @@ def test_a_new_connection_brings_what_was_kept_again() -> None:
         ("OUT_OF_ORDER", [], 1),
         ("OUT_OF_ORDER", [], 0),
     ]
-    assert take(receive_buffer, 0) == ("IN_ORDER", [1, 2], 0)
+    assert take(receive_buffer, 0) == ("FILLS_GAP", [1, 2], 0)
 
 
 def test_a_damaged_batch_is_not_taken_and_still_expected() -> None:

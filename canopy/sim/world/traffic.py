@@ -185,7 +185,7 @@ class Traffic:
             found[LINKS] = found.get(LINKS, 0) + size
             return size
         found[LINKS] = found.get(LINKS, 0) + BATCH_HEAD
-        body = unpack(frame) if frame.compressed else frame.body
+        body = unpack(frame.body) if frame.compressed else frame.body
         saved = len(frame.body) / len(body)  # compressed: each message has its share
         for raw in self._split(body):
             name = tag(raw)

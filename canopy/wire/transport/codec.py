@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 from typing import Any, Final, Union
 
@@ -84,18 +84,18 @@ class WireCodec:
         known = tuple(MESSAGES.values()) if messages is None else tuple(messages)
         union: Any = Union[known]  # noqa: UP007 - built from a list
         self._encoder = msgspec.msgpack.Encoder()
+        self.encode_one: Callable[[Message], bytes] = self._encoder.encode
+        """One message, to be joined by `join`."""
         self._decoder: msgspec.msgpack.Decoder[list[Message]] = msgspec.msgpack.Decoder(list[union])
 
     def encode(self, messages: Sequence[Message]) -> bytes:
         """A list of messages as the body of a batch."""
         return self._encoder.encode(list(messages))
 
-    def encode_one(self, message: Message) -> bytes:
-        """One message, to be joined by `join`."""
-        return self._encoder.encode(message)
-
     def join(self, encoded: Sequence[bytes]) -> bytes:
         """Bodies of single messages as the body of one batch."""
+        if len(encoded) == 1:  # as most are
+            return b"\x91" + encoded[0]
         return array_header(len(encoded)) + b"".join(encoded)
 
     def decode(self, body: bytes) -> list[Message]:

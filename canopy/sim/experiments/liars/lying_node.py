@@ -93,7 +93,7 @@ class LyingNode(MeteredNode):
 
     def push(self) -> None:
         """Send what the attack has to say unasked, as a turn of its own."""
-        self.turns.begin()
+        self.now = self.turns.begin()
         for peer, message in self.attack.pushes(self) if self._lies else ():
             super().send(peer, message)
         self._finish_turn()
