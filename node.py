@@ -128,7 +128,7 @@ class Node:
         self.reply, self.share = divided(driver.reply, self.turns.emit), driver.share
         self.store, self.store_later = driver.store, driver.store_later
         self.trace_marks, self.sampled = driver.trace_marks, driver.sampled
-        self.trace_unmatched, self.row_share = driver.trace_unmatched, driver.row_share
+        self.trace_unmatched = driver.trace_unmatched
         self.counters: dict[str, int] = {}
         self.health = Health(self)
         self.signer = signer
@@ -137,7 +137,6 @@ class Node:
         self._seeds = dict.fromkeys(seeds, "not tried yet")
         self._watched: dict[str, tuple[Peer, ...]] = {}
         self._ready = self._ring_known = False
-        self._boot = boot
         self.clock_offsets = ClockOffsets(
             self,
             lambda: self.view.peers(),
@@ -156,17 +155,17 @@ class Node:
             me.id, role, tenant, {**RULES, **STREAM_RULES}, lambda: self.policies.confinement,
             self._proven(self.turns.dispatch), self.send, driver.clock, self.count, self.trace,
         )  # fmt: skip
-        self._build(codec, overlay, founder=not seeds, restored=restored)
+        self._build(codec, overlay, restored, boot)
 
     # --- building ---
 
-    def _build(self, codec: Codec, overlay: str, founder: bool, restored: Sequence[bytes]) -> None:
+    def _build(self, codec: Codec, overlay: str, restored: Sequence[bytes], boot: int) -> None:
         settings = self.settings
         self.relaying = Relaying(self, self._relay_ports())
         self.links = Links(
             self.me, self.incarnation, overlay, settings.links, self.rng, codec, self.driver,
             self.driver.clock, self.driver.hybrid, self.emit, self.guard.dispatch, self.count,
-            self.trace, settings.view.seed_retry_most, self._boot,
+            self.trace, settings.view.seed_retry_most, boot,
             None if self.guard.role else self.relaying,  # what it carries is not authenticated
         )  # fmt: skip
         points = self.access_points = AccessPoints(self, settings.view, self.health)
@@ -178,8 +177,8 @@ class Node:
         self.ring = Ring(self, settings.ring, self.guard.votes, self.signer)
         self.incident_log = IncidentLog(self)
         self.clusters = Clusters(
-            self, settings.cluster, self.ring, self.view, founder, settings.election, restored,
-            self.health,
+            self, settings.cluster, self.ring, self.view, not self._seeds, settings.election,
+            restored, self.health,
         )  # fmt: skip
         self._build_owner(settings)
         relays = Relays(self, view.peers, view.tiered_peers, self._passes_on, self._may_delegate)
@@ -338,6 +337,10 @@ class Node:
     def trace_each(self, kind: str, name: str, values: Sequence[str], **fields: Any) -> None:
         """Write records of a kind that differ only in the field `name`."""
         self.driver.trace_each(kind, name, values, fields)
+
+    def row_share(self, kind: str, count: int) -> float:
+        """The share of so many rows that gets records of a kind."""
+        return self.driver.row_share(kind, count)
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a named counter of this node."""

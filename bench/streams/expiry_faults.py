@@ -7,7 +7,7 @@ from streams.log.group_state import GroupStates
 from streams.services.group.delivery import GroupDelivery
 from streams.services.group.window import Pending
 from streams.services.read.expiry import Expiry
-from streams.shard.leader import ShardLeader
+from streams.shard.leader import Retention
 from streams.steady_clock import SteadyClock
 
 EXPIRY = "tests/streams/programs/reader/test_streams_expiry.py"
@@ -28,10 +28,10 @@ def expired_rows_are_delivered() -> None:
 def expired_rows_stay_for_consumers() -> None:
     """A durable consumer that nobody reads as keeps rows that are past their time."""
 
-    def _expired(self: ShardLeader, now: int) -> int:
+    def _expired(self: Retention, now: int) -> int:
         return 0
 
-    replace(ShardLeader._expired, _expired)
+    replace(Retention._expired, _expired)
 
 
 @fault(TIME, EXPIRY, "test_rows_past_their_time_go_whether_they_were_read_or_not")

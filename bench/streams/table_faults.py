@@ -7,7 +7,7 @@ from streams.log.batches import Row
 from streams.log.state import ShardState
 from streams.log.table import KeyTable, NewestRow, TableView, key_of
 from streams.services.table.writing import TableWriting
-from streams.shard.leader import ShardLeader
+from streams.shard.leader import Retention
 
 SEARCH = "tests/streams/tables/test_streams_tables_soak.py"
 NEWEST = "test_the_newest_rows_fold_to_what_was_committed_through_faults"
@@ -79,9 +79,9 @@ def table_chunks_are_removed_with_their_segment() -> None:
 @fault(FOLD, TABLES, "test_a_deletion_stays_until_registered_consumers_have_read_it")
 def table_floor_passes_unread_deletions() -> None:
     """A deletion goes before a durable consumer has read it."""
-    original = ShardLeader.floor_due
+    original = Retention.floor_due
 
-    def floor_due(self: ShardLeader, now: int) -> int:
+    def floor_due(self: Retention, now: int) -> int:
         former, self.keep = self.keep, self.keep._replace(drops_unread=True)
         found = original(self, now)
         self.keep = former

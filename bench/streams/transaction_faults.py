@@ -21,7 +21,7 @@ from streams.log.half_state import Half, HalfEntry, HalfStates
 from streams.programs.transaction.messages import DecideHalf, HalfNotKnown, PrepareHalf, ReviewHalf
 from streams.programs.transaction.transactors import Transactors
 from streams.services.half.halves import Halves
-from streams.shard.leader import ShardLeader
+from streams.shard.leader import Retention
 
 HALVES = "tests/streams/programs/transaction/test_streams_halves.py"
 DECIDING = "tests/streams/programs/transaction/test_streams_deciding.py"
@@ -170,10 +170,10 @@ def transaction_shards_decide_each_for_itself() -> None:
 def halves_do_not_count_towards_quotas() -> None:
     """A half is taken that has no room once it is committed."""
 
-    def full(self: ShardLeader, size: int, rows: int) -> str:
+    def full(self: Retention, size: int, rows: int) -> str:
         return ""
 
-    replace(ShardLeader.full, full)
+    replace(Retention.full, full)
 
 
 @fault(

@@ -46,7 +46,7 @@ from streams.log.state import (
 )
 from streams.log.zones import encode_zones, zone_map
 from streams.shard.messages import ShardAck, ShardAppend, ShardBehind
-from streams.shard.retention import EVERYTHING, Keep, floor_of, next_due, over, quota_floor
+from streams.shard.retention import Keep, floor_of, next_due, over, quota_floor
 from streams.shard.stored_replica import StoredReplica
 
 RETRY: Final = 0.3
@@ -92,6 +92,93 @@ class ReplicaProgress(Progress):
         return is_behind and len(self.inflight) <= PIECES
 
 
+class Retention:
+    """What a shard keeps of its rows, and which it takes, under one leader."""
+
+    def __init__(self, replica: StoredReplica, may_change: Callable[[], bool]) -> None:
+        """`may_change`: whether the leader's last change of the replicas is committed."""
+        self._replica = replica
+        self._may_change = may_change
+        self._obstacle = ""
+        self._seen = 0  # what was committed at the last look
+        self._due = 0.0  # when there is more to be removed
+        self.change(replica.terms.keep)
+
+    def change(self, keep: Keep) -> None:
+        """Keep and take what `keep` says from now on."""
+        self.keep = keep
+        self.limits = (keep.segment_bytes, keep.segment_age)
+        """Bytes and age (nanoseconds) of a segment at most."""
+        self._has_quota = bool(keep.most_bytes or keep.most_rows)
+        self._removes = bool(keep.time or keep.bytes or keep.ttl or keep.drops_oldest)
+
+    def refuse(self, reason: str) -> None:
+        """Take no more rows for this reason, whatever `keep` says; "": take them again."""
+        self._obstacle = reason
+
+    def full(self, size: int, rows: int) -> str:
+        """Why the shard cannot take `size` bytes and `rows` more; "": it can."""
+        if self._obstacle or not self._has_quota:
+            return self._obstacle
+        return over(self.keep, self._replica.log, self._replica.state.floor, size, rows)
+
+    def unfit(self, rows: Iterable[Row]) -> str:
+        """Why the stream has no use for some of these rows; "": it has for all."""
+        return lacks_key(self.keep.key, [row.attributes for row in rows]) if self.keep.key else ""
+
+    def floor_above(self, keep: Keep, now: int) -> int:
+        """The floor to which the log is to be cut at `now` (nanoseconds since 1970); 0: it has
+        nothing more to remove, or its key's table has to be written first."""
+        replica = self._replica
+        is_as_before = keep == self.keep and self._seen == replica.committed
+        if keep != self.keep:
+            self.change(keep)
+        self._seen = replica.committed
+        if keep.key or not self._removes or (is_as_before and now < self._due):
+            return 0
+        self._due = next_due(replica.log, keep, now)
+        floor = self.floor_due(now)
+        return floor if floor > replica.state.floor else 0
+
+    def floor_due(self, now: int) -> int:
+        """The lowest offset that is to be kept at `now` (nanoseconds since 1970); 0: that cannot be
+        said yet."""
+        mine, keep = self._replica, self.keep
+        if not mine.ready or not self._may_change():
+            return 0
+        if keep.time and mine.log.time <= now - keep.time:
+            floor = mine.log.next_offset
+        else:
+            floor = floor_of(mine.log.segments, keep, now)
+        if keep.time:
+            mine.chunks.learn_times()
+        if not keep.drops_unread:
+            floor = min([floor, *(c.position for c in mine.state.consumers.values())])
+        floor = max(floor, quota_floor(keep, mine.log))
+        held = mine.state.groups.floor()
+        if held is not None and not keep.drops_unread:
+            floor = min(floor, held)
+        return max(floor, self._expired(now))
+
+    def cut_entries(self, floor: int, now: int) -> list[Entry]:
+        """What the log is to say when the floor is raised to `floor` at `now`: also of the groups
+        that were not done with what goes, unless it is past its time."""
+        state, expired = self._replica.state, min(floor, self._expired(now))
+        since = max(state.floor, expired)
+        return [Floor(floor, expired), *state.groups.let_go(since, floor)]
+
+    def _expired(self, now: int) -> int:
+        """Rows below this offset are past their time, whoever has not read them; those behind it
+        may be. Where rows have times of their own nothing is said."""
+        keep, log = self.keep, self._replica.log
+        if not keep.ttl or keep.ttl_by:
+            return 0
+        if log.time <= now - keep.ttl:
+            return log.next_offset
+        self._replica.chunks.learn_times()
+        return floor_of(log.segments, Keep(time=keep.ttl), now)
+
+
 class ShardLeader:
     """The leader of a shard in one epoch."""
 
@@ -116,14 +203,7 @@ class ShardLeader:
         self.is_quiet = False
         """All others have everything, and know what is committed: they are asked seldom."""
         self._asked_at = self._in_touch_at = self._in_touch_since = float("-inf")
-        self._retained = 0  # what was committed at the last look at retention
-        self._retain_at = 0.0  # when there is more to be let go of
-        self._keep = EVERYTHING
-        self._limits = (0, 0)  # bytes and age of a segment
-        self._has_quota = self._removes = False
-        self.keep = replica.terms.keep
-        self.obstacle = ""
-        """Why the shard takes no more rows, whatever `keep` says; "": it does."""
+        self.retention = Retention(replica, self.may_change)
 
     def begin(self) -> None:
         """Append a chunk of the own epoch, what is to be said of rows that are lost, and ask all
@@ -154,17 +234,6 @@ class ShardLeader:
         for run in split_entries(entries):
             self.append_chunk(POSITIONS, encode_entries(run))
 
-    @property
-    def keep(self) -> Keep:
-        """What the shard keeps and takes."""
-        return self._keep
-
-    @keep.setter
-    def keep(self, keep: Keep) -> None:
-        self._keep, self._limits = keep, (keep.segment_bytes, keep.segment_age)
-        self._has_quota = bool(keep.most_bytes or keep.most_rows)
-        self._removes = bool(keep.time or keep.bytes or keep.ttl or keep.drops_oldest)
-
     # -- appending -------------------------------------------------------------------------------
 
     def append(self, batches: Sequence[EventBatch], time: int) -> Chunk:
@@ -179,7 +248,7 @@ class ShardLeader:
     ) -> Chunk:
         """Append one chunk, whose rows are what its kind says, as `append` does."""
         log = self.replica.log
-        if log.should_roll(len(rows) + len(zones), max(time, log.time), *self._limits):
+        if log.should_roll(len(rows) + len(zones), max(time, log.time), *self.retention.limits):
             for place, piece in enumerate(self.replica.state.pieces()):
                 flags = (BEGINS if place == 0 else 0) | (COMPLETES if piece.completes else 0)
                 self._add(STATE, piece.rows, 0, b"", time, flags)
@@ -222,75 +291,15 @@ class ShardLeader:
             follower.committed = mine.committed
             mine.port.send(follower.peer, message)
 
-    def full(self, size: int, rows: int) -> str:
-        """Why the shard cannot take `size` bytes and `rows` more; "": it can."""
-        if self.obstacle or not self._has_quota:
-            return self.obstacle
-        return over(self._keep, self.replica.log, self.replica.state.floor, size, rows)
-
-    def unfit(self, rows: Iterable[Row]) -> str:
-        """Why the stream has no use for some of these rows; "": it has for all."""
-        return lacks_key(self._keep.key, [row.attributes for row in rows]) if self._keep.key else ""
-
-    # -- retention -------------------------------------------------------------------------------
-
     def retain(self, keep: Keep, now: int) -> None:
         """Append a Cut, if at `now` (nanoseconds since 1970) there is more than is to be kept. In a
         stream with a key that is done with the table of what goes (streams/services/table/)."""
-        if keep.forks and not self._keep.forks:
+        if keep.forks and not self.retention.keep.forks:
             self._wake()
-        is_as_before = keep == self._keep and self._retained == self.replica.committed
-        if keep != self._keep:
-            self.keep = keep
-        self._retained = self.replica.committed
-        if keep.key or not self._removes or (is_as_before and now < self._retain_at):
-            return
-        self._retain_at = next_due(self.replica.log, keep, now)
-        floor = self.floor_due(now)
-        if floor > self.replica.state.floor:
-            self.append_chunk(CUT, encode_entries(self.cut_entries(floor, now)), time=now)
-
-    def floor_due(self, now: int) -> int:
-        """The lowest offset that is to be kept at `now` (nanoseconds since 1970); 0: that cannot be
-        said yet."""
-        mine, keep = self.replica, self._keep
-        if not mine.ready or not self.may_change():
-            return 0
-        if keep.time and mine.log.time <= now - keep.time:
-            floor = mine.log.next_offset
-        else:
-            floor = floor_of(mine.log.segments, keep, now)
-        if keep.time:
-            mine.chunks.learn_times()
-        if not keep.drops_unread:
-            floor = min([floor, *(c.position for c in mine.state.consumers.values())])
-        floor = max(floor, quota_floor(keep, mine.log))
-        held = mine.state.groups.floor()
-        if held is not None and not keep.drops_unread:
-            floor = min(floor, held)
-        return max(floor, self._expired(now))
-
-    def cut_entries(self, floor: int, now: int) -> list[Entry]:
-        """What the log is to say when the floor is raised to `floor` at `now`: also of the groups
-        that were not done with what goes, unless it is past its time."""
-        entry = self.floor_entry(floor, now)
-        since = max(self.replica.state.floor, entry.expired)
-        return [entry, *self.replica.state.groups.let_go(since, floor)]
-
-    def floor_entry(self, floor: int, now: int) -> Floor:
-        """What the log is to say when the floor is raised to `floor` at `now`."""
-        return Floor(floor, min(floor, self._expired(now)))
-
-    def _expired(self, now: int) -> int:
-        """Rows below this offset are past their time, whoever has not read them; those behind it
-        may be. Where rows have times of their own nothing is said."""
-        keep, log = self._keep, self.replica.log
-        if not keep.ttl or keep.ttl_by:
-            return 0
-        if log.time <= now - keep.ttl:
-            return log.next_offset
-        self.replica.chunks.learn_times()
-        return floor_of(log.segments, Keep(time=keep.ttl), now)
+        floor = self.retention.floor_above(keep, now)
+        if floor:
+            entries = self.retention.cut_entries(floor, now)
+            self.append_chunk(CUT, encode_entries(entries), time=now)
 
     # -- replicas --------------------------------------------------------------------------------
 
@@ -375,7 +384,7 @@ class ShardLeader:
         hear of no leader are asked more often than others."""
         if not self.is_quiet:
             return RETRY
-        return RETRY * ROUNDS if self._keep.forks else QUIET
+        return RETRY * ROUNDS if self.retention.keep.forks else QUIET
 
     def stay_in_touch(self) -> float:
         """Ask followers of whom none lacks anything, if the last time is `ROUNDS` looks ago.

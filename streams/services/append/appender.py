@@ -177,7 +177,7 @@ class Appender(LedShard):
                 decode_rows(batch.rows, batch.count) if isinstance(verdict, New) else ()
                 for batch, verdict in zip(message.batches, found, strict=True)
             ]
-            unfit = self.leader.unfit(row for rows in decoded for row in rows)
+            unfit = self.leader.retention.unfit(row for rows in decoded for row in rows)
         except ValueError as error:
             unfit = str(error)
         if unfit:
@@ -243,7 +243,7 @@ class Appender(LedShard):
             return FULL, "too much is not committed yet"
         if batches:
             rows = self._queued_rows + sum(batch.count for batch in batches)
-            if reason := self.leader.full(size + self._queued_bytes, rows):
+            if reason := self.leader.retention.full(size + self._queued_bytes, rows):
                 return QUOTA, reason
         return None
 

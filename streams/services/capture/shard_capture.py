@@ -60,7 +60,7 @@ class ShardCapture:
         """Whether the shard has as much as it may have, so that events wait. (What is appended at
         once, a chunk, may lie beyond that.)"""
         leader = self.replica.leader
-        return leader is not None and bool(leader.full(0, 1))
+        return leader is not None and bool(leader.retention.full(0, 1))
 
     def add(self, events: Sequence[Event]) -> None:
         """Take events that have come for this shard."""

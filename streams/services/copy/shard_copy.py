@@ -83,7 +83,7 @@ class ShardCopy(LedShard):
     @property
     def is_full(self) -> bool:
         """Whether the shard has as much as it may have, so that its origins wait."""
-        return bool(self.leader.full(0, 1))
+        return bool(self.leader.retention.full(0, 1))
 
     def floor(self, origin: OriginReading) -> int:
         """How far the log has an origin's shard."""

@@ -35,7 +35,7 @@ class GroupLog:
         self.replica = replica
         self.leader = leader
         self.clock = clock
-        self.expiry = Expiry(lambda: leader.keep, clock)
+        self.expiry = Expiry(lambda: leader.retention.keep, clock)
         self._wake = wake
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()  # for a chunk's commit
 

@@ -135,11 +135,11 @@ class Halves(LedShard):
             return FULL, f"{len(halves):,} halves of this shard are not decided; {kept}"
         # What waits is in the log once more when it is committed, which is not refused.
         count = sum(half.count for half in halves.values()) + batch.count
-        if reason := self.leader.full(size, count):
+        if reason := self.leader.retention.full(size, count):
             self.port.count("halves_over_quota")
             return QUOTA, reason
         try:
-            unfit = self.leader.unfit(decode_rows(batch.rows, batch.count))
+            unfit = self.leader.retention.unfit(decode_rows(batch.rows, batch.count))
         except ValueError as error:
             unfit = str(error)
         return (MALFORMED, unfit) if unfit else None

@@ -212,7 +212,7 @@ class DurableConsumers:
         there, may_be_forgotten = set(attached), False
         now, clock = self.port.now, self._clock()
         for name, known in self.replica.state.consumers.items():
-            limit = known.expire_after or self.leader.keep.expire
+            limit = known.expire_after or self.leader.retention.keep.expire
             if not limit:
                 continue
             may_be_forgotten = True

@@ -87,7 +87,7 @@ class RowFactsServer(Machine):
         head, before = _head_of(chunk, index)
         attributes = rows_of(chunk)[index].attributes
         leader = replica.leader
-        life = 0 if leader is None else life_of(leader.keep, attributes)
+        life = 0 if leader is None else life_of(leader.retention.keep, attributes)
         over = life and chunk.time + life <= self._clock()
         return RowFacts(
             message.shard,

@@ -103,7 +103,7 @@ class ShardReadings(LedShard):
         self.readings: dict[ReadingKey, Reading] = {}
         self._positions = Positions(replica)
         self.durable = DurableConsumers(port, replica, leader, clock, wakes.write)
-        self._expiry = Expiry(lambda: leader.keep, clock)
+        self._expiry = Expiry(lambda: leader.retention.keep, clock)
         self.tail = Tail(replica.committed + 1, self.end, self._expiry)
         self._table = table
         self._ready: dict[Reading, None] = {}  # behind the tail, and able to go on

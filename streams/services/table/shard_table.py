@@ -50,7 +50,7 @@ class ShardTable(LedShard):
         self._begin()
 
     def _begin(self) -> None:
-        keep, state = self.leader.keep, self.replica.state
+        keep, state = self.leader.retention.keep, self.replica.state
         deletes: Predicate | None = compile_selector(keep.deletes) if keep.deletes else None
         self.table = KeyTable(keep.key, deletes)
         self.table.end = state.floor
@@ -103,7 +103,7 @@ class ShardTable(LedShard):
         if not self._is_in_table and self._reader.number > self.replica.committed:
             self.is_complete = True
         is_full = len(self.table.places) >= KEYS_MOST
-        self.leader.obstacle = f"a shard has at most {KEYS_MOST:,} keys" if is_full else ""
+        self.leader.retention.refuse(f"a shard has at most {KEYS_MOST:,} keys" if is_full else "")
         if self.writing is not None and work < budget:
             work += self.writing.step(budget - work)
         return work
@@ -137,10 +137,10 @@ class ShardTable(LedShard):
         if writing is not None and (not writing.is_done or writing.cut > self.replica.committed):
             return
         self.writing = None
-        keep, replica = self.leader.keep, self.replica
+        keep, replica = self.leader.retention.keep, self.replica
         if keep.key != self.table.key or not self.is_complete:
             return
-        floor = min(self.leader.floor_due(self._clock()), self.table.end)
+        floor = min(self.leader.retention.floor_due(self._clock()), self.table.end)
         if floor <= replica.state.floor:
             return
         garbage = sum(

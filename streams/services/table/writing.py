@@ -123,7 +123,7 @@ class TableWriting:
         attributes = each.row.attributes
         if not self._table.is_newest(each.offset, attributes):
             return
-        life = life_of(self.leader.keep, attributes)
+        life = life_of(self.leader.retention.keep, attributes)
         if life and each.time + life <= self._clock():
             self._table.forget([key_of(attributes, self._table.key)])
             return
@@ -143,12 +143,12 @@ class TableWriting:
         """All rows are written: raise the floor, if that is still what is wanted."""
         self.is_done = True
         now = self._clock()
-        if self.leader.floor_due(now) < self.floor:
+        if self.leader.retention.floor_due(now) < self.floor:
             return  # somebody has begun to read there
         if self._rows:
             self._write()
         first, last = (self._sent[0], self._sent[-1]) if self._sent else (0, 0)
-        entries = [*self.leader.cut_entries(self.floor, now), TableWritten(first, last)]
+        entries = [*self.leader.retention.cut_entries(self.floor, now), TableWritten(first, last)]
         chunk = self.leader.append_chunk(CUT, encode_entries(entries), time=now)
         self.cut = chunk.number
         self.replica.port.count("stream_tables_written")

@@ -94,8 +94,8 @@ def test_segments_that_have_the_table_stay(
     monkeypatch.setattr(writing, "CHUNK_TARGET", 800)
     world, leader, replica = made
     assert replica.leader is not None
-    replica.leader.keep = Keep(key=KEY, time=1_000_000_000)
-    replica.describe(replica.terms._replace(keep=replica.leader.keep))
+    replica.leader.retention.change(Keep(key=KEY, time=1_000_000_000))
+    replica.describe(replica.terms._replace(keep=replica.leader.retention.keep))
     put(world, replica, *({KEY: n % 60, "n": n} for n in range(240)))
     world.run(6.0)
     assert replica.state.floor == 240

@@ -30,7 +30,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> tuple[ConsumingWorld, Peer, Replica
 
 def keep(replica: Replica, wanted: Keep) -> None:
     assert replica.leader is not None
-    replica.leader.keep = wanted
+    replica.leader.retention.change(wanted)
     replica.describe(replica.terms._replace(keep=wanted))
 
 

@@ -158,15 +158,15 @@ def test_halves_count_towards_quotas_and_commits_are_never_refused() -> None:
     world, leader = led()
     leading = world.alive[leader.id].leader
     assert leading is not None
-    leading.keep = Keep(most_rows=5)
+    leading.retention.change(Keep(most_rows=5))
     assert isinstance(world.prepare(leader, "a", 0), HalfIsPrepared)
     assert isinstance(world.prepare(leader, "b", 10), HalfIsPrepared)
     refused = world.prepare(leader, "c", 20)
     assert (refused.code, "--max-rows" in refused.reason) == (QUOTA, True)
     assert world.ports[leader.id].counters["halves_over_quota"] == 1
-    leading.keep = Keep(most_rows=1)
+    leading.retention.change(Keep(most_rows=1))
     assert world.decide(leader, "a").outcome == COMMITTED
-    leading.keep = Keep(most_rows=5)
+    leading.retention.change(Keep(most_rows=5))
     world.decide(leader, "b", commit=False)
     assert isinstance(world.prepare(leader, "c", 20), HalfIsPrepared), "there is room again"
 
