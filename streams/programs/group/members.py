@@ -1,10 +1,10 @@
-"""The memberships of a node's programs: each at the leaders of its stream's shards.
+"""The memberships of a node's programs.
 
-A membership goes on when a shard's leader changes, is silent, or is out of reach: its session
-(`streams.access.session`) joins the new one, under the number of its attachment, and hears that
-what it had is lost if the leader has changed. What a program says of rows is repeated until it is
-answered. Leases of rows that wait here for the program are extended; those of rows that it has
-taken are its own affair.
+A membership survives a change, a silence or a loss of a shard's leader: its session
+(`streams.access.session`) joins the next leader under the number of its attachment, and learns
+which of its leases continue. A program's acknowledgements are repeated until they are answered.
+This node extends the leases of rows that wait for the program; the program extends the leases of
+the rows that it has taken.
 """
 
 from __future__ import annotations
@@ -52,22 +52,22 @@ from streams.programs.group.options import fault_of, wanted_by
 NANOSECONDS: Final = 1e9
 
 TAKEN_BYTES: Final = 192 * 1024
-"""Bytes of rows in one answer to a program, unless one row has more."""
+"""The limit of bytes in one answer to a program, unless its only row is larger."""
 
 
 class LookAtMembers(Timer, frozen=True):
-    """Time to look at what was not answered."""
+    """The timer of memberships."""
 
 
 class Lease(NamedTuple):
-    """A row that the member has, until some time by the node's clock."""
+    """The lease of a row, which ends at `until` by the node's clock."""
 
     offset: int
     until: float
 
 
 class SettleRequest:
-    """What a program has said of rows, of one shard or several, and that is not answered."""
+    """A `SettleRows` of a program that is not answered. Its rows may be of several shards."""
 
     def __init__(self, request: int) -> None:
         self.request = request
@@ -76,33 +76,32 @@ class SettleRequest:
 
 
 class ShardLeases:
-    """The leases of one member at one shard: of rows that wait for the program, or that it has, or
-    has settled."""
+    """The leases of one member at one shard, and the acknowledgements that are not answered."""
 
     def __init__(self, place: int, attachment: Attachment = (0, 0)) -> None:
-        """`attachment`: as which the program was a member before."""
+        """`attachment`: the number under which the program was a member before; (0, 0): none."""
         self.place = place
         """The shard's number in its stream."""
         self.attachment = attachment
         self.lease = 0.0
         self.rows: deque[LeasedRow] = deque()
-        """Rows that the program has not taken."""
+        """The rows that wait for the program."""
         self.held: dict[int, Lease] = {}
-        """By lease, with those that the program has not taken."""
+        """All leases, by number."""
         self.settling: dict[int, tuple[Settlement, list[SettleRequest]]] = {}
-        """What the program has said of rows, by lease, and who waits for the answer."""
+        """The acknowledgements without an answer by lease, each with the requests that wait."""
         self.extending: dict[int, tuple[Settlement, list[SettleRequest]]] = {}
-        """The same of leases that are to be extended."""
+        """The same for leases that the program extends."""
 
     def settle(self, settled: Iterable[Settlement], by: SettleRequest) -> None:
-        """The program says what becomes of rows; `by` waits for the answers."""
+        """Note acknowledgements of the program. `by` waits for the answers."""
         for one in settled:
             by.open.add((self.place, one.lease))
             table = self.extending if one.what == "extend" else self.settling
             table.setdefault(one.lease, (one, []))[1].append(by)
 
     def joined(self, attachment: Attachment, lease: float, kept: Iterable[int]) -> None:
-        """It is a member; of its leases those in `kept` go on."""
+        """Take the leader's answer to joining. Only the leases in `kept` continue."""
         self.attachment, self.lease = attachment, lease
         there = set(kept)
         self.held = {lease: held for lease, held in self.held.items() if lease in there}
@@ -112,8 +111,8 @@ class ShardLeases:
         self.rows = deque(row for row in self.rows if row.lease in self.held)
 
     def take_in(self, rows: Iterable[LeasedRow], at: float, now: float) -> str:
-        """Rows have come, whose leases began when it was `at`, or later. Returns why that cannot
-        be; "": it can. What the member has already is not taken twice."""
+        """Take rows whose leases begin at `at` or later. Skip rows that the member has already.
+        Return the reason why no honest leader sends them; "": one can."""
         if isnan(at) or at > now:
             return f"leases began at {at}, which has not come"
         until = at + self.lease
@@ -127,7 +126,7 @@ class ShardLeases:
         return fault
 
     def expire(self, now: float) -> None:
-        """Forget what the leader takes back about now."""
+        """Forget leases that have ended."""
         over = [lease for lease, held in self.held.items() if held.until <= now]
         for lease in over:
             del self.held[lease]
@@ -135,17 +134,17 @@ class ShardLeases:
             self._forget_others()
 
     def to_extend(self, now: float) -> list[Settlement]:
-        """The leases of rows that wait here for the program, and are half over."""
+        """Return extensions of the leases that are half over and whose rows wait here."""
         waiting = [row for row in self.rows if self.held[row.lease].until - now < self.lease / 2]
         return [Settlement(row.offset, row.lease, "extend") for row in waiting]
 
     def unanswered(self, now: float) -> list[Settlement]:
-        """What the program has said and the leader has not answered, and what is to be extended."""
+        """Return acknowledgements without an answer, and extensions that are due."""
         said = (*self.settling.values(), *self.extending.values())
         return [settlement for settlement, _ in said] + self.to_extend(now)
 
     def extended(self, leases: Iterable[int], at: float, now: float) -> str:
-        """Leases began anew when it was `at`. Returns why that cannot be; "": it can."""
+        """Extend leases from `at` on. Return the reason why no honest leader does; "": one can."""
         if leases and (isnan(at) or at > now):
             return f"leases began anew at {at}, which has not come"
         for lease in leases:
@@ -157,14 +156,14 @@ class ShardLeases:
         return ""
 
     def settled(self, leases: Iterable[int]) -> None:
-        """What was said of rows is in the log."""
+        """Note acknowledgements that are committed."""
         for lease in leases:
             self.held.pop(lease, None)
             if lease in self.settling:
                 self._answer(self.settling.pop(lease)[1], lease)
 
     def lost(self, leases: Iterable[int]) -> None:
-        """Leases were over before."""
+        """Note leases that had ended before their acknowledgement came."""
         for lease in leases:
             self.held.pop(lease, None)
             for table in (self.settling, self.extending):
@@ -180,8 +179,8 @@ class ShardLeases:
             one.open.discard((self.place, lease))
 
     def take(self, most: int, size: int, now: float) -> tuple[list[GroupRow], int, str]:
-        """At most `most` rows of some `size` bytes; returns them, their bytes, and why the next
-        one cannot be handed over ("": it can). Its lease runs out."""
+        """Hand over at most `most` rows of about `size` bytes. Return them, their bytes, and the
+        reason why the next row cannot be read, so that its lease is left to end; "": none."""
         found: list[GroupRow] = []
         taken = 0
         while self.rows and len(found) < most and taken < size:
@@ -203,7 +202,7 @@ class ShardLeases:
 
 
 class _Membership(Attached[AttachGroup, ShardLeases]):
-    """A program's membership: with leases at each shard."""
+    """The membership of a program, with leases at each shard."""
 
     def __init__(self, client: int, command: AttachGroup, token: str) -> None:
         super().__init__(client, command, goes_on=bool(command.attachments))
@@ -218,14 +217,14 @@ _Session = Session[_Membership, ShardLeases]
 
 
 class Members(Attachments[_Membership, ShardLeases]):
-    """What this node's programs are members of."""
+    """The memberships of this node's programs."""
 
     noun = "membership"
     needs_majority = True  # without one a leader takes no member in
     look_timer = LookAtMembers()
 
     def commands(self) -> dict[type, Callable[..., None]]:
-        """Commands with the method that carries each out."""
+        """Return the method that carries out each command."""
         return {
             AttachGroup: self.attach,
             TakeRows: self.take,
@@ -244,14 +243,14 @@ class Members(Attachments[_Membership, ShardLeases]):
         self.begin_attachment(_Membership(client, command, token))
 
     def take(self, client: int, command: TakeRows) -> None:
-        """Hand over rows, at once or when they come."""
+        """Answer with rows as soon as there are some."""
         member = self.get(client, command, command.member)
         if member is not None:
             member.takes.append((command.request, command.most))
             self.serve(member)
 
     def settle(self, client: int, command: SettleRows) -> None:
-        """Say what becomes of rows."""
+        """Acknowledge, return, reject or extend rows."""
         member = self.get(client, command, command.member)
         if member is None:
             return
@@ -281,7 +280,7 @@ class Members(Attachments[_Membership, ShardLeases]):
         attachment.settling.clear()
 
     def dropped(self, attachment: _Membership, reason: Cause) -> None:
-        """As `Attachments`: rows that were not taken are others'."""
+        """As `Attachments`: rows that the program has not taken go to other members."""
         for request, _ in attachment.takes:
             self.fail(attachment.client, request, reason)
         for settling in attachment.settling:
@@ -289,7 +288,7 @@ class Members(Attachments[_Membership, ShardLeases]):
         self.abandoned(attachment)
 
     def serve(self, attachment: _Membership) -> None:
-        """Answer who waits for rows, if there are some."""
+        """As `Attachments`."""
         member, now = attachment, self.port.now
         for leases in member.parts:
             leases.expire(now)
@@ -320,7 +319,7 @@ class Members(Attachments[_Membership, ShardLeases]):
             self.port.reply(member.client, reply)
 
     def _answer_settled(self, member: _Membership) -> None:
-        """Answer what is known of all rows that were meant."""
+        """Answer the requests whose rows are all answered."""
         left = []
         for settling in member.settling:
             if settling.open:
@@ -333,7 +332,7 @@ class Members(Attachments[_Membership, ShardLeases]):
     # -- at leaders ------------------------------------------------------------------------------
 
     def opening(self, session: _Session) -> Message:
-        """As `Attachments`: with the rows that the member has."""
+        """As `Attachments`: name the leases that the member has."""
         member, leases, now = session.owner, session.part, self.port.now
         asked = member.command
         leases.expire(now)
@@ -344,7 +343,7 @@ class Members(Attachments[_Membership, ShardLeases]):
         )
 
     def closing(self, session: _Session, is_over: bool) -> Message | None:
-        """As `Attachments`: only a member that goes for good gives back its rows."""
+        """As `Attachments`: only a member that leaves for good returns its rows."""
         if not is_over:
             return None
         untouched = tuple(row.lease for row in session.part.rows)
@@ -361,7 +360,7 @@ class Members(Attachments[_Membership, ShardLeases]):
         self.port.count("memberships_moved" if goes_on else "memberships_failed")
 
     def looked_at(self, session: _Session, is_keeping: bool) -> None:
-        """As `Attachments`: say again what was not answered, and extend what waits here."""
+        """As `Attachments`: repeat acknowledgements, and extend leases."""
         if is_keeping:
             self._repeat(session)
         elif session.part.lease < 4 * pacing.KEEP_ALIVE:  # half of it may be over before the next
@@ -383,17 +382,17 @@ class Members(Attachments[_Membership, ShardLeases]):
             self.port.send(session.leader, told)
 
     def _repeat(self, session: _Session) -> None:
-        """Say again what was not answered, and extend what waits for the program."""
+        """Send acknowledgements without an answer, and extensions that are due."""
         self._send_settled(session, session.part.unanswered(self.port.now))
 
     def on_look(self, timer: LookAtMembers) -> None:
-        """Look after sessions."""
+        """Do the periodic work."""
         self.look()
 
     # -- answers ---------------------------------------------------------------------------------
 
     def on_joined(self, sender: Peer, message: GroupJoined) -> None:
-        """A leader has taken the program in, or the group has other options now."""
+        """Take the answer that the program is a member, or that the group's options changed."""
         session = self.heard(sender, message.member)
         if session is None:
             return
@@ -415,7 +414,7 @@ class Members(Attachments[_Membership, ShardLeases]):
             self.serve(member)
 
     def on_rows(self, sender: Peer, message: LeasedRows) -> None:
-        """Rows for a program."""
+        """Take rows for a program."""
         if session := self.heard(sender, message.member):
             member = session.owner
             if session.is_open:
@@ -426,7 +425,7 @@ class Members(Attachments[_Membership, ShardLeases]):
                 self.serve(member)
 
     def on_settled(self, sender: Peer, message: LeasesSettled) -> None:
-        """What was said of rows has happened, or came too late."""
+        """Take the answers to acknowledgements: committed, extended, or too late."""
         if session := self.heard(sender, message.member):
             leases = session.part
             if fault := leases.extended(message.extended, message.at, self.port.now):
@@ -437,7 +436,7 @@ class Members(Attachments[_Membership, ShardLeases]):
             self._answer_settled(session.owner)
 
     def on_kept(self, sender: Peer, message: MembersKept) -> None:
-        """The leader is there; members that it has not join again."""
+        """Take the answer to a keep-alive. Members that the leader does not have join again."""
         for number in message.present:
             session = self.heard(sender, number)
             if session is not None:
@@ -445,16 +444,16 @@ class Members(Attachments[_Membership, ShardLeases]):
         self.missed(sender, message.missing)
 
     def on_refused(self, sender: Peer, message: MemberRefused) -> None:
-        """The program is no member, or none any more."""
+        """Move or fail a membership that the leader refuses."""
         self.refused(sender, message.member, message.code, message.reason)
 
     def on_moved(self, sender: Peer, message: MembersMoved) -> None:
-        """Another node leads."""
+        """Move memberships to another leader."""
         self.moved(sender, message.members, message.leader)
 
 
 def _fault(command: AttachGroup) -> tuple[str, str] | None:
-    """(code, reason) why a membership cannot begin."""
+    """Return code and reason why a membership cannot begin; None: it can."""
     if fault := fault_of(wanted_by(command)):
         return fault
     if not (command.group.isprintable() and command.name.isprintable()):

@@ -1,18 +1,19 @@
-"""One producer's session at one shard, at the producer's node: batches in, outcomes out.
+"""The session of one producer with the leader of one shard, at the producer's node.
 
-Batches get their numbers when they are sent first, and keep them: a request whose answer does not
-come (the leader has changed, a link was lost) is sent again with the same numbers, together with
-all that follow it, since a leader refuses what does not follow on the row before (go-back-N). What
-is sent together, and when, is `row_queue`'s affair.
+A batch gets its numbers when it is first sent, and keeps them. A request without an answer (the
+leader has changed, a link was lost) is sent again with the same numbers, together with all requests
+behind it, since a leader refuses rows that do not follow the last one (go-back-N). `row_queue`
+decides which batches share a request, and when it is sent.
 
-The conversation with the leader has the states of `streams.access.session`: what is under way is
-sent again whenever it opens, at a new leader without a new session of the producer, since that is
-in the log.
+The conversation with the leader has the states of `streams.access.session`. Whenever it opens, the
+requests under way are sent again. A new leader needs no new session of the producer, because the
+session is in the log.
 
-A batch that is refused for good leaves a gap, which must not be closed while a copy of it may still
-be somewhere on its way: a new session is opened first, after which no leader takes anything of the
-old one, and which says what was appended. In the node's own session, which many programs share,
-only the batch that is at fault fails: those that were sent with it are sent again, one by one.
+A batch that is refused for good leaves a gap. Later batches must not take its numbers while a copy
+of it may be under way. So a new session is opened first: after that no leader accepts a request of
+the old one, and the answer tells how many rows were appended. Many programs share the node's own
+session; there only the faulty batch fails, and the batches that shared its request are sent again
+one by one.
 """
 
 from __future__ import annotations
@@ -53,21 +54,20 @@ from streams.programs.producer.messages import (
 from streams.programs.producer.row_queue import Outcome, RowQueue, RowsRequest
 
 NUMBER_MOST: Final = 2**52
-"""Numbers of rows are below it: what messages between nodes have room for, twice."""
-
+"""The numbers of rows are below it: half of the range in messages between nodes."""
 
 REQUESTS_MOST: Final = 2**20
-"""Requests of a session until their numbers come again: more than can be under way, few enough for
-2**33 sessions of a node."""
+"""The requests of a session until their numbers repeat: more than can be under way, and few enough
+for 2**33 sessions of a node."""
 
 
 def session_of(request: int) -> int:
-    """The identity of the session that has sent a request of this number."""
+    """Return the identity of the session that has sent a request."""
     return request // REQUESTS_MOST
 
 
 class _Failing(NamedTuple):
-    """A request was refused for good, and a new session is being opened."""
+    """The refusal after which a new session is being opened."""
 
     code: str
     reason: str
@@ -78,82 +78,81 @@ class LogSession:
     """The producer's session in the shard's log, and the numbers of its rows."""
 
     def __init__(self, token: str, first: int = -1, step: int = 0, renews: bool = False) -> None:
-        """`first`: the number of the first row that is added, -1: the next one; rows below the next
-        one are appended already, and are passed over. `step`: of the producer's work; then without
-        `first` the first row that is added is the first of the step. `renews`: a session that is
-        lost is opened anew (the node's own)."""
+        """`first`: the number of the first row that is added, -1: the one after the last in the
+        log; rows that the log has are skipped. `step`: the step of the producer's work; without
+        `first` its first row is the first one of the step. `renews`: a lost session is replaced by
+        a new one (the node's own)."""
         self.first = first
         self.step = step
         self.renews = renews
         self.number = 0
-        """By which the log knows it; 0: none is open."""
+        """The session's number in the log; 0: none is open."""
         self._token = token
         self._after = 0  # the session that the next one replaces
         self._attempts = 0
 
     def opening(self, shard: str, request: int, producer: str) -> OpenProducer:
-        """What asks the leader to open it."""
+        """Return the message that asks the leader to open the session."""
         token, is_known = f"{self._token}.{self._attempts}", self.first > 0
         return OpenProducer(shard, request, producer, token, is_known, self._after, self.step)
 
     def opened(self, message: ProducerIsOpen) -> None:
-        """The leader has opened it."""
+        """Take the number that the leader has given."""
         self.number = message.session
         if self.step and self.first < 0:
             self.first = message.begun
 
     def renew(self) -> None:
-        """Another one is to be opened in its place."""
+        """Forget the session, and let the next one replace it."""
         self._after, self.number = self.number or self._after, 0
         self._attempts += 1
 
     def lose(self) -> None:
-        """It is no more, and another one is to be opened."""
+        """Forget a session that the log has no more. The next one replaces none."""
         self._after = self.number = 0
         self._attempts += 1
 
 
 class ForkDetour:
-    """Where one producer appends while its shard has no leader: the main log, or a fork of it; and
-    the search for one."""
+    """The fork to which a producer appends while its shard has no leader, and the search for
+    one."""
 
     def __init__(self, main: str, producer: str, now: float) -> None:
-        self._main = main
+        self._main = self.shard = main
         self._producer = producer
         self.fork = ""
-        """In which it appends; "": in the main log."""
+        """The fork to which the producer appends; "": none, it appends to the main log."""
         self.is_joining = False
-        """Whether the fork is still to learn of the producer."""
+        """Whether the fork does not know the producer's session yet."""
         self.began_there = False
-        """Whether its session was opened in the fork."""
+        """Whether the session was opened in the fork."""
         self.awaits_copy = False
-        """Whether it has left a fork, and no leader has appended anything since."""
+        """Whether the producer has left a fork, and no request was committed since."""
         self._progressed = now  # when something was answered last, or there was nothing to do
         self._asked_at = float("-inf")
         self._request = self._requests = 0
         self._peer: Peer | None = None  # who was asked last
 
-    @property
-    def shard(self) -> str:
-        """The log in which it appends."""
-        return fork_shard(self._main, self.fork) if self.fork else self._main
-
     def name(self, has_session: bool) -> str:
-        """The producer's name there. A session of the node that begins in a fork has a name of its
-        own, since its numbers are not those of the main log."""
+        """Return the producer's name in the log to which it appends. A session that begins in a
+        fork has its own name, since its numbers are not those of the main log."""
         is_own = self.fork and (self.began_there or not has_session)
         return f"{self._producer}{FORKED}{self.fork}" if is_own else self._producer
 
     def progress(self, now: float) -> None:
-        """Something was answered, or there was nothing to do."""
+        """Note progress, or that nothing is under way."""
         self._progressed = now
 
+    def answered(self, now: float) -> None:
+        """Note the answer of a leader, or of the fork's holder."""
+        self._progressed, self.awaits_copy = now, False
+
     def is_due(self, now: float) -> bool:
-        """Whether there was no answer for so long that it goes elsewhere."""
+        """Whether there was no answer for `pacing.FORK_AFTER`."""
         return now - self._progressed >= pacing.FORK_AFTER
 
     def next_peer(self, replicas: tuple[Peer, ...], now: float) -> Peer | None:
-        """The replica that is asked for a fork next; None: none just now."""
+        """Return the next replica to ask for a fork; None: ask none now."""
         if not replicas or now - self._asked_at < pacing.DOUBT:
             return None
         self._asked_at = now
@@ -162,45 +161,41 @@ class ForkDetour:
         return self._peer
 
     def asked(self, request: int) -> None:
-        """That one was asked with this number."""
+        """Note the number of the request to that replica."""
         self._request = request
 
     def is_answer(self, sender: Peer, request: int) -> bool:
-        """Whether this answers the last question."""
+        """Whether a message answers the last request for a fork."""
         is_asked = self._peer is not None and self._peer.id == sender.id
         return is_asked and request == self._request and not self.fork
 
     def enter(self, fork: str, has_session: bool, now: float) -> bool:
-        """Append in a fork from now on. Returns whether there can be one of that name."""
+        """Append to a fork. Return False if its name is none of a fork."""
         if parse_fork(fork) is None:
             return False
-        self.fork, self.is_joining = fork, has_session
+        self.fork, self.shard, self.is_joining = fork, fork_shard(self._main, fork), has_session
         self._progressed = now
         return True
 
     def joined(self) -> None:
-        """The fork knows the producer."""
+        """Note that the fork knows the session."""
         self.is_joining = False
 
     def opened(self) -> None:
-        """A session is open where it appends now."""
+        """Note that a session was opened in the log to which the producer appends."""
         self.began_there = bool(self.fork)
 
     def leave(self, now: float) -> bool:
-        """Append in the main log from now on, whose leader refuses what does not follow on the rows
-        of the fork until that is copied. Returns whether the session ends by that."""
+        """Append to the main log again, whose leader refuses rows until the fork's rows are copied.
+        Return whether the session ends."""
         ends, self.began_there = self.began_there, False
-        self.fork, self.is_joining = "", False
+        self.fork, self.shard, self.is_joining = "", self._main, False
         self._progressed, self.awaits_copy = now, True
         return ends
 
-    def copied(self) -> None:
-        """A leader of the main log, or of a fork, has answered."""
-        self.awaits_copy = False
-
 
 class AppendSession:
-    """The conversation of one producer with the leader of one shard, from its opening on."""
+    """The session of one producer with the leader of one shard."""
 
     def __init__(
         self,
@@ -215,13 +210,13 @@ class AppendSession:
         opened: Callable[[int], None],
         failed: Callable[[str, str], None] | None = None,
     ) -> None:
-        """`place`: the shard's number in its stream. `identity`: by which answers come back
-        (`session_of`). Either `opened` is called, with the number of the producer's next row, or
-        `failed`, with code and reason."""
+        """`place`: the shard's number in its stream. `identity`: a number by which answers find the
+        session (`session_of`). Either `opened` is called with the number of the producer's next
+        row, or `failed` with code and reason."""
         self.port = port
         self.rows = RowQueue()
         self.ended = ""
-        """Why nothing more can be added: a code; "": it can."""
+        """The code of the reason why no batch can be added; "": batches can be added."""
         self._reason = ""
         self._locator = locator
         self.identity = identity
@@ -237,18 +232,13 @@ class AppendSession:
         self._fork = ForkDetour(shard, producer, port.now)
 
     @property
-    def shard(self) -> str:
-        """The log in which it appends: the shard's, or a fork of it."""
-        return self._fork.shard
-
-    @property
     def following(self) -> int:
-        """The number that the next batch gets that is added; -1: it is not open yet."""
+        """The number of the next batch's first row; -1: the session is not open yet."""
         return self.rows.following if self._opened is None else -1
 
     @property
     def appended(self) -> int:
-        """Rows below it are known to be committed."""
+        """The number below which all rows are committed."""
         return self.rows.appended
 
     @property
@@ -259,7 +249,7 @@ class AppendSession:
     # -- batches ---------------------------------------------------------------------------------
 
     def add(self, rows: bytes, count: int, then: Outcome) -> None:
-        """Append a batch, after those before."""
+        """Queue a batch. `then` gets its outcome."""
         if self.ended:
             then(None, self.ended, self._reason)
         else:
@@ -268,11 +258,11 @@ class AppendSession:
             self.rows.add(rows, count, then)
 
     def pass_over(self, count: int) -> None:
-        """The next `count` rows are appended already."""
+        """Skip `count` rows that are appended already."""
         self.add(b"", count, lambda run, code, reason: None)
 
     def pump(self) -> None:
-        """Send what may be sent."""
+        """Open the session, and send the requests that may be under way."""
         if self.ended or self.is_idle:
             return
         line = self._line
@@ -284,7 +274,7 @@ class AppendSession:
             self._send_request(request)
 
     def _find(self) -> None:
-        """Open the conversation, if that waits for no answer and no pause."""
+        """Open the conversation, unless it waits for an answer or a pause."""
         line = self._line
         if line.state is Phase.IDLE:
             line.happens(Move.BEGUN)
@@ -306,7 +296,7 @@ class AppendSession:
         request.number = self._next_request()
         self.port.send(
             leader,
-            AppendRows(self.shard, request.number, producer, session, request.sequence, rows),
+            AppendRows(self._fork.shard, request.number, producer, session, request.sequence, rows),
         )
 
     # -- what the table of states does (streams/access/session.py) --------------------------------
@@ -321,13 +311,13 @@ class AppendSession:
             session.led(leader)
 
     def open(self, session: Session[None, None]) -> None:
-        """As `SessionDriver`: send what is under way, if it has a session; else open that."""
+        """As `SessionDriver`: send the requests under way, or open the producer's session first."""
         assert session.leader is not None, "it is led"
         session.heard_at = self.port.now
-        log, shard, producer = self._log, self.shard, self._fork.name(bool(self._log.number))
-        if self._fork.is_joining:
+        log, fork, producer = self._log, self._fork, self._fork.name(bool(self._log.number))
+        if fork.is_joining:
             session.number = self._next_request()
-            join = JoinFork(shard, session.number, producer, log.number, self.rows.first)
+            join = JoinFork(fork.shard, session.number, producer, log.number, self.rows.first)
             self.port.send(session.leader, join)
         elif log.number:
             session.happens(Move.OPENED)
@@ -335,7 +325,7 @@ class AppendSession:
                 self._send_request(request)
         else:
             session.number = self._next_request()
-            self.port.send(session.leader, log.opening(shard, session.number, producer))
+            self.port.send(session.leader, log.opening(fork.shard, session.number, producer))
 
     def doubt(self, session: Session[None, None]) -> None:
         """As `SessionDriver`."""
@@ -352,7 +342,7 @@ class AppendSession:
         session.left()
 
     def give_up(self, session: Session[None, None]) -> None:
-        """As `SessionDriver`: refusals end the producer's session, and not the conversation."""
+        """As `SessionDriver`: never called, since a refusal ends the producer's session only."""
         raise AssertionError("it is not refused")
 
     # -- answers ---------------------------------------------------------------------------------
@@ -361,7 +351,7 @@ class AppendSession:
         return self._line.leader is not None and self._line.leader.id == sender.id
 
     def on_open(self, sender: Peer, message: ProducerIsOpen) -> None:
-        """The session is in the log."""
+        """Take the answer that the session is in the log."""
         line = self._line
         is_mine = line.state is Phase.OPENING and message.request == line.number
         if not is_mine or not self._is_leader(sender):
@@ -383,7 +373,7 @@ class AppendSession:
         self.pump()
 
     def _begun(self, message: ProducerIsOpen) -> None:
-        """The producer has a session, which begins behind what it has appended."""
+        """Begin behind the rows that the log has of the producer."""
         self._fork.opened()
         self._log.opened(message)
         following, first = message.next, self._log.first
@@ -404,8 +394,7 @@ class AppendSession:
             opened(following)
 
     def _lied(self) -> None:
-        """The leader has said what no honest leader says: that is not taken, and it is asked who
-        leads; what is under way is sent again with the same numbers."""
+        """Count an answer that no honest leader gives, and open the conversation again."""
         self.port.count("stream_answers_refused")
         if self._fork.fork:
             self._leave_fork()
@@ -413,7 +402,7 @@ class AppendSession:
             self._line.happens(Move.LIED)
 
     def on_appended(self, sender: Peer, message: RowsAppended) -> None:
-        """A request is committed."""
+        """Take the answer that a request is committed."""
         request = self.rows.find(message.request)
         if request is None or not self._is_leader(sender):
             return
@@ -426,13 +415,12 @@ class AppendSession:
 
     def _progress(self) -> None:
         self._line.heard_at = self.port.now
-        self._fork.progress(self.port.now)
-        self._fork.copied()
+        self._fork.answered(self.port.now)
         self._hints = 0
         self._backoff.progress()
 
     def on_refused(self, sender: Peer, message: AppendRefused) -> None:
-        """A request was refused. Those behind it are or will be as well."""
+        """Take the refusal of a request, after which the leader refuses those behind it as well."""
         line = self._line
         mine = line.state is Phase.OPENING and message.request == line.number
         request = self.rows.find(message.request)
@@ -461,8 +449,8 @@ class AppendSession:
             self._wait()
 
     def _may_follow(self, expected: int) -> bool:
-        """Whether a leader that wants this number is one that is behind, or lacks a request that
-        was lost, and not one whose producer has other batches."""
+        """Whether the leader is behind, or lacks a request that was lost; else the log has other
+        batches of this producer."""
         return expected <= self.appended or self.rows.has(expected)
 
     def _moved(self, sender: Peer, leader: Peer | None) -> None:
@@ -474,13 +462,13 @@ class AppendSession:
             self.pump()
 
     def _wait(self) -> None:
-        """Send again to the same leader, after a pause."""
+        """Send the requests again to the same leader, after a pause."""
         leader = self._line.leader
         self._line.happens(Move.MISSED)
         self._line.hint = leader
 
     def _lose_session(self, code: str, reason: str) -> None:
-        """What was sent may be appended or not: nobody can say any more."""
+        """End a session whose requests may be appended or not, or replace it by a new one."""
         if not self._log.renews:
             self.end(code, reason)
             return
@@ -491,12 +479,12 @@ class AppendSession:
         self.rows.refuse_flight(code, reason)
 
     def _renew(self) -> None:
-        """Open another session in the place of this one."""
+        """Open another session in place of this one."""
         self._log.renew()
         self._line.happens(Move.AGAIN)
 
     def end(self, code: str, reason: str) -> None:
-        """Add nothing more; what was not answered is answered with this."""
+        """End the session, and refuse all batches without an answer."""
         self.rows.refuse_flight(code, reason)
         self._ending(code, reason)
         if self._line.state is not Phase.CLOSED:
@@ -513,7 +501,7 @@ class AppendSession:
     # -- leaders ---------------------------------------------------------------------------------
 
     def located(self) -> None:
-        """It is known anew who leads the shard."""
+        """Go on at the shard's leader, or refuse batches if there is no majority."""
         if self.is_idle or self.ended or self._fork.fork:
             return
         line = self._line
@@ -536,8 +524,8 @@ class AppendSession:
             self.pump()
 
     def _refuse_all(self, reason: str) -> None:
-        """No majority answers: let programs know. What was not sent is refused; what was sent keeps
-        its numbers and is repeated until a majority has it, but nobody waits for that."""
+        """Refuse all batches for want of a majority. Requests that were sent keep their numbers and
+        are repeated until they are committed, but no program waits for them."""
         is_opening = self._opened is not None and not self._log.renews
         said = f"{reason}; the rows were sent, and are appended if one does"
         is_counted = self._log.first >= 0 and not self.is_idle
@@ -551,7 +539,7 @@ class AppendSession:
             self.end(NO_MAJORITY, reason)  # it is begun again with the next rows
 
     def link_down(self, peer: Peer) -> None:
-        """The link to a node was lost, and perhaps what was sent over it."""
+        """Leave an unreachable leader."""
         line = self._line
         is_hinted = line.hint is not None and line.hint.id == peer.id
         if not self._is_leader(peer) and not is_hinted:
@@ -565,8 +553,8 @@ class AppendSession:
             line.happens(Move.MISSED if self.is_idle else Move.DOWN)
 
     def look(self) -> None:
-        """To be called every `pacing.PAUSE` seconds while it is not idle: go on after a pause, and
-        ask who leads if the leader is silent."""
+        """Go on after a pause, and locate the leader if it is silent. Called every `pacing.PAUSE`
+        seconds while the session is not idle."""
         now, line = self.port.now, self._line
         self._look_for_fork()
         if line.state is Phase.LOST:
@@ -590,8 +578,8 @@ class AppendSession:
     # -- forks -----------------------------------------------------------------------------------
 
     def _look_for_fork(self) -> None:
-        """Ask one replica after the other for a fork, after a time without an answer; leave a fork
-        that does not answer. A program's producer goes on in one, and does not begin there."""
+        """Ask one replica after the other for a fork, after `pacing.FORK_AFTER` without an answer,
+        or leave a fork that does not answer. A program's producer does not begin in a fork."""
         now = self.port.now
         if self.is_idle or self.ended or not self._fork.is_due(now):
             return
@@ -603,17 +591,17 @@ class AppendSession:
         if peer is not None:
             request = self._next_request()
             self._fork.asked(request)
-            self.port.send(peer, AskFork(self.shard, request))
+            self.port.send(peer, AskFork(self._fork.shard, request))
 
     def _replicas(self) -> tuple[Peer, ...]:
-        """Who may have a fork of the shard; none if its stream prefers consistency."""
+        """The replicas that may have a fork; none if the stream prefers consistency."""
         known = self._locator.known.get(self._line.stream)
         if known is None or known.entry.options.prefer != AVAILABILITY:
             return ()
         return known.entry.places[self._line.place].replicas
 
     def on_fork(self, sender: Peer, message: ForkIsOpen) -> None:
-        """A replica has a fork: go on there."""
+        """Go on in the fork of a replica."""
         if not self._fork.is_answer(sender, message.request) or self.is_idle or self.ended:
             return
         if self._failing is not None:
@@ -631,7 +619,7 @@ class AppendSession:
         self.pump()
 
     def _refused_in_fork(self, code: str, reason: str) -> None:
-        """What a fork's holder does not append."""
+        """Take a refusal of the fork's holder."""
         if code in (MOVED, SEQUENCE) or self._fork.is_joining:
             self._leave_fork()
         elif code in (FENCED, EXPIRED, QUOTA, TOO_LARGE, MALFORMED, POLICY):
@@ -640,7 +628,7 @@ class AppendSession:
             self._wait()
 
     def _leave_fork(self) -> None:
-        """Go on in the main log: the fork is closed, or out of reach."""
+        """Go on in the main log, since the fork is closed or unreachable."""
         if self._line.leader is not None:
             self._line.happens(Move.MISSED)
         self._line.hint = None

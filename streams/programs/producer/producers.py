@@ -1,12 +1,11 @@
 """The producers of a node's programs.
 
-A program appends as a producer that it has begun, whose sessions and numbers are its own, or else
-as the node: those batches of all programs go through one session for each shard, whose name is made
-of the node's id. Its numbers are this process's own, so that a program has no more to do for a
-repeat to be safe than to wait for the answer.
+A program appends as a producer that it has begun, with sessions and numbers of its own, or as the
+node. The node has one producer, named by its id, whose session at a shard all programs share; its
+numbers belong to this process, so that a program only waits for the answer.
 
-What a program has not been answered for is bounded by the control socket, which reads no more of
-it meanwhile (canopy/wire/control).
+The control socket bounds the commands of a program without an answer: it reads no more of them
+(canopy/wire/control).
 """
 
 from __future__ import annotations
@@ -51,21 +50,21 @@ from streams.programs.producer.messages import (
 )
 
 IDLE_MOST: Final = 1_024
-"""Sessions of the node itself that are kept without anything to send."""
+"""The limit of streams at which the node's own producer is kept while it is idle."""
 
 LEAVING: Final = "leaving"
 
 
 class SendAppends(LocalEvent, frozen=True):
-    """Something is to be sent: emitted once for all commands of a turn."""
+    """An event that sends the batches of all commands of a turn."""
 
 
 class LookAtProducers(Timer, frozen=True):
-    """Time to look at what is under way."""
+    """The timer of sessions with batches under way."""
 
 
 class _Append:
-    """An AppendEvents that is under way: batches of some shards."""
+    """An AppendEvents with batches under way at some shards."""
 
     def __init__(self, client: int, request: int, stream: str, batches: int) -> None:
         self.client, self.request, self.stream = client, request, stream
@@ -78,7 +77,7 @@ class _Append:
 
 
 class _Session:
-    """One producer at one stream: a `AppendSession` for each shard. `client` 0: the node's own."""
+    """One producer at one stream: an `AppendSession` for each shard. `client` 0: the node's."""
 
     def __init__(self, client: int, entry: StreamEntry) -> None:
         self.client = client
@@ -88,7 +87,7 @@ class _Session:
 
 
 class Producers(Machine):
-    """What this node's programs append."""
+    """The producers of this node's programs, and its own."""
 
     def __init__(self, port: Port, incarnation: int, locator: Locator) -> None:
         """`incarnation` grows with each start of the node."""
@@ -107,12 +106,12 @@ class Producers(Machine):
         locator.tell_losses(self.link_down)
 
     def commands(self) -> dict[type, Callable[..., None]]:
-        """Commands with the method that carries each out."""
+        """Return the method that carries out each command."""
         return {BeginProducer: self.begin, AppendEvents: self.append}
 
     @property
     def unanswered(self) -> int:
-        """Sessions with something under way."""
+        """The number of sessions with batches under way."""
         return sum(not sending.is_idle for sending in self._busy)
 
     # -- programs --------------------------------------------------------------------------------
@@ -205,8 +204,8 @@ class Producers(Machine):
         self._append(client, command, session)
 
     def _append_gathered(self, stream: str, commands: Sequence[tuple[int, AppendEvents]]) -> None:
-        """Append what programs have said in this turn as the node's own producer to the one shard
-        of a stream: checked together, each command a batch."""
+        """Append the commands of this turn to a stream of one shard, as the node's own producer.
+        The events are checked together; each command is a batch."""
         located = self._locator.known.get(stream)
         if located is None:
             for client, command in commands:
@@ -247,7 +246,7 @@ class Producers(Machine):
         code: str,
         reason: str,
     ) -> None:
-        """A command's only batch is appended, or refused."""
+        """Answer a command whose only batch is appended or refused."""
         if code:
             self.port.count("appends_refused")
             self.port.reply(client, Failed(request, code, reason))
@@ -351,13 +350,13 @@ class Producers(Machine):
         self.port.reply(client, Failed(command.request, code, reason))
 
     def client_gone(self, client: int) -> None:
-        """A program has gone: its producers' sessions send nothing more."""
+        """Drop the producers and commands of a program that has gone."""
         for key in [key for key in self._named if key[0] == client]:
             self._drop(self._named.pop(key))
         self._held.client_gone(client)
 
     def leave(self) -> None:
-        """The node leaves: take nothing new."""
+        """Refuse new commands, since the node leaves."""
         self._leaving = True
 
     # -- sessions --------------------------------------------------------------------------------
@@ -380,8 +379,8 @@ class Producers(Machine):
             self._drop(self._own.pop(name))
 
     def _own_sending(self, session: _Session, shard: int) -> AppendSession:
-        """A producer's session in a shard. The node's own begins again where it has ended: what was
-        refused for good was that of other programs, or may be permitted by now."""
+        """Return a producer's session at a shard. The node's own begins again after it has ended,
+        since the refused rows were those of other programs, or may be permitted by now."""
         known = session.shards.get(shard)
         if known is None or (not session.client and known.ended):
             return self._open_own(session, shard)
@@ -415,7 +414,7 @@ class Producers(Machine):
         return sending
 
     def _drop(self, session: _Session | None) -> None:
-        """Nobody waits for it any more."""
+        """Forget the sessions of a producer."""
         for sending in session.shards.values() if session is not None else ():
             self._forget(sending)
 
@@ -440,7 +439,7 @@ class Producers(Machine):
             self.port.emit(SendAppends())
 
     def on_send(self, event: SendAppends) -> None:
-        """Send what came in this turn."""
+        """Send the batches of this turn."""
         gathered, self._gathered = self._gathered, {}
         for stream, commands in gathered.items():
             self._append_gathered(stream, commands)
@@ -450,7 +449,7 @@ class Producers(Machine):
             sending.pump()
 
     def on_look(self, timer: LookAtProducers) -> None:
-        """Repeat what was not answered."""
+        """Repeat requests without an answer."""
         for sending in list(self._busy):
             if sending.is_idle:
                 del self._busy[sending]
@@ -463,37 +462,37 @@ class Producers(Machine):
     # -- answers ---------------------------------------------------------------------------------
 
     def on_producer_is_open(self, sender: Peer, message: ProducerIsOpen) -> None:
-        """A session is in a shard's log."""
+        """Pass on the answer that a session is open."""
         if sending := self._sessions.get(session_of(message.request)):
             sending.on_open(sender, message)
 
     def on_rows_appended(self, sender: Peer, message: RowsAppended) -> None:
-        """A request is committed."""
+        """Pass on the answer that a request is committed."""
         if sending := self._sessions.get(session_of(message.request)):
             sending.on_appended(sender, message)
 
     def on_append_refused(self, sender: Peer, message: AppendRefused) -> None:
-        """A request was refused."""
+        """Pass on the refusal of a request."""
         if sending := self._sessions.get(session_of(message.request)):
             sending.on_refused(sender, message)
 
     def on_fork_is_open(self, sender: Peer, message: ForkIsOpen) -> None:
-        """A replica has a fork."""
+        """Pass on the answer of a replica that has a fork."""
         if sending := self._sessions.get(session_of(message.request)):
             sending.on_fork(sender, message)
 
     def on_fork_refused(self, sender: Peer, message: ForkRefused) -> None:
-        """It has none; others are asked by and by."""
+        """Count a replica that opens no fork. The session asks the others in turn."""
         self.port.count("forks_refused")
 
     def link_down(self, peer: Peer) -> None:
-        """A node is out of reach, and what it was sent may be lost."""
+        """Tell all sessions that a node is unreachable."""
         for session in (*self._own.values(), *self._named.values()):
             for sending in session.shards.values():
                 sending.link_down(peer)
 
     def on_located(self, event: StreamLocated) -> None:
-        """A stream is found, or its leaders are others."""
+        """Go on with the commands and sessions of a stream, or end those of a removed one."""
         if any(s.entry.id != event.entry.id for s in self._sessions_at(event.name)):
             self._end_stream(event.name, "the stream was removed, and there is another one")
         for sending, stream in list(self._busy.items()):
@@ -503,7 +502,7 @@ class Producers(Machine):
             self.commands()[type(command)](client, command)
 
     def on_missing(self, event: StreamMissing) -> None:
-        """There is no such stream, or nobody knows."""
+        """Refuse the commands that wait for a stream, and end its sessions if it was removed."""
         for client, command in self._held.pop(event.name):
             self._fail(client, command, event.code, event.reason)
         if event.code == "unknown":
@@ -524,7 +523,7 @@ class Producers(Machine):
 
 
 def fault_of(events: Sequence[Draft]) -> str:
-    """Why these events cannot be appended; "": they can."""
+    """Return the reason why events cannot be appended; "": they can."""
     if uniform_batch(events) is None:
         for place, draft in enumerate(events):
             if reason := refusal(draft):
@@ -533,24 +532,24 @@ def fault_of(events: Sequence[Draft]) -> str:
 
 
 def unfit(events: Sequence[Draft], entry: StreamEntry) -> str:
-    """Why the stream has no use for these events; "": it has. Its leaders say so as well."""
+    """Return the reason why the stream refuses events; "": it takes them. Leaders check it, too."""
     key = entry.options.key
     return lacks_key(key, [draft.attributes for draft in events]) if key else ""
 
 
 def too_large(size: int) -> str:
-    """Why a batch of so many bytes is refused."""
+    """Return the reason why a batch of `size` bytes is refused."""
     return f"a batch of {size:,} bytes; at most {BATCH_MOST:,} are allowed"
 
 
 def closed(entry: StreamEntry) -> str:
-    """Why programs append nothing to a stream; "": they may."""
+    """Return the reason why programs may not append to a stream; "": they may."""
     origin = entry.options.mirror
     return f"{entry.name} is a mirror of {origin}: append to that" if origin else ""
 
 
 def by_shard(events: Sequence[Draft], entry: StreamEntry) -> dict[int, Sequence[int]]:
-    """The places of the events of each shard."""
+    """Return the indices of the events of each shard; of a single shard none, for all."""
     count = len(entry.places)
     if count == 1:
         return {0: ()}
@@ -562,8 +561,8 @@ def by_shard(events: Sequence[Draft], entry: StreamEntry) -> dict[int, Sequence[
 
 
 def shard_of(value: Value | None, shards: int) -> int:
-    """Which of `shards` shards has the events with this value of the stream's attribute: the same
-    at every node, and the same for values that are equal (3 and 3.0)."""
+    """Return the number of the shard, of `shards`, that has the events with this value of the
+    stream's attribute. All nodes agree, and equal values (3 and 3.0) have the same shard."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     kind = "b" if isinstance(value, bool) else "s" if isinstance(value, str) else "n"

@@ -1,12 +1,12 @@
-"""Batches of one producer at one shard: queued, numbered, under way in requests, answered.
+"""The batches of one producer at one shard: queued, numbered, sent in requests, answered.
 
-A request costs its turns and syncs at four processes whether it has one batch or fifty. So a second
-one waits until it has as many as the first, or the first is answered, and takes half of all that
-are not answered: batches of a row each share two requests of one size. Otherwise the first rows
-that follow on an answer would go by themselves, and the rest would wait for them.
+A request costs turns and syncs at four processes, with one batch as with fifty. So a second request
+waits until it has as many batches as the first, or the first is answered, and then takes half of
+all batches without an answer. Single rows so share two requests of equal size. Otherwise the first
+row after an answer would be sent alone, and the others would wait for it.
 
-The batches of a request are one batch to the leader, and so in the log: what a row costs there,
-and at every replica, does not depend on how many programs' batches it came in.
+To the leader, and in the log, the batches of a request are one batch. So the cost of a row at the
+replicas does not depend on the number of programs' batches.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from streams.log.chunk import CHUNK_TARGET
 from streams.programs.producer.messages import BATCHES_MOST, Run
 
 IN_FLIGHT: Final = 2
-"""Requests under way: one is replicated while the next one comes together. With four, which were as
-fast for large batches, single rows went in smaller requests (`bench.streams.peers`). At most half
-of `streams.log.state.WINDOW`: each may come to lie in two chunks, and a repeat of all of them gets
-its receipts."""
+"""The limit of requests under way: one is replicated while the next one fills. Four were as fast
+for large batches, but made smaller requests of single rows (`bench.streams.peers`). It is at most
+half of `streams.log.state.WINDOW`, since a request may lie in two chunks, and a repeat of all
+requests has to get its receipts."""
 
 
 class Outcome(Protocol):
-    """What is called once for each batch."""
+    """A callback that is called once for each batch."""
 
     def __call__(self, run: Run | None, code: str, reason: str) -> None:
-        """With `code` "": the batch is committed, at `run`; None: where is not known any more. Else
-        why it was refused (streams/programs/producer/messages.py)."""
+        """Take the outcome. `code` "": the batch is committed at `run`; None: the place is no
+        longer known. Other codes (`streams.access.reasons`): it was refused."""
 
 
 class QueuedBatch:
-    """Rows that a program appends together."""
+    """The rows that a program appends together."""
 
     __slots__ = ("count", "is_alone", "rows", "sequence", "then")
 
@@ -47,7 +47,7 @@ class QueuedBatch:
 
 
 class RowsRequest:
-    """Batches that are sent together."""
+    """The batches that are sent together."""
 
     __slots__ = ("batches", "count", "number", "sequence")
 
@@ -58,7 +58,7 @@ class RowsRequest:
         self.number = 0
 
     def fits(self, runs: tuple[Run, ...]) -> bool:
-        """Whether an honest leader can have appended its rows there."""
+        """Whether an honest leader can have appended the rows at these places."""
         at, end = self.sequence, self.sequence + self.count
         for run in runs:
             following = run.sequence + run.count
@@ -69,35 +69,34 @@ class RowsRequest:
 
 
 class RowQueue:
-    """The batches that are not answered, and the numbers of their rows."""
+    """The batches without an answer, and the numbers of their rows."""
 
     def __init__(self) -> None:
         self.appended = 0
-        """Rows below it are committed."""
+        """The number below which all rows are committed."""
         self.flight: deque[RowsRequest] = deque()
-        """Requests that are under way, in their order."""
+        """The requests under way, in their order."""
         self._queue: deque[QueuedBatch] = deque()
         self._queued = 0  # rows in it
         self._next = 0  # number of the next row that is sent first
 
     @property
     def following(self) -> int:
-        """The number of the first row of the next batch that is added."""
+        """The number of the first row of the next batch."""
         return self._next + self._queued
 
     @property
     def first(self) -> int:
-        """The number of the first row that is not answered, or is sent next."""
+        """The number of the first row under way; if none is, of the next row to send."""
         return self.flight[0].sequence if self.flight else self._next
 
     @property
     def is_empty(self) -> bool:
-        """Whether everything is answered."""
+        """Whether all batches are answered."""
         return not self._queue and not self.flight
 
     def begins(self, following: int, appended: int) -> None:
-        """The next row that is sent has the number `following`; those below `appended` are there
-        already."""
+        """Give the next row the number `following`. The log has all rows below `appended`."""
         self._next, self.appended = following, appended
 
     def add(self, rows: bytes, count: int, then: Outcome) -> None:
@@ -106,15 +105,15 @@ class RowQueue:
         self._queued += count
 
     def find(self, number: int) -> RowsRequest | None:
-        """The request under way with this number."""
+        """Return the request under way with this number."""
         return next((r for r in self.flight if r.number == number), None)
 
     def has(self, sequence: int) -> bool:
-        """Whether a batch that is under way begins with this row."""
+        """Whether a batch under way begins with this row."""
         return any(b.sequence == sequence for r in self.flight for b in r.batches)
 
     def next_request(self) -> RowsRequest | None:
-        """The next request, which is under way from now on; None: it has to wait, or there is
+        """Return the next request, and count it as under way; None: it has to wait, or there is
         none."""
         while self._queue and (most := self._most()):
             if batches := self._take(most):
@@ -124,7 +123,7 @@ class RowQueue:
         return None
 
     def _most(self) -> int:
-        """How many batches the next request has at most; 0: it waits."""
+        """The limit of batches in the next request; 0: it waits."""
         if not self.flight:
             return BATCHES_MOST
         under_way, waiting = sum([len(r.batches) for r in self.flight]), len(self._queue)
@@ -152,7 +151,7 @@ class RowQueue:
         return batches
 
     def answered(self, request: RowsRequest, runs: Iterable[Run]) -> None:
-        """A request is committed, at these places."""
+        """Answer the batches of a request that is committed at these places."""
         self.flight.remove(request)
         places = iter(runs)
         run = next(places, None)
@@ -173,9 +172,10 @@ class RowQueue:
             batch.then(found, "", "")
 
     def sort_out(self, following: int, unfit: RowsRequest | None, code: str, reason: str) -> None:
-        """A request was refused for good, and a new session has begun: what is below `following` is
-        appended, and stays under way for its receipt; the rest is refused. `unfit`: the request at
-        fault, if others are not: they are sent again, and its batches one by one."""
+        """Sort the requests after a refusal, when a new session has begun. Batches below
+        `following` are appended, and stay under way for their receipts; the others are refused.
+        `unfit`: the only faulty request: the other requests are sent again, and its own batches one
+        by one."""
         kept: deque[RowsRequest] = deque()
         failed: list[QueuedBatch] = []
         again: list[QueuedBatch] = []
@@ -198,20 +198,20 @@ class RowQueue:
             batch.then(None, code, reason)
 
     def refuse_queue(self, code: str, reason: str) -> None:
-        """Refuse what was not sent."""
+        """Refuse the batches that were not sent."""
         queue, self._queue, self._queued = self._queue, deque(), 0
         for batch in queue:
             batch.then(None, code, reason)
 
     def refuse_flight(self, code: str, reason: str) -> None:
-        """Refuse what was sent, and forget it."""
+        """Refuse the batches that were sent, and forget them."""
         flight, self.flight = self.flight, deque()
         for request in flight:
             for batch in request.batches:
                 batch.then(None, code, reason)
 
     def doubt_flight(self, code: str, reason: str) -> None:
-        """Refuse what was sent, and go on with it for nobody."""
+        """Refuse the batches that were sent, and keep them under way without their programs."""
         for request in self.flight:
             for batch in request.batches:
                 then, batch.then = batch.then, _ignored
@@ -219,4 +219,4 @@ class RowQueue:
 
 
 def _ignored(run: Run | None, code: str, reason: str) -> None:
-    """The `Outcome` of a batch whose program was answered already."""
+    """Ignore the outcome of a batch whose program has its answer."""

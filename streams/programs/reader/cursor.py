@@ -1,7 +1,7 @@
-"""One shard of a program's reading, at the program's node: where it is, and what has come.
+"""One shard of a reading, at the program's node.
 
-A `Cursor` has the position, `ArrivedRows` what has come and waits for the program, with the credit
-that follows, `DurablePosition` what a durable consumer has confirmed.
+`Cursor` has the position, `ArrivedRows` the rows that wait for the program and the leader's credit,
+`DurablePosition` the position that a durable consumer has confirmed.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from streams.programs.reader.messages import (
 )
 
 WINDOW: Final = 1024 * 1024
-"""What may be on its way to a program, or wait for it, in all shards of a reading (`cost`). At
-100 MB/s it lasts 10 ms, some turns of a node."""
+"""The credit of a reading in all shards together (`cost`): rows under way, and rows that wait for
+the program. At 100 MB/s it lasts 10 ms, some turns of a node."""
 
 WINDOW_LEAST: Final = 64 * 1024
-"""The same in one shard, at least."""
+"""The least credit in one shard."""
 
 NANOSECONDS: Final = 1e9
 
 
 class ArrivedRows:
-    """Rows of one shard that wait for the program, and what the leader may send in addition."""
+    """The rows of one shard that wait for the program, and the credit of the leader."""
 
     def __init__(self, window: int) -> None:
         self.pieces: deque[Piece] = deque()
@@ -49,32 +49,33 @@ class ArrivedRows:
         self._granted = 0
 
     def open(self) -> int:
-        """The reading is asked for at a leader. Returns the credit."""
+        """Begin at a leader. Return its first credit."""
         self._received = 0
         self._granted = max(self._window - self._held, 0)
         return self._granted
 
     @property
     def granted(self) -> int:
-        """What the leader may send in all since the reading was opened there."""
+        """The credit of the leader: the bytes that it may send in all since the reading began
+        there."""
         self._granted = max(self._granted, self._received + self._window - self._held)
         return self._granted
 
     @property
     def should_grant(self) -> bool:
-        """Whether the program has taken so much that the leader should hear of it."""
+        """Whether the program has taken half a window since the last credit."""
         return self._received + self._window - self._held - self._granted >= self._window // 2
 
     def add(self, pieces: Sequence[Piece]) -> None:
-        """Rows have come."""
+        """Take rows of the leader."""
         for piece in pieces:
             self.pieces.append(piece)
             self._received += cost(piece)
             self._held += cost(piece)
 
     def take(self, place: int, most: int, size: int) -> tuple[list[StreamEvent], int]:
-        """At most `most` events of some `size` bytes; returns them and their bytes. `place`: the
-        shard's number in its stream."""
+        """Hand over at most `most` events of about `size` bytes. Return them, and their bytes.
+        `place`: the shard's number in its stream."""
         found: list[StreamEvent] = []
         taken = 0
         while len(found) < most and taken < size and self.pieces:
@@ -102,7 +103,8 @@ class ArrivedRows:
         return found, taken
 
     def take_packed(self, size: int) -> tuple[list[Piece], int]:
-        """Pieces of some `size` bytes, or one, as they are; returns them and their bytes."""
+        """Hand over pieces of about `size` bytes, at least one, without decoding them. Return them,
+        and their bytes."""
         found: list[Piece] = []
         taken = 0
         while taken < size and self.pieces:
@@ -117,7 +119,7 @@ class ArrivedRows:
         return found, taken
 
     def _drop(self, fault: str) -> None:
-        """The rows are not what they should be: all that wait are read again."""
+        """Drop all waiting rows, since some cannot be read. They are read again."""
         self._fault = fault
         self.pieces.clear()
         self._held = 0
@@ -128,34 +130,34 @@ class ArrivedRows:
         return bool(self._fault)
 
     def pop_fault(self) -> str:
-        """Why rows could not be handed over, once; "": they could."""
+        """Return the reason why rows were dropped, once; "": none were."""
         fault, self._fault = self._fault, ""
         return fault
 
 
 class TakeRecords:
-    """What trace records say of a durable consumer's rows in one shard: up to where the confirmed
-    position is recorded, and by which shares rows were from there."""
+    """The sampling of trace records for a durable consumer's rows in one shard: the position up to
+    which `consume` records exist, and the shares by which `take` records were sampled from there
+    on."""
 
     def __init__(self) -> None:
         self.confirmed = 0
-        """Offsets below it are in `consume` records."""
+        """The offset below which all rows are in `consume` records."""
         self._shares: deque[tuple[int, float]] = deque()
-        """From which offset on which share of the rows has records, until the next says another."""
+        """Pairs of an offset and the share of the rows that have records from there on."""
 
     def begin(self, position: int) -> None:
-        """The reading begins at an offset: nothing below it is recorded."""
+        """Begin at an offset. No row below it is recorded."""
         self.confirmed = position
 
     def note_share(self, offset: int, share: float) -> None:
-        """Of the rows from this offset on, this share has records that the program was handed
-        them."""
+        """Note the share of rows that have `take` records, from an offset on."""
         if (self._shares[-1][1] if self._shares else 1.0) != share:
             self._shares.append((offset, share))
 
     def confirm(self, position: int) -> float:
-        """Rows below `position` are confirmed: the least share of them by which they were
-        recorded, of those that were not confirmed before."""
+        """Confirm rows below `position`. Return the least share by which those were recorded that
+        were not confirmed before."""
         holds = self._pass(self.confirmed)
         least = min([holds, *(share for offset, share in self._shares if offset < position)])
         holds = self._pass(position, holds)
@@ -165,31 +167,33 @@ class TakeRecords:
         return least
 
     def _pass(self, offset: int, holds: float = 1.0) -> float:
-        """Forget the shares up to an offset; returns the one that holds there."""
+        """Forget the shares up to an offset. Return the one that applies there."""
         while self._shares and self._shares[0][0] <= offset:
             _, holds = self._shares.popleft()
         return holds
 
 
 class DurablePosition:
-    """How far a durable consumer has confirmed rows of one shard; -1: not at all."""
+    """The position of a durable consumer in one shard; -1: none."""
 
     def __init__(self) -> None:
         self.attachment = 0
-        """Its number, by which the leader knows this program; 0: it is no durable consumer's."""
+        """The number by which the leader knows this program; 0: it is no durable consumer."""
         self.wanted = -1
-        """The position that is to be committed."""
+        """The position that the program has confirmed."""
         self.committed = -1
         self.records = TakeRecords()
 
     def wants(self, position: int) -> bool:
-        """The program has confirmed all below `position`. Returns whether that is new."""
+        """Note that the program has confirmed all rows below `position`. Return whether that is
+        new."""
         is_new = position > self.wanted
         self.wanted = max(self.wanted, position)
         return is_new
 
     def confirmed(self, position: int) -> int:
-        """The leader has committed `position`. Returns as far as that was wanted."""
+        """Note that the leader has committed `position`. Return it, but at most the position that
+        was wanted."""
         confirmed = min(position, self.wanted)
         self.committed = max(self.committed, confirmed)
         return confirmed
@@ -199,29 +203,29 @@ class Cursor:
     """One shard of a reading."""
 
     def __init__(self, place: int, shard: str, start: ReadFrom, window: int) -> None:
-        """`window`: how much may wait for the program (`cost`)."""
+        """`window`: the credit of the leader (`cost`)."""
         self.place = place
         """The shard's number in its stream."""
         self.shard = shard
         self.start = start
-        """Where to begin while there is no position."""
+        """The place at which the reading begins while it has no position."""
         self.position: int | None = None
-        """All rows below it have come here, or were scanned."""
+        """The offset below which all rows have come, or were scanned."""
         self.delivered = -1
-        """The program has been told of everything below it."""
+        """The offset up to which the program knows the position."""
         self.end = 0
         """The offset after the shard's last row, when the reading began."""
         self.table_end = 0
-        """Of one that begins with the newest rows: these lie below it. 0: not known."""
+        """The offset below which the newest rows lie, with which a reading may begin; 0: none."""
         self.losses = -1
-        """How many times the log had lost rows at its end, when the leader began; -1: not known."""
+        """The number of times the log has lost rows at its end, at the leader; -1: not known."""
         self.arrived = ArrivedRows(window)
         self.durable = DurablePosition()
 
     # -- the leader ------------------------------------------------------------------------------
 
     def next_start(self) -> ReadFrom:
-        """Where a reading has to begin."""
+        """Return the place at which the next leader has to begin."""
         if self.position is None:
             return self.start
         if self.position < self.table_end:
@@ -230,7 +234,7 @@ class Cursor:
         return ReadFrom("offset", self.position, 0, self.losses)
 
     def began(self, message: ReadingBegan) -> bool:
-        """The leader has begun. Returns False if that is not where it should have."""
+        """Note that the leader has begun. Return False if it has not begun at the position."""
         asked, position = self.next_start(), message.position
         if self.position is None:
             self.position = self.delivered = position
@@ -242,7 +246,7 @@ class Cursor:
         return position == self.position
 
     def add(self, position: int, pieces: Sequence[Piece]) -> None:
-        """Take rows that follow, and fit (`misfit`), and the position behind them."""
+        """Take rows that were checked (`misfit`), and the position behind them."""
         self.position = position
         self.arrived.add(pieces)
 
@@ -250,38 +254,39 @@ class Cursor:
 
     @property
     def is_in_table(self) -> bool:
-        """Whether the program has not been told of all newest rows yet."""
+        """Whether the program does not have all newest rows yet."""
         return self.delivered < self.table_end
 
     @property
     def has_news(self) -> bool:
-        """Whether there is something to tell the program."""
+        """Whether the position has moved since the last answer to the program."""
         return self.position is not None and self.position > self.delivered
 
     @property
     def has_urgent_news(self) -> bool:
-        """Whether that is rows, or that all which was there at the beginning has been looked at:
-        programs end that read up to there."""
+        """Whether rows have come, or the position has passed the end that the shard had at the
+        beginning, where some programs stop."""
         if self.position is None:
             return False
         end = max(self.end, self.table_end)
         return bool(self.arrived.pieces) or self.delivered < end <= self.position
 
     def take(self, most: int, size: int) -> tuple[list[StreamEvent], int]:
-        """At most `most` events of some `size` bytes; returns them and their bytes."""
+        """Hand over at most `most` events of about `size` bytes. Return them, and their bytes."""
         found, taken = self.arrived.take(self.place, most, size)
         self._tell(found[-1].offset + 1 if found else self.delivered)
         return found, taken
 
     def take_packed(self, size: int) -> tuple[list[PackedEvents], int]:
-        """Pieces of some `size` bytes, or one, as they are; returns them and their bytes."""
+        """Hand over pieces of about `size` bytes, at least one, without decoding them. Return them,
+        and their bytes."""
         found, taken = self.arrived.take_packed(size)
         self._tell(end_of(found[-1]) if found else self.delivered)
         return [PackedEvents(self.place, *astuple(piece)) for piece in found], taken
 
     def _tell(self, behind: int) -> None:
-        """The program is told of rows below this offset; of all if no more wait, unless these were
-        dropped: then it is looked on from there."""
+        """Note that the program has all rows below an offset. If none wait, it knows the position;
+        after dropped rows the position goes back to the offset."""
         assert self.position is not None, "rows come after the beginning"
         if self.arrived.is_spoiled:
             self.position = behind
@@ -292,13 +297,13 @@ class Cursor:
 
 
 def end_of(piece: Piece) -> int:
-    """The offset behind the piece's last row."""
+    """Return the offset behind a piece's last row."""
     return piece.first + (piece.places[-1] if piece.places else piece.count - 1) + 1
 
 
 def false_start(asked: ReadFrom, position: int, end: int, is_own: bool) -> str:
-    """Why a leader cannot have begun at `position`; "": it can. `is_own`: where the reading begins
-    is not a durable consumer's affair."""
+    """Return the reason why no honest leader begins at `position`; "": one can. `is_own`: the
+    program says where the reading begins, not a durable consumer's position."""
     if is_own and asked.kind in ("offset", KEYS) and position != asked.at:
         return f"the reading begins at {position}, not at {asked.at}"
     if max(position, end) > OFFSET_MOST:
@@ -309,8 +314,8 @@ def false_start(asked: ReadFrom, position: int, end: int, is_own: bool) -> str:
 
 
 def misfit(since: int, position: int, pieces: Sequence[Piece]) -> str:
-    """Why pieces cannot be what has matched from `since` to `position`; "": they can. Rows are not
-    looked into."""
+    """Return the reason why no honest leader sends these pieces as the rows that matched from
+    `since` to `position`; "": one can. The rows are not decoded."""
     if position < since:
         return f"the position goes back, from {since} to {position}"
     if position > OFFSET_MOST:
@@ -330,8 +335,8 @@ def misfit(since: int, position: int, pieces: Sequence[Piece]) -> str:
 
 
 class Shared:
-    """A message's rows, from which pieces for readings are made. ValueError if it is not what it
-    should be."""
+    """The rows of a message for several readings, and the pieces of each. ValueError if no honest
+    leader sends them."""
 
     def __init__(self, message: SharedRows) -> None:
         if any(len(each.rows) != len(each.places) or not each.rows for each in message.chunks):
@@ -341,7 +346,7 @@ class Shared:
         ]
 
     def pieces(self, rows: Sequence[int]) -> tuple[Piece, ...]:
-        """The rows that have these numbers in the message, ascending."""
+        """Return the rows with these numbers in the message, ascending."""
         if not rows or max(rows) >= len(self._rows):
             raise ValueError("a reading shares rows that are not there")
         if len(rows) == 1:

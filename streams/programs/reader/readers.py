@@ -1,16 +1,16 @@
-"""The readings of a node's programs: each at the leaders of its stream's shards.
+"""The readings of a node's programs.
 
-A reading goes on where it is when a shard's leader changes, is silent, or is out of reach: its
-session (`streams.access.session`) is opened at the new one from the position that was scanned.
-Every message names the position before it, and one that does not fit is not taken. So nothing is
-missed and nothing comes twice.
+A reading survives a change, a silence or a loss of a shard's leader: its session
+(`streams.access.session`) is opened at the next leader from the scanned position. Each message
+names the position before its rows, and is ignored if that is not the reading's. So no row is missed
+and none comes twice.
 
-Programs take what has come when they have room for it; leaders send what is within the credit that
-follows from that. A position that a durable consumer commits is repeated until it is confirmed.
+Programs take rows when they have room; the credit of leaders follows from that. The commit of a
+durable consumer's position is repeated until it is confirmed.
 
-Rows are handed over when they come. That a position has moved on without any is told to so many
-programs at a time only, in the order in which it became so: with many readings of which each wants
-few rows, nearly every answer would be of this kind.
+Programs get rows at once. A position that has moved without rows is answered to a limited number of
+programs at a time (`PASSED_MOST`), in the order in which it moved: with many readings that each
+want few rows, nearly all answers would be of this kind.
 """
 
 from __future__ import annotations
@@ -67,23 +67,23 @@ from streams.programs.reader.messages import (
 )
 
 PASSED_MOST: Final = 250
-"""Answers without events in the time between two looks, to all programs of a node together: a
-thousand a second. With 10,000 readings of which few get rows, each is told every ten seconds how
-far was scanned, which takes a tenth of a processor. Guess."""
+"""The limit of answers without events between two looks, to all programs of a node: a thousand a
+second. Of 10,000 readings of which few get rows, each learns every ten seconds how far it is
+scanned, which takes a tenth of a processor. Guess."""
 
 TAKEN_EVENTS: Final = 1_000
-"""Events in one answer to a program at most: a millisecond's decoding."""
+"""The limit of events in one answer to a program: a millisecond's decoding."""
 
 TAKEN_BYTES: Final = 192 * 1024
-"""Bytes of events in one answer, unless one event has more."""
+"""The limit of bytes in one answer, unless its only event is larger."""
 
 
 class LookAtReadings(Timer, frozen=True):
-    """Time to look at what was not answered."""
+    """The timer of readings."""
 
 
 class _Reading(Attached[BeginReading, Cursor]):
-    """A program's reading: a cursor for each shard."""
+    """The reading of a program, with a cursor for each shard."""
 
     def __init__(self, client: int, command: BeginReading, identity: str) -> None:
         super().__init__(client, command, goes_on=command.resume)
@@ -98,7 +98,7 @@ _Session = Session[_Reading, Cursor]
 
 
 class Readers(Attachments[_Reading, Cursor]):
-    """What this node's programs read."""
+    """The readings of this node's programs."""
 
     noun = "reading"
     needs_majority = False
@@ -111,7 +111,7 @@ class Readers(Attachments[_Reading, Cursor]):
         self._passed_left = PASSED_MOST  # answers without events, until the next look
 
     def commands(self) -> dict[type, Callable[..., None]]:
-        """Commands with the method that carries each out."""
+        """Return the method that carries out each command."""
         return {
             BeginReading: self.begin,
             TakeEvents: self.take,
@@ -131,7 +131,7 @@ class Readers(Attachments[_Reading, Cursor]):
         self.begin_attachment(_Reading(client, command, identity))
 
     def take(self, client: int, command: TakeEvents) -> None:
-        """Hand over what has come, at once or when it comes."""
+        """Answer with rows or a position as soon as there are some."""
         reading = self.get(client, command, command.reading)
         if reading is not None:
             reading.takes.append(command.request)
@@ -174,7 +174,7 @@ class Readers(Attachments[_Reading, Cursor]):
         attachment.commits.clear()
 
     def dropped(self, attachment: _Reading, reason: Cause) -> None:
-        """As `Attachments`: what has come for it is handed over first."""
+        """As `Attachments`: the program gets the rows first that have come."""
         self._passed.pop(attachment, None)
         commits, attachment.commits = attachment.commits, []
         for request, _ in commits:
@@ -186,7 +186,7 @@ class Readers(Attachments[_Reading, Cursor]):
         return not any(cursor.has_news for cursor in attachment.parts)
 
     def serve(self, attachment: _Reading) -> None:
-        """Answer who waits for events, if there are some."""
+        """As `Attachments`."""
         reading = attachment
         while reading.takes:
             if reading.is_ready and any(cursor.has_news for cursor in reading.parts):
@@ -203,12 +203,12 @@ class Readers(Attachments[_Reading, Cursor]):
             self.forget_failed(reading)
 
     def _say_why(self, reading: _Reading, request: int) -> None:
-        """Answer without events why none come, or that they may come again."""
+        """Answer without events, with the reason why none come, or that they can come again."""
         reading.told = reading.waits
         self.port.reply(reading.client, EventsTaken(request, (), (), waits=reading.waits))
 
     def _may_answer(self, reading: _Reading) -> bool:
-        """Whether a program is told now of what is new. If not, it is at a later look."""
+        """Whether a program is answered now; else it is at a later look."""
         if not any(cursor.has_urgent_news for cursor in reading.parts) and not reading.failed:
             if self._passed_left == 0:
                 self._passed[reading] = None
@@ -218,7 +218,7 @@ class Readers(Attachments[_Reading, Cursor]):
         return True
 
     def _tell_passed(self) -> None:
-        """Answer some of those that wait to be told of positions: who waits longest comes first."""
+        """Answer programs with positions without rows, those first that wait longest."""
         self._passed_left = PASSED_MOST
         while self._passed and self._passed_left:
             reading = next(iter(self._passed))
@@ -308,7 +308,7 @@ class Readers(Attachments[_Reading, Cursor]):
     # -- at leaders ------------------------------------------------------------------------------
 
     def opening(self, session: _Session) -> Message:
-        """As `Attachments`: from where the reading is, with what may be sent."""
+        """As `Attachments`: from the reading's position on, with credit."""
         asked, cursor = session.owner.command, session.part
         durable = None
         if asked.durable:
@@ -326,7 +326,7 @@ class Readers(Attachments[_Reading, Cursor]):
         return EndReadings(session.shard, (session.number,))
 
     def keep(self, leader: Peer, shard: str, sessions: Sequence[_Session]) -> None:
-        """As `Attachments`: say that these readings are wanted, and what may be sent."""
+        """As `Attachments`: with the credit of each reading."""
         for start in range(0, len(sessions), LISTED_MOST):
             some = sessions[start : start + LISTED_MOST]
             readings = tuple((session.number, session.part.arrived.granted) for session in some)
@@ -337,7 +337,7 @@ class Readers(Attachments[_Reading, Cursor]):
         self.port.count("readings_moved" if goes_on else "readings_failed")
 
     def looked_at(self, session: _Session, is_keeping: bool) -> None:
-        """As `Attachments`: a position that is not confirmed is sent again."""
+        """As `Attachments`: repeat the commit of a position."""
         if is_keeping and session.part.durable.wanted >= 0:
             self._send_commit(session)
 
@@ -361,7 +361,7 @@ class Readers(Attachments[_Reading, Cursor]):
             self.port.send(session.leader, told)
 
     def _answer_commits(self, reading: _Reading) -> None:
-        """Answer whose positions are committed."""
+        """Answer the commands whose positions are committed."""
         cursors = reading.parts
         left = []
         for request, wanted in reading.commits:
@@ -372,14 +372,14 @@ class Readers(Attachments[_Reading, Cursor]):
         reading.commits = left
 
     def on_look(self, timer: LookAtReadings) -> None:
-        """Look after programs and sessions."""
+        """Do the periodic work."""
         self._tell_passed()
         self.look()
 
     # -- answers ---------------------------------------------------------------------------------
 
     def on_began(self, sender: Peer, message: ReadingBegan) -> None:
-        """A leader serves a shard of a reading."""
+        """Take the answer that a leader serves a reading."""
         session = self.heard(sender, message.reading)
         if session is None:
             return
@@ -406,12 +406,12 @@ class Readers(Attachments[_Reading, Cursor]):
             self.serve(reading)
 
     def on_rows(self, sender: Peer, message: StreamRows) -> None:
-        """Rows for some readings."""
+        """Take rows for some readings."""
         for number, since in message.readings:
             self._take_rows(sender, number, since, message.position, message.pieces)
 
     def on_shared_rows(self, sender: Peer, message: SharedRows) -> None:
-        """Rows of which each is for some readings."""
+        """Take rows that several readings share."""
         try:
             rows = Shared(message)
             shares = [(share.readings, rows.pieces(share.rows)) for share in message.shares]
@@ -426,14 +426,14 @@ class Readers(Attachments[_Reading, Cursor]):
                 self._take_rows(sender, number, since, message.position, pieces)
 
     def on_scanned(self, sender: Peer, message: ReadingsScanned) -> None:
-        """Nothing matched."""
+        """Take positions of readings for which no row matched."""
         for number, since, position in message.marks:
             self._take_rows(sender, number, since, position, ())
 
     def _take_rows(
         self, sender: Peer, number: int, since: int, position: int, pieces: tuple[Piece, ...]
     ) -> None:
-        """A reading has come from `since` to `position`, where these rows have matched."""
+        """Move a reading from `since` to `position`, with the rows that matched."""
         if session := self.heard(sender, number):
             cursor = session.part
             if session.state is not Phase.OPEN or since != cursor.position:
@@ -447,7 +447,8 @@ class Readers(Attachments[_Reading, Cursor]):
                 self.serve(session.owner)
 
     def on_kept(self, sender: Peer, message: ReadingsKept) -> None:
-        """The leader is there; what it has not, or has sent in vain, is opened again."""
+        """Take the answer to a keep-alive. Readings that the leader does not have, or for which a
+        message was lost, are opened again."""
         for number, position in message.positions:
             if session := self.heard(sender, number):
                 if session.part.position != position:
@@ -457,7 +458,7 @@ class Readers(Attachments[_Reading, Cursor]):
         self.missed(sender, message.missing)
 
     def on_position_committed(self, sender: Peer, message: PositionCommitted) -> None:
-        """A durable consumer's position is in the log."""
+        """Take the confirmation of a durable consumer's position."""
         if session := self.heard(sender, message.reading):
             # A higher one than was asked for says nothing of what is asked for later.
             confirmed = session.part.durable.confirmed(message.position)
@@ -465,16 +466,16 @@ class Readers(Attachments[_Reading, Cursor]):
             self._answer_commits(session.owner)
 
     def on_refused(self, sender: Peer, message: ReadingRefused) -> None:
-        """A leader does not serve a reading."""
+        """Move or fail a reading that the leader refuses."""
         self.refused(sender, message.reading, message.code, message.reason)
 
     def on_moved(self, sender: Peer, message: ReadingsMoved) -> None:
-        """Another node leads."""
+        """Move readings to another leader."""
         self.moved(sender, message.readings, message.leader)
 
 
 def strange_of(command: BeginReading, entry: StreamEntry) -> str:
-    """Why positions are not those of this stream; "": they are, or do not say whose they are."""
+    """Return the reason why positions belong to another stream; "": they do not."""
     if command.stream_id in ("", entry.id):
         return ""
     return (
@@ -484,7 +485,7 @@ def strange_of(command: BeginReading, entry: StreamEntry) -> str:
 
 
 def cursors_of(command: BeginReading, entry: StreamEntry) -> list[Cursor]:
-    """One for each shard that is to be read."""
+    """Return a cursor for each shard of a reading."""
     positions = dict(command.positions)
     window = max(WINDOW // len(entry.places), WINDOW_LEAST)
     untils = dict(command.tables)
@@ -506,7 +507,7 @@ def cursors_of(command: BeginReading, entry: StreamEntry) -> list[Cursor]:
 
 
 def fault_of(command: BeginReading) -> tuple[str, str] | None:
-    """(code, reason) why a reading cannot begin."""
+    """Return code and reason why a reading cannot begin; None: it can."""
     if len(command.selector) > SELECTOR_MOST:
         return "selector", f"a selector has at most {SELECTOR_MOST} characters"
     if command.selector:

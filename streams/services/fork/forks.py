@@ -36,9 +36,6 @@ from streams.services.service import Leaderships
 from streams.shard.hosting.shard_hosts import ShardHosts
 from streams.shard.replica import Replica, ShardLed
 
-LOOK: Final = 0.5
-"""Seconds between looks at the forks of this node, while there are some."""
-
 FORKS_MOST: Final = 16
 """Forks of one shard at one node that are not copied yet, beyond which no other one is opened:
 after so many partitions without a leader in between, somebody has to look. Guess."""
@@ -198,7 +195,7 @@ class Forks(Machine):
     def _look_soon(self) -> None:
         if not self._is_looking:
             self._is_looking = True
-            self.port.set_timer(LOOK, LookAtForks())
+            self.port.set_timer(pacing.LOOK, LookAtForks())
 
     def on_look(self, timer: LookAtForks) -> None:
         """Close what is to be closed, and go on with copying."""
@@ -218,7 +215,7 @@ class Forks(Machine):
                 self._copy(fork)
         self._is_looking = bool(self._forks)
         if self._is_looking:
-            self.port.set_timer(LOOK, timer)
+            self.port.set_timer(pacing.LOOK, timer)
 
     # -- copy ------------------------------------------------------------------------------------
 
