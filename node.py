@@ -170,7 +170,7 @@ class Node:
         )  # fmt: skip
         points = self.access_points = AccessPoints(self, settings.view, self.health)
         view = self.view = View(
-            self, settings.view, points, lambda: self.hosting.load, self.guard.takes_part,
+            self, settings.view, points, self._offered_load, self.guard.takes_part,
             self.guard.votes, PeerRecords(self.me, self.signer, lambda: self.driver.wall() / 1e9),
         )  # fmt: skip
         self.crawl = Crawl(self, settings.walk, view, points, self.health)
@@ -228,6 +228,11 @@ class Node:
         self.turns.build(self.machines)
         self._listen()
         self._commands = self.carriers()
+
+    def _offered_load(self) -> int:
+        """Per cent of what this node can host that is asked of it: all where it is sub-healthy, so
+        that others are recruited first."""
+        return self.hosting.load if self.health.own is None else 100
 
     def _build_subscriber(self, settings: Settings) -> None:
         """What registers subscriptions, and shows what comes for them."""
@@ -462,6 +467,11 @@ class Node:
     def vitals(self) -> Vitals:
         """What the node measures of itself, for a health record."""
         return self.reports.vitals(self.turns.take_latest(), self.counters)
+
+    def judge_health(self, measured: Mapping[str, float]) -> None:
+        """Judge by what was measured of this node and its machine whether it is sub-healthy."""
+        self.turns.begin()
+        self.health.judge(self.me.id, measured)
 
     def update_health(self, report: HealthReport) -> None:
         """Choose among nodes by `report` from now on."""

@@ -535,8 +535,8 @@ class Status(Reply, frozen=True):
     shards: tuple[HeldShard, ...] = ()
     """Of streams, the first 256."""
     health: str = ""
-    """What the node's health file says of it: "healthy", or "sub-healthy: " and the reason; "":
-    there is no valid file."""
+    """What the node finds of itself, or its health file says of it: "healthy", or "sub-healthy: "
+    and the reason; "": it has not measured itself yet, and there is no valid file."""
     way: str = ""
     """To the owners of keys: "lease" (this node is one, and a majority follows it), "no lease",
     "member" (of a cluster whose primary is reached), "primary silent", "known"; "": none."""

@@ -84,6 +84,10 @@ class DrivenNode(Protocol):
     def vitals(self) -> Vitals:
         """What the node measures of itself, now and since the last call. No turn of its own."""
 
+    def judge_health(self, measured: Mapping[str, float]) -> None:
+        """This was measured of the node and its machine (the fields of a health record): judge by
+        it whether the node is sub-healthy, and say so to others. No turn of its own."""
+
     def update_health(self, report: HealthReport) -> None:
         """Another health file was read: choose among nodes by it. No turn of its own."""
 

@@ -41,7 +41,7 @@ class ClusterInfo(msgspec.Struct, frozen=True):
     silent: tuple[NodeId, ...] = ()
     """Members that its primary does not hear."""
     sub_healthy: dict[NodeId, str] = {}
-    """Members that the health file of the node that was asked calls sub-healthy, and why."""
+    """Members that are sub-healthy, as far as the node that was asked knows, and why."""
 
 
 class Incident(msgspec.Struct, frozen=True, array_like=True):

@@ -158,7 +158,7 @@ class Reports:
         return "known" if self.ring.is_known() else ""
 
     def _own_health(self, me: NodeId) -> str:
-        if not self.health.is_known:
+        if not (self.health.is_known or self.health.is_judged):
             return ""
         reason = self.health.reason(me)
         return f"sub-healthy: {reason}" if reason else "healthy"

@@ -89,7 +89,7 @@ class MetricsConfig(SettingsGroup, frozen=True):
 class HealthConfig(SettingsGroup, frozen=True):
     """Health records, and the health file (docs/design/health.md)."""
 
-    period: Seconds = 10.0  # between two health records; none without `trace.enabled`. Twelve in
+    period: Seconds = 10.0  # between two measurements of its health, which traces record. Twelve in
     # the two minutes that the analysis looks at together; guess
     file: str = ""  # that `canopy trace health` writes; "": none
     max_age: Seconds = 600.0  # a file whose newest record is older changes nothing: ten rounds of

@@ -84,7 +84,7 @@ class Clusters(Machine):
         self.cluster_role = role = ClusterRole(port, ring, view, journal, settings.serve)
         # cluster
         self.log = log = FollowerLog(role, journal, settings)
-        self.heartbeat = heartbeat = Heartbeat(chosen, role, log, journal)
+        self.heartbeat = heartbeat = Heartbeat(chosen, role, log, journal, health)
         self.election = Election(
             *(chosen, role, log, heartbeat, health), signer=state.claims.signer
         )

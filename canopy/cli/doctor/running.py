@@ -54,7 +54,7 @@ def look_at_status(status: Status) -> Iterator[Finding]:
             "before", "check the disk (smartctl)",
         )  # fmt: skip
     if status.health.startswith("sub-healthy"):
-        yield Finding("node", "warning", f"the health file calls it {status.health}")
+        yield Finding("node", "warning", f"it is {status.health}")
     for counter, reason in LOSSES.items():
         if count := status.counters.get(counter, 0):
             yield Finding("losses", "warning", f"{counter} {count:,} since its start", reason)

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from overlay.client import Status
-    from overlay.info import ClusterInfo
+    from canopy.client.synchronous import Client
+    from overlay.client import Located, Status
+    from overlay.info import ClusterInfo, StreamInfo
 
 SHORT = 8  # digits of a ring key that tables show; --json has all 40
 
@@ -186,7 +187,7 @@ def peers(as_json: bool, timeout: float, connect: str | None, wait: float) -> No
 @node_options
 def ring(as_json: bool, timeout: float, connect: str | None, wait: float) -> None:
     """List the clusters of the ring: primary and since when, members, those of them that do not
-    answer or that the node's health file calls sub-healthy, and the attributes that each cluster
+    answer or are sub-healthy, as far as the node knows, and the attributes that each cluster
     owns.
 
     \b
@@ -234,31 +235,68 @@ def _cluster_row(cluster: ClusterInfo) -> tuple[str, ...]:
 
 
 @click.command()
-@click.argument("attribute", shell_complete=attribute_names)
+@click.argument("name", shell_complete=attribute_names)
 @node_options
-def where(attribute: str, as_json: bool, timeout: float, connect: str | None, wait: float) -> None:
-    """Show which cluster owns ATTRIBUTE, and the virtual nodes of its tree.
+def where(name: str, as_json: bool, timeout: float, connect: str | None, wait: float) -> None:
+    """Show which nodes serve NAME, an attribute or a stream: the cluster that owns the attribute
+    and the virtual nodes of its tree, and, where there is a stream of this name, who leads each of
+    its shards and who follows.
 
     \b
     canopy where mag
-    canopy where place --json
+    canopy where alarms --json
     """
     from overlay.client import Located, Where
 
-    if not attribute:
-        raise click.UsageError("ATTRIBUTE is empty")
+    if not name:
+        raise click.UsageError("NAME is empty")
     with open_client(connect, wait) as client:
-        found = client.ask(Where(0, attribute), Located, timeout)
+        found = client.ask(Where(0, name), Located, timeout)
+        stream = _stream_called(name, client, timeout)
     if as_json:
         virtual = {"version": plain(found.version), "virtual_nodes": plain(found.virtual_nodes)}
-        print_json({**plain(found.cluster), "attribute": found.attribute, **virtual})
+        served = {"stream": None if stream is None else plain(stream)}
+        print_json({**plain(found.cluster), "attribute": found.attribute, **virtual, **served})
         return
+    if stream is not None:
+        _show_shards(stream)
+        if not found.virtual_nodes:
+            return
+    _show_tree(found)
+
+
+def _stream_called(name: str, client: Client, timeout: float) -> StreamInfo | None:
+    from canopy.client.errors import CommandFailed
+    from overlay.client import GetStreams, Streams
+
+    try:
+        return client.ask(GetStreams(0, name), Streams, timeout).streams[0]
+    except CommandFailed as error:
+        if error.code != "unknown":
+            raise
+        return None
+
+
+def _show_shards(stream: StreamInfo) -> None:
+    """A row for each replica of a stream, the leader of each shard first."""
+    rows = table(">shard", "=node", "state", "address", "region")
+    for shard in stream.shards:
+        for each in sorted(shard.replicas, key=lambda one: one.node != shard.leader):
+            rows.add_row(
+                f"{shard.number}", each.node, each.state, label(each.address), label(each.region)
+            )
+    out = console()
+    out.print(f"the stream [bold]{label(stream.name)}[/], {counted(len(stream.shards), 'shard')}")
+    out.print(rows)
+
+
+def _show_tree(found: Located) -> None:
     out = console()
     rows = table("=key", ">epoch", "=primary", "=standby", ">brokers", "attributes")
     rows.add_row(*_cluster_row(found.cluster))
     out.print(rows)
     if not found.virtual_nodes:
-        out.print(f"there are no subscriptions to {label(attribute)}, so it has no tree")
+        out.print(f"there are no subscriptions to {label(found.attribute)}, so it has no tree")
         return
     tree = table("from", "to", "=hosts", ">registrations")
     for each in found.virtual_nodes:

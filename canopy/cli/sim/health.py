@@ -1,4 +1,4 @@
-"""`canopy sim health`: what the health file is worth in an election.
+"""`canopy sim health`: what it is worth in an election that sick nodes are known.
 
 `canopy.sim.experiments.health` simulates it; the traces of each trial are analysed by Spark, as
 `canopy trace health` does, and what it finds goes back to the simulated nodes.
@@ -68,12 +68,13 @@ def analyses() -> Iterator[Any]:
         yield make
 
 
-@click.command(short_help="Elect a primary with and without the health file.")
+@click.command(short_help="Elect a primary where sick nodes are known, and are not.")
 @set_option
 @output_options("health")
 def health(changes: tuple[str, ...], output: ExperimentOutput) -> None:
-    """Lose the primary of a cluster whose standby is slow and near its disk's end, with and without
-    the health file: who leads then, and how long?
+    """Lose the primary of a cluster whose standby is slow and near its disk's end: who leads then,
+    and how long, where nobody judges the nodes' health, where each judges itself (the default), and
+    with a health file?
 
     The traces of each trial are analysed by Spark, and what it finds goes to the simulated nodes
     shortly before the loss. docs/lab/health.md has the results. Takes some minutes.
@@ -95,14 +96,14 @@ def health(changes: tuple[str, ...], output: ExperimentOutput) -> None:
 
 
 def print_report(found: HealthExperiment) -> None:
-    """Print a line for the trials with the file and one for those without."""
+    """Print a line for each who judges."""
     names = (">trials", ">sick one named", ">sick one leads", ">elected after", ">failed again")
     more = (">until then", ">without a primary", ">SUBACK ms", ">worst")
-    shown = table("file", *names, *more, title="Medians, in virtual seconds")
+    shown = table("judged by", *names, *more, title="Medians, in virtual seconds")
     for row in found.rows:
         times = (row.failure_s, row.leaderless_s, row.suback_ms, row.suback_worst_ms)
         shown.add_row(
-            row.file,
+            row.by,
             *map(str, (row.trials, row.sick_named, row.sick_leads)),
             "-" if row.elected_s is None else f"{row.elected_s:.2f}",
             str(row.failed),

@@ -1,8 +1,9 @@
 """Health records of simulated nodes: what each measures of itself, and of a made-up machine (T6).
 
-A process writes such a record every ten seconds (docs/design/health.md). What a node knows itself
-is measured here as there. The simulator has no machines, so that processor, memory and programs are
-what a `Machine` says; of a disk with a bound what is stored counts within its room.
+A process judges its health every ten seconds, and writes such a record (docs/design/health.md).
+What a node knows itself is measured here as there. The simulator has no machines, so that
+processor, memory and programs are what a `Machine` says; of a disk with a bound what is stored
+counts within its room.
 """
 
 from __future__ import annotations
@@ -28,13 +29,15 @@ class Machine(msgspec.Struct):
 class HealthRecords:
     """Writes the records of all nodes of a world, from `begin` on."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, *, judged: bool = True) -> None:
+        """`judged`: each node judges its health by its records, as processes do."""
+        self._judged = judged
         self.machines: dict[str, Machine] = {}
         """By the node's name; others have the default one."""
         self._world = world
 
     def begin(self) -> None:
-        """Let every node that runs write a record, now and every `PERIOD` seconds."""
+        """Let every node that runs measure itself, now and every `PERIOD` seconds."""
         world = self._world
         world.at(world.now + PERIOD, self.begin)
         for name in world.names():
@@ -49,7 +52,10 @@ class HealthRecords:
                 "disk": round(self.disk_used(name), 2),
                 "clients": machine.clients,
             }
-            driver.trace("health", {**measured, **vitals})
+            measured |= vitals
+            if self._judged:
+                driver.node.judge_health(measured)
+            driver.trace("health", measured)
 
     def disk_used(self, name: str) -> float:
         """Percent of the node's disk in use."""

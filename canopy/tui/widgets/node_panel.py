@@ -34,7 +34,7 @@ def _text(status: Status) -> Text:
         ("neighbours", f"{status.neighbours}, {counted(status.links, 'link')}"),
         ("subscriptions", str(status.subscriptions)),
         ("trees", f"{status.trees} with virtual nodes here"),
-        ("health", one_line(status.health) or "not known: no valid health file"),
+        ("health", one_line(status.health) or "not measured yet"),
         ("pending", f"{status.pending:,} under way"),
         ("process", f"{status.pid}, start {status.incarnation}, up {show_duration(status.uptime)}"),
     ]

@@ -632,13 +632,15 @@ class NodeProcess:
             self.folder.check()
 
     async def _measure_health(self) -> None:
-        """Write a health record every `health.period` seconds."""
-        while self._traces is not None:
+        """Every `health.period` seconds: have the node judge its health, and write a record of
+        it."""
+        while True:
             await trio.sleep(self.config.health.period)
             vitals = msgspec.structs.asdict(self.driver.node.vitals())
             clients = self._control.connected
-            machine = self._machine_load.measure()
-            self.driver.trace("health", {**machine, "clients": clients, **vitals})
+            measured = {**self._machine_load.measure(), "clients": clients, **vitals}
+            self.driver.node.judge_health(measured)
+            self.driver.trace("health", measured)
 
     def _open_health(self) -> HealthWatch:
         path, max_age = health_file(self.config)

@@ -21,7 +21,7 @@ How `clusters.Clusters` puts them together, and appends::
 
     journal = Journal(port, restored)
     log = FollowerLog(role, journal, settings.cluster)
-    heartbeat = Heartbeat(settings.election, role, log, journal)
+    heartbeat = Heartbeat(settings.election, role, log, journal, health)
     leader_log = LeaderLog(role, log, departures, heartbeat, settings.cluster.size)
     election = Election(settings.election, role, log, heartbeat, health)
     election.report_to(role_changes)  # which calls `leader_log.lead` when one is won

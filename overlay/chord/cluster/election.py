@@ -11,7 +11,7 @@ for a new epoch, in two rounds:
 2. *Vote*: a voter stores its vote, then answers. It votes for one candidate per epoch.
 
 Among candidates whose log is far enough the healthy go first (T6): the turns are ordered by what
-the health file says (overlay/health.py) before the rank, and a node that stood still lately (it was
+is known of it (overlay/health.py) before the rank, and a node that stood still lately (it was
 paused or overloaded) waits until the others had their turns. None is ever kept from standing.
 
 Nothing that was committed is lost: it is with a majority, one of which also votes, and only for a

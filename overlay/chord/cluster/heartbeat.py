@@ -12,6 +12,8 @@ from the same messages:
   over, less a margin. No voter grants another candidate an epoch before its timeout is over, so by
   the time another node leads, a primary that was paused or cut off has stopped. The lease assumes
   clocks whose rates differ by less than a fifth; the safety of the log does not.
+
+With its answer a member says whether it finds itself sub-healthy (T6, overlay/health.py).
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from overlay.chord.constants import (
 from overlay.chord.messages import Leaving, Moved
 from overlay.chord.role import ClusterRole
 from overlay.consensus.quorum import NEVER, majority_until
+from overlay.health import Health
 from overlay.machine import NodeId, Peer, ProtocolError, Timer, by_id
 from overlay.settings import ElectionSettings
 
@@ -66,6 +69,7 @@ class Heartbeat:
     role: ClusterRole
     log: FollowerLog
     journal: Journal
+    health: Health
 
     def __post_init__(self) -> None:
         self.port = self.role.port
@@ -147,6 +151,8 @@ class Heartbeat:
         if message.voted_epoch > message.epoch:
             return message.voted_epoch
         self._answered_at.renew(sender.id, self.port.now)
+        if message.health is not None or self.health.words:
+            self.health.hear(sender.id, message.health)
         if (sent := self._sent.get(message.number)) is not None:
             if self.log.is_voter(sender.id) or self.log.majority() == 1:
                 sent.answered += 1
@@ -228,7 +234,9 @@ class Heartbeat:
                 self.journal.store_election_timeout(max(message.timeout, self.timeout_left()))
             self._heard()
         if heard or voted_epoch > message.epoch:  # else it is not known here yet that they lead
-            reply = ClusterHeartbeatReply(message.key, message.epoch, message.number, voted_epoch)
+            reply = ClusterHeartbeatReply(
+                message.key, message.epoch, message.number, voted_epoch, self.health.own
+            )
             self.port.send(sender, reply)
         if heard:
             self.log.primary_heard(sender)

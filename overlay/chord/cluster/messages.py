@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from overlay.chord.messages import Cluster
+from overlay.health import NodeHealth
 from overlay.links.signing import Signature
 from overlay.machine import Duration, Key, Message, NodeId, Peer, Uint53, Version
 
@@ -106,6 +107,7 @@ class ClusterHeartbeatReply(Message, frozen=True):
     epoch: Uint53
     number: Uint53
     voted_epoch: Uint53
+    health: NodeHealth | None = None  # what I find of myself, if I am sub-healthy (T6)
 
 
 class RequestVote(Message, frozen=True):

@@ -155,8 +155,8 @@ class ClusterMembers:
             self.update(self._led(), "another standby")
 
     def prefer_healthy_standby(self) -> None:
-        """Regularly, at the primary: choose another standby where the health file says that the
-        present one is less healthy than a voter that follows."""
+        """Regularly, at the primary: choose another standby where the present one is
+        less healthy than a voter that follows."""
         cluster = self.role.led
         if cluster is None or cluster.standby is None:
             return

@@ -170,7 +170,7 @@ class Inspection(Machine):
 
 
 def cluster_info(cluster: Cluster, trees: TreesReport | None, health: Health) -> ClusterInfo:
-    """A cluster for people and programs, with what this node's health file says of its members."""
+    """A cluster for people and programs, with what this node knows of its members' health."""
     return ClusterInfo(
         cluster.key,
         cluster.start,

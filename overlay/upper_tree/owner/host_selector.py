@@ -36,9 +36,9 @@ class HostSelector:
         self._pool = pool
 
     def fit_hosts(self) -> list[Peer]:
-        """The nodes that may host: members, then nodes of the pool; without those that the health
-        file calls sub-healthy, unless they are needed for as many hosts as a virtual node has
-        replicas. Never empty."""
+        """The nodes that may host: members, then nodes of the pool; without those that are
+        sub-healthy, unless they are needed for as many hosts as a virtual node has replicas. Never
+        empty."""
         return self._fit(self.fit_members())
 
     def fit_subscribers(self) -> list[Peer]:

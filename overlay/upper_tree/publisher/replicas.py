@@ -8,7 +8,7 @@ own region and other near ones (M1).
 
 A host that is behind is passed over for one that will be done sooner (load_prediction.py), but not
 for one that shares its processors (machines.py): events would only leave their order. One that
-the health file calls sub-healthy is used where all others are, or are suspected (T6).
+is known to be sub-healthy is used where all others are, or are suspected (T6).
 
 A host that does not accept is *suspected*, and comes last. One is silent that has not accepted
 anything for the time-out below while something waits for it, and has not said either that it waits

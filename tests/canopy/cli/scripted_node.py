@@ -24,6 +24,7 @@ from overlay.client import (
     GetPeers,
     GetRing,
     GetStatus,
+    GetStreams,
     Located,
     Peers,
     Publish,
@@ -31,13 +32,24 @@ from overlay.client import (
     Reply,
     RingClusters,
     Status,
+    Streams,
     Subscribe,
     Subscribed,
     Unsubscribe,
     Where,
     Why,
 )
-from overlay.info import ClientInfo, ClusterInfo, ExplanationLine, PeerInfo, Reason, VirtualNodeInfo
+from overlay.info import (
+    ClientInfo,
+    ClusterInfo,
+    ExplanationLine,
+    PeerInfo,
+    Reason,
+    ReplicaInfo,
+    ShardInfo,
+    StreamInfo,
+    VirtualNodeInfo,
+)
 
 CLUSTER = ClusterInfo(
     "ff" * 20,
@@ -58,6 +70,18 @@ def event(number: int, **attributes: Any) -> Event:
     return Event("a" * 16, 1, number, 1_000.5, {"id": f"e{number}", "type": "t", **attributes})
 
 
+def streams_of(command: GetStreams) -> Reply:
+    """Of the streams there is one, alarms."""
+    if command.name not in ("", "alarms"):
+        return Failed(command.request, "unknown", f"there is no stream {command.name}")
+    replicas = tuple(
+        ReplicaInfo(node * 16, f"127.0.0.1:{port}", state, region="[north]")
+        for node, port, state in (("b", 2, "follows"), ("a", 1, "leads"))
+    )
+    shard = ShardInfo(0, "a" * 16, replicas)
+    return Streams(command.request, (StreamInfo("alarms", "ab", "", 2, 0.0, 0, (shard,)),))
+
+
 def answer(command: Command) -> Iterator[Reply]:
     n = command.request
     if isinstance(command, GetStatus):
@@ -71,6 +95,8 @@ def answer(command: Command) -> Iterator[Reply]:
         yield Peers(n, (PeerInfo("b" * 16, "127.0.0.1:3", "connected", 1, True, 10, 20),))
     elif isinstance(command, GetRing):
         yield RingClusters(n, (CLUSTER,), complete=False)
+    elif isinstance(command, GetStreams):
+        yield streams_of(command)
     elif isinstance(command, Where):
         tree = (VirtualNodeInfo("start", "5", "a" * 16, 2),)
         yield Located(n, command.attribute, CLUSTER, (3, 1), tree)

@@ -60,7 +60,16 @@ class TestLooking:
         found = json.loads(out_of(capsys, "where", "mag", "--json"))
         assert (found["attribute"], found["epoch"]) == ("mag", 3)
         assert found["virtual_nodes"][0]["host"] == "a" * 16
+        assert found["stream"] is None
         assert "start" in out_of(capsys, "where", "mag")
+
+    def test_where_a_stream_is(self, node: FakeControl, capsys: pytest.CaptureFixture[str]) -> None:
+        found = json.loads(out_of(capsys, "where", "alarms", "--json"))
+        assert [each["leader"] for each in found["stream"]["shards"]] == ["a" * 16]
+        shown = out_of(capsys, "where", "alarms")
+        assert "the stream alarms, 1 shard" in shown
+        assert shown.index("a" * 16) < shown.index("b" * 16), "the leader first"
+        assert "[north]" in shown
 
     def test_why_says_where_to_ask_and_which_of_several_was_explained(
         self, node: FakeControl, capsys: pytest.CaptureFixture[str]

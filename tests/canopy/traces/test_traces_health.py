@@ -10,8 +10,7 @@ import pytest
 
 from canopy.cli.main import main
 from canopy.cli.sim.health import TraceAnalysis
-from canopy.sim.experiments.health.report import measure
-from canopy.sim.experiments.health.trial import HealthPlan
+from canopy.sim.experiments.health.trial import HealthPlan, HealthTrial
 from canopy.traces.analysis import AnalysisError, Follower, Thresholds, find_health
 from canopy.traces.health_file import HealthFile, decode_health
 from canopy.traces.writer import TraceWriter
@@ -153,13 +152,11 @@ def test_the_command_prints_what_the_file_has(
 
 
 def test_what_the_traces_say_keeps_a_sick_node_from_leading(spark: Any, tmp_path: Path) -> None:
-    """The whole loop: simulated nodes, their traces, Spark, the file, and an election by it."""
-    folders = iter(range(10))
-    plan = HealthPlan(trials=1, free=27_000, watched=125.0, after=120.0)
-    found = measure(plan, WireCodec(), lambda: TraceAnalysis(tmp_path / str(next(folders)), spark))
-    without, with_file = found.trials
-    assert (without.sick_leads, with_file.sick_leads) == (True, False)
-    assert (with_file.sick_named, with_file.sub_healthy) == (True, 1)
-    assert without.failure_s is not None
-    assert with_file.failure_s is None
-    assert (without.elections, with_file.elections) == (2, 1)
+    """The whole loop: simulated nodes, their traces, Spark, the file, and an election by it. (What
+    happens without it: tests/canopy/sim/experiments/test_sim_health.py.)"""
+    plan = HealthPlan(free=27_000, watched=125.0, after=30.0)
+    found = HealthTrial(plan, 1, WireCodec(), TraceAnalysis(tmp_path, spark)).run()
+    assert not found.sick_leads
+    assert (found.sick_named, found.sub_healthy) == (True, 1)
+    assert found.failure_s is None
+    assert found.elections == 1

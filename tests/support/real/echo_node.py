@@ -5,7 +5,7 @@ It records every input that the driver gives it, so that tests see what reached 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from overlay.client import (
@@ -50,6 +50,7 @@ class EchoNode:
         self.held: list[tuple[int, Publish]] = []
         self.inputs: list[tuple[Any, ...]] = []
         self.frames: list[Frame] = []
+        self.judged: list[dict[str, float]] = []
         self.alarm: float | None = None
         self.drains = True
         self.seeds: list[str] = []
@@ -60,6 +61,9 @@ class EchoNode:
     def start(self) -> None:
         self.inputs.append(("start",))
         self.ready = True
+
+    def judge_health(self, measured: Mapping[str, float]) -> None:
+        self.judged.append(dict(measured))
 
     def vitals(self) -> Vitals:
         return Vitals(queue=len(self.held), late_ms=2.5, round_trip_ms=0.0, resent=0, links=1)

@@ -61,7 +61,7 @@ class FaultyRun:
     def __init__(self, seed: int, codec: Codec, traces: OpenFile) -> None:
         self.labels: Labels = {}
         self.world = World(f"faults {seed}", codec, traces=traces)
-        self.records = HealthRecords(self.world)
+        self.records = HealthRecords(self.world, judged=False)
         self._rng = self.world.generator("faults")
         self._kinds = [KINDS[(FAULTY * seed + n) % len(KINDS)] for n in range(FAULTY)]
 

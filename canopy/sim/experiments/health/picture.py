@@ -10,7 +10,7 @@ from canopy.sim.experiments.svg import svg
 SIZE = (8.0, 4.0)
 """Inches."""
 
-COLOURS = {"without": "#c0392b", "with": "#1f6f8b"}
+COLOURS = {"nobody": "#c0392b", "itself": "#d9a441", "file": "#1f6f8b"}
 
 
 def draw(found: HealthExperiment, out: BinaryIO) -> None:
@@ -19,14 +19,14 @@ def draw(found: HealthExperiment, out: BinaryIO) -> None:
         axes: Any = picture.add_subplot()
         most = found.parameters.after
         for place, row in enumerate(found.rows):
-            mine = [one for one in found.trials if one.with_file is (row.file == "with")]
+            mine = [one for one in found.trials if one.by == row.by]
             lasted = [most if one.failure_s is None else one.failure_s for one in mine]
             axes.bar(
-                [one.seed + 0.4 * (place - 0.5) for one in mine],
+                [one.seed + 0.27 * (place - 1) for one in mine],
                 lasted,
-                width=0.38,
-                color=COLOURS[row.file],
-                label=f"{row.file} the health file: {row.failed} of {row.trials} failed",
+                width=0.25,
+                color=COLOURS[row.by],
+                label=f"judged by {row.by}: {row.failed} of {row.trials} failed",
             )
         axes.set_xlabel("seed")
         axes.set_ylabel("s from the election until the primary fails\n(or the trial ends)")

@@ -1,4 +1,4 @@
-"""Trials with and without the health file, side by side."""
+"""Trials by who judges the nodes' health, side by side."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from canopy.sim.experiments.running import Progress, no_progress
 from canopy.sim.world.cost import collector_at_rest
 from overlay.links.events import Codec
 
+JUDGES = ("nobody", "itself", "file")
+"""Who judges the nodes' health."""
+
 
 class Row(msgspec.Struct, frozen=True):
-    """All trials with the file, or all without it. Times are medians over the trials, in virtual
-    seconds; None: there is none."""
+    """All trials in which the same judge. Times are medians over the trials, in virtual seconds;
+    None: there is none."""
 
-    file: str  # "with" or "without"
+    by: str  # who judges the nodes' health: "nobody", each "itself" (the default), or the "file"
     trials: int
-    sick_named: int  # trials in which the file calls the sick node sub-healthy …
-    healthy_named: int  # … and healthy nodes that files call so, altogether
+    sick_named: int  # trials in which the sick node is called sub-healthy …
+    healthy_named: int  # … and healthy nodes that are called so, altogether
     sick_leads: int  # trials in which the sick node leads after the loss
     elected_s: float | None
     failed: int  # trials in which the next primary failed as well
@@ -32,8 +35,8 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class HealthExperiment(msgspec.Struct, frozen=True):
-    """The experiment's result, which `health.json` has: what was asked for, the means with and
-    without the health file, and each trial."""
+    """The experiment's result, which `health.json` has: what was asked for, the medians by who
+    judges, and each trial."""
 
     parameters: HealthPlan
     rows: tuple[Row, ...]
@@ -50,23 +53,20 @@ def measure(
     found: list[Outcome] = []
     with collector_at_rest():
         for seed in range(plan.seed, plan.seed + plan.trials):
-            for with_file in (False, True):
-                words = "with" if with_file else "without"
-                progress(f"seed {seed}, {words} the file", len(found) / (2 * plan.trials))
-                trial = HealthTrial(plan, seed, codec, analysis() if with_file else None)
+            for by in JUDGES:
+                progress(f"seed {seed}, by {by}", len(found) / (len(JUDGES) * plan.trials))
+                made = analysis() if by == "file" else None
+                trial = HealthTrial(plan, seed, codec, made, judged=by == "itself")
                 found.append(trial.run())
-    rows = tuple(
-        summed_up(words, [one for one in found if one.with_file is with_file])
-        for words, with_file in (("without", False), ("with", True))
-    )
+    rows = tuple(summed_up(by, [one for one in found if one.by == by]) for by in JUDGES)
     return HealthExperiment(plan, rows, tuple(found))
 
 
-def summed_up(file: str, trials: Sequence[Outcome]) -> Row:
+def summed_up(by: str, trials: Sequence[Outcome]) -> Row:
     """One row for these trials."""
     failed = [one.failure_s for one in trials if one.failure_s is not None]
     return Row(
-        file=file,
+        by=by,
         trials=len(trials),
         sick_named=sum(one.sick_named for one in trials),
         healthy_named=sum(one.sub_healthy - one.sick_named for one in trials),

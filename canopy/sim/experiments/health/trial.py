@@ -2,9 +2,10 @@
 
 Subscriptions come all the time, so that the log grows on every voter's disk and the sick node's is
 full some time after the primary was lost. Without a health file the standby becomes the primary,
-is a slow one, and dies of its disk: another election. With the file another node leads, and the
-sick one dies as a mere voter. Both begin alike, to the byte: the file comes after the traces were
-analysed, shortly before the loss.
+is a slow one, and dies of its disk: another election. Where it says of itself that it is sick
+(`judged`), as nodes do by default, or a health file says so, another node leads, and the sick one
+dies as a mere voter. All begin alike; the file comes after the traces were analysed, shortly before
+the loss.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from canopy.sim.world.world import World
 from canopy.traces.writer import OpenFile
 from overlay.health import HealthReport
 from overlay.links.events import Codec
+from overlay.machine import NodeId
 
 NODES = 9
 ATTRIBUTE = "mag"
@@ -63,9 +65,9 @@ class Outcome(msgspec.Struct, frozen=True):
     """How one trial went. Times are virtual seconds; None: not within `HealthPlan.after`."""
 
     seed: int
-    with_file: bool
+    by: str  # who judges the nodes' health: "nobody", "itself", or "file", by the traces of all
     sick_leads: bool  # after the loss
-    sub_healthy: int  # nodes that the file calls so
+    sub_healthy: int  # nodes that are called so
     sick_named: bool  # whether the sick one is among them
     elected_s: float | None  # from the loss until another leads
     failure_s: float | None  # from then until that one does not lead any more
@@ -76,16 +78,24 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class HealthTrial:
-    """Runs one trial; `analysis` None: without the file."""
+    """Runs one trial. `analysis`: makes the health file; None: there is none. `judged`: each node
+    judges itself."""
 
     def __init__(
-        self, plan: HealthPlan, seed: int, codec: Codec, analysis: Analysis | None
+        self,
+        plan: HealthPlan,
+        seed: int,
+        codec: Codec,
+        analysis: Analysis | None,
+        *,
+        judged: bool = False,
     ) -> None:
         self.plan = plan
         self.seed = seed
         self.analysis = analysis
         self.world = World(seed, codec, traces=None if analysis is None else analysis.open)
-        self.records = HealthRecords(self.world)
+        self.records = HealthRecords(self.world, judged=judged)
+        self.by = "itself" if judged else "nobody" if analysis is None else "file"
         self._rng = self.world.generator("health")
         self._subscribed = 0
 
@@ -99,6 +109,7 @@ class HealthTrial:
         self._subscribe_on()
         world.run(plan.watched)
         report = self._report()
+        named = self._named(report)
         for name in world.names() if report else ():
             world.node(name).update_health(report)
         world.run(2.0)
@@ -116,10 +127,10 @@ class HealthTrial:
         sick_id = world.drivers[sick].disk.node
         return Outcome(
             seed=self.seed,
-            with_file=self.analysis is not None,
+            by=self.by,
             sick_leads=first == sick,
-            sub_healthy=len(report.nodes) if report else 0,
-            sick_named=report is not None and sick_id in report.nodes,
+            sub_healthy=len(named),
+            sick_named=sick_id in named,
             elected_s=elected,
             failure_s=failed,
             leaderless_s=round(leaderless, 3),
@@ -156,6 +167,13 @@ class HealthTrial:
             return None
         self.world.recorder.close()
         return self.analysis.report()
+
+    def _named(self, report: HealthReport | None) -> list[NodeId]:
+        """The nodes that are called sub-healthy."""
+        if report is not None:
+            return list(report.nodes)
+        nodes = [self.world.node(name) for name in self.world.names()]
+        return [node.me.id for node in nodes if node.health.own is not None]
 
     def _subscribe(self) -> None:
         self._subscribed += 1

@@ -23,7 +23,7 @@ from canopy.traces.health_file import (
     encode_health,
 )
 from canopy.traces.schema import FIELDS, KINDS
-from canopy.wire.config import HealthConfig, NodeConfig
+from canopy.wire.config import HealthConfig, NodeConfig, TraceConfig
 from canopy.wire.folder import DataFolder
 from canopy.wire.log import Log
 from canopy.wire.process.health_watch import HealthWatch
@@ -191,8 +191,26 @@ async def test_a_node_writes_health_records_and_reads_its_file(
     for record in found:
         assert set(KINDS["health"]) - unknown <= record.keys() <= {*FIELDS}
         assert (record["late_ms"], record["links"], record["clients"]) == (2.5, 1, 0)
+    assert [each["disk"] for each in node.judged] == [record["disk"] for record in found]
     (report,) = [each[1] for each in node.inputs if each[0] == "health"]
     assert list(report.nodes) == ["a"]
+
+
+@pytest.mark.trio
+async def test_a_node_without_traces_or_a_file_judges_itself_all_the_same(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    config = NodeConfig(data=str(tmp_path / "node"), trace=TraceConfig(enabled=False))
+    with closing(DataFolder(config.folder)) as folder:
+        process = NodeProcess(config, folder, Log("error", io.StringIO()), build_node)
+        node = EchoNode(process.driver)
+        process.driver.attach(node, process)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(process._measure_health)
+            await trio.sleep(25.0)
+            nursery.cancel_scope.cancel()
+    assert [each["late_ms"] for each in node.judged] == [2.5, 2.5]
+    assert all(each["disk"] == disk_used(config.folder) for each in node.judged)
 
 
 def lines_below(folder: Path) -> list[str]:
