@@ -1,7 +1,10 @@
-"""The commands with real nodes, as a user types them."""
+"""The commands with real nodes. Those that a shell starts and that run on (nodes, `sub`) are
+processes, and one `pub` that reads its standard input; the others run in this process: to start
+Python and to import all that they need takes longer than all else that they do."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -9,9 +12,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
+
+from canopy.cli.main import main
 
 ROOT = Path(__file__).parents[3]
 CANOPY = [sys.executable, "-m", "canopy"]
@@ -21,18 +27,19 @@ pytestmark = pytest.mark.process
 
 
 def canopy(data: Path, *args: str, text: str = "", code: int = 0) -> str:
-    """Run a command against the node of a data folder; its standard output."""
-    ended = subprocess.run(
-        [*CANOPY, *args, "--connect", str(data)],
-        cwd=ROOT,
-        input=text,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    assert ended.returncode == code, ended.stderr
-    assert "Traceback" not in ended.stderr
-    return ended.stdout
+    """Run a command against the node of a data folder, with `text` as a file that it reads; its
+    standard output."""
+    if text:
+        feed = data.parent / "feed.jsonl"
+        feed.write_text(text)
+        args = (*args, str(feed))
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    with redirect_stdout(out), redirect_stderr(err):
+        ended = main([*args, "--connect", str(data)])
+    said = [each.buffer.getvalue().decode() for each in (out, err)]  # type: ignore[attr-defined]
+    assert ended == code, said
+    assert "Traceback" not in said[1]
+    return said[0]
 
 
 def await_ready(data: Path) -> str:
@@ -88,7 +95,14 @@ def test_events_travel_from_one_node_to_the_other(overlay: tuple[Path, Path]) ->
         canopy(second, "why", "q1", "nosuch", code=1)
         identity = json.loads(canopy(first, "why", "q2", "--json"))["event"]
         answer = json.loads(canopy(second, "why", identity, "--json"))
-        canopy(first, "pub", text='{"id": "q4", "mag": 9, "place": "Alaska"}')
+        subprocess.run(
+            [*CANOPY, "pub", "--connect", str(first)],
+            cwd=ROOT,
+            input='{"id": "q4", "mag": 9, "place": "Alaska"}',
+            check=True,
+            text=True,
+            timeout=PATIENCE,
+        )
         out, _ = sub.communicate(timeout=PATIENCE)
     assert sub.returncode == 0
     got = [json.loads(line) for line in out.splitlines()]
