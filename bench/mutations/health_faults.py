@@ -21,11 +21,11 @@ from canopy.wire.process.health_watch import HealthWatch
 from overlay.chord.cluster.election import Election
 from overlay.chord.membership.members import ClusterMembers
 from overlay.chord.messages import Cluster
-from overlay.health import Health, HealthReport
+from overlay.health import Health, HealthReport, NodeHealth
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.crawl import Crawl
 from overlay.lower_random.messages import Walk
-from overlay.machine import Peer, Port
+from overlay.machine import NodeId, Peer, Port
 from overlay.settings import ViewSettings
 from overlay.upper_tree.owner.host_selector import HostSelector
 
@@ -122,6 +122,30 @@ def sub_healthy_are_no_candidates() -> None:
         return original(self) and not self.health.severity(self.port.me.id)
 
     replace(original, may_campaign)
+
+
+@fault(
+    "T6: at defaults",
+    "tests/canopy/sim/experiments/test_sim_health.py",
+    "test_a_sick_node_that_judges_itself_is_not_elected",
+)
+def nodes_judge_nothing() -> None:
+    """A node measures itself and concludes nothing from it."""
+
+    def judge(self: Health, me: NodeId, measured: Mapping[str, float]) -> None:
+        self.is_judged = True
+
+    replace(Health.judge, judge)
+
+
+@fault("T6: at defaults", CHORD_TESTS, "test_a_primary_hears_from_its_standby_that_it_is_sick")
+def own_word_is_not_heard() -> None:
+    """A primary does not listen to what members say of their own health."""
+
+    def hear(self: Health, node: NodeId, word: NodeHealth | None) -> None:
+        pass
+
+    replace(Health.hear, hear)
 
 
 @fault("T6", CHORD_TESTS, "test_a_report_that_is_over_changes_nothing")
