@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -24,17 +25,17 @@ from streams.programs.questions import OperatorQuestions
 from streams.programs.reader.readers import Readers
 from streams.programs.transaction.transactors import Transactors
 from streams.services.append.append_server import AppendServer
-from streams.services.capture.captures import Captures
-from streams.services.copy.copies import Copies
+from streams.services.capture import Captures
+from streams.services.copy import Copies
 from streams.services.fork.fork_copies import ForkCopies
 from streams.services.fork.forks import Forks
-from streams.services.group.group_server import GroupServer
-from streams.services.half.transaction_server import TransactionServer
-from streams.services.read.read_server import ReadServer
+from streams.services.group.shard_groups import GroupServer
+from streams.services.half import TransactionServer
 from streams.services.read.row_facts import RowFactsServer
+from streams.services.read.shard_readings import ReadServer
 from streams.services.row_records import RowRecords
 from streams.services.service import Leaderships
-from streams.services.table.table_server import TableServer
+from streams.services.table import TableServer
 from streams.shard.hosting.asked_checks import AskedChecks
 from streams.shard.hosting.log_checks import LogChecks
 from streams.shard.hosting.shard_hosts import ShardHosts
@@ -43,6 +44,16 @@ from streams.steady_clock import SteadyClock
 
 class ShardOrdersDue(ClaimsDue, frozen=True):
     """As `ClaimsDue`, of a node that has shards."""
+
+
+class ProgramsMachine(Protocol):
+    """A machine that carries out programs' commands."""
+
+    def commands(self) -> Mapping[type, Callable[..., None]]:
+        """Commands with the method that carries each out."""
+
+    def client_gone(self, client: int) -> None:
+        """A program has gone: nobody waits for the answers to its commands."""
 
 
 class StreamMachines:
@@ -66,46 +77,45 @@ class StreamMachines:
         `ask` carries out a command of a client inside of the node (overlay/inner.py), `close` ends
         one; `is_keyed`: nodes have keys, so that orders are of those who may give them."""
         wall = SteadyClock(lambda: port.now, wall)
-        self.hosts = ShardHosts(port, disk, ring, wall, is_keyed)
-        orders = OwnerClaims(
-            *(port, ring, self.hosts.on_keep_shards, {KeepShards: None}, ShardOrdersDue()),
-            keys_of=self.hosts.keys_of,
-        )
+        hosts = self.hosts = ShardHosts(port, disk, ring, wall, is_keyed)
         self.owner = StreamOwner(port, owner, ring, neighbours)
-        self.questions = OwnerQuestions(port, ring)
-        self.locator = StreamLocator(port, self.questions)
-        self._commands = StreamCommands(port, ring, self.questions)
-        led = self.leaderships = Leaderships(port, self.hosts.replica)
-        self.forks = Forks(port, led, self.hosts, self.locator)
-        appends = AppendServer(port, led, self.forks.appendable, wall, self.forks.join)
-        fork_copies = ForkCopies(port, led, self.forks.main, wall, appends.flush)
-        self.producers = Producers(port, incarnation, self.locator)
-        self.tables = TableServer(port, led, self.forks.main, wall)
-        reads = ReadServer(port, led, self.hosts.leading, wall, self.tables.table)
-        self.readers = Readers(port, incarnation, self.locator)
-        self.groups = GroupServer(port, led, self.forks.main, self.hosts.replica, wall)
-        row_facts = RowFactsServer(port, self.hosts.leading, self.groups.holder, wall)
-        self.members = Members(port, incarnation, self.locator)
-        self._operators = OperatorQuestions(port, self.locator)
-        records = RowRecords(port, led, self.hosts.leading, wall)
-        self.captures = Captures(port, led, self.hosts, ask, close, wall)
-        self.copies = Copies(
-            port, led, self.hosts, self.locator, ask, self.readers.client_gone, wall, self.questions
-        )
-        self.hosts.intake, self.hosts.keys = self._intake, self.tables.keys
-        self.hosts.forks = self.forks.status
-        self.checks = LogChecks(port, self.hosts.replicas)
-        self._asked_checks = AskedChecks(port, self.hosts.replicas, self.hosts.entries)
-        halves = TransactionServer(port, led, self.forks.main, wall)
-        self.transactors = Transactors(port, self.locator)
+        questions = OwnerQuestions(port, ring)
+        locator = StreamLocator(port, questions)
+        commands = StreamCommands(port, ring, questions)
+        led = self.leaderships = Leaderships(port, hosts.replica)
+        forks = self.forks = Forks(port, led, hosts, locator)
+        appends = AppendServer(port, led, forks.appendable, wall, forks.join)
+        fork_copies = ForkCopies(port, led, forks.main, wall, appends.flush)
+        self.producers = Producers(port, incarnation, locator)
+        tables = TableServer(port, led, forks.main, wall)
+        reads = ReadServer(port, led, hosts.leading, wall, tables.shard)
+        self.readers = Readers(port, incarnation, locator)
+        groups = GroupServer(port, led, forks.main, wall)
+        row_facts = RowFactsServer(port, hosts.leading, groups.holder, wall)
+        members = Members(port, incarnation, locator)
+        operators = OperatorQuestions(port, locator)
+        records = RowRecords(port, led, hosts.leading, wall)
+        self.captures = Captures(port, led, hosts, ask, close, wall)
+        gone = self.readers.client_gone
+        self.copies = Copies(port, led, hosts, locator, ask, gone, wall, questions)
+        hosts.intake, hosts.keys, hosts.forks = self._intake, tables.keys, forks.status
+        checks = LogChecks(port, hosts.replicas)
+        asked_checks = AskedChecks(port, hosts.replicas, hosts.entries)
+        halves = TransactionServer(port, led, forks.main, wall)
+        self.transactors = Transactors(port, locator)
         self.machines: tuple[Machine, ...] = (
-            *(self.hosts, led, self.owner, self.questions, self.locator, self._commands),
-            *(appends, self.producers, self.tables, reads, self.readers),
-            *(self.groups, self.members, self._operators),
-            *(row_facts, records, self.captures, self.copies, self.checks),
-            self._asked_checks,
-            *(halves, self.transactors, self.forks, fork_copies),
-            *((orders,) if is_keyed else ()),
+            *(hosts, led, self.owner, questions, locator, commands, appends, self.producers),
+            *(tables, reads, self.readers, groups, members, operators, row_facts, records),
+            *(self.captures, self.copies, checks, asked_checks, halves, self.transactors),
+            *(forks, fork_copies),
+        )
+        if is_keyed:
+            keep, due = hosts.on_keep_shards, ShardOrdersDue()
+            orders = OwnerClaims(port, ring, keep, {KeepShards: None}, due, keys_of=hosts.keys_of)
+            self.machines = (*self.machines, orders)
+        self._of_programs: tuple[ProgramsMachine, ...] = (
+            *(commands, self.producers, self.readers, members, operators),
+            *(asked_checks, self.transactors),
         )
 
     def _intake(self, shard: str) -> IntakeInfo | None:
@@ -117,24 +127,12 @@ class StreamMachines:
 
     def commands(self) -> dict[type, Callable[..., None]]:
         """Commands with the method that carries each out."""
-        return {
-            **self._commands.commands(),
-            **self.producers.commands(),
-            **self.readers.commands(),
-            **self.members.commands(),
-            **self._operators.commands(),
-            **self._asked_checks.commands(),
-            **self.transactors.commands(),
-        }
+        return dict(item for machine in self._of_programs for item in machine.commands().items())
 
     def client_gone(self, client: int) -> None:
         """A program has gone."""
-        self.producers.client_gone(client)
-        self.readers.client_gone(client)
-        self.members.client_gone(client)
-        self._operators.client_gone(client)
-        self._asked_checks.client_gone(client)
-        self.transactors.client_gone(client)
+        for machine in self._of_programs:
+            machine.client_gone(client)
 
     def leave(self) -> None:
         """The node leaves: programs append and decide nothing new through it, and its shards go on

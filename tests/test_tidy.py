@@ -64,7 +64,7 @@ STREAMS = (
     *("streams.log", "streams.disk", "streams.shard", "streams.selectors"),
     *("streams.access.pacing", "streams.access.reasons"),
 )
-SERVICE = (*STREAMS, *shared("streams.services"))
+SERVICE = (*STREAMS, "streams.services.service")
 ANALYSIS_BASE = (
     *("canopy.traces.analysis.constants", "canopy.traces.analysis.errors"),
     "canopy.traces.analysis.tasks",
@@ -185,7 +185,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "streams.programs.producer",
         "streams.directory",
     ),
-    **dict.fromkeys(("streams.services", *shared("streams.services")), SERVICE),
+    "streams.services": SERVICE,
     "streams.services.append": (*SERVICE, "streams.programs.producer"),
     "streams.services.table": SERVICE,
     "streams.services.read": (*SERVICE, "streams.programs.reader", "streams.services.table"),

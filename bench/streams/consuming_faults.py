@@ -22,7 +22,7 @@ from streams.programs.reader.readers import Readers, strange_of
 from streams.services.read import chunk_filter, shared_rows
 from streams.services.read.durable import DurableConsumers, Refusal
 from streams.services.read.history import HistoryScan
-from streams.services.read.shard_readings import ShardReadings
+from streams.services.read.shard_readings import MarkPositions, ShardReadings
 from streams.services.read.tail import Tail
 from streams.shard.leader import set_back
 from streams.shard.replica import Replica
@@ -118,11 +118,11 @@ def programs_that_wait_for_positions_are_forgotten() -> None:
 @fault(PROMISE, READING, "test_many_readings_are_told_in_turns_how_far_was_scanned")
 def the_same_readings_are_always_marked() -> None:
     """A shard's leader tells the first readings only how far was scanned."""
-    original = ShardReadings.mark
+    original = ShardReadings.on_mark_positions
 
-    def mark(self: ShardReadings) -> None:
+    def mark(self: ShardReadings, timer: MarkPositions) -> None:
         self._marked = 0
-        original(self)
+        original(self, timer)
 
     replace(original, mark)
 
@@ -167,10 +167,10 @@ def readers_see_what_is_not_committed() -> None:
 def positions_wait_for_a_match() -> None:
     """A reading's position is not told while nothing matches."""
 
-    def mark(self: ShardReadings) -> None:
+    def mark(self: ShardReadings, timer: MarkPositions) -> None:
         pass
 
-    replace(ShardReadings.mark, mark)
+    replace(ShardReadings.on_mark_positions, mark)
 
 
 @fault(PROMISE, READING, OVER_THE_LOG)
@@ -234,16 +234,6 @@ def consumers_are_not_fenced() -> None:
         original(self, name, attachment, position, end, then)  # type: ignore[arg-type]
 
     replace(original, move)
-
-
-@fault(POSITION, READING, "test_a_position_is_confirmed_when_it_is_committed")
-def positions_are_confirmed_before_the_commit() -> None:
-    """A shard's leader confirms positions that are in its own log only."""
-
-    def _when_committed(self: DurableConsumers, number: int, then: object) -> None:
-        then()  # type: ignore[operator]
-
-    replace(DurableConsumers._when_committed, _when_committed)
 
 
 @fault(PROMISE, ANSWERS, "test_rows_that_cannot_be_are_read_again")

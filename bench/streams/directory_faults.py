@@ -10,10 +10,9 @@ from bench.mutations.planting import fault, replace
 from overlay.chord.events import OwnerFound
 from overlay.machine import NodeId, Peer
 from streams.access.locator import StreamLocator
-from streams.directory.circles import CircleSearch
 from streams.directory.entry import ShardPlace
 from streams.directory.messages import FoundStream, StreamRefused
-from streams.directory.questions import Answer
+from streams.directory.questions import Answer, CircleSearch
 from streams.directory.stream_owner import StreamOwner
 from streams.directory.supervision import GONE, Supervision
 from streams.disk import DiskFailed, Opened

@@ -6,7 +6,7 @@ from bench.mutations.planting import fault, replace
 from streams.log.group_state import GroupStates
 from streams.services.group.delivery import GroupDelivery
 from streams.services.group.window import Pending
-from streams.services.read.expiry import Expiry
+from streams.services.read.history import Expiry
 from streams.shard.leader import Retention
 from streams.steady_clock import SteadyClock
 

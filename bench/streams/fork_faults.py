@@ -14,9 +14,16 @@ from streams.log.fork_state import ForkCopied, ForkStates
 from streams.log.names import fork_shard
 from streams.log.state import ShardState
 from streams.programs.producer.messages import JoinFork
-from streams.services.fork import joining
-from streams.services.fork.copied_rows import CONFLICTING, NEW, REPEATED, MainRun, _verdict
-from streams.services.fork.fork_copies import ShardForkCopies, _Job
+from streams.services.fork import forks
+from streams.services.fork.fork_copies import (
+    CONFLICTING,
+    NEW,
+    REPEATED,
+    MainRun,
+    ShardForkCopies,
+    _Job,
+    _verdict,
+)
 from streams.services.fork.forks import Forks, _Fork
 from streams.services.fork.messages import ForkChunkCopied
 from streams.shard.replica import Replica
@@ -112,7 +119,7 @@ def forks_are_dropped_at_a_restart() -> None:
 @fault(PROMISE, FORKING, "test_what_is_not_committed_in_the_main_log_goes_into_the_fork")
 def forks_trust_what_is_not_committed() -> None:
     """A fork counts rows as appended that stand in the holder's log and are not committed."""
-    original = joining.committed_in
+    original = forks.committed_in
 
     def committed_in(main: Replica | None, message: JoinFork) -> int:
         known = None if main is None else main.state.producers.get(message.producer)

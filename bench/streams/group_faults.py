@@ -24,8 +24,7 @@ from streams.log.group_state import (
 from streams.programs.group.messages import Settlement
 from streams.services.group.confirmation import Confirmation
 from streams.services.group.delivery import GroupDelivery
-from streams.services.group.group_log import GroupLog
-from streams.services.group.shard_groups import ShardGroups
+from streams.services.group.shard_groups import LookAtLeases, ShardGroups
 from streams.services.group.window import Pending, Window
 
 GROUPS = "tests/streams/programs/group/test_streams_groups.py"
@@ -147,16 +146,6 @@ def groups_late_words_count() -> None:
     replace(original, settle)
 
 
-@fault(DONE, GROUPS, "test_an_acknowledgement_is_answered_when_it_is_committed")
-def groups_answer_before_the_commit() -> None:
-    """A shard's leader answers acknowledgements that are in its own log only."""
-
-    def when_committed(self: GroupLog, then: object) -> None:
-        then()  # type: ignore[operator]
-
-    replace(GroupLog.when_committed, when_committed)
-
-
 @fault(DONE, GROUPS, "test_a_newer_member_of_the_same_name_fences_the_older")
 def groups_members_are_not_fenced() -> None:
     """Two programs are members of a group under one name."""
@@ -237,12 +226,12 @@ def groups_longer_leases_are_forgotten() -> None:
 @fault(KEY, EDITS, "test_options_that_are_not_committed_do_not_hold")
 def groups_options_hold_before_the_commit() -> None:
     """A leader gives leases by options that are in its own log only."""
-    original = ShardGroups.look
+    original = ShardGroups.on_look_at_leases
 
-    def look(self: ShardGroups) -> None:
+    def look(self: ShardGroups, timer: LookAtLeases) -> None:
         for delivery in self.groups.values():
             delivery.options = delivery.group.options
-        original(self)
+        original(self, timer)
 
     replace(original, look)
 

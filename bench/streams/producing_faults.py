@@ -12,8 +12,8 @@ from streams.log.chunk import Chunk
 from streams.log.state import Entry, ProducerOpened, ProducerState, ShardState
 from streams.programs.producer.append_session import AppendSession
 from streams.programs.producer.producers import Producers
-from streams.services.append.appender import Appender
 from streams.services.append.numbers import New, Repeated, Wrong, judge, replaced
+from streams.services.service import LedShard
 
 APPENDING = "tests/streams/programs/producer/test_streams_appending.py"
 PROMISE = "promise: each row of a producer is in the log once"
@@ -76,12 +76,12 @@ def producers_that_were_replaced_come_back() -> None:
 
 @fault(PROMISE, APPENDING, "test_nothing_is_acknowledged_before_a_majority_has_it")
 def producers_are_answered_before_the_commit() -> None:
-    """A shard's leader answers a producer when the rows are in its own log."""
+    """A shard's leader answers when what it says is in its own log."""
 
-    def _when_committed(self: Appender, number: int, then: Callable[[], None]) -> None:
+    def when_committed(self: LedShard, then: Callable[[], None], number: int | None = None) -> None:
         then()
 
-    replace(Appender._when_committed, _when_committed)
+    replace(LedShard.when_committed, when_committed)
 
 
 @fault(

@@ -47,7 +47,7 @@ from streams.programs.reader.messages import (
     SharedRows,
     StreamRows,
 )
-from streams.services.read.read_server import ReadServer
+from streams.services.read.shard_readings import ReadServer
 from streams.services.service import Leaderships
 from streams.shard import messages as replication
 from streams.shard.replica import Replica
@@ -172,20 +172,17 @@ class Leader:
     def read(self, number: int, selector: str, start: str = "first") -> None:
         """Begin a reading."""
         self.credit[number] = CREDIT
-        self.server.on_read_shard(
-            self.reader,
-            ReadShard(
-                *(SHARD, number, ReadFrom(start), selector, CREDIT),  # type: ignore[arg-type]
-                shares=True,
-            ),
+        begin = ReadShard(
+            *(SHARD, number, ReadFrom(start), selector, CREDIT),  # type: ignore[arg-type]
+            shares=True,
         )
+        self.server.handlers()[ReadShard](self.reader, begin)
 
     def grant(self, number: int) -> None:
         """Let a reading go on."""
         self.credit[number] += CREDIT
-        self.server.on_keep_readings(
-            self.reader, KeepReadings(SHARD, ((number, self.credit[number]),))
-        )
+        kept = KeepReadings(SHARD, ((number, self.credit[number]),))
+        self.server.handlers()[KeepReadings](self.reader, kept)
 
     def append(self, rows: list[Row]) -> None:
         """One chunk."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bench.mutations.planting import fault, replace
 from streams.log.batches import Row
+from streams.log.chunk import TABLE, Chunk
 from streams.log.state import ShardState
 from streams.log.table import KeyTable, NewestRow, TableView, key_of
-from streams.services.table.writing import TableWriting
+from streams.services.table import TableWriting
 from streams.shard.leader import Retention
 
 SEARCH = "tests/streams/tables/test_streams_tables_soak.py"
@@ -57,13 +58,12 @@ def table_view_loses_replaced_rows() -> None:
 @fault(FOLD, SEARCH, NEWEST)
 def table_former_chunks_are_left_out() -> None:
     """A table that is written anew has the rows of the log, and not those of the one before."""
-    original = TableWriting._read_log
+    original = TableWriting._take
 
-    def _read_log(self: TableWriting) -> None:
-        self._rows.clear()
-        original(self)
+    def _take(self: TableWriting, chunk: Chunk) -> int:
+        return 0 if chunk.kind == TABLE else original(self, chunk)
 
-    replace(original, _read_log)
+    replace(original, _take)
 
 
 @fault(FOLD, TABLES, "test_segments_that_have_the_table_stay")

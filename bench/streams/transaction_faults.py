@@ -20,7 +20,7 @@ from streams.log.chunk import EVENTS
 from streams.log.half_state import Half, HalfEntry, HalfStates
 from streams.programs.transaction.messages import DecideHalf, HalfNotKnown, PrepareHalf, ReviewHalf
 from streams.programs.transaction.transactors import Transactors
-from streams.services.half.halves import Halves
+from streams.services.half import Halves
 from streams.shard.leader import Retention
 
 HALVES = "tests/streams/programs/transaction/test_streams_halves.py"
@@ -33,7 +33,7 @@ PROMISE = "promise: a half is seen if it is committed, and decided once"
 def half_late_commit_hits_a_newer_transaction() -> None:
     """A decision that comes when its transaction is decided is taken for the producer's newest
     half."""
-    original = Halves.decide
+    original = Halves.on_decide_half
 
     def decide(self: Halves, sender: Peer, message: DecideHalf) -> None:
         halves = self.replica.state.transactions.halves
@@ -46,11 +46,12 @@ def half_late_commit_hits_a_newer_transaction() -> None:
 @fault(PROMISE, HALVES, "test_a_half_is_seen_when_it_is_committed_and_gets_its_offsets_then")
 def half_is_visible_before_its_commit() -> None:
     """The rows of a half are readable when it is prepared."""
-    original = Halves.prepare
+    original = Halves.on_prepare_half
 
     def prepare(self: Halves, sender: Peer, message: PrepareHalf) -> None:
         head = BatchHead(message.producer, 0, 0, message.batch.count)
-        self._append(EVENTS, join_batches([head], [message.batch.rows]), message.batch.count)
+        rows = join_batches([head], [message.batch.rows])
+        self.leader.append_chunk(EVENTS, rows, message.batch.count, time=self.clock())
         original(self, sender, message)
 
     replace(original, prepare)
@@ -60,10 +61,10 @@ def half_is_visible_before_its_commit() -> None:
 def half_unknown_is_a_rollback() -> None:
     """A half whose producer does not know what became of it is rolled back."""
 
-    def not_known(self: Halves, message: HalfNotKnown) -> None:
-        self.decide(self.port.me, DecideHalf(message.shard, 0, message.transaction, False))
+    def not_known(self: Halves, sender: Peer, message: HalfNotKnown) -> None:
+        self.on_decide_half(self.port.me, DecideHalf(message.shard, 0, message.transaction, False))
 
-    replace(Halves.not_known, not_known)
+    replace(Halves.on_half_not_known, not_known)
 
 
 @fault(PROMISE, HALVES, "test_a_half_of_which_nobody_knows_is_asked_about_parked_and_never_dropped")
@@ -71,7 +72,9 @@ def half_is_dropped_after_so_many_reviews() -> None:
     """A half that would be parked is rolled back instead."""
 
     def _park(self: Halves, half: Half) -> None:
-        self.decide(self.port.me, DecideHalf(self.replica.shard, 0, half.transaction, False))
+        self.on_decide_half(
+            self.port.me, DecideHalf(self.replica.shard, 0, half.transaction, False)
+        )
 
     replace(Halves._park, _park)
 
@@ -110,7 +113,7 @@ def half_decided_though_its_program_does_not_know() -> None:
 @fault(PROMISE, THROUGH_NODES, "test_a_transaction_in_several_shards_is_decided_anywhere")
 def half_prepared_again_when_it_is_decided() -> None:
     """A half that comes once more after its decision is kept anew."""
-    original = Halves.prepare
+    original = Halves.on_prepare_half
 
     def prepare(self: Halves, sender: Peer, message: PrepareHalf) -> None:
         self.replica.state.transactions.outcomes.pop(message.transaction, None)
@@ -143,22 +146,10 @@ def review_not_passed_on() -> None:
     replace(Transactors.on_review_half, on_review_half)
 
 
-@fault(PROMISE, HALVES, "test_transactions_are_decided_once_through_crashes_and_cut_links")
-def half_answered_before_it_is_committed() -> None:
-    """A leader answers before a majority has what it says."""
-
-    def when_committed(
-        self: Halves, sender: Peer, request: int, name: str, then: Callable[[], None]
-    ) -> None:
-        then()
-
-    replace(Halves._when_committed, when_committed)
-
-
 @fault(PROMISE, DECIDING, "test_opposite_decisions_at_once_are_one_decision")
 def transaction_shards_decide_each_for_itself() -> None:
     """A shard decides its half without the shard that decides for all."""
-    original = Halves.decide
+    original = Halves.on_decide_half
 
     def decide(self: Halves, sender: Peer, message: DecideHalf) -> None:
         original(self, sender, structs.replace(message, is_final=True))

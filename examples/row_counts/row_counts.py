@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -13,7 +13,7 @@ from matching import Value
 from overlay.machine import Message, Peer, Port, Timer, Uint53
 from streams.log.batches import rows_of
 from streams.log.chunk import EVENTS
-from streams.services.service import Agenda, Leaderships, LedShard, ReplicaOf, ShardService
+from streams.services.service import Leaderships, LedShard, ReplicaOf, ShardService
 from streams.shard.kept_chunks import ChunkReader
 from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
@@ -52,30 +52,27 @@ class CountRows(Timer, frozen=True):
 
 
 class ShardCounts(LedShard):
-    """The counts of one shard. `by`: the attribute; `wake`: have `step` called."""
+    """The counts of one shard, under one epoch of this node's."""
 
-    def __init__(
-        self,
-        port: Port,
-        replica: Replica,
-        leader: ShardLeader,
-        clock: Callable[[], int],
-        by: str,
-        wake: Callable[[], None],
-    ) -> None:
-        super().__init__(port, replica, leader, clock)
-        self._by, self._wake = by, wake
+    def __init__(self, service: RowCounting, replica: Replica, leader: ShardLeader) -> None:
+        super().__init__(service, replica, leader)
+        self._by = service.by
         self._counts: Counter[Value | None] = Counter()
         self._end = replica.log.first_offset
+        wake = partial(self.later, CountRows)
         self._reader = ChunkReader(replica.chunks, replica.log.before_offset(self._end)[0], wake)
         self._asked: list[tuple[Peer, int]] = []  # who waits, with their tickets
 
-    def ask(self, sender: Peer, ticket: int) -> None:
-        self._asked.append((sender, ticket))
-        self._wake()
+    @classmethod
+    def moved(cls, message: Any, leader: Peer | None) -> Message | None:
+        return RowCountsMoved(message.ticket, leader)
+
+    def on_ask(self, sender: Peer, message: AskRowCounts) -> None:
+        self._asked.append((sender, message.ticket))
+        self.later(CountRows)
 
     def committed(self) -> None:
-        self._wake()
+        self.later(CountRows)
 
     @property
     def has_work(self) -> bool:
@@ -108,7 +105,10 @@ class ShardCounts(LedShard):
 
 
 class RowCounting(ShardService[ShardCounts]):
-    """Counts rows at the shards that this node leads, from the first question on."""
+    """Counts rows at the shards that this node leads, from the first question on. `by`: the
+    attribute."""
+
+    kind = ShardCounts
 
     def __init__(
         self,
@@ -119,19 +119,7 @@ class RowCounting(ShardService[ShardCounts]):
         by: str,
     ) -> None:
         super().__init__(port, leaderships, leading, clock)
-        self._by = by
-        self._work = Agenda(port, CountRows(), 0.0)
-
-    def make(self, replica: Replica, leader: ShardLeader) -> ShardCounts:
-        wake = partial(self._work.add, replica.shard)
-        return ShardCounts(self.port, replica, leader, self._clock, self._by, wake)
-
-    def on_ask(self, sender: Peer, message: AskRowCounts) -> None:
-        counts = self.shard(message.shard)
-        if counts is None:
-            self.port.send(sender, RowCountsMoved(message.ticket, self.leader(message.shard)))
-        else:
-            counts.ask(sender, message.ticket)
+        self.by = by
 
     def on_count_rows(self, timer: CountRows) -> None:
-        self.work(self._work, BUDGET)
+        self.work(timer, BUDGET)

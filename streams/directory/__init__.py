@@ -16,7 +16,7 @@ programs' nodes.
 * `stream_owner`: the primary of the cluster that owns the stream's name: it founds, changes and
   removes streams, and answers where their shards are. `supervision`: who leads each shard, and
   which nodes replace lost replicas.
-* `questions`: any node asks a stream's owner, until it answers. `circles`: whether a stream would
-  copy itself.
-* `commands`: programs' commands about streams. `descriptions`: their answers.
+* `questions`: any node asks a stream's owner, until it answers; and whether a stream would copy
+  itself.
+* `commands`: programs' commands about streams, and their answers.
 """

@@ -11,10 +11,10 @@ import msgspec
 from overlay.chord.events import RingWalked
 from overlay.chord.ring.ring import Ring
 from overlay.client import Done, Failed, GetStreams, RemoveStream, Streams
-from overlay.machine import Machine, NodeId, Peer, Port, Timer, by_id
+from overlay.consensus.quorum import majority
+from overlay.info import ShardInfo, StreamInfo
+from overlay.machine import Machine, Message, NodeId, Peer, Port, Timer, by_id
 from overlay.stream_client import AddStream, EditStream
-from streams.directory.circles import CircleSearch, said
-from streams.directory.descriptions import stream_info, takes_in
 from streams.directory.entry import (
     StreamEntry,
     StreamOptions,
@@ -33,8 +33,9 @@ from streams.directory.messages import (
     ShardStatus,
     StreamFound,
     StreamsReport,
+    replica_info,
 )
-from streams.directory.questions import Answer, OwnerQuestions
+from streams.directory.questions import Answer, CircleSearch, OwnerQuestions, said
 
 WAIT: Final = 2.0
 """Seconds for which nodes may answer: then the answer has what is known."""
@@ -46,6 +47,10 @@ owners acknowledge the subscriptions of all replicas."""
 
 INTAKE_AGAIN: Final = 0.2
 """Seconds between two looks at a capture."""
+
+
+CAPTURES: Final = "captures"
+"""State of a replica whose capture is acknowledged (`overlay.info.IntakeInfo`)."""
 
 
 class LookAtIntake(Timer, frozen=True):
@@ -105,6 +110,13 @@ class StreamCommands(Machine):
             GetStreams: self.get,
         }
 
+    def client_gone(self, client: int) -> None:
+        """A program has gone: nobody waits for its answers."""
+        for asked in (self._looks, self._lists):
+            for ticket in [ticket for ticket, each in asked.items() if each.client == client]:
+                del asked[ticket]
+                self.port.cancel_timer(StreamsTimeout(ticket))
+
     # -- found and remove ------------------------------------------------------------------------
 
     def add(self, client: int, command: AddStream) -> None:
@@ -117,67 +129,77 @@ class StreamCommands(Machine):
         except msgspec.ValidationError as error:
             fault = unfit(error)
         if fault:
-            self.port.reply(client, Failed(command.request, "usage", fault))
+            self._fail(client, command.request, "usage", fault)
             return
         id_ = f"{self.port.rng.getrandbits(64):016x}"
 
-        def answered(answer: Answer) -> None:
-            if isinstance(answer, StreamFound):
-                until = self.port.now + INTAKE_WAIT if options.capture else 0.0
-                self._look(client, command.request, answer, until)
-            else:
-                self.port.reply(client, Failed(command.request, answer.code, answer.reason))
-
         def looked(circle: tuple[str, ...]) -> None:
             if circle:
-                self.port.reply(client, Failed(command.request, "usage", said(circle)))
-                return
-            if search.missing:
+                self._fail(client, command.request, "usage", said(circle))
+            elif search.missing:
                 named = ", ".join(search.missing)
                 reason = f"there is no stream {named} to copy: found it first"
-                self.port.reply(client, Failed(command.request, "unknown", reason))
-                return
-            self.questions.ask(
-                command.name,
-                lambda ticket: FoundStream(ticket, command.name, id_, options),
-                answered,
-            )
+                self._fail(client, command.request, "unknown", reason)
+            else:
+                self._ask(
+                    client,
+                    command.request,
+                    command.name,
+                    lambda ticket: FoundStream(ticket, command.name, id_, options),
+                    lambda found: self._look_until_captured(client, command.request, found),
+                )
 
         search = CircleSearch(self.questions, command.name, options, looked)
         search.start()
 
     def edit(self, client: int, command: EditStream) -> None:
         """Change a stream's options."""
-
-        def answered(answer: Answer) -> None:
-            if isinstance(answer, StreamFound):
-                captures = answer.entry.options.capture
-                until = self.port.now + INTAKE_WAIT if captures else 0.0
-                self._look(client, command.request, answer, until)
-            else:
-                self.port.reply(client, Failed(command.request, answer.code, answer.reason))
-
-        name = command.name
         fields = [f for f in ChangeStream.__struct_fields__ if f not in ("ticket", "name")]
-        given = {f: value for f in fields if (value := getattr(command, f)) is not None}
+        wanted = {field: getattr(command, field) for field in fields}
         try:
+            given = {field: value for field, value in wanted.items() if value is not None}
             msgspec.convert(given, StreamOptions)
         except msgspec.ValidationError as error:
-            self.port.reply(client, Failed(command.request, "usage", unfit(error)))
+            self._fail(client, command.request, "usage", unfit(error))
             return
-        given = {field: getattr(command, field) for field in fields}
-        self.questions.ask(name, lambda t: ChangeStream(t, name, **given), answered)
+        self._ask(
+            client,
+            command.request,
+            command.name,
+            lambda ticket: ChangeStream(ticket, command.name, **wanted),
+            lambda found: self._look_until_captured(client, command.request, found),
+        )
 
     def remove(self, client: int, command: RemoveStream) -> None:
         """Remove a stream."""
+        self._ask(
+            client,
+            command.request,
+            command.name,
+            lambda ticket: EraseStream(ticket, command.name),
+            lambda found: self.port.reply(client, Done(command.request)),
+        )
+
+    def _ask(
+        self,
+        client: int,
+        request: int,
+        name: str,
+        message: Callable[[int], Message],
+        then: Callable[[StreamFound], None],
+    ) -> None:
+        """Ask a stream's owner; its refusal is the answer to the program."""
 
         def answered(answer: Answer) -> None:
             if isinstance(answer, StreamFound):
-                self.port.reply(client, Done(command.request))
+                then(answer)
             else:
-                self.port.reply(client, Failed(command.request, answer.code, answer.reason))
+                self._fail(client, request, answer.code, answer.reason)
 
-        self.questions.ask(command.name, lambda t: EraseStream(t, command.name), answered)
+        self.questions.ask(name, message, answered)
+
+    def _fail(self, client: int, request: int, code: str, reason: str) -> None:
+        self.port.reply(client, Failed(request, code, reason))
 
     # -- one stream ------------------------------------------------------------------------------
 
@@ -190,25 +212,28 @@ class StreamCommands(Machine):
             self.ring.walk()
             return
 
-        def answered(answer: Answer) -> None:
-            if isinstance(answer, StreamFound):
-                self._look(client, command.request, answer)
-            else:
-                self.port.reply(client, Failed(command.request, answer.code, answer.reason))
-
-        self.questions.ask(command.name, lambda ticket: AskStream(ticket, command.name), answered)
+        self._ask(
+            client,
+            command.request,
+            command.name,
+            lambda ticket: AskStream(ticket, command.name),
+            lambda found: self._look(client, command.request, found),
+        )
 
     def on_look_at_intake(self, timer: LookAtIntake) -> None:
         """Describe the stream once more."""
-        client, request = timer.client, timer.request
+        self._ask(
+            timer.client,
+            timer.request,
+            timer.name,
+            lambda ticket: AskStream(ticket, timer.name),
+            lambda found: self._look(timer.client, timer.request, found, timer.until),
+        )
 
-        def answered(answer: Answer) -> None:
-            if isinstance(answer, StreamFound):
-                self._look(client, request, answer, timer.until)
-            else:
-                self.port.reply(client, Failed(request, answer.code, answer.reason))
-
-        self.questions.ask(timer.name, lambda ticket: AskStream(ticket, timer.name), answered)
+    def _look_until_captured(self, client: int, request: int, found: StreamFound) -> None:
+        """Describe a stream when its capture is acknowledged, if it has one."""
+        captures = bool(found.entry.options.capture)
+        self._look(client, request, found, self.port.now + INTAKE_WAIT if captures else 0.0)
 
     def _look(self, client: int, request: int, found: StreamFound, until: float = 0.0) -> None:
         """Ask all replicas for their state."""
@@ -242,7 +267,7 @@ class StreamCommands(Machine):
                 "the stream is there, but its capture is not acknowledged at all replicas yet; "
                 "they go on with it"
             )
-            self.port.reply(look.client, Failed(look.request, "time-out", reason))
+            self._fail(look.client, look.request, "time-out", reason)
 
     # -- all streams -----------------------------------------------------------------------------
 
@@ -285,3 +310,48 @@ class StreamCommands(Machine):
         elif timer.ticket in self._lists:
             self._lists[timer.ticket].complete = False
             self._answer_list(timer.ticket)
+
+
+def stream_info(
+    entry: StreamEntry,
+    leaders: tuple[Peer | None, ...],
+    heard: dict[NodeId, dict[str, ShardStatus]] | None,
+) -> StreamInfo:
+    """A stream for people and programs. `heard`: the answers of its nodes; None: they were not
+    asked."""
+    shards = []
+    for number, place in enumerate(entry.places):
+        leader = leaders[number] if number < len(leaders) else None
+        shard = entry.shard(number)
+        replicas = tuple(
+            replica_info(peer, None if heard is None else heard.get(peer.id, {}).get(shard))
+            for peer in place.replicas
+        )
+        shards.append(ShardInfo(number, "" if leader is None else leader.id, replicas))
+    options = entry.options
+    return StreamInfo(
+        *(entry.name, entry.id, options.by, options.replicas),
+        *(options.keep_seconds, options.keep_bytes, tuple(shards), options.capture),
+        tuple((source.stream, source.where) for source in options.sources),
+        *(options.mirror, options.region),
+        *(options.drop_unread, options.expire_consumers),
+        *(options.max_bytes, options.max_rows),
+        *(options.when_full, options.key, options.deletes),
+        *(options.ttl_seconds, options.ttl_by),
+        options.prefer,
+        options.writers,
+    )
+
+
+def takes_in(info: StreamInfo) -> bool:
+    """Whether each shard has a leader and a majority of replicas that answer, and all of these
+    capture with the stream's selector."""
+    for shard in info.shards:
+        there = [r for r in shard.replicas if r.state in ("leads", "follows")]
+        if len(there) < majority(len(shard.replicas)) or all(r.state != "leads" for r in there):
+            return False
+        for one in there:
+            intake = one.intake
+            if intake is None or (intake.state, intake.selector) != (CAPTURES, info.capture):
+                return False
+    return True

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 
 from overlay.chord.messages import Cluster
-from overlay.info import ConsumerInfo, ForkInfo, IntakeInfo
+from overlay.info import ConsumerInfo, ForkInfo, IntakeInfo, ReplicaInfo
 from overlay.machine import Duration, Message, NodeId, Peer, Uint53, Uint63, Version
 from streams.directory.entry import ATTRIBUTE_MOST, NAME_MOST, StreamEntry, StreamOptions
 from streams.log.writers import Names
@@ -193,6 +193,18 @@ class ShardStatus(msgspec.Struct, frozen=True, array_like=True):
     keys: Uint53 | None = None  # of the leader of a stream with a key
     forks: tuple[ForkInfo, ...] = ()
     lost: tuple[tuple[Uint53, Uint53], ...] = ()  # of the leader, as in ReplicaInfo
+
+
+def replica_info(peer: Peer, status: ShardStatus | None) -> ReplicaInfo:
+    """A replica for people; `status` None: it has not answered."""
+    if status is None:
+        return ReplicaInfo(peer.id, peer.address, "silent", region=peer.region)
+    return ReplicaInfo(
+        *(peer.id, peer.address, status.state, status.epoch, status.first, status.next),
+        *(status.durable, status.committed, status.size, status.time / 1e9, status.intake),
+        *(status.damaged, status.behind, status.consumers, status.halves, status.parked),
+        *(status.keys, status.forks, peer.region, status.lost),
+    )
 
 
 class ShardsStatus(Message, frozen=True):

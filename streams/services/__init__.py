@@ -9,16 +9,15 @@ costs a service nothing.
 write another one is in docs/guide/extending.md. In short::
 
     class ShardGreetings(LedShard):            # what is kept for one shard, for one epoch
-        def committed(self) -> None:           # defined only if the service wants to hear it
-            self.port.count("greetings", self.replica.committed)
+        def on_greeting(self, sender: Peer, message: Greeting) -> None:
+            self.when_committed(lambda: self.port.send(sender, Thanks()))
+
+        @classmethod
+        def moved(cls, message, leader):       # the answer of a node that does not lead the shard
+            return Moved(leader)
 
     class Greetings(ShardService[ShardGreetings]):
-        def make(self, replica, leader):      # at the first request
-            return ShardGreetings(self.port, replica, leader, self._clock)
-
-        def on_greeting(self, sender: Peer, message: Greeting) -> None:
-            led = self.shard(message.shard)    # None: this node does not lead it
-            self.port.send(sender, Moved(self.leader(message.shard)) if led is None else Thanks())
+        kind = ShardGreetings
 
     Greetings(port, leaderships, hosts.leading, clock)
 
@@ -26,11 +25,11 @@ write another one is in docs/guide/extending.md. In short::
 
 * `service`: the base: what is kept for each shard that this node leads, the machines that keep it,
   and who tells them what is committed.
-* `append/`: rows of producers become chunks. `half/`: rows that are durable before it is decided
-  whether they happen.
-* `read/`: readings by content, and durable consumers. `table/`: the newest row of each key.
+* `append/`: rows of producers become chunks. `half`: rows that are durable before they are decided
+  to happen.
+* `read/`: readings by content, and durable consumers. `table`: the newest row of each key.
   `group/`: rows that members share.
-* `capture/`: published events that a stream takes in. `copy/`: rows of other streams. `fork/`: rows
+* `capture`: published events that a stream takes in. `copy`: rows of other streams. `fork/`: rows
   that are taken without a majority.
 * `row_records`: trace records of committed rows.
 """

@@ -11,7 +11,6 @@ from streams.log.batches import rows_of
 from streams.log.chunk import EVENTS, Chunk
 from streams.log.names import TRACES, sampled
 from streams.services.service import LedShard, ShardService
-from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
 
 
@@ -19,6 +18,11 @@ class ShardRecords(LedShard):
     """Of one shard, under one epoch of this node's."""
 
     _recorded: int | None = None  # the last chunk that was looked at
+
+    @classmethod
+    def is_wanted(cls, replica: Replica) -> bool:
+        """Records are written from the beginning of a leadership on."""
+        return True
 
     def committed(self) -> None:
         """More of the log is committed."""
@@ -53,10 +57,4 @@ class ShardRecords(LedShard):
 class RowRecords(ShardService[ShardRecords]):
     """Records what is committed at the shards that this node leads."""
 
-    def make(self, replica: Replica, leader: ShardLeader) -> ShardRecords:
-        """Record what is committed from the beginning of the epoch on."""
-        return ShardRecords(self.port, replica, leader, self._clock)
-
-    def led(self, shard: str, epoch: int) -> None:
-        """This node leads a shard."""
-        self.shard(shard)
+    kind = ShardRecords

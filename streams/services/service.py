@@ -5,22 +5,56 @@ first request, or when the node begins to lead, and ended with the leadership. I
 leadership: another epoch gets another one, also when the same node leads again, since what waits in
 it may have been cut off in between.
 
-A shard without requests costs nothing: what has something to do at a timer is on an `Agenda`, and
-nothing else is visited. `Leaderships` hears for all services that chunks are committed, and hands
-that on to those that keep something for that shard.
+The object has handlers as a machine has: `on_…`, of messages with a field `shard`, and of timers
+that it has set with `later`. The service calls them for the shard that is meant, and answers itself
+(`moved`) where this node does not lead that shard. All shards of a service share its timers, and a
+shard without requests costs nothing. `Leaderships` hears for all services that chunks are
+committed, and hands that on to those that keep something for that shard.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import wraps
+from typing import Any, Final, Generic, Protocol, TypeVar
 
-from overlay.machine import Alarm, Machine, Peer, Port, Timer
+from overlay.machine import (
+    Alarm,
+    Handler,
+    Handlers,
+    Machine,
+    Message,
+    Peer,
+    Port,
+    Timer,
+    handlers_by_name,
+)
+from streams.log.chunk import Chunk
+from streams.log.state import Entry, encode_entries, split_entries
 from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica, ShardCommitted, ShardLed, ShardUnled
 
+KEPT: Final = 15.0
+"""A reading or a member of whose node nothing was heard for so many seconds ends: nodes speak every
+second, and a link that is silent for longer is lost."""
+
 ReplicaOf = Callable[[str], Replica | None]
 """This node's replica of a shard; None: it has none, or none of the kind that is asked for."""
+
+Item = TypeVar("Item")
+
+
+def by_peer(
+    items: Iterable[tuple[Peer, Item]], most: int
+) -> Iterator[tuple[Peer, tuple[Item, ...]]]:
+    """What each peer is to be sent, in tuples of at most `most`."""
+    found: dict[Peer, list[Item]] = {}
+    for peer, item in items:
+        found.setdefault(peer, []).append(item)
+    for peer, mine in found.items():
+        for start in range(0, len(mine), most):
+            yield peer, tuple(mine[start : start + most])
 
 
 class HearsCommits(Protocol):
@@ -32,19 +66,28 @@ class HearsCommits(Protocol):
 
 class LedShard:
     """What a service keeps for one shard, under one epoch of this node's. A service defines the
-    methods that it needs; who does not define `committed` is not called."""
+    handlers and methods that it needs."""
 
-    def __init__(
-        self, port: Port, replica: Replica, leader: ShardLeader, clock: Callable[[], int]
-    ) -> None:
-        """`clock`: nanoseconds since 1970."""
-        self.port = port
+    def __init__(self, service: ShardService[Any], replica: Replica, leader: ShardLeader) -> None:
+        self.service = service
+        self.port = service.port
         self.replica = replica
         self.leader = leader
-        self._clock = clock
+        self.clock = service.clock
+        """Nanoseconds since 1970."""
+        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()  # for a chunk's commit
 
-    def committed(self) -> None:
-        """More of the log is committed."""
+    @classmethod
+    def is_wanted(cls, replica: Replica) -> bool:
+        """Whether there is something to do from the beginning of a leadership on, without a
+        request."""
+        return False
+
+    @classmethod
+    def moved(cls, message: Any, leader: Peer | None) -> Message | None:
+        """The answer to a request for a shard that this node does not lead; `leader`: who does, if
+        that is known. None: there is none."""
+        return None
 
     @property
     def has_work(self) -> bool:
@@ -59,32 +102,75 @@ class LedShard:
         """This node leads the shard no more; `leader`: who does, if that is known. Nobody here
         knows what becomes of what is not committed."""
 
+    @property
+    def first(self) -> int:
+        """The oldest offset that is kept."""
+        return max(self.replica.state.floor, self.replica.log.first_offset)
+
+    @property
+    def end(self) -> int:
+        """The offset after the last committed row."""
+        line = self.replica.log.line(self.replica.committed)
+        assert line is not None, "the last chunks have their lines in memory"
+        return line.first + line.offsets
+
+    # -- what it has done later ------------------------------------------------------------------
+
+    def later(self, timer: type[Timer], delay: float = 0.0) -> None:
+        """Have the handler of this timer called in `delay` seconds, or earlier."""
+        self.service.agendas[timer].add(self.replica.shard, delay)
+
+    def when_committed(self, then: Callable[[], None], number: int | None = None) -> None:
+        """Call `then` when chunk `number` is committed (None: the last one of the log as it is
+        now), after those who wait already. It is not called if the leadership ends before: a
+        leader that has been replaced without knowing it commits nothing, and so says nothing."""
+        if number is None:
+            number = self.replica.log.end.number
+        if number <= self.replica.committed:
+            then()
+        else:
+            before = self._waiting[-1][0] if self._waiting else 0
+            self._waiting.append((max(number, before), then))
+
+    def committed(self) -> None:
+        """More of the log is committed: call those who wait for it."""
+        while self._waiting and self._waiting[0][0] <= self.replica.committed:
+            self._waiting.popleft()[1]()
+
+    def append_entries(self, kind: int, entries: Sequence[Entry]) -> Chunk:
+        """Append entries of the log's state, in as many chunks of a kind as they need. Returns the
+        last one."""
+        for run in split_entries(entries):
+            chunk = self.leader.append_chunk(kind, encode_entries(run), time=self.clock())
+        return chunk
+
 
 class Agenda:
     """The shards of one service for which something is to be done when a timer fires."""
 
-    def __init__(self, port: Port, timer: Timer, delay: float) -> None:
-        """`delay`: seconds from the first entry to the timer."""
+    def __init__(self, port: Port, timer: Timer) -> None:
         self._alarm = Alarm(port, timer)
-        self._delay = delay
+        self._delay = float("inf")  # the shortest one that was asked for since the timer fired
         self._shards: dict[str, None] = {}
 
-    def add(self, shard: str, within: float | None = None) -> None:
-        """Something is to be done for a shard; `within` so many seconds, None: the usual ones."""
-        if within is None and shard in self._shards:
+    def add(self, shard: str, delay: float) -> None:
+        """Something is to be done for a shard in `delay` seconds, or earlier."""
+        if delay >= self._delay and shard in self._shards:
             return
         self._shards[shard] = None
-        self._alarm.within(self._delay if within is None else within)
+        self._delay = min(self._delay, delay)
+        self._alarm.within(delay)
 
     def put_last(self, shard: str) -> None:
-        """The same, after all others."""
+        """Something is to be done for a shard at once, after all others."""
         self._shards.pop(shard, None)
-        self.add(shard)
+        self.add(shard, 0.0)
 
     def due(self) -> list[str]:
         """The timer has fired: the shards whose turn it is, in the order in which they came. To be
         called first in the timer's handler."""
         self._alarm.rang()
+        self._delay = float("inf")
         shards, self._shards = list(self._shards), {}
         return shards
 
@@ -95,7 +181,7 @@ class Leaderships(Machine):
     def __init__(self, port: Port, replica: ReplicaOf) -> None:
         """`replica`: a shard's replica if this node has one."""
         super().__init__(port)
-        self._replica = replica
+        self.replica = replica
         self._services: list[ShardService[Any]] = []
         self._hearing: dict[str, list[tuple[HearsCommits, Replica | None, ShardLeader | None]]] = {}
 
@@ -105,7 +191,7 @@ class Leaderships(Machine):
 
     def leader(self, shard: str) -> Peer | None:
         """Whom this node's replica of the shard follows; None: it leads, or has none."""
-        replica = self._replica(shard)
+        replica = self.replica(shard)
         return None if replica is None else replica.followed
 
     def hear(self, shard: str, who: HearsCommits) -> None:
@@ -151,6 +237,9 @@ Kept = TypeVar("Kept", bound=LedShard)
 class ShardService(Machine, Generic[Kept]):
     """The base of machines that keep something for each shard that this node leads."""
 
+    kind: type[Kept]
+    """What is kept of each leadership."""
+
     def __init__(
         self,
         port: Port,
@@ -161,25 +250,65 @@ class ShardService(Machine, Generic[Kept]):
         """`leading`: a shard's replica if this node leads it, a chunk of its epoch is committed,
         and the service is offered for it; `clock`: nanoseconds since 1970."""
         super().__init__(port)
+        self.clock = clock
         self._leaderships = leaderships
         self._leading = leading
-        self._clock = clock
         self._kept: dict[str, Kept] = {}
+        machine: type = type(self)
+        kind: type = self.kind
+        mine, theirs = handlers_by_name(machine), handlers_by_name(kind)
+        timers = [what for what in (*mine, *theirs) if issubclass(what, Timer)]
+        self.agendas = {timer: Agenda(port, timer()) for timer in timers}
+        self._handlers: dict[Any, Handler] = dict(super().handlers())
+        for what, name in theirs.items():
+            is_timer = what in self.agendas
+            self._handlers[what] = self._at_timer(name) if is_timer else self._at_message(name)
         leaderships.add(self)
 
-    # -- what a service defines ------------------------------------------------------------------
+    def handlers(self) -> Handlers:
+        """Those of the service, and those of what it keeps."""
+        return self._handlers
+
+    def _at_message(self, name: str) -> Handler:
+        """What calls a method of what is kept for the shard that a message names."""
+
+        @wraps(getattr(self.kind, name))
+        def handle(sender: Peer, message: Any) -> None:
+            kept = self.shard(message.shard)
+            if kept is None:
+                self.refuse(sender, message)
+            else:
+                getattr(kept, name)(sender, message)
+
+        return handle
+
+    def _at_timer(self, name: str) -> Handler:
+        """What calls a method of what is kept for the shards that have set a timer."""
+
+        @wraps(getattr(self.kind, name))
+        def handle(timer: Timer) -> None:
+            for kept in self.due(timer):
+                getattr(kept, name)(timer)
+
+        return handle
+
+    # -- what a service may define ---------------------------------------------------------------
 
     def make(self, replica: Replica, leader: ShardLeader) -> Kept:
         """What is kept of a leadership from now on."""
-        raise NotImplementedError
+        return self.kind(self, replica, leader)
 
     def led(self, shard: str, epoch: int) -> None:
         """This node leads a shard, under `epoch`. Nothing is kept for it yet."""
+        replica = self._leading(shard)
+        if replica is not None and self.kind.is_wanted(replica):
+            self.shard(shard)
 
-    def ended(self, shard: str, kept: Kept, leader: Peer | None) -> None:
-        """What was kept for a shard is not any more; `leader`: who leads it instead, if that is
-        known."""
-        kept.stop(leader)
+    def refuse(self, sender: Peer, message: Any) -> None:
+        """Answer a request for a shard that this node does not lead."""
+        answer = self.kind.moved(message, self.leader(message.shard))
+        if answer is not None:
+            self.port.send(sender, answer)
 
     # -- what is kept ----------------------------------------------------------------------------
 
@@ -197,8 +326,7 @@ class ShardService(Machine, Generic[Kept]):
             kept = None
         if kept is None and replica is not None and replica.leader is not None:
             kept = self._kept[shard] = self.make(replica, replica.leader)
-            if type(kept).committed is not LedShard.committed:
-                self._leaderships.hear(shard, kept)
+            self._leaderships.hear(shard, kept)
         return kept
 
     def present(self, shard: str) -> Kept | None:
@@ -219,7 +347,7 @@ class ShardService(Machine, Generic[Kept]):
         kept = self._kept.pop(shard, None)
         if kept is not None:
             self._leaderships.hear_no_more(shard, kept)
-            self.ended(shard, kept, self.leader(shard))
+            kept.stop(self.leader(shard))
 
     def leader(self, shard: str) -> Peer | None:
         """Whom this node's replica of the shard follows; None: it leads, or has none."""
@@ -227,25 +355,25 @@ class ShardService(Machine, Generic[Kept]):
 
     # -- what is done at timers ------------------------------------------------------------------
 
-    def due(self, agenda: Agenda) -> Iterator[tuple[str, Kept]]:
-        """The timer of an agenda has fired: what is kept for the shards on it that this node leads
-        still."""
-        for shard in agenda.due():
+    def due(self, timer: Timer) -> Iterator[Kept]:
+        """A timer has fired: what is kept for the shards that have set it, as far as this node
+        leads them still."""
+        for shard in self.agendas[type(timer)].due():
             if (kept := self.present(shard)) is not None:
-                yield shard, kept
+                yield kept
 
-    def work(self, agenda: Agenda, budget: int) -> None:
-        """The timer of an agenda has fired: do `budget` rows' worth of work, the shards by turns.
-        What is left is on the agenda again."""
-        served: list[tuple[str, Kept]] = []
-        for shard, kept in self.due(agenda):
+    def work(self, timer: Timer, budget: int) -> None:
+        """A timer has fired: do `budget` rows' worth of work, the shards by turns. Those that have
+        work left set the timer again, who has done some behind those who have not."""
+        agenda, served = self.agendas[type(timer)], list[Kept]()
+        for kept in self.due(timer):
             if not kept.has_work:
                 continue
             if budget > 0:
                 budget -= kept.step(budget)
-                served.append((shard, kept))
+                served.append(kept)
             else:
-                agenda.add(shard)
-        for shard, kept in served:
+                agenda.add(kept.replica.shard, 0.0)
+        for kept in served:
             if kept.has_work:
-                agenda.put_last(shard)
+                agenda.put_last(kept.replica.shard)

@@ -19,12 +19,21 @@ from overlay.consensus.progress import Progress, ProgressState
 from overlay.consensus.tracker import Tracker
 from overlay.incidents import Alarmed
 from overlay.machine import NodeId, Peer, by_id
-from streams.log.batches import EventBatch, Row, encode_batches, lacks_key
+from streams.log.batches import (
+    BatchHead,
+    EventBatch,
+    Row,
+    encode_batches,
+    join_batches,
+    lacks_key,
+)
 from streams.log.chunk import (
     BEGINS,
+    CHUNK_MOST,
     COMPLETES,
     CUT,
     EVENTS,
+    HEAD,
     POSITIONS,
     REPLICAS,
     STATE,
@@ -243,6 +252,16 @@ class ShardLeader:
         zones, encoded = encode_zones(zone_map(rows)), encode_batches(batches)
         return self.append_chunk(EVENTS, encoded, len(rows), zones=zones, time=time)
 
+    def append_rows(
+        self, heads: Sequence[BatchHead], encoded: Sequence[bytes], rows: Sequence[Row], time: int
+    ) -> Chunk:
+        """The same with the rows of each batch as they are encoded, and all of them. Their zone map
+        is left out where it does not fit into the chunk."""
+        body, zones = join_batches(heads, encoded), encode_zones(zone_map(rows))
+        if HEAD.size + len(zones) + len(body) > CHUNK_MOST:
+            zones = b""
+        return self.append_chunk(EVENTS, body, len(rows), zones=zones, time=time)
+
     def append_chunk(
         self, kind: int, rows: bytes, offsets: int = 0, *, zones: bytes = b"", time: int = 0
     ) -> Chunk:
@@ -293,7 +312,7 @@ class ShardLeader:
 
     def retain(self, keep: Keep, now: int) -> None:
         """Append a Cut, if at `now` (nanoseconds since 1970) there is more than is to be kept. In a
-        stream with a key that is done with the table of what goes (streams/services/table/)."""
+        stream with a key that is done with the table of what goes (streams/services/table.py)."""
         if keep.forks and not self.retention.keep.forks:
             self._wake()
         floor = self.retention.floor_above(keep, now)

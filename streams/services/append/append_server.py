@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final
 
-from overlay.machine import LocalEvent, Peer, Port, ProtocolError, Timer
+from overlay.machine import LocalEvent, Peer, Port, ProtocolError
 from streams.access.reasons import DISK_FULL, MOVED, POLICY
 from streams.disk import DiskFailed, Written
 from streams.log.names import split_shard
@@ -20,24 +19,19 @@ from streams.programs.producer.messages import (
     OpenProducer,
 )
 from streams.services.append.appender import Appender, Join
-from streams.services.service import Agenda, Leaderships, ReplicaOf, ShardService
+from streams.services.service import Leaderships, ReplicaOf, ShardService
 from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
-
-LOOK: Final = 1.0
-"""Seconds between looks at requests that have waited for too long."""
 
 
 class FlushAppends(LocalEvent, frozen=True):
     """Append what has come in together."""
 
 
-class LookAtAppends(Timer, frozen=True):
-    """Time to look at who has waited for too long."""
-
-
 class AppendServer(ShardService[Appender]):
     """Serves producers at the shards that this node leads."""
+
+    kind = Appender
 
     def __init__(
         self,
@@ -51,19 +45,12 @@ class AppendServer(ShardService[Appender]):
         `ShardService`."""
         super().__init__(port, leaderships, leading, clock)
         self._join = join
-        self._looks = Agenda(port, LookAtAppends(), LOOK)
         self._full: dict[str, None] = {}  # shards whose disk has had no room since the last write
         self._awake: dict[str, None] = {}  # shards for which something came in
 
     def make(self, replica: Replica, leader: ShardLeader) -> Appender:
         """Take requests of producers."""
-        wake = partial(self._wake, replica.shard)
-        wait = partial(self._looks.add, replica.shard)
-        return Appender(self.port, replica, leader, self._clock, wake, wait)
-
-    def ended(self, shard: str, kept: Appender, leader: Peer | None) -> None:
-        """Answer who waits."""
-        kept.refuse_all(DISK_FULL if shard in self._full else MOVED, leader)
+        return Appender(self, replica, leader, partial(self._wake, replica.shard))
 
     def on_append_rows(self, sender: Peer, message: AppendRows) -> None:
         """Append a producer's rows, or name the node that leads the shard. Raises ProtocolError,
@@ -84,7 +71,7 @@ class AppendServer(ShardService[Appender]):
         if appender is None:
             return
         if self._join is None or not split_shard(message.shard)[1]:
-            self._refuse(sender, message.shard, message.request)
+            self.refuse(sender, message)
         else:
             appender.join(sender, message, self._join)
 
@@ -95,7 +82,7 @@ class AppendServer(ShardService[Appender]):
         _check(sender, message.producer)
         appender = self.shard(message.shard)
         if appender is None:
-            self._refuse(sender, message.shard, message.request)
+            self.refuse(sender, message)
             return None
         access = appender.replica.terms.access
         if reason := denial(access, message.producer, sender.id, message.asker):
@@ -108,15 +95,14 @@ class AppendServer(ShardService[Appender]):
         if (appender := self.present(shard)) is not None:
             appender.flush(everything=True)
 
-    def _refuse(self, sender: Peer, shard: str, request: int) -> None:
-        code = DISK_FULL if shard in self._full else MOVED
-        reason = (
-            "the disk of the shard's leader is full"
-            if code == DISK_FULL
-            else ("this node does not lead the shard")
-        )
+    def refuse(self, sender: Peer, message: AppendRows | OpenProducer | JoinFork) -> None:
+        """The disk of this node is full, or it does not lead the shard."""
+        code, reason = MOVED, "this node does not lead the shard"
+        if message.shard in self._full:
+            code, reason = DISK_FULL, "the disk of the shard's leader is full"
         self.port.count("stream_appends_refused")
-        refusal = AppendRefused(shard, request, code, reason, leader=self.leader(shard))
+        where = (message.shard, message.request)
+        refusal = AppendRefused(*where, code, reason, leader=self.leader(message.shard))
         self.port.send(sender, refusal)
 
     def on_flush(self, event: FlushAppends) -> None:
@@ -139,13 +125,9 @@ class AppendServer(ShardService[Appender]):
         """A shard's disk has failed: nothing is known of what was not answered."""
         if event.full:
             self._full[event.shard] = None
+            if (appender := self._kept.get(event.shard)) is not None:
+                appender.refuse_all(DISK_FULL, self.leader(event.shard))
         self.end(event.shard)
-
-    def on_look(self, timer: LookAtAppends) -> None:
-        """Answer who has waited for too long."""
-        for shard, appender in self.due(self._looks):
-            if appender.look():
-                self._looks.add(shard)
 
 
 def _check(sender: Peer, producer: str) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from overlay.client import NO_MAJORITY
-from overlay.machine import NodeId, Peer, Port
+from overlay.machine import NodeId, Peer, Timer
 from streams.access.reasons import (
     DISK_FULL,
     EXPIRED,
@@ -31,8 +31,8 @@ from streams.access.reasons import (
     QUOTA,
     TOO_LARGE,
 )
-from streams.log.batches import BatchHead, Row, decode_rows, join_batches
-from streams.log.chunk import CHUNK_MOST, CHUNK_TARGET, EVENTS, HEAD, PRODUCERS, Chunk, read
+from streams.log.batches import BatchHead, Row, decode_rows
+from streams.log.chunk import CHUNK_TARGET, PRODUCERS, Chunk, read
 from streams.log.names import split_shard
 from streams.log.state import (
     Appended,
@@ -40,9 +40,7 @@ from streams.log.state import (
     ProducerExpired,
     ProducerOpened,
     ProducerState,
-    encode_entries,
 )
-from streams.log.zones import encode_zones, zone_map
 from streams.programs.producer.messages import (
     BATCH_MOST,
     FORKED,
@@ -56,7 +54,7 @@ from streams.programs.producer.messages import (
     Run,
 )
 from streams.services.append.numbers import New, Repeated, Wrong, judge, replaced
-from streams.services.service import LedShard
+from streams.services.service import LedShard, ShardService
 from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
 
@@ -97,6 +95,14 @@ EXPIRED_AT_ONCE: Final = 1_000
 """Producers that one chunk forgets at most."""
 
 
+LOOK: Final = 1.0
+"""Seconds between looks at requests that have waited for too long."""
+
+
+class LookAtAppends(Timer, frozen=True):
+    """Time to look at who has waited for too long."""
+
+
 Join = Callable[[JoinFork, ProducerState | None], ProducerState | Wrong]
 """What a fork is to say of a producer that goes on in it, and of whom it says this by now."""
 
@@ -128,27 +134,25 @@ class Appender(LedShard):
 
     def __init__(
         self,
-        port: Port,
+        service: ShardService[Appender],
         replica: Replica,
         leader: ShardLeader,
-        clock: Callable[[], int],
         wake: Callable[[], None],
-        wait: Callable[[], None],
     ) -> None:
-        """As of `LedShard`; `wake`: have `flush` called at the end of what came in together;
-        `wait`: have `look` called after a while."""
-        super().__init__(port, replica, leader, clock)
+        """`wake`: have `flush` called at the end of what came in together."""
+        super().__init__(service, replica, leader)
         self._fork = split_shard(replica.shard)[1]
-        self._wake, self._wait = wake, wait
+        self._wake = wake
         self._queue: deque[_Queued] = deque()
         self._queued_bytes = self._queued_rows = 0
         self._following: dict[str, int] = {}  # by producer: what comes after what is queued
         self._bytes: dict[str, int] = {}  # by producer: of what is not committed
         self._pending = 0  # the same of all
         self._sizes: deque[tuple[int, float, dict[str, int]]] = deque()  # of chunks under way
-        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()  # for a chunk's commit
         self._requests: dict[_Request, None] = {}  # all that are not answered
-        self._progress = port.now  # when a chunk was committed last, or there was none under way
+        self._progress = (
+            self.port.now
+        )  # when a chunk was committed last, or there was none under way
 
     # -- requests --------------------------------------------------------------------------------
 
@@ -167,10 +171,7 @@ class Appender(LedShard):
             return
         found = self._judged(message)
         if isinstance(found, Wrong):
-            self._when_committed(
-                self.replica.log.end.number,
-                lambda: self._send_refusal(sender, message.request, found),
-            )
+            self.when_committed(lambda: self._send_refusal(sender, message.request, found))
             return
         try:
             decoded = [
@@ -185,7 +186,7 @@ class Appender(LedShard):
             return
         request = _Request(sender, message.request, self.port.now)
         if not self._requests:
-            self._wait()
+            self.later(LookAtAppends, LOOK)
         self._requests[request] = None
         request.waits = 1
         sequence, head = message.sequence, (message.producer, message.session)
@@ -260,9 +261,8 @@ class Appender(LedShard):
         known = self._known(message.producer)
         wrong_session = self._misses(known, message)
         if wrong_session is not None:
-            end = self.replica.log.end.number
             refused = wrong_session
-            self._when_committed(end, lambda: self._send_refusal(sender, message.request, refused))
+            self.when_committed(lambda: self._send_refusal(sender, message.request, refused))
             return
         if known is None and not self._make_room():
             reason = f"{PRODUCERS_MOST} producers have been active lately"
@@ -275,8 +275,7 @@ class Appender(LedShard):
         assert known is not None
         place = (self.replica.shard, message.request, known.session)
         answer = ProducerIsOpen(*place, known.next, known.begun)
-        end = self.replica.log.end.number
-        self._when_committed(end, lambda: self.port.send(sender, answer))
+        self.when_committed(lambda: self.port.send(sender, answer))
 
     def join(self, sender: Peer, message: JoinFork, join: Join) -> None:
         """A producer goes on in this fork; `join` says from where on."""
@@ -292,8 +291,7 @@ class Appender(LedShard):
         if found != known:
             self._append_entries([found])
         answer = ProducerIsOpen(self.replica.shard, message.request, found.session, found.next)
-        end = self.replica.log.end.number
-        self._when_committed(end, lambda: self.port.send(sender, answer))
+        self.when_committed(lambda: self.port.send(sender, answer))
 
     def _misses(self, known: ProducerState | None, message: OpenProducer) -> Wrong | None:
         """Why the producer is not the one that is meant; None: it is."""
@@ -325,8 +323,7 @@ class Appender(LedShard):
         return bool(idle)
 
     def _append_entries(self, entries: list[Entry]) -> None:
-        chunk = self.leader.append_chunk(PRODUCERS, encode_entries(entries), time=self._clock())
-        self._under_way(chunk, {})
+        self._under_way(self.append_entries(PRODUCERS, entries), {})
 
     # -- chunks ----------------------------------------------------------------------------------
 
@@ -351,11 +348,8 @@ class Appender(LedShard):
         taken.sort(key=lambda queued: queued.head.producer)
         heads = [queued.head for queued in taken]
         rows = [row for queued in taken for row in queued.rows]
-        body = join_batches(heads, [queued.encoded for queued in taken])
-        zones = encode_zones(zone_map(rows))
-        if HEAD.size + len(zones) + len(body) > CHUNK_MOST:
-            zones = b""
-        chunk = self.leader.append_chunk(EVENTS, body, len(rows), zones=zones, time=self._clock())
+        encoded_rows = [queued.encoded for queued in taken]
+        chunk = self.leader.append_rows(heads, encoded_rows, rows, self.clock())
         sizes: dict[str, int] = {}
         offset = chunk.first
         requests: dict[_Request, None] = {}
@@ -372,7 +366,7 @@ class Appender(LedShard):
         self._under_way(chunk, sizes)
         if not self._queue:
             self._following.clear()
-        self._when_committed(chunk.number, lambda: self._chunk_committed(chunk, requests))
+        self.when_committed(lambda: self._chunk_committed(chunk, requests), chunk.number)
 
     def _under_way(self, chunk: Chunk, sizes: dict[str, int]) -> None:
         if not self._sizes:
@@ -391,17 +385,8 @@ class Appender(LedShard):
                 self._bytes[producer] -= size
                 if not self._bytes[producer]:
                     del self._bytes[producer]
-        while self._waiting and self._waiting[0][0] <= number:
-            self._waiting.popleft()[1]()
+        super().committed()
         self.flush()
-
-    def _when_committed(self, number: int, then: Callable[[], None]) -> None:
-        """Call `then` when chunk `number` is committed, after those who wait already."""
-        if number <= self.replica.committed:
-            then()
-        else:
-            before = self._waiting[-1][0] if self._waiting else 0
-            self._waiting.append((max(number, before), then))
 
     def _chunk_committed(self, chunk: Chunk, requests: dict[_Request, None]) -> None:
         holders = self.leader.holders(chunk.number)
@@ -430,7 +415,7 @@ class Appender(LedShard):
                 self._find_hash(request, run.chunk)
         if repeated.runs is None:
             request.waits += 1
-            self._when_committed(self.replica.log.end.number, lambda: self._done(request))
+            self.when_committed(lambda: self._done(request))
 
     def _find_hash(self, request: _Request, number: int) -> None:
         def found(digest: bytes) -> None:
@@ -440,7 +425,7 @@ class Appender(LedShard):
 
         line = self.replica.log.line(number)
         if line is not None:
-            self._when_committed(number, lambda: found(line.hash))
+            self.when_committed(lambda: found(line.hash), number)
             return
 
         def was_read(chunks: tuple[bytes, ...]) -> None:
@@ -473,16 +458,20 @@ class Appender(LedShard):
 
     # -- refusals --------------------------------------------------------------------------------
 
-    def look(self) -> bool:
-        """Tell those who have waited for too long that it is not known. Returns whether others
-        wait."""
+    def on_look(self, timer: LookAtAppends) -> None:
+        """Tell those who have waited for too long that it is not known."""
         before = self.port.now - ANSWER_WITHIN
         late = [request for request in self._requests if request.since < before]
         for request in late:
             del self._requests[request]
             reason = "the rows are in the leader's log, and no majority has them yet"
             self.refuse(request.sender, request.number, NOT_YET, reason)
-        return bool(self._requests)
+        if self._requests:
+            self.later(LookAtAppends, LOOK)
+
+    def stop(self, leader: Peer | None) -> None:
+        """Answer who waits."""
+        self.refuse_all(MOVED, leader)
 
     def refuse_all(self, code: str, leader: Peer | None) -> None:
         """This node leads the shard no more: nobody here knows what becomes of what is pending."""

@@ -16,6 +16,5 @@ and counted.
 ask for forks.
 
 *Read in this order*: `messages`; `forks`: the holder's side: open, close, send for copying, remove.
-`joining`: the state of a producer that comes from the main log. `copied_rows`: the rows of a fork
-that the main log lacks. `fork_copies`: the leader's side, which appends them.
+`fork_copies`: the leader's side: what the main log lacks of a fork's rows is appended.
 """

@@ -4,34 +4,166 @@ Behind the rows stands which chunk of the fork they came from (streams/log/fork_
 is committed, the holder is told. A later leader knows from the log how far a fork was copied, so
 that a chunk that comes again is answered, or its rest appended.
 
-Rows that producers' requests have queued are appended first, so that what is compared with a fork
-is all that this leader has taken.
+A fork knows the main log up to its base (streams/log/names.py). What a producer had under way
+when the network broke may stand behind that in the main log, and was repeated in the fork; rows
+that went to several forks may have been copied from another one. So for all chunks behind the base
+it is noted which numbers of which producers are in which chunk; where numbers of the fork are among
+them, the rows are compared. Rows that producers' requests have queued are appended first, so that
+what is compared with a fork is all that this leader has taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
 
 from overlay.machine import Peer, Port
-from streams.log.batches import MalformedChunkError, encode_rows, join_batches, rows_of
+from streams.log.batches import (
+    BatchHead,
+    MalformedChunkError,
+    Row,
+    encode_rows,
+    heads_of,
+    join_batches,
+    rows_of,
+)
 from streams.log.chunk import CHUNK_MOST, EVENTS, HEAD, PRODUCERS, Chunk, read
 from streams.log.fork_state import ForkCopied
 from streams.log.names import parse_fork
-from streams.log.state import encode_entries
-from streams.log.zones import encode_zones, zone_map
-from streams.services.fork.copied_rows import (
-    CONFLICTING,
-    REPEATED,
-    JudgedRows,
-    MainRows,
-    chunks_needed,
-    parts,
-)
 from streams.services.fork.messages import CopyFork, ForkChunkCopied
 from streams.services.service import Leaderships, LedShard, ReplicaOf, ShardService
 from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
+
+NEW: Final = "new"
+REPEATED: Final = "repeated"
+CONFLICTING: Final = "conflicting"
+
+
+class MainRun(NamedTuple):
+    """Rows `sequence` to `end - 1` of a producer are in this chunk of the main log, from its row
+    `place` on."""
+
+    sequence: int
+    end: int
+    chunk: int
+    place: int
+
+
+class MainRows:
+    """The numbers of producers in the main log, from behind chunk `base` on."""
+
+    def __init__(self, base: int) -> None:
+        self.base = base
+        self.end = base
+        """The last chunk that was noted."""
+        self._runs: dict[str, list[MainRun]] = {}
+
+    def note(self, chunk: Chunk) -> None:
+        """The next chunk of the main log."""
+        self.end = chunk.number
+        place = 0
+        for head in heads_of(chunk) if chunk.kind == EVENTS else ():
+            if head.producer and not head.transaction:
+                self._note(head, chunk.number, place)
+            place += head.count
+
+    def _note(self, head: BatchHead, chunk: int, place: int) -> None:
+        runs = self._runs.setdefault(head.producer, [])
+        end = head.sequence + head.count
+        if runs:
+            last = runs[-1]
+            follows = (last.chunk, last.end) == (chunk, head.sequence)
+            if follows and last.place + last.end - last.sequence == place:
+                runs[-1] = last._replace(end=end)
+                return
+        runs.append(MainRun(head.sequence, end, chunk, place))
+
+    def runs(self, head: BatchHead) -> list[MainRun]:
+        """Where there are rows with numbers of this batch."""
+        end = head.sequence + head.count
+        runs = self._runs.get(head.producer, ())
+        return [run for run in runs if run.sequence < end and run.end > head.sequence]
+
+
+class JudgedRows(NamedTuple):
+    """Rows of a fork that follow on one another and have one verdict."""
+
+    verdict: str
+    head: BatchHead
+    rows: list[Row]
+
+
+def chunks_needed(chunk: Chunk, main: MainRows) -> set[int]:
+    """The chunks of the main log that a fork's chunk has to be compared with."""
+    return {run.chunk for head in heads_of(chunk) for run in main.runs(head)}
+
+
+def parts(
+    fork: str,
+    chunk: Chunk,
+    floor: int,
+    main: MainRows,
+    chunks: Mapping[int, Chunk],
+) -> list[JudgedRows]:
+    """What is to be done with the rows of a fork's chunk, in their order. `floor`: rows below this
+    offset are dealt with; `chunks`: those of `chunks_needed`."""
+    rows, offset, found = rows_of(chunk), chunk.first, list[JudgedRows]()
+    known = {number: rows_of(each) for number, each in chunks.items()}
+    for head in heads_of(chunk):
+        runs = main.runs(head)
+        for n in range(head.count):
+            row = rows[offset + n - chunk.first]
+            if offset + n >= floor:
+                verdict = _verdict(head.sequence + n, row, runs, known)
+                _add(found, verdict, fork, head, head.sequence + n, offset + n, row)
+        offset += head.count
+    return found
+
+
+def _verdict(
+    sequence: int, row: Row, runs: Iterable[MainRun], known: Mapping[int, tuple[Row, ...]]
+) -> str:
+    there = [
+        known[run.chunk][run.place + sequence - run.sequence]
+        for run in runs
+        if run.sequence <= sequence < run.end
+    ]
+    if not there:
+        return NEW
+    mine = encode_rows((row,))
+    return REPEATED if any(encode_rows((other,)) == mine for other in there) else CONFLICTING
+
+
+def _add(
+    found: list[JudgedRows],
+    verdict: str,
+    fork: str,
+    head: BatchHead,
+    sequence: int,
+    at: int,
+    row: Row,
+) -> None:
+    last = found[-1] if found else None
+    if last is not None and last.verdict == verdict and _follows(last.head, head, sequence, at):
+        longer = BatchHead(
+            *(last.head.producer, last.head.session, last.head.sequence, last.head.count + 1),
+            fork=fork,
+            at=last.head.at,
+        )
+        last.rows.append(row)
+        found[-1] = JudgedRows(verdict, longer, last.rows)
+        return
+    begun = (head.producer, head.session, sequence) if verdict != CONFLICTING else ("", 0, 0)
+    found.append(JudgedRows(verdict, BatchHead(*begun, 1, fork=fork, at=at), [row]))
+
+
+def _follows(last: BatchHead, head: BatchHead, sequence: int, at: int) -> bool:
+    if last.at + last.count != at:
+        return False
+    same = (last.producer, last.session) == (head.producer, head.session)
+    return not last.producer or (same and last.sequence + last.count == sequence)
+
 
 FORKS_AT_ONCE: Final = 16
 """Forks of a shard of which a chunk is being compared; the holders of others repeat theirs."""
@@ -48,23 +180,23 @@ class _Job:
 class ShardForkCopies(LedShard):
     """Of one shard, under one epoch of this node's."""
 
-    def __init__(
-        self,
-        port: Port,
-        replica: Replica,
-        leader: ShardLeader,
-        clock: Callable[[], int],
-        flush: Callable[[str], None],
-    ) -> None:
-        """As of `LedShard`; `flush`: append what is queued for a shard."""
-        super().__init__(port, replica, leader, clock)
-        self._flush = flush
+    def __init__(self, service: ForkCopies, replica: Replica, leader: ShardLeader) -> None:
+        super().__init__(service, replica, leader)
+        self._flush = service.flush
         self._main: MainRows | None = None
         self._jobs: dict[str, _Job] = {}
-        self._waiting: dict[str, tuple[int, _Job]] = {}  # by fork: for a commit of the main log
+        self._appended: dict[str, _Job] = {}  # by fork: waits for the commit in the main log
 
-    def take(self, sender: Peer, fork: str, chunk: Chunk) -> None:
+    def on_copy_fork(self, sender: Peer, message: CopyFork) -> None:
         """A chunk of a fork; one that comes again begins again."""
+        chunk, fork = read(message.chunk), message.fork
+        try:
+            if chunk is None or chunk.kind != EVENTS or parse_fork(fork) is None:
+                raise MalformedChunkError("no rows of a fork")
+            rows_of(chunk)  # before anything waits for the disk
+        except MalformedChunkError:
+            self.port.count("fork_chunks_malformed")
+            return
         if fork in self._jobs or len(self._jobs) < FORKS_AT_ONCE:
             job = self._jobs[fork] = _Job(sender, fork, chunk)
             self._go_on(job)
@@ -149,7 +281,7 @@ class ShardForkCopies(LedShard):
             *(job.fork, job.chunk.number, job.chunk.hash, job.chunk.next_offset),
             *(before[0], before[1], before[2] + repeated),
         )
-        self.leader.append_chunk(PRODUCERS, encode_entries([entry]), time=self._clock())
+        self.append_entries(PRODUCERS, [entry])
         rows = sum(part.head.count for part in found)
         self.port.count("fork_rows_appended", rows - repeated)
         self.port.count("fork_rows_repeated", repeated)
@@ -158,40 +290,36 @@ class ShardForkCopies(LedShard):
     def _append_rows(self, found: list[JudgedRows]) -> None:
         if not found:
             return
-        rows = [row for part in found for row in part.rows]
-        body = join_batches([p.head for p in found], [encode_rows(p.rows) for p in found])
-        zones = encode_zones(zone_map(rows))
-        if HEAD.size + len(zones) + len(body) > CHUNK_MOST:
-            zones = b""
-        if HEAD.size + len(body) > CHUNK_MOST and len(found) > 1:
+        heads, encoded = [part.head for part in found], [encode_rows(part.rows) for part in found]
+        if HEAD.size + len(join_batches(heads, encoded)) > CHUNK_MOST and len(found) > 1:
             self._append_rows(found[: len(found) // 2])
             self._append_rows(found[len(found) // 2 :])
             return
-        self.leader.append_chunk(EVENTS, body, len(rows), zones=zones, time=self._clock())
+        rows = [row for part in found for row in part.rows]
+        self.leader.append_rows(heads, encoded, rows, self.clock())
 
     # -- commits ---------------------------------------------------------------------------------
 
     def _wait(self, job: _Job) -> None:
         """Tell the holder when all that this log has is committed."""
         del self._jobs[job.fork]
-        number, waits = self._waiting.get(job.fork, (0, job))
-        if waits.chunk.number != job.chunk.number or not number:
-            number = self.replica.log.end.number
-        self._waiting[job.fork] = (number, job)
-        self.committed()
+        waits = self._appended.get(job.fork)
+        self._appended[job.fork] = job
+        if waits is None or waits.chunk.number != job.chunk.number:
+            self.when_committed(lambda: self._answer(job.fork, job.chunk.number))
 
-    def committed(self) -> None:
-        """More of the log is committed."""
-        for number, job in list(self._waiting.values()):
-            if number <= self.replica.committed:
-                del self._waiting[job.fork]
-                shard = self.replica.shard
-                self.port.send(job.sender, ForkChunkCopied(shard, job.fork, job.chunk.number))
+    def _answer(self, fork: str, number: int) -> None:
+        job = self._appended.get(fork)
+        if job is not None and job.chunk.number == number:
+            del self._appended[fork]
+            self.port.send(job.sender, ForkChunkCopied(self.replica.shard, fork, number))
 
 
 class ForkCopies(ShardService[ShardForkCopies]):
     """All shards that this node leads, as holders of their forks see them. When it leads a shard no
     more, holders repeat at the next leader what was not answered."""
+
+    kind = ShardForkCopies
 
     def __init__(
         self,
@@ -203,25 +331,4 @@ class ForkCopies(ShardService[ShardForkCopies]):
     ) -> None:
         """As of `ShardService`; `flush`: append what is queued for a shard."""
         super().__init__(port, leaderships, leading, clock)
-        self._flush = flush
-
-    def make(self, replica: Replica, leader: ShardLeader) -> ShardForkCopies:
-        """Take chunks of forks."""
-        return ShardForkCopies(self.port, replica, leader, self._clock, self._flush)
-
-    def on_copy_fork(self, sender: Peer, message: CopyFork) -> None:
-        """A chunk of a fork."""
-        chunk = read(message.chunk)
-        copies = self.shard(message.shard)
-        if copies is None:
-            return
-        name = parse_fork(message.fork)
-        if chunk is None or chunk.kind != EVENTS or name is None:
-            self.port.count("fork_chunks_malformed")
-            return
-        try:
-            rows_of(chunk)  # before anything waits for the disk
-        except MalformedChunkError:
-            self.port.count("fork_chunks_malformed")
-        else:
-            copies.take(sender, message.fork, chunk)
+        self.flush = flush

@@ -4,6 +4,11 @@ A fork is open while the holder's replica of the main log hears of no leader, or
 majority. It is closed for good as soon as it does, and by a restart; then its chunks go to the main
 log's leader one by one, from the first that this has not. Only when the leader has said of the last
 one that it is committed there, the fork is removed.
+
+A fork does not have the main log's rows: a producer that goes on in it says from which number on
+its rows are not acknowledged. Some of these may be in the main log all the same: those of which the
+holder knows that they are committed count as appended; of all others it is found out when the fork
+is copied.
 """
 
 from __future__ import annotations
@@ -12,12 +17,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from msgspec.structs import replace
+
 from overlay.info import ForkInfo
-from overlay.machine import Machine, Message, Peer, Port, Timer
+from overlay.machine import Alarm, Machine, Message, Peer, Port, Timer
 from streams.access import pacing
 from streams.access.ask import Ask, Asks, LeaderQuestion
 from streams.access.locator import Locator, StreamLocated
-from streams.access.reasons import Cause
+from streams.access.reasons import FENCED, Cause
 from streams.directory.entry import AVAILABILITY
 from streams.disk import Opened
 from streams.log.chunk import EVENTS, Chunk
@@ -30,7 +37,6 @@ from streams.programs.producer.messages import (
     JoinFork,
 )
 from streams.services.append.numbers import Wrong
-from streams.services.fork.joining import joined
 from streams.services.fork.messages import CopyFork, ForkChunkCopied
 from streams.services.service import Leaderships
 from streams.shard.hosting.shard_hosts import ShardHosts
@@ -79,7 +85,7 @@ class Forks(Machine):
         self._hosts = hosts
         self._asks = Asks(port, locator, LookAtForkChunks())
         self._forks: dict[str, _Fork] = {}
-        self._is_looking = False
+        self._looks = Alarm(port, LookAtForks())
 
     # -- what others ask -------------------------------------------------------------------------
 
@@ -156,7 +162,7 @@ class Forks(Machine):
         self.port.count("forks_opened")
         self.port.trace("fork_opened", shard=shard, fork=fork)
         self._hosts.hold_fork(shard, found.shard)
-        self._look_soon()
+        self._looks.within(pacing.LOOK)
         return found
 
     def _add(self, main: str, fork: str, is_open: bool) -> _Fork:
@@ -174,7 +180,7 @@ class Forks(Machine):
         if known is None:
             known = self._add(main, fork, is_open=False)
         self._lead(known)
-        self._look_soon()
+        self._looks.within(pacing.LOOK)
 
     def _lead(self, fork: _Fork) -> None:
         """Lead it, under an epoch that is above all of its chunks'."""
@@ -192,13 +198,9 @@ class Forks(Machine):
                 self.port.send(sender, ForkIsOpen(fork.main, request, fork.fork))
             fork.asked.clear()
 
-    def _look_soon(self) -> None:
-        if not self._is_looking:
-            self._is_looking = True
-            self.port.set_timer(pacing.LOOK, LookAtForks())
-
     def on_look(self, timer: LookAtForks) -> None:
         """Close what is to be closed, and go on with copying."""
+        self._looks.rang()
         for fork in list(self._forks.values()):
             replica = self._hosts.replica(fork.shard)
             entry = self._hosts.entries.get(fork.main.rpartition("/")[0])
@@ -213,9 +215,8 @@ class Forks(Machine):
                 self.port.trace("fork_closed", shard=fork.main, fork=fork.fork)
             if not fork.is_open:
                 self._copy(fork)
-        self._is_looking = bool(self._forks)
-        if self._is_looking:
-            self.port.set_timer(pacing.LOOK, timer)
+        if self._forks:
+            self._looks.within(pacing.LOOK)
 
     # -- copy ------------------------------------------------------------------------------------
 
@@ -295,3 +296,28 @@ class Forks(Machine):
             self._asks.drop(fork.ask)
         self._leaderships.hear_no_more(fork.shard, fork)
         self._hosts.drop_fork(fork.shard)
+
+
+def joined(
+    message: JoinFork, known: ProducerState | None, main: Replica | None
+) -> ProducerState | Wrong:
+    """What the fork is to say of the producer. `known`: what it says; `main`: the holder's replica
+    of the main log."""
+    if known is not None and known.session > message.session:
+        return Wrong(FENCED, f"session {known.session} of the producer has replaced this one")
+    following = max(message.next, committed_in(main, message))
+    if known is not None and known.session == message.session:
+        # What the fork has beyond that was not answered; what it lacks is acknowledged elsewhere.
+        return known if known.next >= following else replace(known, next=following, window=())
+    return ProducerState(message.producer, message.session, following, ())
+
+
+def committed_in(main: Replica | None, message: JoinFork) -> int:
+    """Rows of the producer's session below this number are committed in the main log, as far as the
+    holder knows; 0: it knows of none."""
+    known = None if main is None else main.state.producers.get(message.producer)
+    if main is None or known is None or known.session != message.session:
+        return 0
+    return max(
+        (run.sequence + run.count for run in known.window if run.chunk <= main.committed), default=0
+    )

@@ -9,13 +9,12 @@
     delivery.scan(budget)                     # matching rows enter the window
     delivery.give()                           # leases to members that have room
     delivery.settle(member, answers, True)    # acknowledged, returned, rejected, extended
-    log.write(delivery.flush())               # runs of done rows, and dead letters
+    entries, buried = delivery.flush()        # runs of done rows, and dead letters, for the log
 
 *Read in this order* (`streams.log.group_state` folds the groups' entries in the log):
 
 * `window`: the rows that are found and not done, and their order.
-* `member`: one member. `delivery`: one group at one shard.
-* `group_log`: the writes of groups. `confirmation`: whether the leader is still the leader, which
-  groups with a key have to know.
-* `shard_groups`: all groups of one shard. `group_server`: all such shards.
+* `delivery`: one group at one shard, with its members and its way through the log.
+* `confirmation`: whether the leader is still the leader, which groups with a key have to know.
+* `shard_groups`: all groups of one shard, and all such shards.
 """

@@ -12,10 +12,9 @@ from __future__ import annotations
 from typing import Final
 
 from overlay.consensus.quorum import has_majority
-from overlay.machine import NodeId, Port
+from overlay.machine import NodeId
 from streams.programs.group.messages import ConfirmLeader, LeaderConfirmed
-from streams.shard.leader import ShardLeader
-from streams.shard.replica import Replica
+from streams.services.service import LedShard
 
 FRESH: Final = 4.0
 """Seconds for which a round counts: some rounds may fail before leases stop. Guess."""
@@ -27,10 +26,8 @@ ROUND: Final = 1.0
 class Confirmation:
     """The rounds of one leader."""
 
-    def __init__(self, port: Port, replica: Replica, leader: ShardLeader) -> None:
-        self.port = port
-        self.replica = replica
-        self.leader = leader
+    def __init__(self, led: LedShard) -> None:
+        self.port, self.replica, self.leader = led.port, led.replica, led.leader
         self._ticket = 0
         self._began = float("-inf")
         self._confirmed = float("-inf")

@@ -9,24 +9,25 @@ too often is written as a dead letter, in the same log.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from matching import Value, compile_selector
-from overlay.machine import Peer
+from overlay.machine import NodeId, Peer, Timer
 from streams.log.batches import decode_rows, encode_rows
 from streams.log.group_state import DeadRow, Group, GroupEntry, GroupOptions, RowsDone
 from streams.programs.group.messages import (
     LISTED_MOST,
+    Attachment,
     LeasedRow,
     LeasedRows,
     LeasesSettled,
     Settlement,
 )
 from streams.programs.reader.messages import Piece
-from streams.services.group.group_log import GroupLog
-from streams.services.group.member import Member, MemberKey
 from streams.services.group.window import NANOSECONDS, Pending, Window, delay_of, pending, rank_of
-from streams.services.read.history import HistoryScan
+from streams.services.read.history import Expiry, HistoryScan
+from streams.services.service import LedShard
 
 WINDOW: Final = 10_000
 """The limit of rows in the window (leased, waiting or delayed), beside those of one chunk. At the
@@ -49,42 +50,162 @@ SENT_BYTES: Final = 256 * 1024
 """Bytes of rows in one message. A larger row has its own message."""
 
 
+GATHER: Final = 0.05
+"""Seconds in which acknowledgements are gathered before they are written: no more than twenty
+chunks a second, however many members there are."""
+
+BYTES_MOST: Final = 1024 * 1024
+"""The limit of the bytes of a member's leased rows, unless one row has more."""
+
+MemberKey = tuple[NodeId, int]
+"""A member's node and number."""
+
+
+class LookForRows(Timer, frozen=True):
+    """Go on looking for rows, in a turn of its own."""
+
+
+class WriteGroups(Timer, frozen=True):
+    """Time to write what groups are done with."""
+
+
+class Member:
+    """One program at one shard."""
+
+    def __init__(
+        self,
+        peer: Peer,
+        number: int,
+        name: str,
+        token: str,
+        attachment: Attachment,
+        credit: int,
+    ) -> None:
+        self.peer = peer
+        self.number = number
+        self.name = name
+        self.token = token
+        """The token of its program."""
+        self.attachment = attachment
+        self.credit = credit
+        """Rows that it may have at once."""
+        self.place = attachment[1]
+        """The leader's own number of this member."""
+        self.leases: dict[int, int] = {}
+        """The offsets of its rows, by lease."""
+        self.bytes = 0
+        self.at = 0.0
+        """The newest time in its messages, by its clock."""
+        self.kept_at = 0.0
+        """When its node last kept it alive."""
+        self.done: list[int] = []
+        self.lost: list[int] = []
+        """Its leases that were settled, and those that it has not, without an answer so far."""
+
+    @property
+    def key(self) -> MemberKey:
+        """Its identity at this shard."""
+        return self.peer.id, self.number
+
+    @property
+    def has_room(self) -> bool:
+        """Whether it may be sent another row."""
+        return len(self.leases) < self.credit and (not self.leases or self.bytes < BYTES_MOST)
+
+
+class GroupScan:
+    """The way of one group through the log, which is matched with its selectors."""
+
+    def __init__(self, led: LedShard, name: str, expiry: Expiry) -> None:
+        self._led, self._name, self._expiry = led, name, expiry
+        self.position = self._group.done.floor
+        """All rows below it have been matched."""
+        self._history: HistoryScan | None = None
+        self._selector = ""  # of the history
+
+    @property
+    def _group(self) -> Group:
+        return self._led.replica.state.groups.groups[self._name]
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there are rows to be matched now."""
+        history = self._history
+        if history is None:
+            return True
+        return not history.waits and not history.is_at(self._led.replica.committed + 1)
+
+    def step(self, budget: int) -> tuple[list[Piece], int]:
+        """Match rows up to the end of the next chunk with a match, for `budget` rows' worth of
+        work. Returns what matched, and the work done."""
+        group, end = self._group, self._led.replica.committed + 1
+        former = group.former_at(self.position)
+        if former is not None and self._history is not None and self._history.is_at(former.chunk):
+            self.position = former.below
+            former = group.former_at(self.position)
+        selector = group.selector_at(self.position)
+        if self._history is None or self._selector != selector:
+            self._history = self._begin(selector)
+        history = self._history
+        if history.is_lost:
+            self._pass_over()
+            return [], 1
+        pieces, work = history.step(end if former is None else min(end, former.chunk), budget, 1)
+        self.position = max(self.position, history.position)
+        end = group.done.end_of(self.position)
+        if end - self.position > JUMP and end <= self._led.replica.log.next_offset:
+            self.position = end
+            self._history = None
+        return pieces, work + 1
+
+    def _begin(self, selector: str) -> HistoryScan:
+        if self.position < self._led.first:
+            self._pass_over()
+            selector = self._group.selector_at(self.position)
+        self._selector, replica = selector, self._led.replica
+        number = replica.log.before_offset(self.position)[0]
+        predicate = compile_selector(selector) if selector else None
+        wake = partial(self._led.later, LookForRows)
+        return HistoryScan(replica, number, self.position, predicate, wake, self._expiry)
+
+    def _pass_over(self) -> None:
+        """Go on behind the rows that were removed."""
+        if self._led.first > self.position:
+            self._led.port.count("stream_group_rows_lost")
+            self.position = self._led.first
+        self._history = None
+
+
 class GroupDelivery:
     """The soft state of one group at one shard, under one epoch."""
 
     def __init__(
-        self,
-        log: GroupLog,
-        name: str,
-        options: GroupOptions,
-        leases: Callable[[], int],
-        wake: Callable[[], None],
+        self, led: LedShard, name: str, options: GroupOptions, leases: Callable[[], int]
     ) -> None:
-        """`options`: the committed ones; `leases` makes the numbers of leases; `wake` has `scan`
-        called in a turn of its own."""
-        self.log = log
-        self.port = log.port
-        self.replica = log.replica
+        """`options`: the committed ones; `leases` makes the numbers of leases."""
+        self._led = led
+        self.port = led.port
+        self.replica = led.replica
         self.name = name
         self.number = self.group.number
         self.members: dict[MemberKey, Member] = {}
         self.window = Window()
-        self.scanned = self.group.done.floor
-        """All rows below it have been matched."""
         self.options = options
         """The committed options. The log may have newer ones that are not committed."""
         self.changed_at = float("-inf")
         """The time of their last change under this leader."""
         self._leases = leases
-        self._wake = wake
-        self._scan: HistoryScan | None = None
-        self._selector = ""  # of the scan
+        self._expiry = Expiry(led.leader, led.clock)
+        self._scan = GroupScan(led, name, self._expiry)
         self._by_place: dict[int, Member] = {}
         self._settled: dict[int, Pending] = {}  # by offset: to be written as done with
-        self._dead: dict[int, DeadRow] = {}  # to be written
-        self._buried: list[Pending] = []  # the rows of these
-        self._answers: dict[MemberKey, tuple[list[int], list[int]]] = {}  # done, lost
+        self._dead: dict[int, tuple[DeadRow, Pending]] = {}  # to be written, with their rows
         self._turn = 0
+
+    @property
+    def scanned(self) -> int:
+        """All rows below it have been matched."""
+        return self._scan.position
 
     @property
     def group(self) -> Group:
@@ -152,7 +273,6 @@ class GroupDelivery:
         if self.members.get(member.key) is member:
             del self.members[member.key]
         self._by_place.pop(member.place, None)
-        self._answers.pop(member.key, None)
 
     def _hold(self, member: Member, row: Pending) -> None:
         member.leases[row.lease] = row.offset
@@ -178,66 +298,19 @@ class GroupDelivery:
         window = self.window
         if len(window) >= WINDOW or window.bytes >= WINDOW_BYTES or not self.members:
             return False
-        if not self.is_there:
-            return False
-        if self._scan is not None and self._scan.waits:
-            return False
         if not self.options.priority and window.ready >= AHEAD:
             return False
-        return self._scan is None or not self._scan.is_at(self.replica.committed + 1)
+        return self.is_there and self._scan.is_behind
 
     def scan(self, budget: int) -> int:
         """Match rows, for `budget` rows' worth of work; returns the work done."""
         work = 0
         while work < budget and self.wants_rows:
-            work += self._scan_chunk(budget - work)
+            pieces, more = self._scan.step(budget - work)
+            work += more
+            for piece in pieces:
+                self._add(piece)
         return work
-
-    def _scan_chunk(self, budget: int) -> int:
-        """Match rows up to the end of the next chunk with a match."""
-        group, end = self.group, self.replica.committed + 1
-        former = group.former_at(self.scanned)
-        if former is not None and self._scan is not None and self._scan.is_at(former.chunk):
-            self.scanned = former.below
-            former = group.former_at(self.scanned)
-        selector = group.selector_at(self.scanned)
-        if self._scan is None or self._selector != selector:
-            self._scan = self._scan_from(self.scanned, selector)
-        scan = self._scan
-        if scan.is_lost:
-            self._pass_over(self._first_kept())
-            return 1
-        pieces, work = scan.step(end if former is None else min(end, former.chunk), budget, 1)
-        for piece in pieces:
-            self._add(piece)
-        self.scanned = max(self.scanned, scan.position)
-        end = group.done.end_of(self.scanned)
-        if end - self.scanned > JUMP and end <= self.replica.log.next_offset:
-            self.scanned = end
-            self._scan = None
-        return work + 1
-
-    def _scan_from(self, position: int, selector: str) -> HistoryScan:
-        if position < self._first_kept():
-            self._pass_over(self._first_kept())
-            position = self.scanned
-            selector = self.group.selector_at(position)
-        self._selector = selector
-        number = self.replica.log.before_offset(position)[0]
-        predicate = compile_selector(selector) if selector else None
-        return HistoryScan(
-            *(self.replica, number, position, predicate, self._wake), self.log.expiry
-        )
-
-    def _first_kept(self) -> int:
-        return max(self.replica.state.floor, self.replica.log.first_offset)
-
-    def _pass_over(self, offset: int) -> None:
-        """Skip the offsets below `offset`, which were removed."""
-        if offset > self.scanned:
-            self.port.count("stream_group_rows_lost")
-            self.scanned = offset
-        self._scan = None
 
     def _add(self, piece: Piece) -> None:
         options, done = self.options, self.group.done
@@ -257,7 +330,7 @@ class GroupDelivery:
         if not delay:
             return 0.0
         # A clock that was put back may be behind the times in the log, which never go back.
-        clock = max(self.log.clock(), self.replica.log.time)
+        clock = max(self._led.clock(), self.replica.log.time)
         left = delay - (clock - time) / NANOSECONDS
         return self.port.now + left if left > 0.0 else 0.0
 
@@ -272,7 +345,7 @@ class GroupDelivery:
 
     def _settled_without(self, offset: int) -> None:
         self._settled[offset] = Pending(offset, 0, b"", None, 0.0)
-        self.log.wake()
+        self._led.later(WriteGroups, GATHER)
 
     # -- giving rows to members ------------------------------------------------------------------
 
@@ -307,10 +380,9 @@ class GroupDelivery:
 
     def _is_over(self, row: Pending) -> bool:
         """Whether a waiting row is past its time."""
-        expiry = self.log.expiry
-        if not expiry.by_row:
-            return expiry.is_over(row.time)
-        return expiry.is_row_over(row.time, decode_rows(row.row, 1)[0].attributes)
+        if not self._expiry.by_row:
+            return self._expiry.is_over(row.time)
+        return self._expiry.is_row_over(row.time, decode_rows(row.row, 1)[0].attributes)
 
     def _send(self, member: Member, rows: list[LeasedRow]) -> None:
         self.port.count("stream_group_rows", len(rows))
@@ -350,8 +422,8 @@ class GroupDelivery:
     def _bury(self, row: Pending, reason: str) -> None:
         """Make a row a dead letter."""
         self.port.count("stream_dead_letters")
-        about = (row.offset, row.deliveries, reason, self.log.clock())
-        self._dead[row.offset] = DeadRow(self.name, self.number, *about)
+        about = (row.offset, row.deliveries, reason, self._led.clock())
+        self._dead[row.offset] = (DeadRow(self.name, self.number, *about), row)
         self._done(row, is_certain=False)
 
     def _done(self, row: Pending, is_certain: bool = True) -> None:
@@ -359,16 +431,14 @@ class GroupDelivery:
         again: the next row of its key waits."""
         self._let_go(row)
         self.window.settle(row, is_certain)
-        if not is_certain:
-            self._buried.append(row)
         self._settled[row.offset] = row
-        self.log.wake()
+        self._led.later(WriteGroups, GATHER)
 
     # -- what members say ------------------------------------------------------------------------
 
     def settle(self, member: Member, settled: tuple[Settlement, ...], may_extend: bool) -> None:
         """Take a member's answers to its rows."""
-        done, lost = self._answers.setdefault(member.key, ([], []))
+        done, lost = member.done, member.lost
         extended = []
         for one in settled:
             row = self.window.rows.get(one.offset)
@@ -386,7 +456,7 @@ class GroupDelivery:
         if extended:
             told = (self.replica.shard, member.number, member.at, (), tuple(extended), ())
             self.port.send(member.peer, LeasesSettled(*told))
-        self.log.wake()
+        self._led.later(WriteGroups, GATHER)
 
     def _is_done(self, offset: int) -> bool:
         """Whether the row was acknowledged."""
@@ -408,9 +478,11 @@ class GroupDelivery:
 
     # -- the log ---------------------------------------------------------------------------------
 
-    def flush(self) -> list[GroupEntry]:
-        """The entries to write now."""
-        entries: list[GroupEntry] = list(self._dead.values())
+    def flush(self) -> tuple[list[GroupEntry], list[Pending]]:
+        """The entries to write now, and the rows of the dead letters among them: the caller calls
+        `window.free` for these when they are committed."""
+        entries: list[GroupEntry] = [dead for dead, _ in self._dead.values()]
+        buried = [row for _, row in self._dead.values()]
         self._dead.clear()
         settled, self._settled = list(self._settled), {}
         for offset in settled:
@@ -418,13 +490,7 @@ class GroupDelivery:
         runs = self.window.runs_around(settled, self.scanned)
         if runs:
             entries.append(RowsDone(self.name, self.number, tuple(runs)))
-        return entries
-
-    def take_buried(self) -> list[Pending]:
-        """The rows whose dead letters were written; the caller calls `window.free` when these are
-        committed."""
-        buried, self._buried = self._buried, []
-        return buried
+        return entries, buried
 
     def passed(self) -> list[GroupEntry]:
         """The entry, to be written now, by which the floor moves over rows without a match."""
@@ -436,10 +502,8 @@ class GroupDelivery:
     def take_answers(self) -> list[tuple[Peer, LeasesSettled]]:
         """The answers for members, to be sent when the log up to here is committed."""
         found = []
-        for key, (done, lost) in self._answers.items():
-            member = self.members.get(key)
-            if member is None or not (done or lost):
-                continue
+        for member in self.members.values():
+            done, lost = member.done, member.lost
             for start in range(0, max(len(done), len(lost)), LISTED_MOST):
                 some = slice(start, start + LISTED_MOST)
                 told = LeasesSettled(
@@ -447,5 +511,5 @@ class GroupDelivery:
                     *(tuple(done[some]), (), tuple(lost[some])),
                 )
                 found.append((member.peer, told))
-        self._answers.clear()
+            member.done, member.lost = [], []
         return found

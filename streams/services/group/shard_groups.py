@@ -1,4 +1,4 @@
-"""All groups at one shard that this node leads, under one epoch.
+"""All groups at the shards that this node leads.
 
 Joining a group that is not known founds it, which is an entry of the log. Whatever is answered from
 the log is answered when the log up to here is committed, as in `streams.services.read.durable`.
@@ -7,10 +7,12 @@ the log is answered when the log up to here is committed, as in `streams.service
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Any, Final
 
-from overlay.machine import Peer, Port
-from streams.access.reasons import FENCED, FULL, LOST, NOT_DEAD, OUT_OF_RANGE, UNKNOWN_GROUP
+from overlay.machine import Message, Peer, Port, Timer
+from streams.access.reasons import FENCED, FULL, LOST, MOVED, NOT_DEAD, OUT_OF_RANGE, UNKNOWN_GROUP
+from streams.log.chunk import DEAD, POSITIONS
 from streams.log.group_state import (
     DeadLetterEnded,
     DeadRow,
@@ -26,6 +28,7 @@ from streams.programs.group.messages import (
     LISTED_MOST,
     AskGroups,
     ChangeGroup,
+    ConfirmLeader,
     DeadReport,
     EndDeadLetters,
     ForgetGroup,
@@ -52,26 +55,42 @@ from streams.programs.group.options import (
 )
 from streams.programs.reader.messages import Piece
 from streams.services.group.confirmation import FRESH, Confirmation
-from streams.services.group.delivery import GroupDelivery
-from streams.services.group.group_log import GroupLog
-from streams.services.group.member import Member, MemberKey
+from streams.services.group.delivery import (
+    GroupDelivery,
+    LookForRows,
+    Member,
+    MemberKey,
+    WriteGroups,
+)
 from streams.services.group.window import Pending
-from streams.services.read.positions import Positions
-from streams.services.service import LedShard
+from streams.services.read.positions import find_row, find_start
+from streams.services.service import (
+    KEPT,
+    Leaderships,
+    LedShard,
+    ReplicaOf,
+    ShardService,
+    by_peer,
+)
 from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
 
 OperatorAsks = AskGroups | EndDeadLetters | ForgetGroup | ChangeGroup
+
+BUDGET: Final = 2_000
+"""Rows' worth of work in a turn, as `streams.services.read.shard_readings.BUDGET`."""
+
+LOOK: Final = 0.25
+"""Seconds between two looks at leases and delays."""
+
+LOOKS: Final = 4
+"""Looks between two words of the log on floors that have moved on without acknowledgements."""
 
 GROUPS_MOST: Final = 1_000
 """Groups of a shard at most. Guess: each looks at all rows for itself."""
 
 MEMBERS_MOST: Final = 1_000
 """Members of a group at most. Guess."""
-
-KEPT: Final = 15.0
-"""Seconds after which a member ends of which its node has said nothing. It speaks every second; a
-link that is silent for longer is lost."""
 
 SHOWN_DEAD: Final = 200
 """Dead letters in one report: 200 rows of 1 KiB fit into one frame between nodes. Larger rows leave
@@ -81,37 +100,19 @@ SHOWN_BYTES: Final = 512 * 1024
 """Bytes of their rows."""
 
 
-class GroupWakes(NamedTuple):
-    """How the groups of a shard have something done in a later turn."""
-
-    scan: Callable[[], None]
-    """Have `step` called."""
-    look: Callable[[], None]
-    """Have `look` called."""
-    write: Callable[[float], None]
-    """Have `flush` called after so many seconds."""
+class LookAtLeases(Timer, frozen=True):
+    """Time to look at leases and delays."""
 
 
 class ShardGroups(LedShard):
-    """The groups of one shard."""
+    """The groups of one shard, under one epoch of this node's."""
 
-    def __init__(
-        self,
-        port: Port,
-        replica: Replica,
-        leader: ShardLeader,
-        clock: Callable[[], int],
-        wakes: GroupWakes,
-        led_at: float,
-    ) -> None:
-        """As of `LedShard`; `led_at`: when this node began to lead."""
-        super().__init__(port, replica, leader, clock)
-        self.log = GroupLog(port, replica, leader, clock, wakes.write)
-        self.confirmation = Confirmation(port, replica, leader)
-        self.positions = Positions(replica)
+    def __init__(self, service: GroupServer, replica: Replica, leader: ShardLeader) -> None:
+        super().__init__(service, replica, leader)
+        self.confirmation = Confirmation(self)
         self.groups: dict[str, GroupDelivery] = {}
-        self._wakes = wakes
-        self._led_at = led_at
+        self._led_at = service.led_at(replica.shard, leader.epoch)
+        self._looks = 0
         self._where: dict[MemberKey, GroupDelivery] = {}
         self._entries: list[GroupEntry] = []  # to be written, beside those of the groups
         self._then: list[Callable[[], None]] = []  # when what is to be written is committed
@@ -120,40 +121,49 @@ class ShardGroups(LedShard):
         self._places = 0
         self._leases = 0
 
+    @classmethod
+    def moved(cls, message: Any, leader: Peer | None) -> Message | None:
+        """The members of a message go on elsewhere, and an operator asks there."""
+        if isinstance(message, OperatorAsks):
+            reason = "this node does not lead the shard"
+            return GroupRefused(message.ticket, message.place, MOVED, reason, leader)
+        if isinstance(message, LeaveGroup | LeaderConfirmed):
+            return None
+        members = message.members if isinstance(message, KeepMembers) else (message.member,)
+        return MembersMoved(message.shard, members, leader)
+
     # -- members come and go ---------------------------------------------------------------------
 
-    def join(self, sender: Peer, message: JoinGroup) -> None:
+    def on_join_group(self, sender: Peer, message: JoinGroup) -> None:
         """A program becomes a member, of a group that is there or is founded."""
         name = message.group
         if self._group(name) is not None or name in self._founding:
             self._when_written(lambda: self._joined(sender, message))
             return
         options = options_of(message.wanted)
-        refused = (
-            options if isinstance(options, MemberRefusal) else fault_of_selector(options.selector)
-        )
+        refused = _fault_of(options)
         if refused is None and message.attachment != (0, 0):
             refused = MemberRefusal(UNKNOWN_GROUP, f"the group {name} is not known any more")
         if refused is None and self._count() >= GROUPS_MOST:
             refused = MemberRefusal(FULL, f"the shard has {GROUPS_MOST} groups")
         if refused is not None:
             final = refused
-            self.log.when_committed(lambda: self._refuse(sender, message.member, final))
+            self.when_committed(lambda: self._refuse(sender, message.member, final))
             return
 
         def found(position: int) -> None:
             assert not isinstance(options, MemberRefusal)
             if not self.leader.leads:
                 return
-            first, end = self.positions.first, self.positions.end
-            if not first <= position <= end:
-                reason = f"offset {position} is not there: the shard has {first} to {end - 1}"
+            if not self.first <= position <= self.end:
+                there = f"{self.first} to {self.end - 1}"
+                reason = f"offset {position} is not there: the shard has {there}"
                 self._refuse(sender, message.member, MemberRefusal(OUT_OF_RANGE, reason))
                 return
             self._founding.setdefault(name, GroupFounded(name, options, position))
             self._when_written(lambda: self._joined(sender, message))
 
-        self.positions.resolve(message.wanted.start, found)
+        find_start(self, message.wanted.start, found)
 
     def _count(self) -> int:
         return len(self.replica.state.groups.groups) + len(self._founding)
@@ -197,7 +207,7 @@ class ShardGroups(LedShard):
         are lost, or was not done with some that were let go of; None: another one has been told."""
         if not group.told:
             told = GroupEdited(group.name, group.number, group.options, group.longest, token)
-            self.log.write([told])
+            self._write([told])
         elif group.told != token:
             return None
         if not group.was_at:
@@ -252,11 +262,10 @@ class ShardGroups(LedShard):
             self._drop(known)
             known = None
         if known is None:
-            about = (self.log, group.name, self._options(group))
-            known = self.groups[group.name] = GroupDelivery(
-                *about, self._next_lease, self._wakes.scan
-            )
-            self._wakes.look()
+            options = self._options(group)
+            known = GroupDelivery(self, group.name, options, self._next_lease)
+            self.groups[group.name] = known
+            self.later(LookAtLeases, LOOK)
         return known
 
     def _options(self, group: Group) -> GroupOptions:
@@ -277,7 +286,7 @@ class ShardGroups(LedShard):
             reason = f"the group {delivery.name} was forgotten"
             self._refuse(member.peer, member.number, MemberRefusal(UNKNOWN_GROUP, reason))
 
-    def leave(self, sender: Peer, message: LeaveGroup) -> None:
+    def on_leave_group(self, sender: Peer, message: LeaveGroup) -> None:
         """A program has gone."""
         delivery = self._where.pop((sender.id, message.member), None)
         if delivery is not None:
@@ -285,7 +294,7 @@ class ShardGroups(LedShard):
             delivery.leave(member, set(message.untouched))
             self._give(delivery)
 
-    def keep(self, sender: Peer, message: KeepMembers) -> None:
+    def on_keep_members(self, sender: Peer, message: KeepMembers) -> None:
         """A node has these members."""
         present, missing = [], []
         for number in message.members:
@@ -308,29 +317,24 @@ class ShardGroups(LedShard):
 
     def stop(self, leader: Peer | None) -> None:
         """This node leads the shard no more."""
-        by_peer: dict[Peer, list[int]] = {}
-        for delivery in self.groups.values():
-            for member in delivery.members.values():
-                by_peer.setdefault(member.peer, []).append(member.number)
-        for peer, numbers in by_peer.items():
-            for start in range(0, len(numbers), LISTED_MOST):
-                some = tuple(numbers[start : start + LISTED_MOST])
-                self.port.send(peer, MembersMoved(self.replica.shard, some, leader))
+        members = [m for delivery in self.groups.values() for m in delivery.members.values()]
+        for peer, some in by_peer([(one.peer, one.number) for one in members], LISTED_MOST):
+            self.port.send(peer, MembersMoved(self.replica.shard, some, leader))
         self.groups.clear()
         self._where.clear()
 
     # -- rows ------------------------------------------------------------------------------------
 
-    def settle(self, sender: Peer, message: SettleLeases) -> bool:
-        """What becomes of rows of a member. Returns whether that is known here."""
+    def on_settle_leases(self, sender: Peer, message: SettleLeases) -> None:
+        """What becomes of rows of a member."""
         delivery = self._where.get((sender.id, message.member))
         if delivery is None:
-            return False
+            self.service.refuse(sender, message)
+            return
         member = delivery.members[sender.id, message.member]
         member.at = max(member.at, message.at)
         delivery.settle(member, message.settled, self._may_lease(delivery))
         self._give(delivery)
-        return True
 
     def _may_lease(self, delivery: GroupDelivery) -> bool:
         """Whether rows may be given to members: of a group that is ordered by key only when no
@@ -347,9 +351,9 @@ class ShardGroups(LedShard):
         if delivery.members and delivery.is_there and self._may_lease(delivery):
             delivery.give()
         if delivery.wants_rows:
-            self._wakes.scan()
+            self.later(LookForRows)
 
-    def confirmed(self, sender: Peer, message: LeaderConfirmed) -> None:
+    def on_leader_confirmed(self, sender: Peer, message: LeaderConfirmed) -> None:
         """A replica follows this leader still."""
         if self.confirmation.heard(sender.id, message):
             for delivery in self.groups.values():
@@ -358,9 +362,9 @@ class ShardGroups(LedShard):
 
     def committed(self) -> None:
         """More of the log is committed."""
-        self.log.committed()
+        super().committed()
         if any(delivery.wants_rows for delivery in self.groups.values()):
-            self._wakes.scan()
+            self.later(LookForRows)
 
     @property
     def has_work(self) -> bool:
@@ -378,8 +382,9 @@ class ShardGroups(LedShard):
                 self.groups[name] = self.groups.pop(name)  # it comes last next time
         return work
 
-    def look(self) -> None:
-        """End leases that are over and members that nobody has kept; give what is due."""
+    def on_look_at_leases(self, timer: LookAtLeases) -> None:
+        """End leases that are over and members that nobody has kept; give what is due, and from
+        time to time note floors."""
         before = self.port.now - KEPT
         for delivery in list(self.groups.values()):
             if not delivery.is_there:
@@ -390,8 +395,13 @@ class ShardGroups(LedShard):
                 delivery.leave(member, set(), at_once=False)
             delivery.expire()
             self._give(delivery)
+        self._looks += 1
+        if self._looks % LOOKS == 0:
+            self._note_floors()
+        if self.groups:
+            self.later(LookAtLeases, LOOK)
 
-    def note_floors(self) -> None:
+    def _note_floors(self) -> None:
         """Write how far floors have moved on without acknowledgements, and which leases are over
         that were longer than those of now."""
         for delivery in self.groups.values():
@@ -416,7 +426,11 @@ class ShardGroups(LedShard):
 
     def _when_written(self, then: Callable[[], None]) -> None:
         self._then.append(then)
-        self.log.wake(0.0)
+        self.later(WriteGroups)
+
+    def on_write_groups(self, timer: WriteGroups) -> None:
+        """Write what groups are done with."""
+        self.flush()
 
     def flush(self) -> None:
         """Write what is to be written, and answer when that is committed."""
@@ -428,18 +442,29 @@ class ShardGroups(LedShard):
         buried: list[tuple[GroupDelivery, Pending]] = []
         for delivery in self.groups.values():
             if delivery.is_there:
-                entries += delivery.flush()
+                done, dead = delivery.flush()
+                entries += done
                 answers += delivery.take_answers()
-                buried += [(delivery, row) for row in delivery.take_buried()]
+                buried += [(delivery, row) for row in dead]
         thens, self._then = self._then, []
         if entries:
-            self.log.write(entries)
+            self._write(entries)
         for peer, answer in answers:
-            self.log.when_committed(lambda p=peer, a=answer: self.port.send(p, a))  # type: ignore[misc]
+            self.when_committed(partial(self.port.send, peer, answer))
         for then in thens:
-            self.log.when_committed(then)
+            self.when_committed(then)
         if buried:
-            self.log.when_committed(lambda: self._free(buried))
+            self.when_committed(lambda: self._free(buried))
+
+    def _write(self, entries: list[GroupEntry]) -> None:
+        """Append entries, dead letters first: a run of done rows may contain them, and must not be
+        in the log without them."""
+        dead = [entry for entry in entries if isinstance(entry, DeadRow)]
+        others = [entry for entry in entries if not isinstance(entry, DeadRow)]
+        for kind, some in ((DEAD, dead), (POSITIONS, others)):
+            if some:
+                self.append_entries(kind, some)
+                self.port.count("stream_group_chunks")
 
     def _free(self, buried: list[tuple[GroupDelivery, Pending]]) -> None:
         """Rows are dead letters for good: what comes behind them may go."""
@@ -450,7 +475,7 @@ class ShardGroups(LedShard):
 
     # -- what operators ask ----------------------------------------------------------------------
 
-    def report(self, sender: Peer, message: AskGroups) -> None:
+    def on_ask_groups(self, sender: Peer, message: AskGroups) -> None:
         """Describe all groups, or one with its dead letters."""
         name = message.group
         if name and self._group(name) is None:
@@ -469,9 +494,9 @@ class ShardGroups(LedShard):
                 if letter is None:
                     go_on()
                 else:
-                    self.positions.find_row(letter.offset, lambda piece: found(letter, piece))
+                    find_row(self, letter.offset, lambda piece: found(letter, piece))
                 return
-            shard, end = self.replica.shard, self.positions.end
+            shard, end = self.replica.shard, self.end
             self.port.send(sender, GroupsReport(message.ticket, shard, end, reports, tuple(dead)))
 
         def found(letter: DeadRow, piece: Piece | None) -> None:
@@ -501,7 +526,7 @@ class ShardGroups(LedShard):
         about = (group.name, group.options, floor, *counts, len(group.dead), members)
         return GroupReport(*about, former)
 
-    def end_dead(self, sender: Peer, message: EndDeadLetters) -> None:
+    def on_end_dead_letters(self, sender: Peer, message: EndDeadLetters) -> None:
         """Have dead letters delivered again, or drop them."""
         group = self._group(message.group)
         if group is None:
@@ -514,7 +539,7 @@ class ShardGroups(LedShard):
                 reason = f"{message.group} has no dead letter at offset {offset}"
                 self._refuse_operator(sender, message, NOT_DEAD, reason)
                 return
-            if message.retry and offset < self.positions.first:
+            if message.retry and offset < self.first:
                 if message.offsets:
                     reason = f"offset {offset} is not kept any more"
                     self._refuse_operator(sender, message, OUT_OF_RANGE, reason)
@@ -539,9 +564,9 @@ class ShardGroups(LedShard):
                 delivery.fetched(offset, piece)
                 self._give(delivery)
 
-        self.positions.find_row(offset, found)
+        find_row(self, offset, found)
 
-    def change(self, sender: Peer, message: ChangeGroup) -> None:
+    def on_change_group(self, sender: Peer, message: ChangeGroup) -> None:
         """Give a group other options, as an operator asks: they hold when they are committed."""
         group = self._group(message.group)
         if group is None:
@@ -549,9 +574,7 @@ class ShardGroups(LedShard):
             self._refuse_operator(sender, message, UNKNOWN_GROUP, reason)
             return
         options = edited(group.options, message.wanted)
-        refused = (
-            options if isinstance(options, MemberRefusal) else fault_of_selector(options.selector)
-        )
+        refused = _fault_of(options)
         if isinstance(options, MemberRefusal) or refused is not None:
             assert refused is not None
             self._refuse_operator(sender, message, refused.code, refused.reason)
@@ -595,7 +618,7 @@ class ShardGroups(LedShard):
                 self._tell_options(delivery, member, tuple(member.leases))
             self._give(delivery)
 
-    def forget(self, sender: Peer, message: ForgetGroup) -> None:
+    def on_forget_group(self, sender: Peer, message: ForgetGroup) -> None:
         """Forget a group with its positions, as an operator asks; refused if there is none."""
         if self._group(message.group) is None:
             reason = f"there is no group {message.group}"
@@ -612,3 +635,52 @@ class ShardGroups(LedShard):
     def _refuse_operator(self, sender: Peer, message: OperatorAsks, code: str, reason: str) -> None:
         refused = GroupRefused(message.ticket, message.place, code, reason[:500])
         self.port.send(sender, refused)
+
+
+def _fault_of(options: GroupOptions | MemberRefusal) -> MemberRefusal | None:
+    """Why a group cannot have these options; None: it can."""
+    return options if isinstance(options, MemberRefusal) else fault_of_selector(options.selector)
+
+
+class GroupServer(ShardService[ShardGroups]):
+    """Serves members of groups, and operators, at the shards that this node leads."""
+
+    kind = ShardGroups
+
+    def __init__(
+        self,
+        port: Port,
+        leaderships: Leaderships,
+        leading: ReplicaOf,
+        clock: Callable[[], int],
+    ) -> None:
+        """As of `ShardService`."""
+        super().__init__(port, leaderships, leading, clock)
+        self._led_at: dict[str, tuple[int, float]] = {}  # (epoch, since when)
+
+    def led(self, shard: str, epoch: int) -> None:
+        """From now on leases of former leaders run out."""
+        self._led_at[shard] = (epoch, self.port.now)
+
+    def led_at(self, shard: str, epoch: int) -> float:
+        """Since when this node leads a shard under this epoch, as far as it knows."""
+        known, since = self._led_at.get(shard, (0, 0.0))
+        return since if known == epoch else self.port.now
+
+    def holder(self, shard: str, group: str, offset: int) -> str:
+        """The name of the member of a group that has a row; "": none has."""
+        groups = self.shard(shard)
+        return "" if groups is None else groups.holder(group, offset)
+
+    def on_confirm_leader(self, sender: Peer, message: ConfirmLeader) -> None:
+        """A leader asks whether it is one still."""
+        replica = self._leaderships.replica(message.shard)
+        if replica is None or not replica.takes_part:
+            return
+        if replica.follows(sender.id, message.epoch):
+            confirmed = LeaderConfirmed(message.shard, message.epoch, message.ticket)
+            self.port.send(sender, confirmed)
+
+    def on_look_for_rows(self, timer: LookForRows) -> None:
+        """Do a turn's work, and go on in another one."""
+        self.work(timer, BUDGET)

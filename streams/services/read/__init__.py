@@ -5,15 +5,20 @@
 *Called by*: `streams.machines` builds `ReadServer` and `RowFactsServer`; readers' nodes send
 messages.
 
+    readings = server.shard(message.shard)    # ShardReadings; None: this node does not lead it
+    readings.on_read_shard(sender, message)   # a reading begins in the history …
+    readings.step(budget)                     # … and joins the tail at the end of the log
+    readings.on_keep_readings(sender, more)   # its node has it still, and gives it credit
+    readings.durable.move(name, attachment, position, end, then)
+
 *Read in this order*:
 
-* `expiry`: whether a row is past its time.
 * `chunk_rows`: rows of chunks, as readers are sent them. `shared_rows`: rows of several readings in
   one message. `chunk_filter`: which chunks a selector cannot match anything in.
-* `reading`: one reading. `history`: a reading behind the end of the log; `table_scan`: a reading
-  that begins with the newest row of each key. `tail`: all readings at the end of the log, matched
-  together, by `tail_index`.
+* `history`: a reading behind the end of the log, and whether rows are past their time;
+  `table_scan`: a reading that begins with the newest row of each key. `tail`: one reading, and all
+  readings at the end of the log, matched together, by `tail_index`.
 * `positions`: which offsets the log has, and single rows. `row_facts`: what became of one row.
 * `durable`: durable consumers in the log: attachment, fencing, positions, expiry.
-* `shard_readings`: all readings at one shard. `read_server`: all such shards.
+* `shard_readings`: all readings at one shard, and all such shards.
 """

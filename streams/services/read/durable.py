@@ -11,13 +11,12 @@ that has been replaced without knowing it commits nothing, and so says nothing o
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from overlay.machine import Port
+from overlay.machine import Timer
 from streams.access.reasons import EXPIRED, FENCED, FULL, LOST, OUT_OF_RANGE, SELECTOR
 from streams.log.chunk import POSITIONS
 from streams.log.lost_rows import LostRows, lost_reason, lost_to
@@ -27,18 +26,25 @@ from streams.log.state import (
     ConsumerPosition,
     Entry,
     PositionMoved,
-    encode_entries,
-    split_entries,
 )
-from streams.programs.reader.messages import Durable
+from streams.programs.reader.messages import (
+    Durable,
+)
 from streams.selectors import same_selector
-from streams.shard.leader import ShardLeader
-from streams.shard.replica import Replica
+from streams.services.service import LedShard
 
 CONSUMERS_MOST: Final = 10_000
 """Durable consumers of a shard at most. Guess: some 3 MB of state, with selectors of 200 bytes."""
 
 NANOSECONDS: Final = 1_000_000_000
+
+
+COMMIT: Final = 0.1
+"""Seconds in which positions are gathered before they are written."""
+
+
+class WritePositions(Timer, frozen=True):
+    """Time to write what is queued of durable consumers."""
 
 
 class Refusal(NamedTuple):
@@ -53,29 +59,16 @@ class Refusal(NamedTuple):
 class DurableConsumers:
     """Those of one shard, under one epoch of this node's."""
 
-    def __init__(
-        self,
-        port: Port,
-        replica: Replica,
-        leader: ShardLeader,
-        clock: Callable[[], int],
-        wake: Callable[[bool], None],
-    ) -> None:
-        """`clock`: nanoseconds since 1970; `wake`: have `flush` called, at the end of what came in
-        together (True) or after a while."""
-        self.port = port
-        self.replica = replica
-        self.leader = leader
-        self._clock = clock
-        self._wake = wake
-        self._began = port.now
+    def __init__(self, led: LedShard) -> None:
+        self._led = led
+        self.port, self.replica = led.port, led.replica
+        self._began = led.port.now
         self._attaching: dict[str, ConsumerAttached] = {}
         self._moves: dict[tuple[str, int], int] = {}
         self._expiring: list[ConsumerExpired] = []
         self._told: list[ConsumerPosition | ConsumerExpired] = []
         # Those whose program hears that rows are lost, or that they were forgotten.
         self._then: list[Callable[[], None]] = []  # when what is queued is committed
-        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()  # for a chunk's commit
 
     def known(self, name: str) -> ConsumerPosition | None:
         """What the log says of a consumer, committed or not, with what is queued."""
@@ -144,18 +137,18 @@ class DurableConsumers:
                 self._told.append(replace(gone, told=wanted.token))
             if self._told:
                 self._then.append(lambda: then(refusal))
-                self._wake(True)
+                self._led.later(WritePositions)
             else:
-                self.answer(lambda: then(refusal))
+                self._led.when_committed(lambda: then(refusal))
             return
         if known is not None and known.token == wanted.token and known.attachment:
-            self.answer(attached)
+            self._led.when_committed(attached)
             return
         self._attaching[wanted.name] = ConsumerAttached(
             wanted.name, wanted.token, selector, position, wanted.expire_after
         )
         self._then.append(attached)
-        self._wake(True)
+        self._led.later(WritePositions)
 
     def move(
         self,
@@ -176,15 +169,15 @@ class DurableConsumers:
             refusal = Refusal(OUT_OF_RANGE, f"the shard has no row {position - 1}", 0, end)
         elif position <= known.position:
             done = known.position
-            self.answer(lambda: then(done))
+            self._led.when_committed(lambda: then(done))
             return
         else:
             pending = self._moves.get((name, attachment), 0)
             self._moves[name, attachment] = max(pending, position)
             self._then.append(lambda: then(position))
-            self._wake(False)
+            self._led.later(WritePositions, COMMIT)
             return
-        self.answer(lambda: then(refusal))
+        self._led.when_committed(lambda: then(refusal))
 
     def flush(self) -> None:
         """Append what is queued."""
@@ -196,23 +189,21 @@ class DurableConsumers:
         self._expiring.clear()
         self._told.clear()
         self._attaching.clear()
-        if not entries or not self.leader.leads:
+        if not entries or not self._led.leader.leads:
             return
-        for run in split_entries(entries):
-            encoded = encode_entries(run)
-            chunk = self.leader.append_chunk(POSITIONS, encoded, time=self._clock())
+        chunk = self._led.append_entries(POSITIONS, entries)
         self.port.count("stream_position_chunks")
         for then in thens:
-            self._when_committed(chunk.number, then)
+            self._led.when_committed(then, chunk.number)
 
     def look(self, attached: Iterable[str]) -> bool:
         """Forget consumers that have been silent for too long. Those that are `attached` are not
         silent; the log hears of them, so that the next leader knows. Returns whether there are any
         that may be forgotten later."""
         there, may_be_forgotten = set(attached), False
-        now, clock = self.port.now, self._clock()
+        now, clock = self.port.now, self._led.clock()
         for name, known in self.replica.state.consumers.items():
-            limit = known.expire_after or self.leader.retention.keep.expire
+            limit = known.expire_after or self._led.leader.retention.keep.expire
             if not limit:
                 continue
             may_be_forgotten = True
@@ -225,19 +216,3 @@ class DurableConsumers:
         if self._moves or self._expiring:
             self.flush()
         return may_be_forgotten
-
-    def answer(self, then: Callable[[], None]) -> None:
-        """Call `then` when the log up to here is committed."""
-        self._when_committed(self.replica.log.end.number, then)
-
-    def _when_committed(self, number: int, then: Callable[[], None]) -> None:
-        if number <= self.replica.committed:
-            then()
-        else:
-            before = self._waiting[-1][0] if self._waiting else 0
-            self._waiting.append((max(number, before), then))
-
-    def committed(self) -> None:
-        """More of the log is committed."""
-        while self._waiting and self._waiting[0][0] <= self.replica.committed:
-            self._waiting.popleft()[1]()

@@ -7,10 +7,10 @@ of a chunk leave as they are in the log where there is no selector.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
-from matching import Predicate
+from matching import Predicate, Value
 from streams.log.batches import rows_of
 from streams.log.chunk import EVENTS, Chunk
 from streams.log.table import TableView
@@ -18,9 +18,10 @@ from streams.log.zones import decode_zones
 from streams.programs.reader.messages import Piece, cost
 from streams.services.read.chunk_filter import ChunkFilter
 from streams.services.read.chunk_rows import RowPieces, whole_piece
-from streams.services.read.expiry import Expiry
 from streams.shard.kept_chunks import ChunkReader
+from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
+from streams.shard.retention import life_of
 
 CHUNK_WORK: Final = 50
 """What passing over a chunk counts for, in rows: reading one of 256 KiB takes 0.3 ms, testing a row
@@ -29,6 +30,34 @@ some 2 microseconds, most are smaller. Guess; would be measured by `bench.stream
 MESSAGE_BYTES: Final = 512 * 1024
 """Bytes of chunks whose rows go into one message, unless one chunk has more: as
 `streams.shard.kept_chunks.PIECE`."""
+
+
+class Expiry:
+    """Which rows of a shard that this node leads are past their time: a stream may say how long a
+    row is of use, and so may each row. The age of a row is counted from the time of its chunk by
+    the clock of the shard's leader. Rows that are past it are not delivered any more; they are
+    removed by retention, a segment at a time."""
+
+    def __init__(self, leader: ShardLeader, clock: Callable[[], int]) -> None:
+        """`clock`: nanoseconds since 1970."""
+        self._leader = leader
+        self._clock = clock
+
+    @property
+    def by_row(self) -> bool:
+        """Whether each row may have a time of its own."""
+        return bool(self._leader.retention.keep.ttl_by)
+
+    def is_over(self, time: int) -> bool:
+        """Whether all rows that were appended at `time` are past theirs, as far as that can be said
+        without looking at them."""
+        keep = self._leader.retention.keep
+        return bool(keep.ttl) and not keep.ttl_by and time + keep.ttl <= self._clock()
+
+    def is_row_over(self, time: int, attributes: Mapping[str, Value | None]) -> bool:
+        """Whether a row that was appended at `time` is past its time."""
+        life = life_of(self._leader.retention.keep, attributes)
+        return bool(life) and time + life <= self._clock()
 
 
 class HistoryScan:

@@ -1,19 +1,21 @@
-"""All readings at one shard that this node leads, under one epoch.
+"""All readings at the shards that this node leads.
 
 A reading begins in the log's history, and joins the tail where it has looked at everything before
 the tail's next chunk: there is no row between the two, and none is in both. One that has no credit
 left leaves the tail, and goes on in the history from there when it is given some; so nothing is
-kept for readings that are slow. Only committed chunks are looked at.
+kept for readings that are slow. Only committed chunks are looked at. Work is done in slices, some
+of it in each turn, in which the shards take part one after the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import chain, islice
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final
 
 from matching import Predicate, SelectorError, compile_selector
-from overlay.machine import NodeId, Peer, Port
+from overlay.lower_random.policies import PolicyChanged
+from overlay.machine import Message, NodeId, Peer, Port, Timer
 from streams.access.reasons import (
     FENCED,
     FULL,
@@ -32,6 +34,7 @@ from streams.programs.reader.messages import (
     LISTED_MOST,
     OFFSET,
     CommitPosition,
+    EndReadings,
     KeepReadings,
     Piece,
     PositionCommitted,
@@ -44,85 +47,81 @@ from streams.programs.reader.messages import (
     StreamRows,
     cost,
 )
-from streams.services.read.durable import DurableConsumers, Refusal
-from streams.services.read.expiry import Expiry
-from streams.services.read.history import MESSAGE_BYTES, HistoryScan
-from streams.services.read.positions import Positions
-from streams.services.read.reading import Reading, ReadingKey
+from streams.services.read.durable import DurableConsumers, Refusal, WritePositions
+from streams.services.read.history import MESSAGE_BYTES, Expiry, HistoryScan
+from streams.services.read.positions import find_start
 from streams.services.read.shared_rows import Mark, Wanted, shared
 from streams.services.read.table_scan import TableScan
-from streams.services.read.tail import Matched, Tail
-from streams.services.service import LedShard
-from streams.services.table.shard_table import ShardTable
+from streams.services.read.tail import Matched, Reading, ReadingKey, Tail
+from streams.services.service import (
+    KEPT,
+    Leaderships,
+    LedShard,
+    ReplicaOf,
+    ShardService,
+    by_peer,
+)
+from streams.services.table import ShardTable
 from streams.shard.kept_chunks import FETCHED
 from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
 
-Item = TypeVar("Item")
+BUDGET: Final = 2_000
+"""Rows' worth of work in a turn: 2 to 10 ms, so that a node goes on answering meanwhile. Guess."""
+
+MARK: Final = 0.25
+"""Seconds between two words on how far was scanned."""
+
+LOOK: Final = 1.0
+"""Seconds between two looks at who is there."""
 
 READINGS_MOST: Final = 10_000
 """Readings of a shard at most. Guess."""
 
 MARKED_MOST: Final = 2_500
-"""Readings that are told at a time how far was scanned (`read_server.MARK`): so all of them are
-within a second, and how often does not depend on how many there are up to this number."""
-
-KEPT: Final = 15.0
-"""Seconds after which a reading ends of which its node has said nothing. It speaks every second
-(`readers.KEEP`); a link that is silent for longer is lost."""
+"""Readings that are told at a time how far was scanned: so all of them are within a second, and how
+often does not depend on how many there are up to this number."""
 
 
-class ReadingWakes(NamedTuple):
-    """How the readings of a shard have something done in a later turn."""
+class ScanOn(Timer, frozen=True):
+    """Go on scanning, in a turn of its own."""
 
-    scan: Callable[[], None]
-    """Have `step` called."""
-    mark: Callable[[], None]
-    """Have `mark` called."""
-    look: Callable[[], None]
-    """Have `look` called."""
-    write: Callable[[bool], None]
-    """Have `durable.flush` called (streams/services/read/durable.py)."""
+
+class MarkPositions(Timer, frozen=True):
+    """Time to say how far was scanned."""
+
+
+class LookAtShardReadings(Timer, frozen=True):
+    """Time to look at who is there."""
 
 
 class ShardReadings(LedShard):
-    """The readings of one shard."""
+    """The readings of one shard, under one epoch of this node's."""
 
-    def __init__(
-        self,
-        port: Port,
-        replica: Replica,
-        leader: ShardLeader,
-        clock: Callable[[], int],
-        wakes: ReadingWakes,
-        table: Callable[[], ShardTable | None],
-    ) -> None:
-        """As of `LedShard`; `table`: the newest row of each key, where the stream has one."""
-        super().__init__(port, replica, leader, clock)
-        self._wakes = wakes
+    def __init__(self, service: ReadServer, replica: Replica, leader: ShardLeader) -> None:
+        super().__init__(service, replica, leader)
+        self._table = service.table
         self.readings: dict[ReadingKey, Reading] = {}
-        self._positions = Positions(replica)
-        self.durable = DurableConsumers(port, replica, leader, clock, wakes.write)
-        self._expiry = Expiry(lambda: leader.retention.keep, clock)
+        self.durable = DurableConsumers(self)
+        self._expiry = Expiry(leader, self.clock)
         self.tail = Tail(replica.committed + 1, self.end, self._expiry)
-        self._table = table
         self._ready: dict[Reading, None] = {}  # behind the tail, and able to go on
         self._marked = 0  # the place among the readings of the one that is marked next
         self._unmarked = 0  # readings that were not looked at since some went on
+        self.later(LookAtShardReadings, LOOK)
 
-    @property
-    def end(self) -> int:
-        """The offset after the last committed row."""
-        return self._positions.end
-
-    @property
-    def first(self) -> int:
-        """The oldest offset that is kept."""
-        return self._positions.first
+    @classmethod
+    def moved(cls, message: Any, leader: Peer | None) -> Message | None:
+        """The readings of a message go on elsewhere."""
+        if isinstance(message, EndReadings):
+            return None
+        kept = isinstance(message, KeepReadings)
+        numbers = [n for n, _ in message.readings] if kept else [message.reading]
+        return ReadingsMoved(message.shard, tuple(numbers), leader)
 
     # -- beginning and ending --------------------------------------------------------------------
 
-    def open(self, sender: Peer, message: ReadShard) -> None:
+    def on_read_shard(self, sender: Peer, message: ReadShard) -> None:
         """Begin a reading."""
         self.drop((sender.id, message.reading))
         try:
@@ -151,11 +150,11 @@ class ShardReadings(LedShard):
             if self.leader.leads:
                 self._open_at(sender, message, predicate, position)
 
-        self._positions.resolve(message.start, found)
+        find_start(self, message.start, found)
 
     def _open_table(self, sender: Peer, message: ReadShard, predicate: Predicate | None) -> None:
         """Begin with the newest row of each key."""
-        table = self._table()
+        table = self._table(self.replica.shard)
         refusal = None
         if table is None:
             refusal = Refusal(NO_KEY, "the stream has no key: found one with --key ATTRIBUTE")
@@ -249,7 +248,7 @@ class ShardReadings(LedShard):
         reading.granted, reading.kept_at, reading.sent = message.credit, self.port.now, position
         reading.durable, reading.attachment = durable, attachment
         if not self.readings:
-            self._wakes.look()
+            self.later(LookAtShardReadings, LOOK)
         self.readings[reading.key] = reading
         losses = losses_of(self.replica.state.lost)
         began = ReadingBegan(self.replica.shard, message.reading, position, end, attachment, losses)
@@ -289,19 +288,26 @@ class ShardReadings(LedShard):
 
     def stop(self, leader: Peer | None) -> None:
         """This node leads the shard no more."""
-        by_peer: dict[Peer, list[int]] = {}
         for reading in self.readings.values():
-            by_peer.setdefault(reading.peer, []).append(reading.number)
             reading.scan = None
-        for peer, numbers in by_peer.items():
-            for some in _parts(numbers):
-                self.port.send(peer, ReadingsMoved(self.replica.shard, some, leader))
+        self._tell_moved(list(self.readings.values()), leader)
         self.readings.clear()
         self._ready.clear()
 
+    def _tell_moved(self, readings: list[Reading], leader: Peer | None) -> None:
+        for peer, some in by_peer([(one.peer, one.number) for one in readings], LISTED_MOST):
+            self.port.send(peer, ReadingsMoved(self.replica.shard, some, leader))
+
+    def begin_again(self) -> None:
+        """Tenants' readings begin again where they are, with what the tenants may see now."""
+        confined = [one for one in self.readings.values() if one.permitted]
+        for reading in confined:
+            self.drop(reading.key)
+        self._tell_moved(confined, self.port.me)
+
     # -- what readers say ------------------------------------------------------------------------
 
-    def keep(self, sender: Peer, message: KeepReadings) -> None:
+    def on_keep_readings(self, sender: Peer, message: KeepReadings) -> None:
         """A reader's node has these readings, and gives them credit."""
         positions, missing = [], []
         for number, granted in message.readings:
@@ -317,7 +323,12 @@ class ShardReadings(LedShard):
         kept = ReadingsKept(self.replica.shard, tuple(positions), tuple(missing), cut_off)
         self.port.send(sender, kept)
 
-    def commit(self, sender: Peer, message: CommitPosition) -> None:
+    def on_end_readings(self, sender: Peer, message: EndReadings) -> None:
+        """Readings that are not wanted any more."""
+        for number in message.readings:
+            self.drop((sender.id, number))
+
+    def on_commit_position(self, sender: Peer, message: CommitPosition) -> None:
         """A durable consumer is done with rows."""
 
         def moved(found: int | Refusal) -> None:
@@ -329,19 +340,23 @@ class ShardReadings(LedShard):
 
         self.durable.move(message.durable, message.attachment, message.position, self.end, moved)
 
-    def look(self) -> bool:
-        """End readings that nobody has kept, and forget consumers. Returns whether there is more to
-        look at later."""
+    def on_look(self, timer: LookAtShardReadings) -> None:
+        """End readings that nobody has kept, and forget consumers."""
         before = self.port.now - KEPT
         for key in [key for key, each in self.readings.items() if each.kept_at < before]:
             self.drop(key)
         attached = (each.durable for each in self.readings.values() if each.durable)
-        return self.durable.look(attached) or bool(self.readings)
+        if self.durable.look(attached) or self.readings:
+            self.later(LookAtShardReadings, LOOK)
 
-    def mark(self) -> bool:
+    def on_write_positions(self, timer: WritePositions) -> None:
+        """Write what is queued of durable consumers."""
+        self.durable.flush()
+
+    def on_mark_positions(self, timer: MarkPositions) -> None:
         """Tell some readers how far was scanned, where nothing has matched since they were told:
-        each time the next `MARKED_MOST` of them. Returns whether some are left."""
-        by_peer: dict[Peer, list[tuple[int, int, int]]] = {}
+        each time the next `MARKED_MOST` of them."""
+        marks: list[tuple[Peer, tuple[int, int, int]]] = []
         all_of_them = self.readings.values()
         start = self._marked if self._marked < len(all_of_them) else 0
         end = start + min(MARKED_MOST, len(all_of_them))
@@ -349,24 +364,23 @@ class ShardReadings(LedShard):
         for reading in islice(chain(all_of_them, all_of_them), start, end):
             position = self.tail.position if reading.scan is None else reading.scan.position
             if position > reading.sent:
-                marks = by_peer.setdefault(reading.peer, [])
-                marks.append((reading.number, reading.sent, position))
+                marks.append((reading.peer, (reading.number, reading.sent, position)))
                 reading.sent = position
-        for peer, marks in by_peer.items():
-            for some in _parts(marks):
-                self.port.send(peer, ReadingsScanned(self.replica.shard, some))
+        for peer, some in by_peer(marks, LISTED_MOST):
+            self.port.send(peer, ReadingsScanned(self.replica.shard, some))
         self._unmarked -= end - start
-        return self._unmarked > 0 and end > start
+        if self._unmarked > 0 and end > start:
+            self.later(MarkPositions, MARK)
 
     # -- scanning --------------------------------------------------------------------------------
 
     def committed(self) -> None:
         """More of the log is committed."""
-        self.durable.committed()
+        super().committed()
         if not self.tail:
             self._skip_to_end()
         elif self.tail.number <= self.replica.committed:
-            self._wakes.scan()
+            self.later(ScanOn)
 
     @property
     def has_work(self) -> bool:
@@ -382,7 +396,7 @@ class ShardReadings(LedShard):
             del self._ready[reading]
             work += self._step_scan(reading, most - work)
         self._unmarked = len(self.readings)
-        self._wakes.mark()
+        self.later(MarkPositions, MARK)
         return work
 
     def _skip_to_end(self) -> None:
@@ -447,7 +461,8 @@ class ShardReadings(LedShard):
         return mark
 
     def _send_all(self, peer: Peer, marks: list[Mark], pieces: tuple[Piece, ...]) -> None:
-        for some in _parts(marks):
+        for start in range(0, len(marks), LISTED_MOST):
+            some = tuple(marks[start : start + LISTED_MOST])
             self._send_rows(peer, some, self.tail.position, pieces)
 
     def _send_rows(
@@ -485,7 +500,7 @@ class ShardReadings(LedShard):
         scan = reading.scan
         if scan is not None and not scan.waits and reading.credit > 0:
             self._ready[reading] = None
-            self._wakes.scan()
+            self.later(ScanOn)
 
     def _step_scan(self, reading: Reading, budget: int) -> int:
         scan = reading.scan
@@ -541,12 +556,6 @@ def _some(chunks: list[Chunk], rows: int) -> list[Chunk]:
     return chunks
 
 
-def _parts(items: list[Item]) -> Iterator[tuple[Item, ...]]:
-    """Items as tuples of `LISTED_MOST` at most."""
-    for start in range(0, len(items), LISTED_MOST):
-        yield tuple(items[start : start + LISTED_MOST])
-
-
 def _predicate(message: ReadShard) -> Predicate | None:
     """What a reading wants and may see; None: all rows. Raises SelectorError."""
     asked = compile_selector(message.selector) if message.selector else None
@@ -554,3 +563,32 @@ def _predicate(message: ReadShard) -> Predicate | None:
         return asked
     may = compile_selector(message.permitted)
     return may if asked is None else asked & may
+
+
+class ReadServer(ShardService[ShardReadings]):
+    """Serves readers at the shards that this node leads."""
+
+    kind = ShardReadings
+
+    def __init__(
+        self,
+        port: Port,
+        leaderships: Leaderships,
+        leading: ReplicaOf,
+        clock: Callable[[], int],
+        table: Callable[[str], ShardTable | None] = lambda shard: None,
+    ) -> None:
+        """`table`: the newest rows of a shard that this node leads, where its stream has a key; the
+        others: as of `ShardService`."""
+        super().__init__(port, leaderships, leading, clock)
+        self.table = table
+
+    def on_scan_on(self, timer: ScanOn) -> None:
+        """Do a turn's work, and go on in another one."""
+        self.work(timer, BUDGET)
+
+    def on_policy_changed(self, event: PolicyChanged) -> None:
+        """Tenants' readings begin again."""
+        for shard in list(self.shards):
+            if (readings := self.present(shard)) is not None:
+                readings.begin_again()

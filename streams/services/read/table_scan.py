@@ -15,8 +15,7 @@ from matching import Predicate
 from streams.log.chunk import TABLE
 from streams.log.table import TableRow, TableView, table_rows
 from streams.programs.reader.messages import Piece, cost
-from streams.services.read.expiry import Expiry
-from streams.services.read.history import CHUNK_WORK, MESSAGE_BYTES, HistoryScan
+from streams.services.read.history import CHUNK_WORK, MESSAGE_BYTES, Expiry, HistoryScan
 from streams.shard.kept_chunks import ChunkReader
 from streams.shard.replica import Replica
 

@@ -9,13 +9,52 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from matching import Predicate
+from overlay.machine import NodeId, Peer
 from streams.log.batches import rows_of
 from streams.log.chunk import EVENTS, Chunk
 from streams.programs.reader.messages import Piece
 from streams.services.read.chunk_rows import ChunkRows, RowPieces, whole_piece
-from streams.services.read.expiry import Expiry
-from streams.services.read.reading import Reading
+from streams.services.read.history import Expiry, HistoryScan
+from streams.services.read.table_scan import TableScan
 from streams.services.read.tail_index import TailIndex
+
+ReadingKey = tuple[NodeId, int]
+"""A reading's node and number."""
+
+
+class Reading:
+    """One program's way through the shard. It is behind the tail while it has a `scan`."""
+
+    def __init__(self, peer: Peer, number: int, selector: str, predicate: Predicate | None) -> None:
+        """`predicate`: None for all rows."""
+        self.peer = peer
+        self.number = number
+        self.selector = selector
+        self.predicate = predicate
+        self.scan: HistoryScan | TableScan | None = None
+        self.sent = 0
+        """The position that its node has been told."""
+        self.granted = 0
+        self.used = 0
+        self.kept_at = 0.0
+        """When its node was heard of it last."""
+        self.permitted = ""
+        """What its tenant may see; "": all."""
+        self.shares = False
+        """Its node takes rows for several readings in one message."""
+        self.durable = ""
+        self.attachment = 0
+
+    @property
+    def key(self) -> ReadingKey:
+        """Its name at this shard."""
+        return self.peer.id, self.number
+
+    @property
+    def credit(self) -> int:
+        """How much may be sent now."""
+        return self.granted - self.used
 
 
 class Matched(NamedTuple):

@@ -31,7 +31,6 @@ from overlay.machine import (
     handlers_by_name,
     handlers_of,
 )
-from streams.directory.descriptions import replica_info
 from streams.directory.entry import (
     AVAILABILITY,
     DROP_OLDEST,
@@ -51,6 +50,7 @@ from streams.directory.messages import (
     ShardsReport,
     ShardsStatus,
     ShardStatus,
+    replica_info,
 )
 from streams.disk import DiskFailed, LogDisk, Opened
 from streams.log.names import split_shard

@@ -28,11 +28,9 @@ from overlay.client import (
 from overlay.info import StreamInfo
 from overlay.stream_client import AddStream, EditStream
 from streams.directory import commands
-from streams.directory.circles import CircleSearch
+from streams.directory.questions import CircleSearch
 from streams.log.verify import Verifier
-from streams.services.copy.copies import Copies
-from streams.services.copy.origin import OriginReading
-from streams.services.copy.shard_copy import ShardCopy
+from streams.services.copy import Copies, OriginReading, ShardCopy
 from tests.support.overlays import READY, grown, wait
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from streams.services.append.appender import Appender
-from streams.services.read.durable import DurableConsumers
+from streams.services.read.shard_readings import ShardReadings
 from tests.streams.directory.linear_programs import ProgramWorld
 from tests.support.examples import seeds
 from tests.support.shards.shard_world import WrongError
@@ -20,13 +20,11 @@ def test_streams_survive_crashes_restarts_and_partitions(seed: int) -> None:
     assert any(operation.output == 0 for operation in world.appends)
 
 
-@pytest.mark.parametrize(
-    ("machine", "what"), [(Appender, "appends"), (DurableConsumers, "positions")]
-)
+@pytest.mark.parametrize(("machine", "what"), [(Appender, "appends"), (ShardReadings, "positions")])
 def test_answers_that_come_before_their_commit_are_found(
     machine: type, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Planted: a leader answers what it has appended, and perhaps loses. Seed 53 shows both."""
-    monkeypatch.setattr(machine, "_when_committed", lambda self, number, then: then())
+    monkeypatch.setattr(machine, "when_committed", lambda self, then, number=None: then())
     with pytest.raises(WrongError, match=what):
         trial(53, ProgramWorld)

@@ -14,7 +14,7 @@ from streams.log.batches import BatchHead, EventBatch, Row, encode_batches
 from streams.log.chunk import EVENTS, Chunk, ChunkId, pack, read
 from streams.log.names import ForkName, fork_shard, parse_fork, split_shard
 from streams.log.verify import Receipt, Verifier
-from streams.services.fork.copied_rows import (
+from streams.services.fork.fork_copies import (
     CONFLICTING,
     NEW,
     REPEATED,

@@ -16,8 +16,7 @@ from streams.log import shard_log
 from streams.log.batches import BatchHead, EventBatch, Row, rows_of
 from streams.log.chunk import EVENTS, TABLE, read
 from streams.log.table import key_of, table_rows
-from streams.services.table.shard_table import ShardTable
-from streams.services.table.table_server import TableServer
+from streams.services.table import ShardTable, TableServer
 from streams.shard import kept_chunks
 from streams.shard.replica import Replica, ShardCommitted
 from streams.shard.retention import Keep
@@ -177,7 +176,7 @@ class TableWorld(ReadingWorld):
         self.servers_of_tables[node].start()
 
     def table(self, node: str) -> ShardTable | None:
-        return self.servers_of_tables[node].table(SHARD)
+        return self.servers_of_tables[node].shard(SHARD)
 
     def machines(self, node: str) -> list[Any]:
         return [*super().machines(node), self.servers_of_tables[node]]

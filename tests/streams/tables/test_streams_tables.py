@@ -19,7 +19,7 @@ from streams.log.table import KeyTable, TableView, key_of
 from streams.log.verify import Verifier
 from streams.programs.producer.messages import AppendRefused, RowBatch
 from streams.programs.reader.messages import Durable, ReadFrom, ReadingBegan, ReadingRefused
-from streams.services.table import shard_table, writing
+from streams.services import table
 from streams.shard.replica import Replica
 from streams.shard.retention import Keep
 from tests.streams.programs.reader.consuming_world import Client
@@ -91,7 +91,7 @@ def test_segments_that_have_the_table_stay(
     made: tuple[TableWorld, Peer, Replica], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody writes, and all rows are too old: the log is a table only, of several segments."""
-    monkeypatch.setattr(writing, "CHUNK_TARGET", 800)
+    monkeypatch.setattr(table, "CHUNK_TARGET", 800)
     world, leader, replica = made
     assert replica.leader is not None
     replica.leader.retention.change(Keep(key=KEY, time=1_000_000_000))
@@ -166,7 +166,7 @@ def test_rows_without_the_key_are_refused_and_so_are_too_many_keys(
     refused = append(0, {"n": 1})
     assert isinstance(refused, AppendRefused)
     assert (refused.code, "lacks k" in refused.reason) == (MALFORMED, True)
-    monkeypatch.setattr(shard_table, "KEYS_MOST", 2)
+    monkeypatch.setattr(table, "KEYS_MOST", 2)
     append(0, {KEY: 1})
     append(1, {KEY: 1, "n": 1})
     append(2, {KEY: 2, "n": 1})

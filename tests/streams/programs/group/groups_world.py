@@ -23,7 +23,7 @@ from streams.programs.group.messages import (
 )
 from streams.programs.producer import messages as producing
 from streams.programs.reader.messages import ReadFrom
-from streams.services.group.group_server import GroupServer
+from streams.services.group.shard_groups import GroupServer
 from streams.shard import messages as replication
 from streams.shard.replica import Replica
 from tests.support.logs import SHARD
@@ -47,7 +47,6 @@ class GroupsWorld(ProducingWorld):
             self.ports[node],
             self.leaderships(node),
             lambda shard: self.led(node),
-            lambda shard: self.alive.get(node),
             lambda: int((self.scheduler.now + self.jumps.get(node, 0.0)) * 1e9) + 10**13,
         )
         super().boot(node)

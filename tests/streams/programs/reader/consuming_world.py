@@ -28,8 +28,8 @@ from streams.programs.reader.messages import (
     StreamRows,
     cost,
 )
-from streams.services.read.read_server import ReadServer
-from streams.services.table.shard_table import ShardTable
+from streams.services.read.shard_readings import ReadServer
+from streams.services.table import ShardTable
 from streams.shard import messages as replication
 from streams.shard.replica import Replica
 from tests.support.logs import SHARD

@@ -28,6 +28,7 @@ from streams.programs.reader import readers
 from streams.programs.reader.messages import ReadShard
 from tests.streams.programs.reader.reading_world import ReadingWorld, trial_of_readings
 from tests.support.examples import seeds
+from tests.support.logs import SHARD
 from tests.support.overlays import grown, wait
 
 
@@ -85,15 +86,16 @@ def test_a_busy_leader_is_asked_for_some_readings_at_a_time_and_not_left(
     world.run(0.1)
     world.elect(leader)
     world.run(0.5)
-    server = world.readers[leader]
-    begin = server.on_read_shard
+    readings = world.readers[leader].shard(SHARD)
+    assert readings is not None
+    begin = readings.on_read_shard
     asked: list[tuple[Any, ReadShard]] = []
     open_most, waiting = 0, 0
 
     def on_read_shard(sender: Any, message: ReadShard) -> None:
         asked.append((sender, message))
 
-    monkeypatch.setattr(server, "on_read_shard", on_read_shard)
+    monkeypatch.setattr(readings, "on_read_shard", on_read_shard)
     programs = [world.add(client, node, "") for client in range(1, 13)]
     for _ in range(40):
         world.run(0.3)

@@ -28,7 +28,7 @@ from streams.programs.reader.messages import (
     ReadShard,
 )
 from streams.services.read import shard_readings
-from streams.services.read.read_server import MARK
+from streams.services.read.shard_readings import MARK
 from streams.shard import kept_chunks
 from tests.streams.programs.reader.consuming_world import (
     SELECTORS,

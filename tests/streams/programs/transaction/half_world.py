@@ -29,8 +29,8 @@ from streams.programs.producer import messages as producing
 from streams.programs.transaction import messages as vocabulary
 from streams.programs.transaction.messages import DecideHalf, PrepareHalf, ReviewHalf
 from streams.programs.transaction.transactors import Transactors
-from streams.services.half import halves
-from streams.services.half.transaction_server import TransactionServer
+from streams.services import half as halves
+from streams.services.half import TransactionServer
 from streams.shard import messages as replication
 from streams.shard.replica import Replica
 from tests.support.logs import SHARD

@@ -16,7 +16,7 @@ from overlay.stream_client import (
     Transactions,
     TransactionState,
 )
-from streams.services.half.halves import Halves
+from streams.services.half import Halves
 from tests.support.overlays import grown
 
 SHARDS = 3
@@ -83,7 +83,7 @@ def test_a_half_that_comes_after_the_decision_finds_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The half of the deciding shard is late: somebody rolls the others back meanwhile."""
-    original = Halves.prepare
+    original = Halves.on_prepare_half
     late: list[Any] = []
 
     def prepare(self: Halves, sender: Any, message: Any) -> None:
@@ -92,7 +92,7 @@ def test_a_half_that_comes_after_the_decision_finds_it(
         else:
             original(self, sender, message)
 
-    monkeypatch.setattr(Halves, "prepare", prepare)
+    monkeypatch.setattr(Halves, "on_prepare_half", prepare)
     drafts = tuple(Draft({"k": n, "n": n}) for n in range(12))
     request = world.clients.request()
     command = PrepareEvents(request, "orders", "late", "shop", drafts)
@@ -102,7 +102,7 @@ def test_a_half_that_comes_after_the_decision_finds_it(
     rolled = ask(world, "n2", DecideTransaction, "orders", "late", False)
     assert isinstance(rolled, TransactionState), rolled
     assert rolled.outcome == "rolled-back"
-    monkeypatch.setattr(Halves, "prepare", original)
+    monkeypatch.setattr(Halves, "on_prepare_half", original)
     for halves, sender, message in late:
         original(halves, sender, message)
     world.run(3.0)

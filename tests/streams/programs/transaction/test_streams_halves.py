@@ -21,7 +21,7 @@ from streams.programs.transaction.messages import (
     PrepareHalf,
     ReviewHalf,
 )
-from streams.services.half import halves
+from streams.services import half as halves
 from streams.shard.retention import Keep
 from tests.streams.programs.transaction.half_world import HalfWorld
 from tests.support.examples import seeds

@@ -26,7 +26,7 @@ from streams.access.locator import StreamLocated
 from streams.directory.entry import ShardPlace, StreamEntry, StreamOptions
 from streams.programs.transaction import transactors
 from streams.programs.transaction.transactors import LookAtTransactions
-from streams.services.half import halves
+from streams.services import half as halves
 from tests.streams.programs.producer.test_streams_producers import ask, drafts, founded, leader
 from tests.streams.programs.transaction.half_world import trial_of_transactions
 from tests.support.examples import seeds

@@ -1,4 +1,9 @@
-"""The halves of one shard that this node leads: prepared, decided, reviewed.
+"""Half messages at a shard's leader: rows that are durable before they are decided to happen.
+
+*Promises*: those of `streams.programs.transaction`, where transactions and the messages are.
+
+*Called by*: `streams.machines` builds `TransactionServer`; the nodes of programs that prepare and
+decide send messages. `streams.log.half_state` folds what the log says of halves.
 
 A half is a chunk of kind Prepared, which has the rows and no offsets. Its commit is a chunk of
 Events whose head names the transaction: so readers, positions and zone maps know nothing of halves,
@@ -14,12 +19,11 @@ operator. A parked half is decided like any other.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 from overlay.incidents import Alarmed
-from overlay.machine import NodeId, Peer, Port
+from overlay.machine import Message, NodeId, Peer, Timer
 from streams.access.reasons import (
     BUSY,
     CONFLICT,
@@ -27,16 +31,20 @@ from streams.access.reasons import (
     FULL,
     MALFORMED,
     MOVED,
+    POLICY,
     QUOTA,
     TOO_LARGE,
     UNKNOWN_TRANSACTION,
 )
-from streams.log.batches import BatchHead, decode_rows, join_batches
-from streams.log.chunk import CHUNK_MOST, DECIDED, EVENTS, HEAD, PREPARED, Chunk, read
+from streams.log.batches import BatchHead, decode_rows
+from streams.log.chunk import DECIDED, PREPARED, Chunk, read
 from streams.log.half_state import Half, HalfParked, HalfRolledBack, PreparedHalf
-from streams.log.state import encode_entries, entries_of
-from streams.log.zones import encode_zones, zone_map
-from streams.programs.producer.messages import BATCH_MOST, Run
+from streams.log.state import entries_of
+from streams.log.writers import denial
+from streams.programs.producer.messages import (
+    BATCH_MOST,
+    Run,
+)
 from streams.programs.transaction.messages import (
     COMMITTED,
     HALVES_MOST,
@@ -52,7 +60,7 @@ from streams.programs.transaction.messages import (
     ReviewHalf,
     WaitingHalf,
 )
-from streams.services.service import LedShard
+from streams.services.service import LedShard, ShardService
 from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
 
@@ -73,32 +81,49 @@ WAITING_MOST: Final = 500
 """Answers that wait for a commit at most: fewer than the outcomes that are kept."""
 
 
-class _Waiting(NamedTuple):
-    chunk: int  # whose commit it waits for
-    sender: Peer
-    request: int
-    transaction: str
-    then: Callable[[], None]
+LOOK: Final = 5.0
+"""Seconds between looks at halves that nobody decides."""
+
+
+class LookAtHalves(Timer, frozen=True):
+    """Time to look at halves that nobody decides."""
 
 
 class Halves(LedShard):
-    """Prepares and decides under one epoch of this node's."""
+    """Prepares and decides in one shard, under one epoch of this node's."""
 
     def __init__(
-        self, port: Port, replica: Replica, leader: ShardLeader, clock: Callable[[], int]
+        self, service: ShardService[Halves], replica: Replica, leader: ShardLeader
     ) -> None:
-        """As of `LedShard`."""
-        super().__init__(port, replica, leader, clock)
-        self._waiting: deque[_Waiting] = deque()
-        self._asking: set[tuple[NodeId, int]] = set()  # requests that wait: a repeat adds nothing
+        super().__init__(service, replica, leader)
+        self._asking: dict[tuple[NodeId, int], tuple[Peer, str]] = {}  # requests that wait
         self._committing: dict[str, list[tuple[Peer, int]]] = {}  # whose rows are being read
         self._asked: dict[str, int] = {}  # when a review was asked last, by transaction
         self._unknown: dict[str, int] = {}  # answers *not known*, by transaction
+        self.later(LookAtHalves, LOOK)
+
+    @classmethod
+    def is_wanted(cls, replica: Replica) -> bool:
+        """Somebody has to ask about the halves that there are."""
+        return bool(replica.state.transactions.halves)
+
+    @classmethod
+    def moved(cls, message: Any, leader: Peer | None) -> Message | None:
+        """This node does not lead the shard."""
+        if isinstance(message, HalfNotKnown):
+            return None
+        transaction = "" if isinstance(message, AskHalves) else message.transaction
+        reason = "this node does not lead the shard"
+        return HalfRefused(message.shard, message.request, transaction, MOVED, reason, leader)
 
     # -- preparing -------------------------------------------------------------------------------
 
-    def prepare(self, sender: Peer, message: PrepareHalf) -> None:
-        """Put a half into the log, unless it is there."""
+    def on_prepare_half(self, sender: Peer, message: PrepareHalf) -> None:
+        """A batch is to be kept until it is decided: put it into the log, unless it is there."""
+        if reason := denial(self.replica.terms.access, message.producer, sender.id, None):
+            self._refuse(sender, message.request, message.transaction, POLICY, reason)
+            return
+        self.later(LookAtHalves, LOOK)
         state, batch = self.replica.state.transactions, message.batch
         known = state.halves.get(message.transaction)
         if message.transaction in state.outcomes:
@@ -117,11 +142,11 @@ class Halves(LedShard):
                 *(message.transaction, message.producer, sender, batch.count, batch.rows),
                 message.decider,
             )
-            self._append(PREPARED, encode_entries([entry]))
+            self.append_entries(PREPARED, [entry])
             self.port.count("halves_prepared")
         answer = HalfIsPrepared(self.replica.shard, message.request, message.transaction)
         asked = (sender, message.request, message.transaction)
-        self._when_committed(*asked, lambda: self.port.send(sender, answer))
+        self._answer_committed(*asked, lambda: self.port.send(sender, answer))
 
     def _unfit(self, message: PrepareHalf) -> tuple[str, str] | None:
         halves, batch = self.replica.state.transactions.halves, message.batch
@@ -146,7 +171,7 @@ class Halves(LedShard):
 
     # -- deciding --------------------------------------------------------------------------------
 
-    def decide(self, sender: Peer, message: DecideHalf) -> None:
+    def on_decide_half(self, sender: Peer, message: DecideHalf) -> None:
         """Commit a half or roll it back, unless it is decided."""
         transaction = message.transaction
         if transaction in self._committing:
@@ -160,7 +185,7 @@ class Halves(LedShard):
         place = int(self.replica.shard.rpartition("/")[2])
         if half is None and message.is_final and not message.commit:
             # It decides for others, and its own half has not come: that one finds this.
-            self._append(DECIDED, encode_entries([HalfRolledBack(transaction)]))
+            self.append_entries(DECIDED, [HalfRolledBack(transaction)])
             self._answer_decided(sender, message.request, transaction)
             return
         if half is not None and half.decider not in (None, place) and not message.is_final:
@@ -170,7 +195,7 @@ class Halves(LedShard):
         if half is None:
             reason = f"there is no half of transaction {transaction}"
             refused = (*asked, UNKNOWN_TRANSACTION, reason)
-            self._when_committed(*asked, lambda: self._refuse(*refused))
+            self._answer_committed(*asked, lambda: self._refuse(*refused))
             return
         if self._is_crowded():
             self._refuse(*asked, BUSY, "too much is not committed yet")
@@ -181,7 +206,7 @@ class Halves(LedShard):
             self._committing[transaction] = [(sender, message.request)]
             self.replica.chunks.read(half.chunk, lambda chunks: self._found(half, chunks))
         else:
-            self._append(DECIDED, encode_entries([HalfRolledBack(transaction)]))
+            self.append_entries(DECIDED, [HalfRolledBack(transaction)])
             self.port.count("halves_rolled_back")
             self._answer_decided(sender, message.request, transaction)
 
@@ -197,18 +222,12 @@ class Halves(LedShard):
                 reason = "the half cannot be read just now"
                 self._refuse(sender, request, half.transaction, BUSY, reason)
             return
-        zones = encode_zones(zone_map(decode_rows(entry.rows, entry.count)))
         head = BatchHead(entry.producer, half.chunk, 0, entry.count, entry.transaction)
-        body = join_batches([head], [entry.rows])
-        if HEAD.size + len(zones) + len(body) > CHUNK_MOST:
-            zones = b""
-        self._append(EVENTS, body, entry.count, zones)
+        rows = decode_rows(entry.rows, entry.count)
+        self.leader.append_rows([head], [entry.rows], rows, self.clock())
         self.port.count("halves_committed")
         for sender, request in askers:
             self._answer_decided(sender, request, half.transaction)
-
-    def _append(self, kind: int, body: bytes, offsets: int = 0, zones: bytes = b"") -> Chunk:
-        return self.leader.append_chunk(kind, body, offsets, zones=zones, time=self._clock())
 
     def _answer_decided(self, sender: Peer, request: int, transaction: str) -> None:
         outcome = self.replica.state.transactions.outcomes[transaction]
@@ -225,9 +244,9 @@ class Halves(LedShard):
             answer = HalfDecided(self.replica.shard, request, transaction, said, run)
             self.port.send(sender, answer)
 
-        self._when_committed(sender, request, transaction, tell)
+        self._answer_committed(sender, request, transaction, tell)
 
-    def list(self, sender: Peer, message: AskHalves) -> None:
+    def on_ask_halves(self, sender: Peer, message: AskHalves) -> None:
         """Say which halves are not decided."""
         found = tuple(
             WaitingHalf(
@@ -239,14 +258,13 @@ class Halves(LedShard):
         )
         answer = HalvesFound(self.replica.shard, message.request, found)
         asked = (sender, message.request, "")
-        self._when_committed(*asked, lambda: self.port.send(sender, answer))
+        self._answer_committed(*asked, lambda: self.port.send(sender, answer))
 
     # -- reviews ---------------------------------------------------------------------------------
 
-    def look(self) -> bool:
-        """Ask about halves that nobody decides; park those of which nobody says anything. Returns
-        whether there are any."""
-        now = self._clock()
+    def on_look(self, timer: LookAtHalves) -> None:
+        """Ask about halves that nobody decides; park those of which nobody says anything."""
+        now = self.clock()
         for half in list(self.replica.state.transactions.halves.values()):
             since = self._asked.get(half.transaction, half.time)
             if now - since >= REVIEW_AFTER:
@@ -256,9 +274,10 @@ class Halves(LedShard):
                 self.port.send(half.node, review)
             if not half.parked and now - half.time >= PARK_AFTER:
                 self._park(half)
-        return bool(self.replica.state.transactions.halves)
+        if self.replica.state.transactions.halves:
+            self.later(LookAtHalves, LOOK)
 
-    def not_known(self, message: HalfNotKnown) -> None:
+    def on_half_not_known(self, sender: Peer, message: HalfNotKnown) -> None:
         """The producer cannot say what became of a transaction: the half stays."""
         half = self.replica.state.transactions.halves.get(message.transaction)
         if half is None or half.parked or message.transaction not in self._asked:
@@ -269,44 +288,40 @@ class Halves(LedShard):
 
     def _park(self, half: Half) -> None:
         self.port.count("halves_parked")
-        self._append(PREPARED, encode_entries([HalfParked(half.transaction)]))
+        self.append_entries(PREPARED, [HalfParked(half.transaction)])
         text = f"{half.transaction} of producer {half.producer}, in shard {self.replica.shard}"
         self.port.emit(Alarmed("half parked", text))
 
     # -- answers ---------------------------------------------------------------------------------
 
-    def committed(self) -> None:
-        """More of the log is committed."""
-        while self._waiting and self._waiting[0].chunk <= self.replica.committed:
-            waiting = self._waiting.popleft()
-            self._asking.discard((waiting.sender.id, waiting.request))
-            waiting.then()
-
     def stop(self, leader: Peer | None) -> None:
         """This node leads the shard no more: nobody here knows what becomes of what waits."""
-        waiting = [(each.sender, each.request, each.transaction) for each in self._waiting]
+        waiting = [(sender, n, name) for (_, n), (sender, name) in self._asking.items()]
         for transaction, askers in self._committing.items():
             waiting += [(*asker, transaction) for asker in askers]
-        self._waiting.clear()
         self._asking.clear()
         self._committing.clear()
         for sender, request, transaction in waiting:
             reason = "the node has stopped leading the shard"
             self._refuse(sender, request, transaction, MOVED, reason, leader)
 
-    def _when_committed(
+    def _answer_committed(
         self, sender: Peer, request: int, transaction: str, then: Callable[[], None]
     ) -> None:
-        """Call `then` when the log as it is now is committed."""
-        end = self.replica.log.end.number
-        if end <= self.replica.committed:
+        """Call `then` when the log as it is now is committed. A request that waits already is
+        answered once."""
+        key = (sender.id, request)
+
+        def committed() -> None:
+            self._asking.pop(key, None)
             then()
-        elif not request or (sender.id, request) not in self._asking:
-            self._asking.add((sender.id, request))
-            self._waiting.append(_Waiting(end, sender, request, transaction, then))
+
+        if key not in self._asking:
+            self._asking[key] = (sender, transaction)
+            self.when_committed(committed)
 
     def _is_crowded(self) -> bool:
-        return len(self._waiting) >= WAITING_MOST
+        return len(self._asking) >= WAITING_MOST
 
     def _refuse(
         self,
@@ -328,3 +343,9 @@ def _prepared(chunk: Chunk, half: Half) -> PreparedHalf | None:
         return None
     found = [entry for entry in entries_of(chunk) if isinstance(entry, PreparedHalf)]
     return next((entry for entry in found if entry.transaction == half.transaction), None)
+
+
+class TransactionServer(ShardService[Halves]):
+    """Serves those who prepare and decide at the shards that this node leads."""
+
+    kind = Halves
