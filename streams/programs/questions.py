@@ -1,8 +1,8 @@
-"""What operators ask of the leaders of shards: about groups and their dead letters, which they also
-change and forget, and what became of one row (`canopy why --stream`).
+"""The questions of operators to the leaders of shards: groups and dead letters, which they also
+change and remove, and the fate of one row (`canopy why --stream`).
 
-Each shard's leader is asked, and asked for elsewhere while it is not the leader. What changes a
-group may be asked for twice, which is the same as once.
+The leader of each shard concerned is asked. A change may be asked for twice, since carrying it out
+twice is the same as once.
 """
 
 from __future__ import annotations
@@ -52,32 +52,32 @@ from streams.programs.reader.messages import AskRow, RowFacts
 NANOSECONDS: Final = 1e9
 
 Asked = WhyRow | GetGroups | EndDead | EditGroup | RemoveGroup
-"""What operators ask."""
+"""The commands of operators."""
 
 
 class LookAtQuestions(Timer, frozen=True):
-    """Time to look at what was not answered."""
+    """The timer of operators' questions."""
 
 
 class OperatorQuestions(AskMachine):
-    """Operators' questions that are not answered yet."""
+    """The questions of this node's operators."""
 
     def __init__(self, port: Port, locator: Locator) -> None:
         super().__init__(port, locator, LookAtQuestions())
 
     def commands(self) -> dict[type, Callable[..., None]]:
-        """Commands with the method that carries each out."""
+        """Return the method that carries out each command."""
         return dict.fromkeys((WhyRow, GetGroups, EndDead, EditGroup, RemoveGroup), self.ask)
 
     def ask(self, client: int, command: Asked) -> None:
-        """Ask the leaders of the stream's shards."""
+        """Locate the stream of a command, and ask its leaders."""
         if isinstance(command, EditGroup) and (fault := fault_of(wanted_by(command))):
             self.refuse(client, command, fault)
             return
         self.held.hold(client, command.stream, command)
 
     def begin(self, client: int, command: Asked, located: StreamLocated) -> None:
-        """As `AskMachine`: ask about each shard that the command is about."""
+        """As `AskMachine`: ask the leader of each shard that the command concerns."""
         count = len(located.entry.places)
         meant = _shards(command)
         if unknown := [shard for shard in meant if not 0 <= shard < count]:
@@ -109,16 +109,16 @@ class OperatorQuestions(AskMachine):
         )
 
     def on_look(self, timer: LookAtQuestions) -> None:
-        """Ask those again that have not answered."""
+        """Repeat questions without an answer."""
         self.asks.look()
 
     def on_answer(self, sender: Peer, message: GroupsReport | GroupChanged | RowFacts) -> None:
-        """A leader has answered."""
+        """Take the answer of a leader."""
         if ask := self.asks.get(message.ticket):
             self.asks.answered(ask, sender, message)
 
     def on_refused(self, sender: Peer, message: GroupRefused) -> None:
-        """A shard does not know the group, or another node leads it."""
+        """Take the refusal of a leader, or ask another one."""
         ask = self.asks.get(message.ticket)
         if ask is not None and message.code == MOVED:
             self.asks.moved(ask, sender, message.leader)
@@ -126,7 +126,7 @@ class OperatorQuestions(AskMachine):
             self.asks.answered(ask, sender, message)
 
     def _all_answered(self, client: int, command: Asked, asks: Mapping[int, Ask]) -> None:
-        """All shards have answered."""
+        """Answer a command whose shards have all answered."""
         answers = [ask.answer for ask in asks.values()]
         is_known = any(isinstance(answer, GroupsReport | GroupChanged) for answer in answers)
         if (refused := self._refusal(command, asks, is_known)) is not None:
@@ -147,8 +147,8 @@ class OperatorQuestions(AskMachine):
     def _refusal(
         self, command: Asked, asks: Mapping[int, Ask], is_known: bool
     ) -> tuple[int, Cause] | None:
-        """The last shard that refuses, and why; a list of groups may lack those of a shard that
-        does not answer."""
+        """Return the shard that refuses the command, and the reason; None: none does. A list of
+        groups is complete enough without a shard that does not answer."""
         found = None
         for place, ask in asks.items():
             answer = ask.answer
@@ -163,14 +163,14 @@ class OperatorQuestions(AskMachine):
 
 
 def _shards(command: Asked) -> set[int]:
-    """The shards that a command names; none: it is about all."""
+    """Return the shards that a command names; empty: it concerns all."""
     if isinstance(command, WhyRow):
         return {command.shard}
     return {shard for shard, _ in command.rows} if isinstance(command, EndDead) else set()
 
 
 def _message(ticket: int, shard: str, place: int, command: Asked) -> Message:
-    """What the leader of a shard is asked."""
+    """Return the question to the leader of a shard."""
     if isinstance(command, WhyRow):
         return AskRow(shard, ticket, command.offset)
     if isinstance(command, GetGroups):
@@ -184,7 +184,7 @@ def _message(ticket: int, shard: str, place: int, command: Asked) -> Message:
 
 
 def _fits(command: Asked, shard: str, answer: Message) -> bool:
-    """Whether an honest leader can answer so."""
+    """Whether an honest leader can give this answer."""
     if isinstance(command, WhyRow):
         return isinstance(answer, RowFacts)
     if isinstance(answer, GroupsReport):
@@ -195,7 +195,7 @@ def _fits(command: Asked, shard: str, answer: Message) -> bool:
 
 
 def _explained(command: WhyRow, facts: Any) -> RowExplained:
-    """What a leader has said of a row, for a program."""
+    """Return a leader's answer about a row, for a program."""
     return RowExplained(
         *(command.request, facts.state, facts.first, facts.next, facts.producer, facts.number),
         *(facts.epoch, facts.chunk, facts.time / NANOSECONDS, facts.attributes),
@@ -206,7 +206,7 @@ def _explained(command: WhyRow, facts: Any) -> RowExplained:
 
 
 def groups_of(command: GetGroups, asks: Mapping[int, Ask]) -> Groups:
-    """What the leaders of shards have said, by group."""
+    """Join the reports of shards by group."""
     options: dict[str, Any] = {}
     shards: dict[str, list[GroupShardInfo]] = {}
     letters = []

@@ -1,10 +1,10 @@
 """The transactions of a node's programs: prepared, decided and reviewed through this node.
 
 A transaction has one half in each shard to which its events belong. The first of these shards
-decides for all: each half names it, and the others are told only what it has decided. Whoever
-decides names the transaction only, so that any node can do it, also after a restart. What a
-leader asks about a half is handed to the program that has said that it answers for the producer; a
-node without such a program says nothing, and the half is parked in the end.
+decides for all: each half names it, and the other shards follow its decision. A decision names the
+transaction only, so that it can be sent through any node, also after a restart. A leader's question
+about a half goes to the program that answers for the producer (`TakeReviews`). A node without such
+a program does not answer, and the half is parked in the end.
 """
 
 from __future__ import annotations
@@ -64,34 +64,34 @@ from streams.programs.transaction.messages import (
 )
 
 PREPARING_MOST: Final = 16 * 1024 * 1024
-"""Bytes of rows on their way to leaders, beyond which nothing more is prepared: what two leaders
-have under way to their producers (`appender.PENDING_MOST`)."""
+"""The limit of bytes of rows under way to leaders, beyond which nothing is prepared: what two
+leaders accept without a commit (`appender.PENDING_MOST`)."""
 
 REVIEWS_KEPT: Final = 10_000
-"""Reviews of which is kept who has asked, for the answer that it is not known."""
+"""The limit of reviews whose leaders are remembered, for the answer that nothing is known."""
 
 NANOSECONDS: Final = 1e9
 
 Answers = dict[int, Message]
-"""Of the leaders of shards, by the shard's number."""
+"""The answers of leaders, by number of the shard."""
 
 
 class LookAtTransactions(Timer, frozen=True):
-    """Time to look at what was not answered."""
+    """The timer of questions about transactions."""
 
 
 class Transactors(AskMachine):
-    """What this node's programs do with transactions."""
+    """The transactions of this node's programs."""
 
     def __init__(self, port: Port, locator: Locator) -> None:
         super().__init__(port, locator, LookAtTransactions())
         self._takers: dict[tuple[str, str], tuple[int, int]] = {}  # by stream id and producer
         self._reviews: BoundedDict[tuple[str, str], dict[str, Peer]] = BoundedDict(REVIEWS_KEPT)
-        """By stream id and transaction: which shards' leaders have asked."""
+        """The leaders that have asked, by stream id and transaction, and by shard."""
         self._leaving = False
 
     def commands(self) -> dict[type, Callable[..., None]]:
-        """Commands with the method that carries each out."""
+        """Return the method that carries out each command."""
         return dict.fromkeys(self._methods(), self.ask)
 
     def _methods(self) -> dict[type, Callable[[int, Command, StreamEntry], None]]:
@@ -105,22 +105,22 @@ class Transactors(AskMachine):
 
     @property
     def unanswered(self) -> int:
-        """Questions that leaders have not answered."""
+        """The number of questions without an answer."""
         return len(self.asks)
 
     def leave(self) -> None:
-        """The node leaves: take nothing new."""
+        """Refuse new commands, since the node leaves."""
         self._leaving = True
 
     def client_gone(self, client: int) -> None:
-        """A program has gone: what it has prepared stays, and is reviewed."""
+        """Drop the commands of a program that has gone. Its halves stay, and are reviewed."""
         super().client_gone(client)
         self._takers = {key: taker for key, taker in self._takers.items() if taker[0] != client}
 
     # -- programs --------------------------------------------------------------------------------
 
     def ask(self, client: int, command: Command) -> None:
-        """Carry out a command about a stream, which is located first."""
+        """Locate the stream of a command, and carry it out."""
         stream: str = command.stream  # type: ignore[attr-defined]
         located = self.locator.known.get(stream)
         if self._leaving:
@@ -180,7 +180,7 @@ class Transactors(AskMachine):
             self._ask_all(client, entry, shards, transaction, message, then)
 
         def answered(answers: Answers) -> None:
-            """All shards have answered: those that leave it to another one follow that."""
+            """Let shards that do not decide follow the shard that does."""
             waiting = {n: a.decider or 0 for n, a in answers.items() if _is_elsewhere(a)}
             if waiting and _outcome(answers) is None:
                 decider = min(waiting.values())
@@ -206,7 +206,7 @@ class Transactors(AskMachine):
     def _answer_state(
         self, client: int, command: Command, entry: StreamEntry, answers: Mapping[int, Message]
     ) -> None:
-        """All shards have answered: a refusal counts most, then a decision."""
+        """Answer with a refusal of a shard, or the decision, or *prepared*."""
         decided = {n: a for n, a in answers.items() if isinstance(a, HalfDecided)}
         outcomes = dict.fromkeys(a.outcome for a in decided.values())
         for refusal in answers.values():
@@ -268,7 +268,7 @@ class Transactors(AskMachine):
         self.port.reply(client, Done(command.request))
 
     def refuse(self, client: int, command: Command, reason: Cause | tuple[str, str]) -> None:
-        """As `AskMachine`, and count it."""
+        """As `AskMachine`; count it."""
         self.port.count("transactions_refused")
         super().refuse(client, command, reason)
 
@@ -284,8 +284,8 @@ class Transactors(AskMachine):
         then: Callable[[dict[int, Message]], None],
         sizes: Mapping[int, int] | None = None,
     ) -> None:
-        """Ask the leaders of some shards; `then` gets all answers together. `sizes`: bytes of rows
-        for each shard."""
+        """Ask the leaders of some shards. `then` gets all answers together. `sizes`: the bytes of
+        rows of each shard."""
 
         def question(shard: int) -> LeaderQuestion:
             return LeaderQuestion(
@@ -308,7 +308,7 @@ class Transactors(AskMachine):
     def on_answer(
         self, sender: Peer, message: HalfIsPrepared | HalfDecided | HalfRefused | HalvesFound
     ) -> None:
-        """A leader has done what it was asked, or does not do it."""
+        """Take the answer of a leader, or ask again."""
         transaction = "" if isinstance(message, HalvesFound) else message.transaction
         ask = self.asks.get(message.request, transaction)
         if ask is None:
@@ -322,7 +322,7 @@ class Transactors(AskMachine):
             self.asks.answered(ask, sender, message)
 
     def on_review_half(self, sender: Peer, message: ReviewHalf) -> None:
-        """A leader asks what became of a transaction: let the program say it, if there is one."""
+        """Pass a leader's question about a half on to the program that answers for its producer."""
         stream = message.shard.rpartition("/")[0]
         taker = self._takers.pop((stream, message.producer), None)
         if taker is None:
@@ -332,18 +332,18 @@ class Transactors(AskMachine):
         self.port.reply(taker[0], ReviewsAsked(taker[1], (message.transaction,)))
 
     def on_look(self, timer: LookAtTransactions) -> None:
-        """Repeat what was not answered."""
+        """Repeat questions without an answer."""
         self.asks.look()
 
 
 def _prepares(asked: LeaderQuestion, client: int, entry: StreamEntry, transaction: str) -> bool:
-    """Whether it is to prepare this transaction: once it is decided, it must not be."""
+    """Whether a question prepares this transaction; it must not be repeated after a decision."""
     is_same = (asked.client, asked.stream, asked.subject) == (client, entry.name, transaction)
     return is_same and isinstance(asked.make(0), PrepareHalf)
 
 
 def _fits(asked: Message, answer: Message, shards: int) -> bool:
-    """Whether this can be the answer to what was asked, in a stream with so many shards."""
+    """Whether an honest leader can give this answer. `shards`: how many the stream has."""
     if isinstance(answer, HalfRefused):
         return answer.decider is None or answer.decider < shards
     if isinstance(asked, AskHalves):
@@ -359,7 +359,7 @@ def _is_elsewhere(answer: Message) -> TypeGuard[HalfRefused]:
 
 
 def _outcome(answers: Answers) -> str | None:
-    """What a shard has decided; None: none of these has."""
+    """Return the decision of a shard; None: no shard has decided."""
     decided = (a.outcome for a in answers.values() if isinstance(a, HalfDecided))
     return next(decided, None)
 
@@ -369,7 +369,7 @@ def _is_unknown(answer: Message) -> bool:
 
 
 def _unfit(command: PrepareEvents) -> tuple[str, str] | None:
-    """(code, reason) why a transaction cannot be prepared."""
+    """Return code and reason why a transaction cannot be prepared; None: it can."""
     if not command.events:
         return "usage", "a transaction has one event at least"
     for what, name, most in (

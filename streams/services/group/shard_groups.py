@@ -11,7 +11,16 @@ from functools import partial
 from typing import Any, Final
 
 from overlay.machine import Message, Peer, Port, Timer
-from streams.access.reasons import FENCED, FULL, LOST, MOVED, NOT_DEAD, OUT_OF_RANGE, UNKNOWN_GROUP
+from streams.access.reasons import (
+    FENCED,
+    FULL,
+    LOST,
+    MOVED,
+    NOT_DEAD,
+    OUT_OF_RANGE,
+    UNKNOWN_GROUP,
+    Cause,
+)
 from streams.log.chunk import DEAD, POSITIONS
 from streams.log.group_state import (
     DeadLetterEnded,
@@ -47,7 +56,6 @@ from streams.programs.group.messages import (
     SettleLeases,
 )
 from streams.programs.group.options import (
-    MemberRefusal,
     edited,
     fault_of_selector,
     obstacle,
@@ -143,22 +151,22 @@ class ShardGroups(LedShard):
         options = options_of(message.wanted)
         refused = _fault_of(options)
         if refused is None and message.attachment != (0, 0):
-            refused = MemberRefusal(UNKNOWN_GROUP, f"the group {name} is not known any more")
+            refused = Cause(UNKNOWN_GROUP, f"the group {name} is not known any more")
         if refused is None and self._count() >= GROUPS_MOST:
-            refused = MemberRefusal(FULL, f"the shard has {GROUPS_MOST} groups")
+            refused = Cause(FULL, f"the shard has {GROUPS_MOST} groups")
         if refused is not None:
             final = refused
             self.when_committed(lambda: self._refuse(sender, message.member, final))
             return
 
         def found(position: int) -> None:
-            assert not isinstance(options, MemberRefusal)
+            assert not isinstance(options, Cause)
             if not self.leader.leads:
                 return
             if not self.first <= position <= self.end:
                 there = f"{self.first} to {self.end - 1}"
                 reason = f"offset {position} is not there: the shard has {there}"
-                self._refuse(sender, message.member, MemberRefusal(OUT_OF_RANGE, reason))
+                self._refuse(sender, message.member, Cause(OUT_OF_RANGE, reason))
                 return
             self._founding.setdefault(name, GroupFounded(name, options, position))
             self._when_written(lambda: self._joined(sender, message))
@@ -175,9 +183,9 @@ class ShardGroups(LedShard):
     def _joined(self, sender: Peer, message: JoinGroup) -> None:
         """The group is in the log for good."""
         group = self._group(message.group)
-        refusal: MemberRefusal | None
+        refusal: Cause | None
         if group is None:
-            refusal = MemberRefusal(UNKNOWN_GROUP, f"the group {message.group} was forgotten")
+            refusal = Cause(UNKNOWN_GROUP, f"the group {message.group} was forgotten")
         else:
             selectors = (group.options.selector, *(one.selector for one in group.former))
             refusal = next(filter(None, map(fault_of_selector, selectors)), None)
@@ -194,15 +202,15 @@ class ShardGroups(LedShard):
         is_other = former is not None and former.token != message.token
         if former is not None and is_other and (0, 0) < message.attachment < former.attachment:
             reason = f"another program is the member {message.name} now"
-            self._refuse(sender, message.member, MemberRefusal(FENCED, reason))
+            self._refuse(sender, message.member, Cause(FENCED, reason))
             return
         if former is None and len(delivery.members) >= MEMBERS_MOST:
             reason = f"the group has {MEMBERS_MOST} members"
-            self._refuse(sender, message.member, MemberRefusal(FULL, reason))
+            self._refuse(sender, message.member, Cause(FULL, reason))
             return
         self._attach(sender, message, delivery, former)
 
-    def _lost(self, group: Group, token: str) -> MemberRefusal | None:
+    def _lost(self, group: Group, token: str) -> Cause | None:
         """What the first program hears that comes as a member of a group which was beyond rows that
         are lost, or was not done with some that were let go of; None: another one has been told."""
         if not group.told:
@@ -211,7 +219,7 @@ class ShardGroups(LedShard):
         elif group.told != token:
             return None
         if not group.was_at:
-            return MemberRefusal(
+            return Cause(
                 LOST,
                 f"retention has let go of {group.dropped} rows that the group {group.name} was not "
                 "done with, as the stream's options say. Come again to go on without them",
@@ -219,7 +227,7 @@ class ShardGroups(LedShard):
         lost = lost_to(self.replica.state.lost, group.was_at, 0)
         lost = lost or LostRows(0, group.done.floor, group.was_at)
         reason = lost_reason(f"the group {group.name}", group.was_at, lost)
-        return MemberRefusal(LOST, f"{reason}. Come again to go on at offset {group.done.floor}")
+        return Cause(LOST, f"{reason}. Come again to go on at offset {group.done.floor}")
 
     def _attach(
         self, sender: Peer, message: JoinGroup, delivery: GroupDelivery, former: Member | None
@@ -254,7 +262,7 @@ class ShardGroups(LedShard):
         key must not be with two."""
         delivery.leave(former, set(), at_once=not delivery.options.by)
         reason = f"another program is the member {former.name} now"
-        self._refuse(former.peer, former.number, MemberRefusal(FENCED, reason))
+        self._refuse(former.peer, former.number, Cause(FENCED, reason))
 
     def _delivery(self, group: Group) -> GroupDelivery:
         known = self.groups.get(group.name)
@@ -284,7 +292,7 @@ class ShardGroups(LedShard):
         for member in delivery.members.values():
             self._where.pop(member.key, None)
             reason = f"the group {delivery.name} was forgotten"
-            self._refuse(member.peer, member.number, MemberRefusal(UNKNOWN_GROUP, reason))
+            self._refuse(member.peer, member.number, Cause(UNKNOWN_GROUP, reason))
 
     def on_leave_group(self, sender: Peer, message: LeaveGroup) -> None:
         """A program has gone."""
@@ -310,9 +318,9 @@ class ShardGroups(LedShard):
         kept = MembersKept(self.replica.shard, tuple(present), tuple(missing), cut_off)
         self.port.send(sender, kept)
 
-    def _refuse(self, sender: Peer, number: int, refusal: MemberRefusal) -> None:
+    def _refuse(self, sender: Peer, number: int, refusal: Cause) -> None:
         self.port.count("stream_members_refused")
-        refused = MemberRefused(self.replica.shard, number, refusal.code, refusal.reason[:500])
+        refused = MemberRefused(self.replica.shard, number, refusal.code, refusal.text[:500])
         self.port.send(sender, refused)
 
     def stop(self, leader: Peer | None) -> None:
@@ -575,9 +583,9 @@ class ShardGroups(LedShard):
             return
         options = edited(group.options, message.wanted)
         refused = _fault_of(options)
-        if isinstance(options, MemberRefusal) or refused is not None:
+        if isinstance(options, Cause) or refused is not None:
             assert refused is not None
-            self._refuse_operator(sender, message, refused.code, refused.reason)
+            self._refuse_operator(sender, message, refused.code, refused.text)
             return
         if options.selector != group.options.selector and not group.has_room_for_selector:
             reason = (
@@ -637,9 +645,9 @@ class ShardGroups(LedShard):
         self.port.send(sender, refused)
 
 
-def _fault_of(options: GroupOptions | MemberRefusal) -> MemberRefusal | None:
+def _fault_of(options: GroupOptions | Cause) -> Cause | None:
     """Why a group cannot have these options; None: it can."""
-    return options if isinstance(options, MemberRefusal) else fault_of_selector(options.selector)
+    return options if isinstance(options, Cause) else fault_of_selector(options.selector)
 
 
 class GroupServer(ShardService[ShardGroups]):
