@@ -76,7 +76,7 @@ class StreamMachines:
         `incarnation` grows with each start of the node; `wall`: nanoseconds since 1970;
         `ask` carries out a command of a client inside of the node (overlay/inner.py), `close` ends
         one; `is_keyed`: nodes have keys, so that orders are of those who may give them."""
-        wall = SteadyClock(lambda: port.now, wall)
+        wall = SteadyClock(port, wall)
         hosts = self.hosts = ShardHosts(port, disk, ring, wall, is_keyed)
         self.owner = StreamOwner(port, owner, ring, neighbours)
         questions = OwnerQuestions(port, ring)

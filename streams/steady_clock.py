@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from overlay.machine import Port
+
 SLEW: Final = 0.01
 """Seconds of correction per second: an hour in four days. The drift of a clock, some 0.0001, is
 below it and corrected at once. Guess."""
@@ -21,16 +23,16 @@ NANOSECONDS: Final = 1e9
 class SteadyClock:
     """A callable that returns the time, which never goes back."""
 
-    def __init__(self, now: Callable[[], float], wall: Callable[[], int]) -> None:
-        """`now`: seconds by a clock that only goes forward; `wall`: nanoseconds since 1970."""
-        self._now = now
+    def __init__(self, port: Port, wall: Callable[[], int]) -> None:
+        """`port.now`: seconds by a clock that only goes forward; `wall`: nanoseconds since 1970."""
+        self._port = port
         self._wall = wall
-        self._read_at = now()
+        self._read_at = port.now
         self._ahead = wall() - int(self._read_at * NANOSECONDS)
 
     def __call__(self) -> int:
         """Nanoseconds since 1970."""
-        now = self._now()
+        now = self._port.now
         most = int((now - self._read_at) * SLEW * NANOSECONDS)
         self._read_at = now
         counted = int(now * NANOSECONDS)

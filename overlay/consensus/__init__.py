@@ -14,8 +14,8 @@ disks: entries are numbers, voters are peers, and times are what the caller's cl
 
 * `quorum`: majorities, and what a quorum has reached.
 * `votes`: who gets a vote, and who may still act on one.
-* `progress`: what a leader knows of one follower.
-* `tracker`: what it knows of all, and what follows: what is committed, whether voters may change.
+* `tracker`: what a leader knows of each follower and of all, and what follows: what is committed,
+  whether voters may change.
 * `durability`: what waits for the disk.
 
 *Words*: a *position* is (epoch of the last entry, its number); the first entry has number 1, an

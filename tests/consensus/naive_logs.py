@@ -13,8 +13,7 @@ from random import Random
 from typing import NamedTuple
 
 from overlay.consensus import quorum, votes
-from overlay.consensus.progress import Progress
-from overlay.consensus.tracker import Tracker
+from overlay.consensus.tracker import Progress, Tracker
 from overlay.machine import NodeId, Peer, Version
 
 ALL = tuple(Peer(name, "") for name in "ABCDE")

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from overlay.consensus.durability import DurableQueue
-from overlay.consensus.progress import Progress, ProgressState
 from overlay.consensus.quorum import (
     NEVER,
     has_majority,
@@ -19,7 +18,7 @@ from overlay.consensus.quorum import (
     quorum_of_storers,
     reached_by,
 )
-from overlay.consensus.tracker import Tracker
+from overlay.consensus.tracker import Progress, ProgressState, Tracker
 from overlay.consensus.votes import is_fenced, may_vote
 from overlay.machine import Peer
 from tests.consensus.naive_logs import ALL, Voted

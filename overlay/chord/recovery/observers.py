@@ -42,7 +42,7 @@ from overlay.chord.recovery.messages import (
 )
 from overlay.chord.ring.ring_state import RingState
 from overlay.chord.role import ClusterRole, RecruitingView
-from overlay.consensus.progress import Progress, ProgressState
+from overlay.consensus.tracker import Progress, ProgressState
 from overlay.consensus.votes import EMPTY
 from overlay.links.events import MessageDropped
 from overlay.machine import Key, NodeId, Peer, Version, by_id

@@ -85,9 +85,11 @@ class AppendServer(ShardService[Appender]):
             self.refuse(sender, message)
             return None
         access = appender.replica.terms.access
-        if reason := denial(access, message.producer, sender.id, message.asker):
-            appender.refuse(sender, message.request, POLICY, reason)
-            return None
+        if access.writers or message.asker is not None:
+            reason = denial(access, message.producer, sender.id, message.asker)
+            if reason:
+                appender.refuse(sender, message.request, POLICY, reason)
+                return None
         return appender
 
     def flush(self, shard: str) -> None:

@@ -212,11 +212,11 @@ class Appender(LedShard):
 
     def _judged(self, message: AppendRows) -> list[New | Repeated] | Wrong:
         """What to do with each batch, or why the request is refused."""
-        known = self._known(message.producer)
+        known = self.replica.state.producers.get(message.producer)
         following = self._following.get(message.producer, known.next if known else 0)
         if known is not None and message.sequence < following and self._queue:
             self.flush(everything=True)  # it may repeat what is queued
-            known = self._known(message.producer)
+            known = self.replica.state.producers.get(message.producer)
         found: list[New | Repeated] = []
         sequence = message.sequence
         for batch in message.batches:
@@ -228,9 +228,6 @@ class Appender(LedShard):
             if isinstance(verdict, New):
                 following = sequence
         return found
-
-    def _known(self, producer: str) -> ProducerState | None:
-        return self.replica.state.producers.get(producer)
 
     def _obstacle(
         self, producer: str, size: int, batches: Sequence[RowBatch] = ()
@@ -258,7 +255,7 @@ class Appender(LedShard):
             self.refuse(sender, message.request, NO_MAJORITY, reason)
             return
         self.flush(everything=True)  # rows of the session that ends come before its end
-        known = self._known(message.producer)
+        known = self.replica.state.producers.get(message.producer)
         wrong_session = self._misses(known, message)
         if wrong_session is not None:
             refused = wrong_session
@@ -271,7 +268,7 @@ class Appender(LedShard):
         if known is None or known.token != message.token or not known.token:
             opened = ProducerOpened(message.producer, message.token, message.step)
             self._append_entries([opened])
-            known = self._known(message.producer)
+            known = self.replica.state.producers.get(message.producer)
         assert known is not None
         place = (self.replica.shard, message.request, known.session)
         answer = ProducerIsOpen(*place, known.next, known.begun)
@@ -283,7 +280,7 @@ class Appender(LedShard):
             self.refuse(sender, message.request, *wrong)
             return
         self.flush(everything=True)
-        known = self._known(message.producer)
+        known = self.replica.state.producers.get(message.producer)
         found = join(message, known)
         if isinstance(found, Wrong):
             self._send_refusal(sender, message.request, found)

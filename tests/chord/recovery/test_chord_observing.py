@@ -15,7 +15,7 @@ from overlay.chord.constants import (
 )
 from overlay.chord.keys import in_arc, key_of
 from overlay.chord.recovery.messages import Observe, Observed, ObserverEntries
-from overlay.consensus.progress import ProgressState
+from overlay.consensus.tracker import ProgressState
 from overlay.consensus.votes import EMPTY
 from overlay.machine import Key, Peer
 from tests.support.examples import seeds

@@ -15,7 +15,7 @@ from overlay.chord.epochs import ELECTION_BITS, FORK, fork_count
 from overlay.chord.grants import granting, sealing
 from overlay.chord.keys import key_of
 from overlay.chord.messages import Cluster, Contact, Membership, Moved, Recruit
-from overlay.consensus.progress import ProgressState
+from overlay.consensus.tracker import ProgressState
 from tests.support.examples import seeds
 from tests.support.rings import RingNode, RingWorld, cluster_of, grown
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from overlay.consensus.progress import ProgressState
+from overlay.consensus.tracker import ProgressState
 from overlay.machine import Message
 from streams.log import shard_log
 from streams.log.chunk import EVENTS, ChunkId, pack

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from overlay.machine import Peer
@@ -133,12 +136,13 @@ def test_a_row_that_waits_for_a_member_is_passed_over_when_its_time_is_past() ->
 
 
 def test_a_clock_that_is_set_moves_no_row_out_of_its_time() -> None:
-    seconds, wall = [0.0], [1_000.0]
-    clock = SteadyClock(lambda: seconds[0], lambda: int(wall[0] * 1e9))
+    port: Any = SimpleNamespace(now=0.0)
+    wall = [1_000.0]
+    clock = SteadyClock(port, lambda: int(wall[0] * 1e9))
 
     def later(passed: float, jump: float = 0.0) -> float:
         before = clock()
-        seconds[0] += passed
+        port.now += passed
         wall[0] += passed + jump
         return (clock() - before) / 1e9
 
