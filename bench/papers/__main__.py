@@ -30,7 +30,7 @@ from bench.papers.registry import chosen
 
 def commands_of(one: Experiment, full: bool) -> tuple[str, ...]:
     """What an experiment runs; (): nothing in this form."""
-    return one.full if full else one.fast
+    return (one.full or one.fast) if full else one.fast
 
 
 def is_measured(one: Experiment, command: str, now: str) -> bool:

@@ -45,7 +45,7 @@ class Experiment(NamedTuple):
     fast: tuple[str, ...]
     """Commands that print rows, of the size that fits into the fast form; (): it is not in it."""
     full: tuple[str, ...]
-    """… of the paper's size, or as near as a machine of two cores comes."""
+    """… of the paper's size, or as near as a machine of two cores comes; (): `fast` has it."""
     seconds: int
     """That `fast` takes, about; `full` if there is no fast form."""
     tables: tuple[str, ...]

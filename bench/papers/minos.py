@@ -121,7 +121,7 @@ _FEATURES: Final = Experiment(
     (Reported("systems", "5", 4, ""),),
     "papers-minos-features",
     ("python -m bench.papers.features --json",),
-    ("python -m bench.papers.features --json",),
+    (),
     60,
     (
         "papers-minos-features.json | name: feature | sqs: SQS | kafka: Kafka | rocketmq: "

@@ -39,7 +39,7 @@ _MESSAGES: Final = Experiment(
         Reported("shape", "V.B", None, words="flat up to 50,000 messages, then rising"),
     ),
     "papers-tensor-messages",
-    ("python -m bench.papers.distribution --messages 1 10 100 1000 5000 --json",),
+    ("python -m bench.papers.distribution --messages 1 10 100 1000 10000 50000 --json",),
     ("python -m bench.papers.distribution --messages 1 1000 10000 100000 1000000 --json",),
     60,
     (_columns("papers-tensor-messages"),),
@@ -74,8 +74,8 @@ _SUBSCRIBERS: Final = Experiment(
     ),
     "papers-tensor-subscribers",
     (
-        "python -m bench.papers.distribution --subscribers 20 200 2000 --messages 100 --json",
-        "python -m bench.papers.distribution --subscribers 20 200 --messages 1000 --json",
+        "python -m bench.papers.distribution --subscribers 20 200 2000 10000 --messages 100 --json",
+        "python -m bench.papers.distribution --subscribers 20 200 2000 --messages 1000 --json",
     ),
     (
         "python -m bench.papers.distribution --subscribers 20 200 2000 10000 --messages 1000 "
@@ -165,7 +165,7 @@ _OUTAGES: Final = Experiment(
         "papers-tensor-outages.json | experiment: what | seed: seed | nodes: nodes | dark: lost | "
         "elected_s .1f: owner again, s | elsewhere_s .1f: subscribed elsewhere, s | "
         "normal_s .1f: others normal, s | back_s .1f: back after its return, s | "
-        "lost: messages lost elsewhere | run.commit: commit",
+        "told: deliveries missing elsewhere, told | lost: not told | run.commit: commit",
     ),
     """\
 Nobody is elected where the owner of the messages' tree is not in the area that is lost: 0 then.

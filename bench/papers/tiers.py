@@ -69,8 +69,15 @@ class Tally:
 class Tiers:
     """The overlay, its publisher at the headquarters and subscribers at the points."""
 
-    def __init__(self, seed: int, points: int, processor: Processor | None = PROCESSOR) -> None:
-        """`points`: nodes at points, spread over the areas."""
+    def __init__(
+        self,
+        seed: int,
+        points: int,
+        processor: Processor | None = PROCESSOR,
+        founder: str = "hq",
+    ) -> None:
+        """`points`: nodes at points, spread over the areas. `founder`: whose nodes are there first,
+        one of which owns the messages' tree then."""
         self.passed: dict[str, int] = {}
         """By node id, the copies of events that it has sent to other nodes."""
         passed = self.passed
@@ -88,11 +95,9 @@ class Tiers:
         """The nodes of the headquarters, and of each area with its points."""
         self.points: list[str] = []
         self.tally = Tally()
-        for number in range(HEADQUARTERS):
-            self._add("hq", "hq", 2, f"hq{number}")
-        for area in AWAY:
-            for number in range(DIVISION):
-                self._add(area, area, 1, f"{area}{number}")
+        for area in sorted(self.members, key=lambda each: each != founder):
+            for number in range(HEADQUARTERS if area == "hq" else DIVISION):
+                self._add(area, area, 2 if area == "hq" else 1, f"{area}{number}")
         for number in range(points):
             area = list(AWAY)[number % len(AWAY)]
             self.points.append(self._add(area, f"{area}/{number}", 0, f"p{number}"))
@@ -111,8 +116,8 @@ class Tiers:
     def _add(self, area: str, region: str, tier: int, name: str) -> str:
         world = self.world
         world.network.place(name, area)
-        seeds = [*self.members[area][:1], *self.members["hq"][:1]][:1]
-        world.add_node(seeds, name, region, tier)
+        first = next(iter(world.drivers), "")
+        world.add_node([*self.members[area][:1], first][:1] if first else [], name, region, tier)
         self.members[area].append(name)
         world.run(0.2)
         return name

@@ -111,8 +111,8 @@ _POWER: Final = Experiment(
         Reported("Kafka, RocketMQ", "4.4", None, words="lost some and repeated some"),
     ),
     "papers-venus-power",
-    ("python -m bench.papers.power --copy --changes 20000 --json",),
-    ("python -m bench.papers.power --copy --changes 100000 --json",),
+    ("python -m bench.papers.power --copy --json",),
+    ("python -m bench.papers.power --copy --changes 1000000 --json",),
     90,
     (
         "papers-venus-power.json | replicas: replicas | changes ,: changes of each kind | "
