@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Final, TypeAlias
+
+import msgspec
 
 from matching.selector.evaluate import ConditionFunction, Verdict, condition, term
 from matching.selector.expression import (
@@ -26,9 +28,12 @@ from matching.selector.expression import (
     Like,
     Literal,
     Not,
+    attribute,
     attributes_of,
     conjoin,
     is_term,
+    literal,
+    tree,
 )
 from matching.selector.like import cover
 from matching.selector.unparse import unparse
@@ -56,18 +61,34 @@ have the others in common. Not measured; would be measured by the share that is 
 _WHOLE_ENDS = frozenset(end for whole in WHOLE_TYPES for end in (whole.lo, whole.hi))
 
 
+JSON: Final = msgspec.json.Encoder().encode
+
+Comparing: TypeAlias = tuple[str, Value, Value | None]
+"""An operator and a constant, or two of BETWEEN: a term that is not made yet."""
+
+
 class Constraint:
     """The AND of one or more null-rejecting terms over a single attribute; immutable."""
 
-    __slots__ = ("_function", "_pivot", "attribute", "codes", "exact", "intervals", "terms")
+    __slots__ = (
+        *("_comparison", "_function", "_pivot", "_terms"),
+        *("attribute", "codes", "exact", "intervals"),
+    )
 
     def __init__(
-        self, attribute: str, terms: tuple[Expression, ...], intervals: Intervals, exact: bool
+        self,
+        attribute: str,
+        terms: tuple[Expression, ...],
+        intervals: Intervals,
+        exact: bool,
+        comparison: Comparing | None = None,
     ) -> None:
+        """`comparison`: what its one term is, which is made when it is asked for; `terms` is
+        empty then."""
         self.attribute = attribute
         """Name of the attribute that all terms test."""
-        self.terms = terms
-        """The conditions, all of which have to be true."""
+        self._terms = terms
+        self._comparison = comparison
         self.intervals = intervals
         """Sorted and disjoint; every value that all terms are true for lies in one of them."""
         self.exact = exact
@@ -86,6 +107,28 @@ class Constraint:
 
     def __hash__(self) -> int:
         return hash(self.terms)
+
+    @property
+    def terms(self) -> tuple[Expression, ...]:
+        """The conditions, all of which have to be true."""
+        if not self._terms and self._comparison is not None:
+            op, first, last = self._comparison
+            name, low = attribute(self.attribute), literal(first)
+            if last is None:
+                self._terms = (Comparison(op, name, low),)
+            else:
+                self._terms = (Between(name, low, literal(last)),)
+        return self._terms
+
+    def tree_text(self) -> str:
+        """The tree of `expression` as JSON text."""
+        if self._comparison is None:
+            return JSON(tree(self.expression)).decode()
+        op, first, last = self._comparison
+        name, low = _name_text(self.attribute), JSON(first).decode()
+        if last is None:
+            return f'["cmp","{op}",{name},["lit",{low}]]'
+        return f'["between",{name},["lit",{low}],["lit",{JSON(last).decode()}]]'
 
     @property
     def expression(self) -> Expression:
@@ -193,6 +236,24 @@ def _both(left: Constraint, right: Constraint) -> Constraint:
         intersection(left.intervals, right.intervals),
         left.exact and right.exact,
     )
+
+
+@lru_cache(SHARED, typed=True)
+def comparing(name: str, op: str, first: Value, last: Value | None) -> Constraint | None:
+    """The constraint ``name op first``, or, where there is a `last`, ``name BETWEEN first AND
+    last``, shared with other selectors; None if no value is such."""
+    intervals: Intervals = ()
+    if last is None:
+        intervals = comparison_intervals(op, first)
+    elif RANKS[type(first)] == RANKS[type(last)] and first <= last:  # type: ignore[operator]
+        rank = RANKS[type(first)]
+        intervals = (Interval((rank, first, 0), (rank, last, 1)),)
+    return Constraint(name, (), intervals, True, (op, first, last)) if intervals else None
+
+
+@lru_cache(SHARED)
+def _name_text(name: str) -> str:
+    return JSON(["attr", name]).decode()
 
 
 def constraint_of(atom: Expression) -> Constraint | None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Generator
+from typing import TYPE_CHECKING
 
 from matching.conjunction import Conjunction
-from matching.constraint import Constraint
+from matching.constraint import JSON, Constraint, comparing
 from matching.normal_form import (
     MAX_CONJUNCTIONS,
     count_products,
@@ -37,6 +38,9 @@ from matching.selector.truth import Truth, is_true, truth_of
 from matching.selector.unparse import unparse
 from matching.values import Attributes
 
+if TYPE_CHECKING:
+    from matching.selector.shapes import PlainTerm
+
 # Compiled selectors that are cached by text, the oldest dropped first. A node compiles a selector
 # when it is entered, registered and rechecked. Not measured; would be measured by the number of
 # distinct selectors that a busy node compiles within a lease.
@@ -55,13 +59,14 @@ class Predicate:
 
     def __init__(
         self,
-        expression: Expression,
+        expression: Expression | None,
         text: str | None = None,
         conjunctions: tuple[Conjunction, ...] | None = None,
     ) -> None:
         """For this package: the caller guarantees that the tree is within the limits.
 
-        `text` and `conjunctions` are derived from the tree where they are not given.
+        `text` and `conjunctions` are derived from the tree where they are not given; the tree is
+        parsed from the text when it is asked for, where both others are given and it is not.
         """
         self._expression = expression
         self._text = text
@@ -83,19 +88,21 @@ class Predicate:
     def text(self) -> str:
         """The selector as it was written; canonical text for a predicate built without text."""
         if self._text is None:
-            self._text = unparse(self._expression)
+            self._text = unparse(self.expression)
         return self._text
 
     @property
     def expression(self) -> Expression:
         """The selector's parsed tree, before it is brought into normal form."""
+        if self._expression is None:
+            self._expression = _parse(self.text)
         return self._expression
 
     @property
     def attributes(self) -> tuple[str, ...]:
         """The names of the attributes used, sorted."""
         if self._attributes is None:
-            self._attributes = attributes_of(self._expression)
+            self._attributes = attributes_of(self.expression)
         return self._attributes
 
     @property
@@ -105,53 +112,61 @@ class Predicate:
         At most `MAX_CONJUNCTIONS`; empty for a predicate that can never be true.
         """
         if self._conjunctions is None:
-            found = plain_products(self._expression)
+            found = plain_products(self.expression)
             if found is None:
-                found = products(negation_normal_form(self._expression))
+                found = products(negation_normal_form(self.expression))
             self._conjunctions = tuple(Conjunction(*product) for product in found)
         return self._conjunctions
 
     def tree(self) -> list[object]:
         """The tree as nested lists that JSON can carry; `matching.selector` lists the forms."""
-        return tree(self._expression)
+        return tree(self.expression)
+
+    def tree_text(self) -> str:
+        """`tree` as JSON text."""
+        if self._expression is not None or self._conjunctions is None:
+            return JSON(self.tree()).decode()
+        (plain,) = self._conjunctions
+        texts = [constraint.tree_text() for constraint in plain.constraints.values()]
+        return texts[0] if len(texts) == 1 else f'["and",{",".join(texts)}]'
 
     def evaluate(self, attributes: Attributes) -> Verdict:
         """The verdict on an event: True, False, or None for unknown."""
         if self._function is None:
-            self._function = condition(self._expression)
+            self._function = condition(self.expression)
         return self._function(attributes)
 
     def matches(self, attributes: Attributes) -> bool:
         """Whether the predicate is true; unknown does not match."""
         if self._truth is None:
-            self._truth = truth_of(self._expression)
+            self._truth = truth_of(self.expression)
         return is_true(self._truth, attributes)
 
     def explain(self, attributes: Attributes) -> Explanation:
         """The verdict on every part of the predicate, with the event's values."""
-        return explain(self._expression, attributes)
+        return explain(self.expression, attributes)
 
     def __and__(self, other: Predicate) -> Predicate:
         if not isinstance(other, Predicate):
             return NotImplemented
-        return built(conjoin((self._expression, other._expression)))
+        return built(conjoin((self.expression, other.expression)))
 
     def __or__(self, other: Predicate) -> Predicate:
         if not isinstance(other, Predicate):
             return NotImplemented
-        return built(disjoin((self._expression, other._expression)))
+        return built(disjoin((self.expression, other.expression)))
 
     def __invert__(self) -> Predicate:
-        return built(Not(self._expression))
+        return built(Not(self.expression))
 
     def __bool__(self) -> bool:
         raise TypeError("a predicate is not true or false by itself: use & | ~, or matches()")
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Predicate) and self._expression == other._expression
+        return isinstance(other, Predicate) and self.expression == other.expression
 
     def __hash__(self) -> int:
-        return hash(self._expression)
+        return hash(self.expression)
 
     def __str__(self) -> str:
         return self.text
@@ -180,10 +195,34 @@ def compile_selector(text: str) -> Predicate:
     """
     found = _cached.get(text)
     if found is None:
-        from matching.selector.shapes import parse  # with the grammar: 0.1 s to load
+        from matching.selector.shapes import read  # with the grammar: 0.1 s to load
 
-        found = _keep(_predicate(parse(text), text))
+        what = read(text)
+        if not isinstance(what, list):
+            found = _predicate(what, text)
+        else:
+            found = _plain(what, text)
+            if found is None:
+                found = _predicate(_parse(text), text)
+        _keep(found)
     return found
+
+
+def _parse(text: str) -> Expression:
+    from matching.selector.shapes import parse
+
+    return parse(text)
+
+
+def _plain(terms: list[PlainTerm], text: str) -> Predicate | None:
+    """The predicate of a text that is an AND of these; None if it can never be true."""
+    constraints: dict[str, Constraint] = {}
+    for name, op, first, last in terms:
+        constraint = comparing(name, op, first, last)
+        if constraint is None:
+            return None
+        constraints[name] = constraint
+    return Predicate(None, text, (Conjunction(constraints),))
 
 
 def compile_in_steps(text: str) -> Generator[None, None, None]:

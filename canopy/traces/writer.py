@@ -130,7 +130,7 @@ def complete_fields(fields: Mapping[str, Any], now: float) -> Mapping[str, Any]:
     for name in ("attributes", "tree", "permitted"):
         value = fields.get(name)
         if callable(value):
-            value = value()
+            value = changed[name] = value()
         if value is not None and not isinstance(value, str):
             changed[name] = ENCODE(value).decode()
     if not changed:

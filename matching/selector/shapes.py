@@ -36,7 +36,7 @@ from matching.selector.keywords import (
 )
 from matching.selector.parser import parse as parse_text
 from matching.selector.parser import parse_in_steps as parse_text_in_steps
-from matching.values import is_utf8
+from matching.values import Value, is_utf8
 
 SHAPES: Final = 1_024
 """Shapes whose trees are kept, some kilobytes each. Not measured; would be measured by the shapes
@@ -65,6 +65,9 @@ _WORD: Final = re.compile(rf"(?<![\w$.]){NAME_PATTERN}|[()]")
 _Maker: TypeAlias = Callable[[Sequence[Literal]], Expression]
 """A node with these literals in it."""
 
+PlainTerm: TypeAlias = tuple[str, str, Value, Value | None]
+"""An attribute, an operator, and the constant that it is compared with, or the two of BETWEEN."""
+
 Shape: TypeAlias = tuple[str, ...]
 """A text in pieces, of which every second one is the place of a constant, or a quoted name."""
 
@@ -82,33 +85,101 @@ def parse_in_steps(text: str) -> Generator[None, None, Expression]:
     return (yield from parse_text_in_steps(text))
 
 
+def read(text: str) -> Expression | list[PlainTerm]:
+    """The terms of a text that is a plain conjunction, else its tree, as `parse`."""
+    found = _cut(text) if isinstance(text, str) and len(text) <= LONGEST else None
+    if found is None:
+        return parse_text(text)
+    shape, values = found
+    plan = _plan_of(shape)
+    if plan is not None:
+        return [
+            (name, op, values[first], None if last < 0 else values[last])
+            for name, op, first, last in plan
+        ]
+    make = _maker_of(shape)
+    return parse_text(text) if make is None else make(_literals(values))
+
+
 def _by_shape(text: str) -> Expression | None:
     """The tree, None if the text has to be parsed."""
+    found = _cut(text)
+    if found is None:
+        return None
+    shape, values = found
+    make = _maker_of(shape)
+    return None if make is None else make(_literals(values))
+
+
+def _cut(text: str) -> tuple[Shape, list[Value]] | None:
+    """The shape of a text, and its constants; None if the text has to be parsed."""
     if not is_utf8(text):
         return None
     pieces = _CONSTANT.split(text)
-    literals: list[Literal] = []
+    values: list[Value] = []
     for at in range(1, len(pieces), 2):
         piece = pieces[at]
         if piece[0] == "'":
-            literals.append(Literal(piece[1:-1].replace("''", "'"), "str"))
+            values.append(piece[1:-1].replace("''", "'"))
             pieces[at] = "'"
         elif piece[0] != '"':
             number = _number(piece)
             if number is None:
                 return None
-            literals.append(number)
+            values.append(number)
             pieces[at] = "0"
-    make = _maker_of(tuple(pieces))
-    return None if make is None else make(literals)
+    return tuple(pieces), values
 
 
-def _number(digits: str) -> Literal | None:
-    """The literal of a numeral; None if it needs a closer look."""
+def _number(digits: str) -> int | float | None:
+    """The value of a numeral; None if it needs a closer look."""
     if digits.isdigit():
-        return Literal(int(digits), "int") if len(digits) <= DIGITS else None
+        return int(digits) if len(digits) <= DIGITS else None
     value = float(digits)
-    return Literal(value, "float") if math.isfinite(value) else None
+    return value if math.isfinite(value) else None
+
+
+def _literals(values: Sequence[Value]) -> list[Literal]:
+    return [Literal(value, nodes.KINDS[type(value)]) for value in values]
+
+
+@lru_cache(maxsize=SHAPES)
+def _plan_of(shape: Shape) -> tuple[tuple[str, str, int, int], ...] | None:
+    """Of a conjunction of terms that compare attributes, each another one, with constants: for each
+    its attribute and operator, and which constants these are (-1: there is no second one). None for
+    any other shape."""
+    plan: list[tuple[str, str, int, int]] = []
+    begin = 0
+    for term in _terms(shape):
+        probed = _probed(term)
+        match None if probed is None else probed[0]:
+            case nodes.Comparison(op=op, left=nodes.Attribute(name=name), right=Literal() as low):
+                slots = _plain_slots(low)
+            case nodes.Between(operand=nodes.Attribute(name=name), low=Literal() as low,
+                               high=Literal() as high):  # fmt: skip
+                op, slots = "BETWEEN", _plain_slots(low, high)
+            case _:
+                return None
+        if probed is None or not slots or slots != list(range(probed[1])):
+            return None
+        plan.append((name, op, begin, begin + 1 if len(slots) > 1 else -1))
+        begin += len(slots)
+    names = {name for name, *_ in plan}
+    return tuple(plan) if len(names) == len(plan) else None
+
+
+def _plain_slots(*operands: Literal) -> list[int]:
+    """The slots of probes without a sign; those of none, if some operand is anything else."""
+    slots: list[int] = []
+    for node in operands:
+        value = node.value
+        if type(value) is int and value >= PROBE:
+            slots.append(value - PROBE)
+        elif type(value) is str and value.startswith(MARK):
+            slots.append(_slot_of(value))
+        else:
+            return []
+    return slots
 
 
 @lru_cache(maxsize=SHAPES)
@@ -171,6 +242,21 @@ def _term(shape: Shape) -> _Maker | None:
 
 def _whole(shape: Shape) -> _Maker | None:
     """What makes the tree of a text of this shape, which is parsed as a whole."""
+    probed = _probed(shape)
+    if probed is None:
+        return None
+    tree, slots = probed
+    found: list[int] = []
+    try:
+        make = _maker(tree, found)
+    except _UnshapedError:
+        return None
+    return make if sorted(found) == list(range(slots)) else None
+
+
+def _probed(shape: Shape) -> tuple[Expression, int] | None:
+    """The tree of this shape with probes in the places of the constants, and how many these are;
+    None if the shape is no selector's."""
     slots = 0
     probe = list(shape)
     for at in range(1, len(shape), 2):
@@ -182,15 +268,9 @@ def _whole(shape: Shape) -> _Maker | None:
             continue
         slots += 1
     try:
-        tree = parse_text("".join(probe))
+        return parse_text("".join(probe)), slots
     except SelectorError:
         return None
-    found: list[int] = []
-    try:
-        make = _maker(tree, found)
-    except _UnshapedError:
-        return None
-    return make if sorted(found) == list(range(slots)) else None
 
 
 class _UnshapedError(Exception):

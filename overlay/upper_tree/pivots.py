@@ -24,6 +24,7 @@ each other.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from matching import Interval
@@ -83,9 +84,10 @@ def _cheapest(
     pivots: Sequence[tuple[str, Interval]], popularity: Mapping[str, int]
 ) -> tuple[tuple[str, Interval], float]:
     """The pivot with the least traffic, and this."""
-    best, least = pivots[0], traffic(*pivots[0], popularity)
-    for pivot in pivots[1:]:
-        price = traffic(*pivot, popularity)
+    best, least = pivots[0], math.inf
+    for pivot in pivots:
+        name, interval = pivot
+        price = (1 + popularity.get(name, 0)) * breadth(interval)  # `traffic`, without its call
         if price < least or (price == least and _by_hash(pivot) < _by_hash(best)):
             best, least = pivot, price
     return best, least

@@ -103,8 +103,9 @@ class SlicedInbox(Machine):
     def take(self, sender: Peer, message: Message) -> None:
         """Do what is asked for now, or when its turn comes."""
         for part in parts(message):
-            self._waiting.append((sender, part, turn_cost(part)))
-            self._weight += turn_cost(part)
+            cost = turn_cost(part)
+            self._waiting.append((sender, part, cost))
+            self._weight += cost
         try:
             self._continue()
         finally:

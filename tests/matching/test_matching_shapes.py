@@ -3,17 +3,19 @@ before; plain ANDs have the conjunction that the whole normal form makes."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from matching import SelectorError, compile_selector
+from matching import Predicate, SelectorError, compile_selector
+from matching import predicate as predicate_module
 from matching.conjunction import Conjunction
 from matching.normal_form import negation_normal_form, plain_products, products
 from matching.selector import parser, shapes
-from matching.selector.expression import Expression
+from matching.selector.expression import Expression, tree
 from matching.selector.unparse import unparse
 from tests.matching.matching_strategies import PATIENT, texts, typed, wild
 from tests.matching.test_matching_parse import FRAGMENTS
@@ -88,6 +90,44 @@ def test_terms_that_were_seen_in_other_texts_have_their_own_trees(
         assert outcome(shapes.parse, text) == outcome(parser.parse, text)
 
 
+@settings(PATIENT, max_examples=100)
+@given(st.data(), st.one_of(texts(), st.lists(texts(), min_size=2, max_size=4).map(" AND ".join)))
+@example(None, "x BETWEEN 1 AND 2 AND s = 'a' AND y <> 0.5 AND s2 LIKE 'a%'")
+@example(None, "s < '' AND x = 1")
+@example(None, "x BETWEEN 2 AND 1.5 AND y = 1")
+@example(None, "x BETWEEN 1 AND 'a' AND y = 1")
+@example(None, "x = 1 AND x = 1.0")
+@example(None, "x = 1 AND y = 1.0 AND z = 1e0")
+@example(None, "\"a b\" = 'it''s' AND x >= 007")
+@example(None, "x = -5 AND y > 1")
+@example(None, "(x = 5) AND y > 1")
+def test_what_is_compiled_by_its_shape_is_what_its_tree_says(
+    data: st.DataObject | None, text: str
+) -> None:
+    """A plain conjunction has no tree until it is asked for one: its constraints, intervals,
+    pivots, attributes and JSON text are those of the tree."""
+    for some in (text, text if data is None else other_constants(data.draw, text)):
+        try:
+            right = Predicate(parser.parse(some), some)
+            conjunctions = right.conjunctions
+        except SelectorError:
+            continue
+        predicate_module._cached.clear()
+        found = compile_selector(some)
+        assert json.loads(found.tree_text()) == right.tree()
+        assert [one.pivots() for one in found.conjunctions] == [
+            one.pivots() for one in conjunctions
+        ]
+        for mine, other in zip(found.conjunctions, conjunctions, strict=True):
+            assert list(mine.constraints) == list(other.constraints)
+            for name, constraint in mine.constraints.items():
+                assert constraint.intervals == other.constraints[name].intervals
+                assert constraint.exact == other.constraints[name].exact
+                assert json.loads(constraint.tree_text()) == tree(constraint.expression)
+                assert constraint == other.constraints[name]
+        assert (found, found.attributes) == (right, right.attributes)
+
+
 @settings(PATIENT, max_examples=150)
 @given(st.one_of(typed, wild))
 def test_a_plain_conjunction_is_that_of_the_normal_form(tree: Expression) -> None:
@@ -126,10 +166,16 @@ def test_constraints_of_one_attribute_are_joined_as_in_the_normal_form() -> None
 
 
 def test_shapes_are_shared_and_kept_within_a_bound() -> None:
-    before = shapes._maker_of.cache_info().misses
+    before = shapes._plan_of.cache_info().misses
     for n in range(100):
         assert compile_selector(f"shared = {n} AND other > {n / 8} AND name = 'n{n}'").text
-    assert shapes._maker_of.cache_info().misses == before + 1
+    assert shapes._plan_of.cache_info().misses == before + 1
     for n in range(shapes.SHAPES + 1):
         shapes.parse(f"x{n} = 1")
     assert shapes._maker_of.cache_info().currsize == shapes.SHAPES
+
+
+def test_constants_of_equal_value_and_another_type_have_constraints_of_their_own() -> None:
+    for text, value in (("n = 1", 1), ("n = 1.0", 1.0), ("n = 1", 1)):
+        _, (_, _, _, (_, found)), _ = json.loads(compile_selector(f"{text} AND m < 2").tree_text())
+        assert type(found) is type(value)

@@ -191,7 +191,7 @@ class LocalClients(Machine):
             subscription=id_,
             name=command.name,
             selector=command.selector,
-            tree=predicate.tree,
+            tree=predicate.tree_text,
             permitted=self._policies.remainder(command.selector),
             level=command.latency_level,
             client=client,

@@ -79,7 +79,7 @@ def test_a_subscription_is_answered_when_it_is_registered_and_not_before() -> No
     assert [t["subscription"] for t in rig.port.traced("suback")] == [answer.subscription]
     (trace,) = rig.port.traced("subscribe")
     assert (trace["name"], trace["selector"], trace["level"]) == ("big", "x > 1", 2)
-    assert trace["tree"]() == ["cmp", ">", ["attr", "x"], ["lit", 1]]
+    assert trace["tree"]() == '["cmp",">",["attr","x"],["lit",1]]'
 
 
 def test_a_selector_that_does_not_parse_is_refused_with_a_caret() -> None:
