@@ -91,6 +91,7 @@ from matching.values import (
     Value,
     check_value,
     place,
+    places,
 )
 from matching.warming import prepare_parser, warm, warm_is_slow, warm_wanted
 
@@ -120,6 +121,7 @@ __all__ = [
     "compile_in_steps",
     "compile_selector",
     "place",
+    "places",
     "prepare_parser",
     "warm",
     "warm_is_slow",

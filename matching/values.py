@@ -89,6 +89,11 @@ def place(value: Value) -> Cut:
     return (RANKS[type(value)], value, 0)
 
 
+def places(values: Iterable[Value | None]) -> list[Cut | None]:
+    """`place` of each of these; None for NULL."""
+    return [None if value is None else (RANKS[type(value)], value, 0) for value in values]
+
+
 CUT_TYPES: dict[int, tuple[type, ...]] = {
     0: (bool,),
     1: (int, float),

@@ -37,8 +37,13 @@ TICK_LEAST: Final = 0.001
 cost. Where there was other input, or the tick itself took longer, the next tick may follow at once:
 a host with a backlog works in its ticks (overlay/upper_tree/host/visit_scheduler.py)."""
 
-READ_SIZE: Final = 32 * 1024
-"""Asked for in one receive, and handled in one turn; larger ones were not faster."""
+READ_SIZE: Final = 256 * 1024
+"""Asked for in one receive, of a node or a program, and handled in one turn: what has come while a
+process was busy. A batch of 256 events has 64 to 80 KiB; in pieces of 32 KiB each of them woke its
+reader three times."""
+
+GREETING_SIZE: Final = 32 * 1024
+"""Asked for in one receive of somebody who is not authenticated."""
 
 INSECURE_LOG: Final = 3600.0
 """Seconds between two warnings of a node that others can reach, and that has no keys."""
@@ -73,9 +78,6 @@ once. Guess; to be measured by publishing throughput against the size of a comma
 WRITE_PIECES: Final = 1_024  # buffers of one `writev`: what Linux and macOS accept (IOV_MAX)
 
 # --- the control socket ---
-
-CONTROL_READ_SIZE: Final = 256 * 1024
-"""Asked for in one receive from a program; a batch of 256 events has about 64 KiB."""
 
 CLIENTS: Final = 256
 """Default of `clients.programs`. Guess; to be measured by the memory of so many clients that do not

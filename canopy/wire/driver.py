@@ -39,9 +39,9 @@ from canopy.wire.admin.turn_times import TurnTimes
 from canopy.wire.bell import Bell
 from canopy.wire.constants import (
     CONNECTIONS,
+    GREETING_SIZE,
     KEY_CONNECTIONS,
     KEY_REASON,
-    READ_SIZE,
     SHARED_CONNECTIONS,
     STRANGER_REASON,
     STRANGERS,
@@ -491,7 +491,7 @@ class TrioDriver:
             self._strangers += 1
             try:
                 with trio.move_on_after(self._connect_timeout), suppress(trio.BrokenResourceError):
-                    said = await stream.receive_some(READ_SIZE)
+                    said = await stream.receive_some(GREETING_SIZE)
                     await security.turn(address.rpartition(":")[0])
                     first = said
             finally:

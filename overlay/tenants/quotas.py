@@ -23,7 +23,7 @@ from overlay.rights import Principal
 from overlay.tenants.bucket import Bucket
 from overlay.tenants.confining import Ruling
 from overlay.tenants.policy import Confinement
-from overlay.upper_tree.batches import weigh_event
+from overlay.upper_tree.batches import weigh_events
 from overlay.upper_tree.messages import ComeAgain, EventsRefused, Register, Visit
 
 EVENTS: Final = 10_000.0
@@ -146,7 +146,7 @@ class Quotas:
         count = len(message.events)
         if not count:
             return None
-        size = sum([weigh_event(e.attributes, e.payload) for e in message.events])
+        size = sum(weigh_events(message.events))
         if not self._takes(sender, "bytes", size, most, BURST):
             return self._refused(message, f"{most:,.0f} bytes per second")
         if self._takes(sender, "events", count, events, BURST):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
-from matching import Value
+from matching import Attributes
 from overlay.client import Event
 from overlay.links.messages import MAX_BODY
 from overlay.upper_tree.messages import Registration
@@ -66,13 +66,26 @@ def weigh_text(text: str) -> int:
     return HEAD + (len(text) if text.isascii() else 4 * len(text))
 
 
-def weigh_event(attributes: dict[str, Value | None], payload: bytes) -> int:
+def weigh_event(attributes: Attributes, payload: bytes) -> int:
     """Estimated bytes of an event; text that is not ASCII counts four bytes a character."""
-    size = 8 * HEAD + len(payload) + weigh_names(tuple(attributes))
-    for value in attributes.values():
-        if isinstance(value, str):
-            size += len(value) if value.isascii() else 4 * len(value)
+    (size,) = _weigh(((attributes, payload),))
     return size
+
+
+def weigh_events(events: Iterable[Event]) -> list[int]:
+    """`weigh_event` of each of these."""
+    return _weigh([(event.attributes, event.payload) for event in events])
+
+
+def _weigh(contents: Iterable[tuple[Attributes, bytes]]) -> list[int]:
+    found: list[int] = []
+    for attributes, payload in contents:
+        size = 8 * HEAD + len(payload) + weigh_names(tuple(attributes))
+        for value in attributes.values():
+            if isinstance(value, str):
+                size += len(value) if value.isascii() else 4 * len(value)
+        found.append(size)
+    return found
 
 
 def weigh_whole(event: Event) -> int:

@@ -17,7 +17,7 @@ import trio
 
 from canopy.wire.addresses import join_address
 from canopy.wire.audit import append
-from canopy.wire.constants import CONTROL_READ_SIZE
+from canopy.wire.constants import READ_SIZE
 from canopy.wire.log import Log
 from canopy.wire.token_file import Token, TokenFile, TokensError
 from canopy.wire.transport.accept_limits import AcceptLimits
@@ -112,7 +112,7 @@ class RemoteDoor:
         inlet = SecureInlet(Inlet(stream), pipe)
         shown = b""
         while len(shown) < SECRET_LENGTH:
-            data = await inlet.read(CONTROL_READ_SIZE)
+            data = await inlet.read(READ_SIZE)
             if not data:
                 raise TlsError("it has left")
             shown += data

@@ -35,8 +35,8 @@ import trio
 from canopy.wire.constants import (
     BACKLOG,
     CLIENTS,
-    CONTROL_READ_SIZE,
     PARKED,
+    READ_SIZE,
     RECHECK,
     RESUME,
     SESSION_BYTES,
@@ -308,7 +308,7 @@ class ControlServer:
         turns = 0
         while reader.error is None:
             try:
-                data = data or await inlet.read(CONTROL_READ_SIZE)
+                data = data or await inlet.read(READ_SIZE)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 break
             if not data:

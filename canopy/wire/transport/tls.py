@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 
 import trio
 
-from canopy.wire.constants import READ_SIZE
+from canopy.wire.constants import GREETING_SIZE
 from canopy.wire.transport.accept_limits import AcceptLimits
 from canopy.wire.transport.framing import NODE_FRAMES
 from canopy.wire.transport.inlet import Inlet
@@ -116,7 +116,7 @@ class TlsPipe:
                     break
                 except ssl.SSLWantReadError:
                     await self._send(stream)
-                data = await stream.receive_some(READ_SIZE)
+                data = await stream.receive_some(GREETING_SIZE)
                 if not data:
                     raise TlsError("the peer closed it during the handshake")
                 self._incoming.write(data)

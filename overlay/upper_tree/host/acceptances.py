@@ -61,31 +61,16 @@ class Unsent(msgspec.Struct):
             self.events += len(numbers)
 
 
-class AnnouncedLocations:
-    """Which locations were announced to each publisher lately. Bounded: the publisher to which
-    everything was announced longest ago is forgotten first. Times are seconds."""
-
-    def __init__(self) -> None:
-        self._announced: BoundedDict[NodeId, Announced] = BoundedDict(ANNOUNCED_MOST)
-
-    def known_to(self, publisher: NodeId, now: float) -> Announced:
-        """What was announced to the publisher lately. What announces more notes that there."""
-        known = self._announced.get(publisher)
-        if known is None or now - known.since > ANNOUNCE_AGAIN:
-            known = Announced(now)
-            self._announced.renew(publisher, known)
-        return known
-
-
 class Acceptances:
     """Says what was taken. Bounded: it holds no more than `ACCEPTED_TOGETHER` events of a
-    publisher, for `ACCEPTED_WITHIN` seconds."""
+    publisher, for `ACCEPTED_WITHIN` seconds; and forgets what it has announced to a publisher, the
+    one first to which everything was announced longest ago."""
 
     def __init__(self, port: Port, load: Callable[[], HostLoad | None]) -> None:
         """`load`: what is reported of this host's work; None: nothing waits."""
         self._port = port
         self._load = load
-        self._announced = AnnouncedLocations()
+        self._announced: BoundedDict[NodeId, Announced] = BoundedDict(ANNOUNCED_MOST)
         self._unsent: dict[NodeId, Unsent] = {}
         self._sent_at: BoundedDict[NodeId, float] = BoundedDict(ANNOUNCED_MOST)
         """When each publisher heard something last."""
@@ -93,7 +78,11 @@ class Acceptances:
 
     def known_to(self, publisher: NodeId) -> Announced:
         """What was announced to the publisher lately. What announces more notes that there."""
-        return self._announced.known_to(publisher, self._port.now)
+        known = self._announced.get(publisher)
+        if known is None or self._port.now - known.since > ANNOUNCE_AGAIN:
+            known = Announced(self._port.now)
+            self._announced.renew(publisher, known)
+        return known
 
     def add(
         self,

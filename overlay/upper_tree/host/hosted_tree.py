@@ -146,9 +146,20 @@ class HostedTree:
     def span(self, spot: Cut) -> Interval | None:
         """The served part of the value space that holds this place; of a value that is cut into
         shards the first, if it is served here."""
-        number = bisect_right(self._starts, spot) - 1
-        found = self.spans[number] if number >= 0 else None
-        return found if found is not None and spot < found.hi else None
+        (found,) = self.spans_at((spot,))
+        return found
+
+    def spans_at(self, spots: Iterable[Cut | None]) -> list[Interval | None]:
+        """`span` for each of these places; None for NULL."""
+        starts, spans = self._starts, self.spans
+        found: list[Interval | None] = []
+        for spot in spots:
+            number = -1 if spot is None else bisect_right(starts, spot) - 1
+            if spot is not None and number >= 0 and spot < spans[number].hi:
+                found.append(spans[number])
+            else:
+                found.append(None)
+        return found
 
     def serves_some(self, spot: Cut) -> bool:
         """Whether the place is served here, or a shard of the value there."""

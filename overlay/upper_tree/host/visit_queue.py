@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import heapq
 
-from overlay.upper_tree.batches import weigh_event
+from overlay.upper_tree.batches import weigh_events
 from overlay.upper_tree.host.constants import BYTES_MOST, EVENTS_MOST
 from overlay.upper_tree.messages import Visit
 from overlay.upper_tree.visits import select_events
@@ -63,7 +63,7 @@ class VisitQueue:
     def _put(self, due: float, order: int, came: float, visit: Visit) -> None:
         size = 0
         if visit.hop:  # from elsewhere
-            size = sum([weigh_event(event.attributes, event.payload) for event in visit.events])
+            size = sum(weigh_events(visit.events))
         self.events += len(visit.events)
         self.bytes += size
         heapq.heappush(self._heap, (due, order, came, size, visit))

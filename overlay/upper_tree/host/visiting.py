@@ -9,18 +9,18 @@ go to this node's own receiver, whose recheck finds the subscriptions that they 
 
 The answer tells the publisher where the trees are: its next events then go there directly, and it
 knows the other replicas. It remembers that, and an answer that says it again for each of ten trees
-costs more than all the rest of it. So a host tells what is new (`AnnouncedLocations`), and repeats
+costs more than all the rest of it. So a host tells what is new (`Announced`), and repeats
 it after a while: publishers may forget (a link was lost, or they know too many trees), and an
 answer may be lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from matching import EVERYTHING, Interval, place
+from matching import EVERYTHING, Cut, Interval, places
 from matching.values import complement, intersection, union
 from overlay.client import Event
 from overlay.machine import NodeId, Peer, Port, ProtocolError
@@ -130,12 +130,13 @@ class VisitHandler:
         self.shards: dict[str, dict[int, Sequence[Interval]]] = {}
         """By tree and sequence: the shards by which the event is matched here, where these are not
         all of its value's registrations."""
-        self._choices: dict[tuple[str, Interval], Choice] = {}
-        """By tree and value that is cut into shards: who matches by which."""
-        self._to_gather: dict[tuple[str, Interval], list[Event]] = {}
+        self._cut: dict[tuple[str, Interval], tuple[Choice, list[Event]]] = {}
+        """By tree and value that is cut into shards: who matches by which, and the events that
+        others are asked to match as well."""
         self.locations: list[Location] = []  # that the publisher does not know
         self.forwarded: dict[NodeId, tuple[Peer, dict[str, list[Event]]]] = {}
         self._visitors: dict[str, dict[int, None]] = {}  # tree -> sequence; empty: all visit all
+        self._everywhere: dict[str, dict[int, Interval]] = {}  # `_spans` of trees that are whole
         self.deliveries = Deliveries(
             port, copies, holding, visit.hop, None, visit.before, last_of(visit),
             lambda tree, node: trees[tree].tokens.of(node),
@@ -160,8 +161,7 @@ class VisitHandler:
                 numbers = [event.sequence for event in self._events(attribute)]
                 self._visitors[attribute] = dict.fromkeys(numbers)
         else:
-            for event in self._events(attribute):
-                self._route(attribute, tree, event)
+            self._route(attribute, tree, self._events(attribute))
 
     def _events(self, attribute: str) -> Sequence[Event]:
         """The events that visit this tree, in the order of publication."""
@@ -170,18 +170,24 @@ class VisitHandler:
             return found[0]
         return sorted([event for events in found for event in events], key=by_publication)
 
-    def _route(self, attribute: str, tree: HostedTree, event: Event) -> None:
-        value = value_in(event, attribute)
-        assert value is not None, "check_visit has looked"
-        spot = place(value)
-        if (cut := tree.value_in_shards(spot)) is not None:
-            self._take_shards(attribute, tree, event, cut)
-            return
-        span = tree.span(spot)
-        if span is not None:
-            self.parts.setdefault(attribute, {})[event.sequence] = span
-            self._announce(tree, span)
-            return
+    def _route(self, attribute: str, tree: HostedTree, events: Sequence[Event]) -> None:
+        """Accept the events whose value is served here; pass the others on in the tree."""
+        spots = places([value_in(event, attribute) for event in events])
+        accepted: dict[int, Interval] = {}
+        for event, spot, span in zip(events, spots, tree.spans_at(spots), strict=True):
+            assert spot is not None, "check_visit has looked"
+            if tree.shards and (cut := tree.value_in_shards(spot)) is not None:
+                self._take_shards(attribute, tree, event, cut)
+            elif span is not None:
+                accepted[event.sequence] = span
+            else:
+                self._pass_on(attribute, tree, event, spot)
+        if accepted:
+            self.parts.setdefault(attribute, {}).update(accepted)
+            for span in {id(span): span for span in accepted.values()}.values():
+                self._announce(tree, span)
+
+    def _pass_on(self, attribute: str, tree: HostedTree, event: Event, spot: Cut) -> None:
         entry = tree.slice.route(spot)
         if entry is None or serves(entry, self.port.me.id):
             self._give_back(attribute, [event.sequence])
@@ -193,15 +199,16 @@ class VisitHandler:
 
     def _take_shards(self, attribute: str, tree: HostedTree, event: Event, value: Interval) -> None:
         """Match an event by a shard of its value that is here; others are asked for the others."""
-        choice = self._choices.get((attribute, value))
-        if choice is None:
-            choice = self._choices[attribute, value] = self.gathering.choose(tree, value)
+        cut = self._cut.get((attribute, value))
+        if cut is None:
+            cut = self._cut[attribute, value] = (self.gathering.choose(tree, value), [])
+        choice, to_gather = cut
         _, mine = choice.get(self.port.me.id, (None, []))
         self.parts.setdefault(attribute, {})[event.sequence] = value
         self.shards.setdefault(attribute, {})[event.sequence] = mine
         self._announce(tree, value)
         if len(choice) > 1:
-            self._to_gather.setdefault((attribute, value), []).append(event)
+            to_gather.append(event)
 
     def accept_part(self, attribute: str, tree: HostedTree, part: Part) -> None:
         """Match the events by those of the shards that are asked for which are served here, and
@@ -237,12 +244,17 @@ class VisitHandler:
             hosts = hosts or (self.port.me,)
             self.locations.append(Location(tree.attribute, tree.version, span, hosts))
 
-    def _span(self, attribute: str, event: Event) -> Interval | None:
-        """Where this host has accepted the event in a tree; None: it has not."""
-        if attribute in self.whole:
-            visits = not self._visitors or event.sequence in self._visitors[attribute]
-            return EVERYTHING if visits else None
-        return self.parts.get(attribute, {}).get(event.sequence)
+    def _spans(self, attribute: str) -> Mapping[int, Interval]:
+        """By sequence number the events that this host has accepted in a tree, and where."""
+        if attribute not in self.whole:
+            return self.parts.get(attribute, {})
+        known = self._everywhere.get(attribute)
+        if known is None:
+            visitors: Iterable[int] | None = self._visitors.get(attribute)
+            if visitors is None:
+                visitors = [event.sequence for event in self.visit.events]
+            known = self._everywhere[attribute] = dict.fromkeys(visitors, EVERYTHING)
+        return known
 
     def give_back(self, attribute: str) -> None:
         """This host does not serve the tree: the publisher has to look for it again."""
@@ -321,24 +333,32 @@ class VisitHandler:
         whole = dict.fromkeys(() if self._visitors else self.whole)
         batch: dict[NodeId, NodeMatches] = {}
         closely: dict[int, None] = {}  # the registration found is of a tree not visited here
+        numbers = [event.sequence for event in events]
         found = index.find_by_group([event.attributes for event in events])
-        for places, keys in found.values():
+        for where, keys in found.values():
             first, id_ = keys[0]
             peer = self.trees[first].subscriber(id_)
             trees = [attribute for attribute, _ in keys]
             is_named = index.size(peer.id) >= NAMED_FROM  # else matching costs the node less
             if whole.keys() >= dict.fromkeys(trees).keys():
                 found_ids = [id_.removeprefix(peer.id) for _, id_ in keys] if is_named else []
-                batch[peer.id] = NodeMatches(peer, places, trees, None, found_ids)
+                batch[peer.id] = NodeMatches(peer, where, trees, None, found_ids)
                 continue
-            mine = batch[peer.id] = NodeMatches(peer, [], [], [])
-            for place_, (attribute, id_) in zip(places, keys, strict=True):
-                span = self._span(attribute, events[place_])
-                is_elsewhere = self.shards and not self._matches(attribute, events[place_], id_)
-                if span is None or is_elsewhere:
+            by_tree = {name: self._spans(name) for name in dict.fromkeys(trees)}
+            spans: list[Interval] = []
+            mine = batch[peer.id] = NodeMatches(peer, [], [], spans)
+            for place_, (attribute, id_) in zip(where, keys, strict=True):
+                span = by_tree[attribute].get(numbers[place_])
+                if span is None or (
+                    self.shards and not self._matches(attribute, events[place_], id_)
+                ):
                     closely[place_] = None
                 else:
-                    mine.add(place_, attribute, span, id_.removeprefix(peer.id) * is_named)
+                    mine.places.append(place_)
+                    mine.trees.append(attribute)
+                    spans.append(span)
+                    if is_named:
+                        mine.found.append(id_.removeprefix(peer.id))
         if closely:
             batch = {node: mine.without(closely) for node, mine in batch.items()}
             for place_ in closely:
@@ -351,7 +371,7 @@ class VisitHandler:
     def _recipients(self, keys: list[tuple[str, str]], event: Event) -> dict[NodeId, Recipient]:
         found: dict[NodeId, Recipient] = {}
         for attribute, id_ in keys:
-            span = self._span(attribute, event)
+            span = self._spans(attribute).get(event.sequence)
             if span is not None and self._matches(attribute, event, id_):
                 peer = self.trees[attribute].subscriber(id_)
                 found.setdefault(peer.id, Recipient(peer, attribute, span))
@@ -363,7 +383,7 @@ class VisitHandler:
         for attribute in (*self.whole, *self.parts):
             tree = self.trees[attribute]
             for event in self._events(attribute):
-                span = self._span(attribute, event)
+                span = self._spans(attribute).get(event.sequence)
                 if span is None:
                     continue
                 matched: dict[NodeId, tuple[Peer, list[str]]] = {}
@@ -404,7 +424,7 @@ class VisitHandler:
             alone = 0
             for event in traced:
                 trees = (*self.whole, *self.parts)
-                mine = [name for name in trees if self._span(name, event) is not None]
+                mine = [name for name in trees if event.sequence in self._spans(name)]
                 unmatched.update((name, unmatched.get(name, 0) + 1) for name in mine)
                 alone += bool(mine) and event.sequence not in recipients
         else:
@@ -412,7 +432,7 @@ class VisitHandler:
             alone = len(traced) - len(recipients)
         for event in traced if recipients else ():
             for attribute, count in recipients.get(event.sequence, {}).items():
-                span = self._span(attribute, event)
+                span = self._spans(attribute).get(event.sequence)
                 assert span is not None, "it was matched there"
                 unmatched[attribute] -= 1
                 self.port.trace(
@@ -448,11 +468,11 @@ class VisitHandler:
         if self.visit.part is not None:
             return  # answered to the gatherer
         gathered: dict[str, dict[int, None]] = {}
-        for (attribute, value), some in self._to_gather.items():
-            numbers = [event.sequence for event in some]
-            gathered.setdefault(attribute, {}).update(dict.fromkeys(numbers))
-            choice = self._choices[attribute, value]
-            self.gathering.begin(self.trees[attribute], self.visit, value, some, choice)
+        for (attribute, value), (choice, some) in self._cut.items():
+            if some:
+                numbers = [event.sequence for event in some]
+                gathered.setdefault(attribute, {}).update(dict.fromkeys(numbers))
+                self.gathering.begin(self.trees[attribute], self.visit, value, some, choice)
         taken: list[tuple[tuple[str, ...], tuple[int, ...]]] = []
         for trees, events in self.groups:
             names = tuple([name for name in trees if name in self.whole])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
+from collections.abc import Iterable
 from itertools import islice
 from typing import NamedTuple
 
@@ -52,6 +53,7 @@ class KnownTree:
         self.confirmed: BoundedDict[NodeId, None] = BoundedDict(CONFIRMED_MOST)
         """Hosts that the owner named, or one that it named."""
         self._starts: list[Cut] | None = None  # of `located`, in order; None: to be sorted
+        self._ends: list[Cut] = []
         self._sorted: list[Location] = []
         self._chosen: list[Peer] = []  # of each virtual node the replica to visit …
         self._chosen_at = -1  # … at this count of `ReplicaSelector.changes`
@@ -86,19 +88,29 @@ class KnownTree:
     def host_for(self, spot: Cut) -> Peer | None:
         """The chosen replica of the virtual node that holds the place, if that is located; else the
         chosen entry point; None if there is none."""
+        (found,) = self.hosts_for((spot,))
+        return found
+
+    def hosts_for(self, spots: Iterable[Cut | None]) -> list[Peer | None]:
+        """`host_for` for each of these places; for NULL as for a place that is not located."""
         starts = self._sort()
-        number = bisect_right(starts, spot) - 1
-        if number >= 0 and spot < self._sorted[number].interval.hi:
-            return self._chosen[number]
-        if self._entry is not None:
-            return self._entry
-        return self._chosen[0] if self._chosen else None
+        chosen, ends = self._chosen, self._ends
+        elsewhere = self._entry or (chosen[0] if chosen else None)
+        found: list[Peer | None] = []
+        for spot in spots:
+            number = -1 if spot is None else bisect_right(starts, spot) - 1
+            if spot is not None and number >= 0 and spot < ends[number]:
+                found.append(chosen[number])
+            else:
+                found.append(elsewhere)
+        return found
 
     def _sort(self) -> list[Cut]:
         is_sorted = self._starts is not None
         if self._starts is None:
             self._sorted = sorted(self.located, key=lambda location: location.interval.lo)
             self._starts = [location.interval.lo for location in self._sorted]
+            self._ends = [location.interval.hi for location in self._sorted]
         if not is_sorted or self._chosen_at != self.replicas.changes:
             choose = self.replicas.choose
             self._chosen = [choose(self.attribute, location.hosts) for location in self._sorted]

@@ -14,13 +14,13 @@ If some tree has to be found first there is no plan: such events are routed pair
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from matching import place
+from matching import Cut, places
 from overlay.client import Event
 from overlay.machine import NodeId, Peer
-from overlay.upper_tree.messages import EVENT_TREE
+from overlay.upper_tree.messages import EVENT_TREE, value_in
 from overlay.upper_tree.publisher.location_cache import KnownTree, LocationCache
 from overlay.upper_tree.publisher.summary_cache import CachedSummary, SkipRate
 
@@ -68,26 +68,41 @@ class BatchPlan(NamedTuple):
     def route_events(self, events: Sequence[Event]) -> list[RoutedEvents]:
         """Where each of these events goes; those that go to the same hosts together."""
         hosts: dict[NodeId, Peer] = {}
+        decisions = zip(*self._decide(events, hosts), strict=True)
         groups: dict[tuple[NodeId | bool, ...], list[Event]] = {}
-        for event in events:
-            values = event.attributes.items()
-            places = {name: place(value) for name, value in values if value is not None}
-            places[EVENT_TREE] = place(True)
+        for event, goes in zip(events, decisions, strict=True):
+            groups.setdefault(goes, []).append(event)
+        return [self._routed(goes, alike, hosts) for goes, alike in groups.items()]
+
+    def _decide(
+        self, events: Sequence[Event], hosts: dict[NodeId, Peer]
+    ) -> Iterator[list[NodeId | bool]]:
+        """What is decided for each of the events: a column for each host that they may skip, and
+        for each spread tree, whose hosts are added to `hosts`."""
+        are_checked = self.skippable or any(summary is not None for *_, summary in self.spread)
+        spots = [places_of(event) for event in events] if are_checked else []
+        for one in self.skippable:
+            admitted: list[NodeId | bool] = []
+            for spot in spots:
+                for one_summary in one.summaries:
+                    if one_summary.check(spot):
+                        admitted.append(True)
+                        break
+                else:
+                    admitted.append(False)
+            one.rate.record(len(admitted), admitted.count(True))
+            yield admitted
+        for name, tree, summary in self.spread:
             goes: list[NodeId | bool] = []
-            for one in self.skippable:
-                admitted = any(summary.check(places) for summary in one.summaries)
-                one.rate.record(admitted)
-                goes.append(admitted)
-            for name, tree, summary in self.spread:
-                if summary is not None and not summary.check(places):
+            column = places([value_in(event, name) for event in events])
+            for number, to in enumerate(tree.hosts_for(column)):
+                if summary is not None and not summary.check(spots[number]):
                     goes.append(False)
                     continue
-                to = tree.host_for(places[name])
                 assert to is not None, "a plan is made of trees with a known host"
                 hosts[to.id] = to
                 goes.append(to.id)
-            groups.setdefault(tuple(goes), []).append(event)
-        return [self._routed(goes, alike, hosts) for goes, alike in groups.items()]
+            yield goes
 
     def _routed(
         self, goes: tuple[NodeId | bool, ...], events: list[Event], hosts: dict[NodeId, Peer]
@@ -106,6 +121,11 @@ class BatchPlan(NamedTuple):
             else:
                 route[to] = (hosts[to], (*route.get(to, (None, ()))[1], name))
         return RoutedEvents(route, tuple(skipped), events)
+
+
+def places_of(event: Event) -> dict[str, Cut | None]:
+    """Where each of an event's values lies in the value space of its tree."""
+    return dict(zip(event.attributes, places(event.attributes.values()), strict=True))
 
 
 def plan_routing(

@@ -49,7 +49,7 @@ class BoxIndex:
         self.boxes = sorted(boxes, key=lambda box: box[0])
         self.starts = [box[0] for box in self.boxes]
 
-    def admits(self, spot: Cut, places: Mapping[str, Cut]) -> bool:
+    def admits(self, spot: Cut, places: Mapping[str, Cut | None]) -> bool:
         """Whether an event lies in one of the boxes. `spot`: its place on this attribute;
         `places`: its places on all of them."""
         for _, hi, rest in self.boxes[: bisect_right(self.starts, spot)]:
@@ -113,7 +113,7 @@ class CachedSummary(msgspec.Struct):
         self.digest = digest
         self.checked = self.skipped = 0
 
-    def admits(self, places: Mapping[str, Cut]) -> bool:
+    def admits(self, places: Mapping[str, Cut | None]) -> bool:
         """As `Summary.admits`, for an event's places in the value space."""
         for name, index in self.indexes.items():
             spot = places.get(name)
@@ -121,7 +121,7 @@ class CachedSummary(msgspec.Struct):
                 return True
         return self.admits_all
 
-    def check(self, places: Mapping[str, Cut]) -> bool:
+    def check(self, places: Mapping[str, Cut | None]) -> bool:
         """`admits`, counting how much it skips."""
         self.idle = 0
         self.events += 1
@@ -143,10 +143,10 @@ class SkipRate(msgspec.Struct):
     checked: int = 0  # events that were checked against all of the summaries …
     skipped: int = 0  # … and not admitted by any
 
-    def record(self, admitted: bool) -> None:
-        """An event was checked against all of the summaries."""
-        self.checked += 1
-        self.skipped += not admitted
+    def record(self, checked: int, admitted: int) -> None:
+        """So many events were checked against all of the summaries, and admitted by any."""
+        self.checked += checked
+        self.skipped += checked - admitted
 
     @property
     def is_useless(self) -> bool:
@@ -173,7 +173,7 @@ class SummaryCache:
 
     # --- skipping ---
 
-    def may_skip(self, attribute: str, places: Mapping[str, Cut], now: float) -> bool:
+    def may_skip(self, attribute: str, places: Mapping[str, Cut | None], now: float) -> bool:
         """Whether an event with these places need not visit the tree: its summary does not admit
         it."""
         cached = self.usable(attribute, now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -34,20 +34,26 @@ class DeliveredLookup:
     lists as come through other trees."""
 
     def __init__(self, message: Deliver, sender: NodeId) -> None:
-        self._own = EventArrival(message.attribute, message.interval, message.hop, sender)
+        self.own = EventArrival(message.attribute, message.interval, message.hop, sender)
+        """How events came, but for those in `apart`."""
         self._message = message
-        self._apart: dict[int, EventArrival] | None = None  # by the object's id
-        self.only = None if message.apart else self._own
-        """How all events came, if that is the same for all."""
+        self._apart: dict[int, EventArrival] | None = None
 
-    def of(self, pivots: Sequence[str], event: Event) -> EventArrival:
-        """The message's list is indexed at the first call: mostly there is none."""
+    @property
+    def apart(self) -> Mapping[int, EventArrival]:
+        """By number how the others came: mostly nobody asks."""
         if self._apart is None:
             self._apart = {}
             for attribute, interval, places in self._message.apart:
-                arrival = self._own._replace(attribute=attribute, interval=interval)
-                self._apart.update((id(self._message.events[p]), arrival) for p in places)
-        return self._apart.get(id(event), self._own)
+                arrival = self.own._replace(attribute=attribute, interval=interval)
+                for at in places:
+                    self._apart[self._message.events[at].sequence] = arrival
+        return self._apart
+
+    def of(self, pivots: Sequence[str], event: Event) -> EventArrival:
+        """How the event came, whatever trees the subscription is registered in."""
+        apart = self.apart if self._apart is None else self._apart
+        return apart.get(event.sequence, self.own)
 
     def resolve_later(
         self, pivots: Iterable[Sequence[str]], events: Sequence[Event]

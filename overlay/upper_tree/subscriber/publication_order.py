@@ -22,13 +22,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from heapq import heappop, heappush
 from math import inf
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from matching import EVERYTHING, Interval, Predicate, place
 from overlay.bounded import BoundedDict
 from overlay.client import Event
 from overlay.machine import Alarm, Machine, NodeId, Port, Timer
-from overlay.upper_tree.batches import weigh_event
+from overlay.upper_tree.batches import weigh_events
 from overlay.upper_tree.delivery.event_counts import EventSource
 from overlay.upper_tree.event_history import EventArrival
 from overlay.upper_tree.messages import EVENT_TREE, SentBefore, value_in
@@ -48,6 +48,18 @@ class OrderDue(Timer, frozen=True):
     """Some event has waited long enough for earlier ones."""
 
 
+class ArrivalTable(Protocol):
+    """How events came, whatever trees a subscription is registered in."""
+
+    @property
+    def own(self) -> EventArrival:
+        """How all of them came …"""
+
+    @property
+    def apart(self) -> Mapping[int, EventArrival]:
+        """… but for these, by number."""
+
+
 class Passage(NamedTuple):
     """How events of one publisher came here together."""
 
@@ -60,28 +72,20 @@ class Passage(NamedTuple):
     """Events that the host sent here another way before."""
     arrival: Callable[[Sequence[str], Event], EventArrival]
     """Of a subscription registered in these trees."""
-    only: EventArrival | None = None
-    """How all of them came, if that is the same for all."""
+    ways: ArrivalTable | None = None
+    """How they came; None: that is not the same for all subscriptions."""
 
 
 class OpenWay(NamedTuple):
     """Earlier events that visited another host, which has not delivered up to them."""
 
     before: SentBefore
-    trees: Sequence[str]
+    trees: Set[str]
     """Of these, the ones in which subscriptions of this node are registered."""
     for_any: bool
     """Also to subscriptions that match events without these attributes."""
-
-    def last_before(self, event: Event) -> int:
-        """The last of them that was published before this event, or the last number that it can
-        have; 0 if none was, or none can come to a subscription that the event matches."""
-        sequence = event.sequence
-        if sequence <= self.before.first:
-            return 0
-        if not self.for_any and event.attributes.keys().isdisjoint(self.trees):
-            return 0
-        return min(self.before.last, sequence - 1)
+    through: int
+    """Up to this number the host has delivered."""
 
 
 class Ready(NamedTuple):
@@ -113,7 +117,7 @@ class WaitingEvent(NamedTuple):
     ready: Ready
     groups: Set[Trees]
     """The trees of subscriptions that it matches."""
-    needs: tuple[tuple[NodeId, int], ...]
+    needs: Sequence[tuple[NodeId, int]]
     """Hosts, and the number that they must have come to."""
     host: NodeId
     """That matched it."""
@@ -206,13 +210,14 @@ class PublicationOrder(Machine):
             state = self._sources[source] = PublisherOrder(source)
         through, waiting = state.through, state.waiting
         waited = self.events
-        open_ = [
-            OpenWay(each, mine, not self._several.keys().isdisjoint(mine) or EVENT_TREE in mine)
-            for each in passage.before
-            if each.host != passage.host
-            and through.get(each.host, 0) < each.last
-            and (mine := [tree for tree in each.trees if tree in self._trees])
-        ]
+        open_: list[OpenWay] = []
+        for each in passage.before:
+            come = through.get(each.host, 0)
+            if each.host != passage.host and come < each.last:
+                mine = self._trees.keys() & each.trees
+                if mine:
+                    for_any = EVENT_TREE in mine or not self._several.keys().isdisjoint(mine)
+                    open_.append(OpenWay(each, mine, for_any, come))
         for number in passage.previous:
             if not self.has_come(source, number):
                 missing = state.missing.setdefault(passage.host, [])
@@ -245,33 +250,29 @@ class PublicationOrder(Machine):
         if not events:
             return
         now, host = self.port.now, passage.host
-        doubtful: list[tuple[Event, list[tuple[OpenWay, int]]]] = []
-        for event in events:
-            ways = self._open_for(state, event, passage, open_)
-            if ways:
-                doubtful.append((event, ways))
+        doubtful = self._doubtful(events, passage, open_)
         groups = self._groups([event for event, _ in doubtful])
         needs: dict[int, list[tuple[OpenWay, int]]] = {}
         for event, ways in doubtful:
             mine = groups[event.sequence]
-            found = [each for each in ways if self._may_come(mine, each[0].trees, event, passage)]
-            if found:
-                needs[event.sequence] = found
+            for way in ways:
+                if self._may_come(mine, way[0], event, passage):
+                    needs.setdefault(event.sequence, []).append(way)
         first = min(self._lowest(state, host), *needs, *state.waiting, inf)
         if not state.waiting and events[-1].sequence <= first not in needs:
             return
         behind = [e for e in events if e.sequence > first and e.sequence not in groups]
         groups.update(self._groups(behind))
-        for event in events:
+        for event, size in zip(events, weigh_events(events), strict=True):
             number, until = event.sequence, now
-            open_here = needs.get(number, ())
-            for way, _ in open_here:
-                until = max(until, now + self.hold - way.before.age / 1000)
-            size = weigh_event(event.attributes, event.payload)
+            awaited: list[tuple[NodeId, int]] = []
+            for (before, *_), last in needs.get(number, ()):
+                until = max(until, now + self.hold - before.age / 1000)
+                awaited.append((before.host, last))
             state.waiting[number] = WaitingEvent(
                 Ready(event, passage.arrival),
                 groups.get(number, NO_GROUPS),
-                tuple([(way.before.host, last) for way, last in open_here]),
+                awaited,
                 host,
                 until,
                 now + self.hold,
@@ -286,24 +287,35 @@ class PublicationOrder(Machine):
             return {}
         return dict(zip([event.sequence for event in events], self.match(events), strict=True))
 
-    def _open_for(
-        self, state: PublisherOrder, event: Event, passage: Passage, open_: Sequence[OpenWay]
-    ) -> list[tuple[OpenWay, int]]:
-        """The ways on which an earlier event may be under way to a subscription that this one
-        matches, as far as its values tell, each with the last number that may be."""
-        found: list[tuple[OpenWay, int]] = []
-        through = state.through
-        for way in open_:
-            last = way.last_before(event)
-            if not last or last <= through.get(way.before.host, 0):
-                continue
-            if way.for_any:
-                found.append((way, last))
-                continue
-            for tree in way.trees:
-                if tree in event.attributes and self._reaches_beyond(tree, event, passage):
-                    found.append((way, last))
-                    break
+    def _doubtful(
+        self, events: Sequence[Event], passage: Passage, open_: Sequence[OpenWay]
+    ) -> list[tuple[Event, list[tuple[OpenWay, int]]]]:
+        """The events for which an earlier one may be under way to a subscription that they match,
+        as far as their values tell: each with the ways, and the last number that may be."""
+        found: list[tuple[Event, list[tuple[OpenWay, int]]]] = []
+        if not open_:
+            return found
+        own, apart = (None, {}) if passage.ways is None else (passage.ways.own, passage.ways.apart)
+        for event in events:
+            number, attributes = event.sequence, event.attributes
+            came = apart.get(number, own)
+            ways: list[tuple[OpenWay, int]] = []
+            for way in open_:
+                last = min(way.before.last, number - 1)
+                if number <= way.before.first or last <= way.through:
+                    continue
+                is_open = way.for_any
+                for tree in () if is_open else way.trees:
+                    if tree in attributes and (
+                        (came is not None and came.attribute != tree)
+                        or self._reaches_beyond(tree, event, passage)
+                    ):
+                        is_open = True
+                        break
+                if is_open:
+                    ways.append((way, last))
+            if ways:
+                found.append((event, ways))
         return found
 
     def _lowest(self, state: PublisherOrder, host: NodeId) -> float:
@@ -322,7 +334,7 @@ class PublicationOrder(Machine):
     def _reaches_beyond(self, tree: str, event: Event, passage: Passage) -> bool:
         """Whether a subscription that is registered in this tree alone, and that the event matches,
         may also match events that do not come by the part of the tree by which this one came."""
-        came = passage.only or passage.arrival((tree,), event)
+        came = passage.arrival((tree,), event)
         if came.attribute != tree:
             return True
         if came.interval is EVERYTHING:
@@ -334,14 +346,12 @@ class PublicationOrder(Machine):
         lo, hi = self._inner.find(tree, came.interval, hulls)
         return not lo <= place(value) < hi
 
-    def _may_come(
-        self, groups: Set[Trees], trees: Sequence[str], event: Event, passage: Passage
-    ) -> bool:
-        """Whether an event that visits these trees elsewhere may come to a subscription that this
-        event matches: one of the `groups`."""
-        trees_of = frozenset(trees)
+    def _may_come(self, groups: Set[Trees], way: OpenWay, event: Event, passage: Passage) -> bool:
+        """Whether an event that went this way may come to a subscription that this event matches:
+        one of the `groups`."""
+        trees = way.trees
         for mine in groups:
-            if not trees_of.isdisjoint(mine) and (
+            if not trees.isdisjoint(mine) and (
                 len(mine) > 1 or self._reaches_beyond(mine[0], event, passage)
             ):
                 return True
@@ -349,7 +359,7 @@ class PublicationOrder(Machine):
 
     def _take_ready(self, state: PublisherOrder) -> list[Ready]:
         """Take out what waits no more, `SHOWN_AT_ONCE` events at most, unless too many wait."""
-        now = self.port.now
+        now, through = self.port.now, state.through
         waiting = state.waiting
         numbers = sorted(waiting)
         lowest = {host: self._lowest(state, host) for host in list(state.missing)}
@@ -368,8 +378,11 @@ class PublicationOrder(Machine):
                 due.append(now)
                 break
             each = waiting[number]
-            waits = each.until > now and _is_ahead(each.needs, state.through)
-            waits = (waits or lowest.get(each.host, inf) < number) and bool(each.groups)
+            waits = lowest.get(each.host, inf) < number
+            if each.until > now and not waits:
+                for host, last in each.needs:
+                    waits = waits or through.get(host, 0) < last
+            waits = waits and bool(each.groups)
             if number not in forced and (waits or not blocked.isdisjoint(each.groups)):
                 blocked |= each.groups
                 due.append(each.until if each.until > now else each.latest)
@@ -405,14 +418,6 @@ class PublicationOrder(Machine):
             ready = self._take_ready(state)
             if ready:
                 self.show(ready)
-
-
-def _is_ahead(needs: Iterable[tuple[NodeId, int]], through: Mapping[NodeId, int]) -> bool:
-    """Whether some of these hosts have not come to the number that is needed."""
-    for host, last in needs:  # noqa: SIM110  # a few: `any` takes twice the time
-        if through.get(host, 0) < last:
-            return True
-    return False
 
 
 def ways_of(predicate: Predicate, trees: Sequence[str]) -> Ways:

@@ -263,9 +263,7 @@ class Receiver(Machine):
                 self.history.saw(tuple(event.attributes))
         host = sender if message.host is None else message.host
         previous = [number for number in message.previous if number]
-        passage = Passage(
-            *(host.id, message.before, message.through, previous, lookup.of, lookup.only)
-        )
+        passage = Passage(host.id, message.before, message.through, previous, lookup.of, lookup)
         fresh, how = self._in_order(sources, fresh, lookup, passage)
         named = self._named(message)
         for event in self.port.sampled(self._show_checked(fresh, how, named)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from matching import BOTTOM, TOP, Interval, place
+from matching import BOTTOM, TOP, Interval
 from overlay.upper_tree.host import acceptances
 from overlay.upper_tree.host.constants import ANNOUNCE_AGAIN
 from overlay.upper_tree.host.visit_scheduler import MatchDue
@@ -48,8 +48,8 @@ def test_it_is_announced_again_when_the_map_changes_and_after_a_while() -> None:
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acceptances, "ANNOUNCED_MOST", 2)
-    made = acceptances.AnnouncedLocations()
-    key = ("x", Interval(BOTTOM, place(1)))
+    made = host()
+    assign(made, "x", LOW, MIDDLE, HIGH)
     for name in "abc":
-        made.known_to(name, 1.0).versions[key] = (1, 1)
-    assert [key in made.known_to(name, 1.0).versions for name in "cba"] == [True, True, False]
+        assert announced(made, name, x=1) == [("x", WHOLE)]
+    assert [announced(made, name, x=1) for name in "cba"] == [[], [], [("x", WHOLE)]]
