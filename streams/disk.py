@@ -82,7 +82,7 @@ class LogDisk(Protocol):
         """Read `size` bytes, or fewer at the end of the file: `ReadDone`."""
 
     def destroy(self, shard: str) -> int:
-        """Delete the shard's folder and every note of it: `Written`."""
+        """Delete the shard's folder, and its entry in the list of shards: `Written`."""
 
 
 class NoLogDisk:

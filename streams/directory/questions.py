@@ -72,7 +72,7 @@ class OwnerQuestions(Machine):
             self.port.send(owner.primary, question.message(ticket))
 
     def on_ask_again(self, timer: AskAgain) -> None:
-        """Look the owner up anew, and ask."""
+        """Look up the owner again, and ask."""
         question = self._open.get(timer.ticket)
         if question is None:
             return

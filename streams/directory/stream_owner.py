@@ -67,16 +67,16 @@ class KeepShardsDue(Timer, frozen=True):
 
 
 Orders = dict[NodeId, tuple[Peer, list[ShardOrder], dict[str, StreamEntry]]]
-"""What nodes are to be told, of which shards of which streams."""
+"""The orders for each node, with the streams of their shards."""
 
 
 class _Settled(NamedTuple):
-    """A stream of which nodes are told nothing new."""
+    """A stream whose nodes get no new orders."""
 
     entry: StreamEntry
     value: bytes  # the same in the directory
     until: float
-    orders: tuple[tuple[Peer, ShardOrder], ...]  # what nodes were told last
+    orders: tuple[tuple[Peer, ShardOrder], ...]  # the last ones
 
     @property
     def is_complete(self) -> bool:
@@ -348,8 +348,8 @@ class StreamOwner(Machine):
                 self.port.send(peer, KeepShards(part, known))
 
     def _unsettled(self, orders: Orders) -> list[StreamEntry]:
-        """The streams whose nodes may have to be told something new, in order of name. Adds what is
-        to be repeated of others."""
+        """The streams whose nodes may need new orders, in order of name. Repeats orders of others
+        that are due."""
         now, found = self.port.now, []
         for name, value in self.owner.state.directory.items():
             known = self._settled.get(name)
@@ -402,7 +402,7 @@ class StreamOwner(Machine):
         return () if entry is None or entry.removed else entry.shards()
 
     def _order(self, found: StreamEntry, orders: Orders) -> None:
-        """Add what nodes are to be told of a stream, and write down where its shards are."""
+        """Add the orders of a stream, and write to the log where its shards are."""
         now, entry, is_settled = self.port.now, found, True
         given: list[tuple[Peer, ShardOrder]] = []
         if entry.removed:

@@ -2,8 +2,8 @@
 
 *Promises*: a service keeps something for a shard from the first request on until the leadership
 ends, and nothing beyond: another epoch gets another one, also when the same node leads again. Who
-waits is answered then, and is told who leads instead if that is known. A shard without requests
-costs a service nothing.
+waits gets an answer then, with the new leader if it is known. A shard without requests costs a
+service nothing.
 
 *Called by*: `streams.machines`, which builds one machine of each service in every node. How to
 write another one is in docs/guide/extending.md. In short::

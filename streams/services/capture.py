@@ -8,10 +8,10 @@ within the bounds of `streams.log.origins` (docs/design/streams.md#capture).
 
 A node that has a shard of a stream with a selector subscribes as a program does, whether it leads
 or follows, so that there is no moment without a subscriber when another leader takes over, and the
-next leader has what the last one did not commit. The subscription is registered anew where it was
-refused or ended, and with another selector before the former one ends. Which events are in the log
-its state says (`streams.log.origins`); an event is let go when that is so up to a chunk that is
-committed.
+next leader has what the last one did not commit. The node registers the subscription again when
+it was refused or has ended, and with another selector before the former one ends. The state of the
+log says which events are in it (`streams.log.origins`); an event is dropped when that holds up to
+a chunk that is committed.
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ class Captures(Machine):
         self._look_for(event.shard.rpartition("/")[0])
 
     def on_described(self, event: StreamDescribed) -> None:
-        """A stream may have a selector by now, or none any more."""
+        """A stream may have got a selector, or lost it."""
         self._look_for(event.id)
 
     def _look_for(self, id_: str) -> None:

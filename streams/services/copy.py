@@ -8,12 +8,12 @@ shard, through changes of leaders on both sides; a mirror's rows have the offset
 
 An origin's shard is read as a program reads (`streams.programs.reader.readers`), from the offset on
 that the own log says; that goes on where it was when the origin's leader changes or is out of
-reach. A new leader of the own shard begins anew, from its log.
+reach. A new leader of the own shard begins again, from its log.
 
 A batch's head names the origin's shard and the offsets there, so that the rows and how far the
 origin was copied are in one chunk: whoever leads next goes on behind the last one. Rows below that
-were copied already, and are passed over. Where long nothing matches, the log is told how far was
-scanned, so that a new leader need not look at all of it again.
+were copied already, and are passed over. While nothing matches, the leader writes to the log from
+time to time how far it has scanned, so that a new leader does not scan all of that again.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ UNDER_WAY: Final = 4
 """Chunks that are appended and not committed, from which on nothing more is taken."""
 
 NOTE_AFTER: Final = 5.0
-"""The log is told how far was scanned without a row when it was told so many seconds ago …"""
+"""How far a leader has scanned without a row, it writes to the log every so many seconds …"""
 
 NOTE_ROWS: Final = 100_000
-"""… or so many offsets ago: what a new leader scans again in a second. Guess."""
+"""… or offsets: what a new leader scans again in a second. Guess."""
 
 SKIP_MOST: Final = 2**32 - 1
 """Offsets of one chunk at most."""
@@ -91,7 +91,7 @@ class OriginReading:
         self.retry_at = 0.0
         """When it is tried again after it has failed."""
         self.from_first = False
-        """Rows behind what was copied are not kept any more: begin with the oldest."""
+        """Retention has removed rows behind the copied ones: begin with the oldest."""
         self.has_begun = False
         self.taken: EventsTaken | None = None
         """What waits to be appended."""
@@ -100,7 +100,7 @@ class OriginReading:
         self.losses = 0
         """How many times the origin's log has lost rows."""
         self.noted_at = 0.0
-        """When the log was last told of that without a row."""
+        """When `scanned` was last written to the log without a row."""
         self.fault = ""
         """Why it is not read."""
 
@@ -170,7 +170,7 @@ class ShardCopy(LedShard):
         return self.replica.state.origins.floor(origin.name)
 
     def losses(self, origin: OriginReading) -> int:
-        """How many times the origin's log had lost rows when that floor was told."""
+        """How many times the origin's log had lost rows when that floor was written."""
         return self.replica.state.origins.losses(origin.name)
 
     def begin(self, origin: OriginReading, position: int) -> str:
@@ -190,7 +190,7 @@ class ShardCopy(LedShard):
         return ""
 
     def _skip_to(self, position: int) -> None:
-        """Leave out the offsets that the origin has not any more."""
+        """Leave out the offsets that the origin has removed."""
         while (missing := position - self.replica.log.next_offset) > 0:
             floor: list[Entry] = []
             if self.replica.log.next_offset == self.replica.state.floor:

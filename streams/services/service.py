@@ -36,8 +36,8 @@ from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica, ShardCommitted, ShardLed, ShardUnled
 
 KEPT: Final = 15.0
-"""A reading or a member of whose node nothing was heard for so many seconds ends: nodes speak every
-second, and a link that is silent for longer is lost."""
+"""A reading or a member ends when its node has been silent for this long, in seconds: nodes send a
+message every second, and a link that is silent for longer is lost."""
 
 ReplicaOf = Callable[[str], Replica | None]
 """This node's replica of a shard; None: it has none, or none of the kind that is asked for."""
@@ -176,7 +176,7 @@ class Agenda:
 
 
 class Leaderships(Machine):
-    """What becomes of the shards that this node leads, told to the services."""
+    """Tells the services which shards this node leads, and which of their chunks are committed."""
 
     def __init__(self, port: Port, replica: ReplicaOf) -> None:
         """`replica`: a shard's replica if this node has one."""
@@ -186,7 +186,7 @@ class Leaderships(Machine):
         self._hearing: dict[str, list[tuple[HearsCommits, Replica | None, ShardLeader | None]]] = {}
 
     def add(self, service: ShardService[Any]) -> None:
-        """A service is there. They are told in the order in which they were added."""
+        """Add a service. Services are called in the order in which they were added."""
         self._services.append(service)
 
     def leader(self, shard: str) -> Peer | None:
@@ -201,7 +201,7 @@ class Leaderships(Machine):
         self._hearing.setdefault(shard, []).append((who, *led))
 
     def hear_no_more(self, shard: str, who: HearsCommits) -> None:
-        """`who` is not called any more."""
+        """Stop calling `who`."""
         left = [entry for entry in self._hearing.get(shard, ()) if entry[0] is not who]
         if left:
             self._hearing[shard] = left
@@ -226,7 +226,7 @@ class Leaderships(Machine):
         self.check(event.shard)
 
     def check(self, shard: str) -> None:
-        """End what services keep for a shard that this node does not lead for them any more."""
+        """End what services keep for a shard that this node has stopped leading for them."""
         for service in self._services:
             service.check(shard)
 
@@ -335,7 +335,7 @@ class ShardService(Machine, Generic[Kept]):
         return self._kept.get(shard)
 
     def check(self, shard: str) -> None:
-        """End what is kept for a shard if this node does not lead it any more."""
+        """End what is kept for a shard if this node has stopped leading it."""
         kept = self._kept.get(shard)
         if kept is not None:
             replica = self._leading(shard)

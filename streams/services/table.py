@@ -51,8 +51,8 @@ KEYS_MOST: Final = 1_000_000
 """Keys of a shard's table at which it takes no more rows: some 250 MB at its leader."""
 
 GARBAGE: Final = 2
-"""The table is written again when the segments to be removed have so many times its bytes: so what
-is written again is at most half of what was appended (the cleaning of log-structured file systems;
+"""The table is written again when the segments to be removed have this many times its bytes: so at
+most half of what was appended is written again (the cleaning of log-structured file systems;
 Rosenblum and Ousterhout, 1992)."""
 
 UNDER_WAY: Final = 4
@@ -65,7 +65,7 @@ BUDGET: Final = 1_000
 """Rows' worth of work in a turn: half of `streams.services.read.shard_readings.BUDGET`."""
 
 LOOK: Final = 2.0
-"""Seconds between two looks at what is not kept any more: as of retention."""
+"""Seconds between two looks at what retention may remove."""
 
 
 class ReadTables(Timer, frozen=True):
@@ -73,7 +73,7 @@ class ReadTables(Timer, frozen=True):
 
 
 class LookAtTables(Timer, frozen=True):
-    """Time to look at what is not kept any more."""
+    """Time to look at what retention may remove."""
 
 
 class TableChunks:
@@ -101,7 +101,7 @@ class TableChunks:
 
     @property
     def is_lost(self) -> bool:
-        """What comes next is not kept any more."""
+        """The next chunk was removed, or cannot be read."""
         return self._reader.is_lost
 
     @property
@@ -200,7 +200,7 @@ class ShardTable(LedShard):
             self.later(ReadTables)
 
     def on_look_at_tables(self, timer: LookAtTables) -> None:
-        """Write the table anew, if enough of the log is not kept any more."""
+        """Write the table again, if retention may remove enough of the log."""
         self.later(LookAtTables, LOOK)
         writing = self.writing
         if writing is not None and (not writing.is_done or writing.cut > self.replica.committed):

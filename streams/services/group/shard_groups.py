@@ -287,7 +287,7 @@ class ShardGroups(LedShard):
         return ((self.leader.epoch & 0xFFFFF) << 32) + self._leases
 
     def _drop(self, delivery: GroupDelivery) -> None:
-        """A group is there no more: its members learn that."""
+        """End a group that was forgotten, and refuse its members."""
         del self.groups[delivery.name]
         for member in delivery.members.values():
             self._where.pop(member.key, None)
@@ -334,7 +334,7 @@ class ShardGroups(LedShard):
     # -- rows ------------------------------------------------------------------------------------
 
     def on_settle_leases(self, sender: Peer, message: SettleLeases) -> None:
-        """What becomes of rows of a member."""
+        """Take the answers of a member to its rows."""
         delivery = self._where.get((sender.id, message.member))
         if delivery is None:
             self.service.refuse(sender, message)
@@ -486,8 +486,7 @@ class ShardGroups(LedShard):
     def on_ask_groups(self, sender: Peer, message: AskGroups) -> None:
         """Describe all groups, or one with its dead letters."""
         name = message.group
-        if name and self._group(name) is None:
-            self._refuse_operator(sender, message, UNKNOWN_GROUP, f"there is no group {name}")
+        if name and self._asked_group(sender, message) is None:
             return
         names = [name] if name else sorted(self.replica.state.groups.groups)
         reports = tuple(self._report(self.replica.state.groups.groups[each]) for each in names)
@@ -516,6 +515,14 @@ class ShardGroups(LedShard):
 
         go_on()
 
+    def _asked_group(self, sender: Peer, message: OperatorAsks) -> Group | None:
+        """The group that an operator means; None: there is none, which was said."""
+        group = self._group(message.group)
+        if group is None:
+            reason = f"there is no group {message.group}"
+            self._refuse_operator(sender, message, UNKNOWN_GROUP, reason)
+        return group
+
     def holder(self, group: str, offset: int) -> str:
         """The name of the member of a group that has a row; "": none has."""
         delivery = self.groups.get(group)
@@ -536,10 +543,8 @@ class ShardGroups(LedShard):
 
     def on_end_dead_letters(self, sender: Peer, message: EndDeadLetters) -> None:
         """Have dead letters delivered again, or drop them."""
-        group = self._group(message.group)
+        group = self._asked_group(sender, message)
         if group is None:
-            reason = f"there is no group {message.group}"
-            self._refuse_operator(sender, message, UNKNOWN_GROUP, reason)
             return
         offsets = message.offsets or tuple(group.dead)
         for offset in offsets:
@@ -576,10 +581,8 @@ class ShardGroups(LedShard):
 
     def on_change_group(self, sender: Peer, message: ChangeGroup) -> None:
         """Give a group other options, as an operator asks: they hold when they are committed."""
-        group = self._group(message.group)
+        group = self._asked_group(sender, message)
         if group is None:
-            reason = f"there is no group {message.group}"
-            self._refuse_operator(sender, message, UNKNOWN_GROUP, reason)
             return
         options = edited(group.options, message.wanted)
         refused = _fault_of(options)
@@ -628,9 +631,7 @@ class ShardGroups(LedShard):
 
     def on_forget_group(self, sender: Peer, message: ForgetGroup) -> None:
         """Forget a group with its positions, as an operator asks; refused if there is none."""
-        if self._group(message.group) is None:
-            reason = f"there is no group {message.group}"
-            self._refuse_operator(sender, message, UNKNOWN_GROUP, reason)
+        if self._asked_group(sender, message) is None:
             return
         self._entries.append(GroupForgotten(message.group))
         changed = GroupChanged(message.ticket, message.place)

@@ -35,8 +35,8 @@ MESSAGE_BYTES: Final = 512 * 1024
 class Expiry:
     """Which rows of a shard that this node leads are past their time: a stream may say how long a
     row is of use, and so may each row. The age of a row is counted from the time of its chunk by
-    the clock of the shard's leader. Rows that are past it are not delivered any more; they are
-    removed by retention, a segment at a time."""
+    the clock of the shard's leader. Rows that are past it are not delivered;
+    retention removes them, a segment at a time."""
 
     def __init__(self, leader: ShardLeader, clock: Callable[[], int]) -> None:
         """`clock`: nanoseconds since 1970."""
@@ -97,7 +97,7 @@ class HistoryScan:
 
     @property
     def is_lost(self) -> bool:
-        """What comes next is not kept any more."""
+        """The next chunk was removed, or cannot be read."""
         return self._reader.is_lost
 
     def is_at(self, number: int) -> bool:

@@ -3,8 +3,8 @@
 A reading begins in the log's history, and joins the tail where it has looked at everything before
 the tail's next chunk: there is no row between the two, and none is in both. One that has no credit
 left leaves the tail, and goes on in the history from there when it is given some; so nothing is
-kept for readings that are slow. Only committed chunks are looked at. Work is done in slices, some
-of it in each turn, in which the shards take part one after the other.
+kept for slow readings. Only committed chunks are read. The shards work by turns, in slices of one
+turn of the node.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ READINGS_MOST: Final = 10_000
 """Readings of a shard at most. Guess."""
 
 MARKED_MOST: Final = 2_500
-"""Readings that are told at a time how far was scanned: so all of them are within a second, and how
-often does not depend on how many there are up to this number."""
+"""The limit of readings whose position is sent at a time. Up to this number each reading gets its
+position every `MARK` seconds, and 10,000 get it within a second."""
 
 
 class ScanOn(Timer, frozen=True):
@@ -240,7 +240,7 @@ class ShardReadings(LedShard):
         durable: str = "",
         attachment: int = 0,
     ) -> Reading:
-        """There is a reading from now on, and its node is told so."""
+        """Add a reading, and send its node `ReadingBegan`."""
         self.drop((sender.id, message.reading))
         text = message.selector if predicate is None else predicate.text
         reading = Reading(sender, message.reading, text, predicate)
@@ -271,7 +271,7 @@ class ShardReadings(LedShard):
         self._refuse(reading.peer, reading.number, refusal)
 
     def drop(self, key: ReadingKey) -> None:
-        """End a reading without a word."""
+        """End a reading without an answer."""
         reading = self.readings.pop(key, None)
         if reading is not None:
             self.tail.leave(reading)
@@ -324,7 +324,7 @@ class ShardReadings(LedShard):
         self.port.send(sender, kept)
 
     def on_end_readings(self, sender: Peer, message: EndReadings) -> None:
-        """Readings that are not wanted any more."""
+        """End readings whose programs have gone."""
         for number in message.readings:
             self.drop((sender.id, number))
 
@@ -354,8 +354,8 @@ class ShardReadings(LedShard):
         self.durable.flush()
 
     def on_mark_positions(self, timer: MarkPositions) -> None:
-        """Tell some readers how far was scanned, where nothing has matched since they were told:
-        each time the next `MARKED_MOST` of them."""
+        """Send positions to the next `MARKED_MOST` readings, where nothing has matched since the
+        last one."""
         marks: list[tuple[Peer, tuple[int, int, int]]] = []
         all_of_them = self.readings.values()
         start = self._marked if self._marked < len(all_of_them) else 0
@@ -522,8 +522,8 @@ class ShardReadings(LedShard):
         return work + 1
 
     def _lost(self, reading: Reading, scan: HistoryScan | TableScan) -> None:
-        """What a reading was to look at next is not there any more."""
-        if isinstance(scan, TableScan):  # there is a newer table: begin anew behind what was sent
+        """The next chunk of a reading was removed, or cannot be read."""
+        if isinstance(scan, TableScan):  # there is a newer table: begin again behind what was sent
             self.drop(reading.key)
             moved = ReadingsMoved(self.replica.shard, (reading.number,), self.port.me)
             self.port.send(reading.peer, moved)

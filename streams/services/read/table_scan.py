@@ -63,7 +63,7 @@ class TableScan:
 
     @property
     def is_lost(self) -> bool:
-        """What comes next is not kept any more: there is a newer table."""
+        """The next chunk was removed: there is a newer table."""
         return self._reader.is_lost if self._history is None else self._history.is_lost
 
     def is_at(self, number: int) -> bool:

@@ -1,7 +1,7 @@
 """All readings that are at the end of a shard's log, matched together.
 
 A committed chunk is decoded once and matched once against all selectors, however many readings
-there are; each reading is told of rows when some match. Its position is that of the tail.
+there are; a reading gets rows when some match. Its position is that of the tail.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Reading:
         self.predicate = predicate
         self.scan: HistoryScan | TableScan | None = None
         self.sent = 0
-        """The position that its node has been told."""
+        """The position that was sent to its node."""
         self.granted = 0
         self.used = 0
         self.kept_at = 0.0
-        """When its node was heard of it last."""
+        """When its node last kept it alive."""
         self.permitted = ""
         """What its tenant may see; "": all."""
         self.shares = False
@@ -78,7 +78,7 @@ class Tail:
         self.position = position
         """All rows below it have been looked at."""
         self._by_selector: dict[str, dict[Reading, None]] = {}
-        self._index = TailIndex()
+        self._index: TailIndex | None = None  # of those that want some rows
         self._expiry = expiry
 
     def __bool__(self) -> bool:
@@ -95,6 +95,7 @@ class Tail:
         if alike is None:
             alike = self._by_selector[reading.selector] = {}
             if reading.predicate is not None:
+                self._index = self._index or TailIndex()
                 self._index.add(reading.selector, reading.predicate)
         alike[reading] = None
 
@@ -103,7 +104,7 @@ class Tail:
         alike = self._by_selector.get(reading.selector)
         if alike is not None and alike.pop(reading, reading) is None and not alike:
             del self._by_selector[reading.selector]
-            if reading.predicate is not None:
+            if self._index is not None and reading.predicate is not None:
                 self._index.remove(reading.selector)
 
     def take(self, chunks: Sequence[Chunk]) -> Matched:
@@ -114,7 +115,7 @@ class Tail:
         pieces = tuple(map(whole_piece, events)) if everything else ()
         rows = ChunkRows([])
         shares: list[tuple[list[Reading], list[int]]] = []
-        if events and len(self._index):
+        if events and self._index:
             rows = ChunkRows([RowPieces(chunk, rows_of(chunk)) for chunk in events])
             for selector, places in self._index.find(rows.attributes()).items():
                 shares.append((list(self._by_selector[selector]), places))
