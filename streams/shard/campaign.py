@@ -1,17 +1,17 @@
-"""A candidate for a shard: from a majority's votes to the furthest log, and to leading.
+"""A candidate for a shard: it collects votes, fetches the furthest log, and leads.
 
 The candidate asks all replicas of its newest replica set. Once enough have voted for it, no leader
-of a lower epoch commits any more (`overlay.consensus.votes`), and of their logs the furthest has
-all that was ever committed; the candidate fetches what it lacks of that. So any replica can be
-chosen to lead, and voters need not compare logs before they vote.
+of a lower epoch commits (`overlay.consensus.votes`), and the furthest of their logs has all that
+was ever committed; the candidate fetches what it lacks of that. So any replica may be nominated,
+and voters need not compare logs before they vote.
 
-Enough are a majority that is intact. For each majority that may have committed something shares a
-replica with these: of three, one may be torn if both others answer. (For one and the same set of an
-even number one less would do. But a candidate may not have heard of the last change of the set:
-what two of three have committed after a fourth was removed, two of the four need not meet.) What is
-fetched may change the replica set; then the votes are counted by the new one. If all have answered,
-there is nobody left to ask: the furthest log counts, whether intact or not (after a loss of power
-everywhere, each replica may have a torn tail that was never durable).
+Enough is a majority of intact replicas: it shares a replica with each majority that may have
+committed something. Of three, one may be torn if both others answer. (For a set of an even number,
+one less would do. But a candidate may not know the last change of the set: what two of three have
+committed after a fourth was removed, two of the four need not have.) A fetched log may change the
+replica set; then the votes count by the new one. If all have answered, nobody is left to ask: the
+furthest log counts, intact or not (after a loss of power everywhere, each replica may have a torn
+tail that was never durable).
 """
 
 from __future__ import annotations

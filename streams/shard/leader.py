@@ -1,11 +1,11 @@
 """A shard's leader: append, replicate, commit, change the replicas (Raft dissertation, 3 and 4).
 
-Chunks leave for the followers when they are appended, before they are on the own disk; the leader
+The leader sends chunks to the followers when it appends them, before they are on its own disk; it
 counts itself when they are (`Written`), like any other replica. The voters are the newest replica
-set. What is committed, and when the set may change, says `overlay.consensus`; an epoch begins with
-a chunk of the leader's own, as it asks for. That a chunk is committed goes with the next one, or
-with the next look at followers who have not heard of it. A node that is to come is sent the log
-first.
+set. `overlay.consensus` decides what is committed and when the set may change; an epoch begins with
+a chunk of the leader's own, as those rules require. The next chunk tells followers that the one
+before is committed; without one, the next question to followers who have not heard of it does. A
+new replica is sent the log before it is added.
 """
 
 from __future__ import annotations
@@ -58,44 +58,44 @@ from streams.shard.retention import Keep, floor_of, next_due, over, quota_floor
 from streams.shard.stored_replica import StoredReplica
 
 RETRY: Final = 0.3
-"""Seconds after which a candidate or a leader asks again who has not answered."""
+"""Seconds after which a candidate or a leader repeats a question that was not answered."""
 
 ROUNDS: Final = 10
-"""Times that a leader looks at its followers until it asks those too who lack nothing, while some
-lack something: every 3 s they hear that it leads."""
+"""Looks at the followers, while some lack something, after which the leader asks those too that
+lack nothing: so they hear every 3 s that it leads."""
 
 QUIET: Final = 30.0
-"""Seconds after which a leader asks followers of whom none lacks anything. Nothing waits for that:
-who begins anew says by itself how far it is, a leader that was replaced is told so by the next one,
-and that a leader is lost is found out elsewhere (streams/directory/)."""
+"""Seconds between questions to followers of which none lacks anything. Nothing waits for them: a
+replica that restarts reports the end of its log, a new leader fences the old one, and the
+directory detects that a leader is lost (streams/directory/)."""
 
 
 PIECES: Final = 2
-"""Messages with older chunks that a follower has not acknowledged, up to which the leader reads and
-sends more: the next ones are on their way while it writes. Each read of the disk is some four."""
+"""The limit of unacknowledged messages with older chunks below which the leader reads and sends
+more, so that a follower receives while it writes. One read of the disk makes some four messages."""
 
 
 REPLICATE = ProgressState.REPLICATE
 
 
 class ReplicaProgress(Progress):
-    """What the leader knows of another replica."""
+    """The progress of one follower."""
 
     __slots__ = ("committed", "looked")
 
     def __init__(self, peer: Peer, now: float) -> None:
         super().__init__(peer, now)
-        self.looked = 0  # what it had acknowledged when the leader looked at it
-        self.committed = 0  # number of the last chunk of which it was sent that it is committed
+        self.looked = 0  # its `match` at the leader's last look
+        self.committed = 0  # the last committed chunk that a message to it has named
 
     def diverges(self, now: float) -> None:
-        """It has said at `now` that its log ends elsewhere than was taken for so."""
+        """It has said at `now` that what was sent does not follow on its log."""
         self.heard_at = now
         self.change(ProgressState.PROBE)
 
     @property
     def wants_more(self) -> bool:
-        """Whether older chunks are to be read for it now."""
+        """Whether the leader should read older chunks for it now."""
         is_behind = self.state is not REPLICATE and not self.reading
         return is_behind and len(self.inflight) <= PIECES
 
@@ -135,8 +135,8 @@ class Retention:
         return lacks_key(self.keep.key, [row.attributes for row in rows]) if self.keep.key else ""
 
     def floor_above(self, keep: Keep, now: int) -> int:
-        """The floor to which the log is to be cut at `now` (nanoseconds since 1970); 0: it has
-        nothing more to remove, or its key's table has to be written first."""
+        """The new floor at `now` (nanoseconds since 1970); 0: there is nothing to remove, or the
+        newest row of each key has to be written first."""
         replica = self._replica
         is_as_before = keep == self.keep and self._seen == replica.committed
         if keep != self.keep:
@@ -149,8 +149,8 @@ class Retention:
         return floor if floor > replica.state.floor else 0
 
     def floor_due(self, now: int) -> int:
-        """The lowest offset that is to be kept at `now` (nanoseconds since 1970); 0: that cannot be
-        said yet."""
+        """The lowest offset to keep at `now` (nanoseconds since 1970); 0: it cannot be computed
+        yet."""
         mine, keep = self._replica, self.keep
         if not mine.ready or not self._may_change():
             return 0
@@ -169,15 +169,15 @@ class Retention:
         return max(floor, self._expired(now))
 
     def cut_entries(self, floor: int, now: int) -> list[Entry]:
-        """What the log is to say when the floor is raised to `floor` at `now`: also of the groups
-        that were not done with what goes, unless it is past its time."""
+        """The entries of a Cut that raises the floor to `floor` at `now`: the floor, and the rows
+        below it that groups had not processed, unless these had expired."""
         state, expired = self._replica.state, min(floor, self._expired(now))
         since = max(state.floor, expired)
         return [Floor(floor, expired), *state.groups.let_go(since, floor)]
 
     def _expired(self, now: int) -> int:
-        """Rows below this offset are past their time, whoever has not read them; those behind it
-        may be. Where rows have times of their own nothing is said."""
+        """The offset below which all rows have expired; rows behind it may have. 0 where rows have
+        lifetimes of their own."""
         keep, log = self.keep, self._replica.log
         if not keep.ttl or keep.ttl_by:
             return 0
@@ -310,8 +310,8 @@ class ShardLeader:
             mine.port.send(follower.peer, message)
 
     def retain(self, keep: Keep, now: int) -> None:
-        """Append a Cut, if at `now` (nanoseconds since 1970) there is more than is to be kept. In a
-        stream with a key that is done with the table of what goes (streams/services/table.py)."""
+        """Append a Cut if at `now` (nanoseconds since 1970) the log has more than `keep` allows. A
+        stream with a key is cut together with its table (streams/services/table.py)."""
         if keep.forks and not self.retention.keep.forks:
             self._wake()
         floor = self.retention.floor_above(keep, now)
@@ -333,8 +333,8 @@ class ShardLeader:
         self.coming = {node: peer for node, peer in self.coming.items() if node in keep}
 
     def remove_replica(self, node: NodeId) -> bool:
-        """Make `node` no replica any more. Returns whether that has been appended: not while
-        another change is under way, and not for the leader itself."""
+        """Remove a replica. Returns whether the change was appended: not while another change is
+        under way, and not for the leader itself."""
         rest = tuple(peer for peer in self.replica.replicas if peer.id != node)
         if node == self.replica.port.me.id or not self.may_change():
             return False
@@ -374,8 +374,8 @@ class ShardLeader:
         return self.tracker.followers
 
     def ask_again(self) -> None:
-        """Ask those of whom it is not known that they have everything and know what is committed,
-        and now and then all. To be called again after `pause`."""
+        """Ask the followers that may lack chunks or do not know what is committed, and every
+        `ROUNDS` times all. The caller repeats this after `pause`."""
         self._rounds += 1
         if self.is_quiet or self._rounds >= ROUNDS or self.coming:
             self.is_quiet = False
@@ -398,14 +398,14 @@ class ShardLeader:
 
     @property
     def pause(self) -> float:
-        """Seconds until `ask_again`. While nobody lacks anything, replicas that take rows when they
-        hear of no leader are asked more often than others."""
+        """Seconds until `ask_again`. Followers that open forks without a leader hear from it more
+        often than others while nobody lacks anything."""
         if not self.is_quiet:
             return RETRY
         return RETRY * ROUNDS if self.retention.keep.forks else QUIET
 
     def stay_in_touch(self) -> float:
-        """Ask followers of whom none lacks anything, if the last time is `ROUNDS` looks ago.
+        """Ask followers, of which none lacks anything, if the last time is `ROUNDS` looks ago.
         Returns since when this has been called in every such time."""
         now, most = self.replica.port.now, RETRY * ROUNDS
         if now - self._in_touch_at > most:

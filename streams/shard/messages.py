@@ -13,8 +13,8 @@ Shard = Annotated[str, msgspec.Meta(max_length=128)]
 
 
 class RequestShardVote(Message, frozen=True, tag="ShardSeal"):
-    """A candidate asks a replica to vote for it in `epoch`, so that it takes nothing of a lower one
-    any more, and to say how far its log is."""
+    """A candidate asks a replica for its vote in `epoch`, after which the replica takes nothing of
+    a lower one, and for the end of its log."""
 
     shard: Shard
     epoch: Uint53
@@ -58,7 +58,7 @@ class ShardAppend(Message, frozen=True):
     """AppendEntries: chunks in order, each of which names the one before it by its hash. Without
     chunks it asks whether the follower has chunk `end`. `first`: the first chunk of this epoch;
     `committed`: the last chunk that is committed; `start`: the first chunk that the leader has: all
-    before it were committed, and are not kept any more."""
+    before it were committed, and are removed."""
 
     shard: Shard
     epoch: Uint53

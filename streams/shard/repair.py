@@ -1,23 +1,21 @@
-"""Holes in a replica's log, mended in place with the chunks of other replicas.
+"""The repair of holes in a replica's log, in place, with the chunks of other replicas.
 
 A hole's last chunk is known by the hash that the chunk behind it names. So whatever another replica
 sends is proved before it is written: the last chunk by that hash, each one before it by the
-`previous` of the next. It does not matter
-who sends it, whether it is committed, or under which epoch. (The idea, to repair what was there by
-its checksum and not to take it for missing: Alagappan et al., Protocol-Aware Recovery for
-Consensus-Based Storage, FAST 2018.)
+`previous` of the next. The sender, its epoch, and whether the chunks are committed do not matter.
+(Alagappan et al., Protocol-Aware Recovery for Consensus-Based Storage, FAST 2018.)
 
 Where the oldest segments are gone, what comes before the first chunk is asked for in the same way,
 back to a segment that has the floor, and each segment is written when all of it is here.
 
-While it mends, a replica takes no chunks, does not vote and does not lead. It hands over what it
-has to others that mend, so that two replicas with holes at different places help each other.
+During the repair a replica takes no chunks, does not vote and does not lead. It sends chunks to
+others under repair, so that two replicas with holes at different places help each other.
 
-The log ends before the hole, and is suspect (`Replica._suspect`), only if all others have said that
-they lack the chunks, or the shard's leader has. Who does not answer may have them: it is waited
-for, however long. (To give up after a while gained nothing, since a suspect log elects no leader
-without those others; and it took copies of all that stood behind the hole, and in the end the last
-ones.)
+The log ends before the hole, and is suspect (`StoredReplica.end_before`), only if all others have
+said that they lack the chunks, or the shard's leader has. A replica that does not answer may have
+them: the repair waits for it, without a limit. (A limit gained nothing, since a suspect log elects
+no leader without those others; and it cost copies of all that stood behind the hole, and in the end
+the last ones.)
 """
 
 from __future__ import annotations
@@ -41,19 +39,19 @@ HOLE_MOST: Final = SEGMENT_BYTES + CHUNK_MOST
 """Bytes of what is missing in one segment; they are in memory until all have come."""
 
 ATTEMPTS: Final = 3
-"""Times that the log is read and mended until it counts as a disk that does not keep what is
-written, which is tried `SELDOM` only."""
+"""Repairs in a row after which the disk counts as one that loses what is written: further ones
+begin after `SELDOM` only."""
 
 ASK_AGAIN: Final = 10.0
-"""Seconds after which one that has said that it lacks the chunks is asked again: it may have come
-by them, and another one that has them may be lost."""
+"""Seconds after which a replica that lacked the chunks is asked again: it may have them by now, and
+the others that have them may be lost."""
 
 SELDOM: Final = 10.0
 """Seconds between attempts at such a disk."""
 
 
 class Repair:
-    """One replica's holes, until all are mended or nobody has what they had."""
+    """The repair of one replica's holes, until all are filled or nobody has their chunks."""
 
     def __init__(
         self,
@@ -63,8 +61,8 @@ class Repair:
         hopeless: Callable[[FoundHole], None],
         begins: float = 0.0,
     ) -> None:
-        """`mended` is called when everything has been asked of the disk, `hopeless` when no replica
-        has the chunks of a hole. Nobody is asked before the Port's time `begins`."""
+        """`mended` is called after the last write was requested, `hopeless` when no replica has the
+        chunks of a hole. Nobody is asked before the Port's time `begins`."""
         self.replica = replica
         self.holes = deque(holes)
         self._mended = mended
@@ -77,7 +75,7 @@ class Repair:
         self._begins = begins
 
     def ask(self) -> None:
-        """Ask another replica for what comes before what is here already."""
+        """Ask the next replica for the chunks before those that have come."""
         mine = self.replica
         self._others.update(by_id(mine.replicas, besides=mine.port.me.id))
         if not self._others and not mine.replicas:
@@ -97,11 +95,11 @@ class Repair:
         )
 
     def heard(self, peer: Peer) -> None:
-        """Another node has this shard: it may have what is missing."""
+        """Ask this node too: it has the shard."""
         self._others.setdefault(peer.id, peer)
 
     def sent(self, sender: Peer, message: ShardMissingSent) -> None:
-        """Chunks, of which the last one was asked for: take those that are proved."""
+        """Take those of the chunks that the hashes prove, and write a hole when all are there."""
         number, _ = self._wanted()
         if message.last != number or not self.holes:
             return  # of a question before
@@ -179,8 +177,8 @@ class Repair:
 
 
 def send_missing(replica: StoredReplica, sender: Peer, message: ShardMissing, leads: int) -> None:
-    """Answer a replica that mends: the chunks up to the one that it names, as many as fit into a
-    message, or none if this log does not have that very chunk."""
+    """Answer `ShardMissing`: the chunks up to the one that it names, as many as fit into a message,
+    or none if this log does not have that very chunk. `leads`: as in `ShardMissingSent`."""
     found: deque[bytes] = deque()
     first = max(message.first, message.last - _SPAN + 1, 1)
     line = replica.log.line(message.last)

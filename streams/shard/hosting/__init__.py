@@ -7,6 +7,18 @@ own log no longer names this node (docs/design/streams.md).
 *Called by*: `streams.machines` builds it; `streams.services` ask it for the replica that leads a
 shard.
 
-*Read in this order*: `shard_hosts`: replicas by shard, orders and reports. `log_checks`: their logs
-read slowly, to find damage; `asked_checks`: read when somebody asks for it.
+*Read in this order*:
+
+* `shard_hosts`: replicas by shard, owners' orders, and reports to them.
+* `log_checks`: reads the logs slowly, to find damage. `asked_checks`: reads them when asked to.
+
+::
+
+    hosts = ShardHosts(port, disk, ring, wall)  # a machine; `start` opens what is on disk
+    hosts.on_keep_shards(owner, KeepShards(orders, entries))  # makes replicas, has one lead
+    ...  # `ShardLed` when this node leads
+    replica = hosts.leading("8f2c/0")  # None: this node does not lead that shard
+    if replica is not None and replica.leader is not None:
+        replica.leader.append(batches, now)
+    hosts.leave()  # `ShardsReleased` when the shards go on without this node
 """

@@ -22,11 +22,11 @@ STEPS_MOST: Final = 50
 """Steps in one turn that read nothing: ends of small segments and of empty logs."""
 
 LOOK: Final = 0.01
-"""Seconds after which a piece that is being read, or a replica that mends, is looked at again."""
+"""Seconds between looks at a read that is under way, and at a replica under repair."""
 
 PATIENCE: Final = 30.0
-"""Seconds for which a replica is waited for that mends, or does not open: then it is told how that
-is, and the replica goes on by itself. Above a restart of another node."""
+"""Seconds for which the check waits for a replica that is opening or under repair; then it reports
+that state and ends. Longer than a restart of another node."""
 
 
 class CheckNow(Timer, frozen=True):

@@ -72,8 +72,8 @@ LOOK: Final = 2.0
 
 
 LEAVE_MOST: Final = 5.0
-"""Seconds for which a node that leaves waits until its shards go on without it: ten heartbeats of
-owners, which have to find another leader and to remove a replica. Guess."""
+"""Seconds for which a node that leaves waits for its shards' new leaders: ten heartbeats of owners,
+which have to elect a leader and to remove a replica. Guess."""
 
 LOOK_AT_LEAVING: Final = 0.25
 """Seconds between two looks at that: half a heartbeat."""
@@ -101,7 +101,7 @@ class LookAtShards(Timer, frozen=True):
 
 
 class LookAtLeaving(Timer, frozen=True):
-    """Time to look whether the shards of a node that leaves go on without it."""
+    """Time to check whether a node that leaves may go."""
 
 
 class StreamDescribed(LocalEvent, frozen=True):
@@ -111,7 +111,7 @@ class StreamDescribed(LocalEvent, frozen=True):
 
 
 class ShardsReleased(LocalEvent, frozen=True):
-    """The shards of this node, which leaves, go on without it, or are not waited for."""
+    """The node may leave: its shards have other leaders and majorities, or the wait is over."""
 
 
 class HostedShard:
@@ -234,8 +234,8 @@ class ShardHosts(Machine):
     # -- leaving ---------------------------------------------------------------------------------
 
     def leave(self) -> None:
-        """The node leaves: have others lead its shards, and go on without it as a replica where
-        that is needed for a majority. `ShardsReleased` follows."""
+        """Have others lead this node's shards, and replace it as a replica where a majority needs
+        that. `ShardsReleased` follows."""
         self._leaving_since = self.port.now
         for hosted in self.hosted.values():
             self._tell_owner(hosted)
@@ -465,8 +465,8 @@ class ShardHosts(Machine):
     # -- shards without an owner -----------------------------------------------------------------
 
     def on_look_at_shards(self, timer: LookAtShards) -> None:
-        """Let go what is not to be kept any more. Tell the owners of names what no owner has asked
-        for."""
+        """Have leaders remove rows. Tell the owners of the streams' names about shards that no
+        owner has ordered."""
         self._retain()
         late = self.port.now - UNHEARD
         unheard = (s for s, hosted in self.hosted.items() if hosted.ordered_at < late)
