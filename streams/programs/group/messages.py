@@ -1,10 +1,9 @@
 """The vocabulary between a member's node and the leader of a shard.
 
-A *member* of a group is one program at one shard; its number is chosen by the program's node. What
-it is given it has by *leases*: each has a number, which no other lease of that leader has. Nodes
-have no common clock, so whoever asks for a lease names the time by its own (`at`), and the leader
-names the newest time that it has heard: a lease that was given then ends no sooner than its length
-after that moment, by the member's clock.
+A *member* of a group is one program at one shard; the program's node chooses its number. A member
+has rows by *leases*, each with a number that is unique at its leader. Nodes have no common clock.
+So a member's node names its own time in each request (`at`), and the leader returns the newest one:
+a lease that is given then ends, by the member's clock, no sooner than its length after that time.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from streams.programs.reader.messages import ReadFrom
 from streams.shard.messages import Shard
 
 LISTED_MOST: Final = 4_096
-"""Members or rows in one message at most."""
+"""The limit of members or rows in one message."""
 
 CREDIT_MOST: Final = 10_000
-"""Rows that a member may have at once, at most: as many as a group may have under way."""
+"""The limit of rows that a member may have at once: as many as a group may have under way."""
 
 REASON_MOST: Final = 200
-"""Characters of the reason that a member gives for sending a row back."""
+"""The limit of characters of a member's reason for returning a row."""
 
 
 Number = Uint53
@@ -33,12 +32,12 @@ Lease = Uint53
 GroupName = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_MOST)]
 Listed = msgspec.Meta(max_length=LISTED_MOST)
 Attachment = tuple[Uint53, Uint53]
-"""(the leader's epoch, a number under it): of two attachments under one name the higher counts."""
+"""(epoch of the leader, number in it): of two attachments of one name the higher one is valid."""
 
 
 class Wanted(msgspec.Struct, frozen=True, array_like=True):
-    """Which options of a group a program asks for; None: whatever the group has. A group that is
-    not known is founded with them, from `start` on."""
+    """The options that a program asks for; None: those of the group. An unknown group is founded
+    with them, from `start` on."""
 
     start: ReadFrom
     selector: Annotated[str, msgspec.Meta(max_length=16 * 1024)] | None = None
@@ -51,10 +50,11 @@ class Wanted(msgspec.Struct, frozen=True, array_like=True):
 
 
 class JoinGroup(Message, frozen=True):
-    """Become a member. `name`: another member of this name is fenced, unless its attachment is
-    newer than `attachment`; (0, 0): a new one. `token`: which program it is, so that an attempt
-    whose answer was lost is not another. `credit`: rows that it may have at once. `held`: (offset,
-    lease) of what it has, when it comes back. Answered by GroupJoined or MemberRefused."""
+    """Become a member. `name`: a member of the same name is fenced, unless its attachment is newer
+    than `attachment`; (0, 0): a new attachment. `token`: identifies the program, so that a repeated
+    request is not a second member. `credit`: the limit of rows that the member has at once. `held`:
+    (offset, lease) of the rows that it has when it comes back. Answered by GroupJoined or
+    MemberRefused."""
 
     shard: Shard
     member: Number
@@ -69,7 +69,7 @@ class JoinGroup(Message, frozen=True):
 
 
 class GroupJoined(Message, frozen=True):
-    """The member is one. `kept`: those of the leases that it has named which go on."""
+    """The program is a member. `kept`: the leases of `JoinGroup.held` that continue."""
 
     shard: Shard
     member: Number
@@ -80,7 +80,7 @@ class GroupJoined(Message, frozen=True):
 
 class LeasedRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A row that was appended at `time`, for the member alone while the lease lasts. `deliveries`:
-    how many times it was given to a member, with this one."""
+    the number of deliveries, with this one."""
 
     offset: Number
     lease: Lease
@@ -90,7 +90,7 @@ class LeasedRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class LeasedRows(Message, frozen=True):
-    """Rows for a member. Their leases began when `at` had come, by the member's clock."""
+    """Rows for a member. Their leases began at `at` or later, by the member's clock."""
 
     shard: Shard
     member: Number
@@ -99,9 +99,9 @@ class LeasedRows(Message, frozen=True):
 
 
 class Settlement(msgspec.Struct, frozen=True, array_like=True):
-    """What becomes of a row. `ack`: it is done with; `nack`: it is to be delivered again, `delay`
-    seconds from now at the earliest; `reject`: it is a dead letter; `extend`: the lease begins
-    anew; `release`: no program has seen it, and the delivery does not count."""
+    """The acknowledgement of a row. *ack*: it is done; *nack*: it is delivered again, after `delay`
+    seconds or later; *reject*: it becomes a dead letter; *extend*: its lease begins again;
+    *release*: no program has seen it, and the delivery does not count."""
 
     offset: Number
     lease: Lease
@@ -111,8 +111,8 @@ class Settlement(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SettleLeases(Message, frozen=True):
-    """What becomes of rows that a member has. May be repeated. Answered by LeasesSettled in several
-    parts: leases that are extended at once, the rest when it is in the log."""
+    """Acknowledge rows. It may be repeated. Answered by LeasesSettled in several parts: extensions
+    at once, the others when they are committed."""
 
     shard: Shard
     member: Number
@@ -121,9 +121,8 @@ class SettleLeases(Message, frozen=True):
 
 
 class LeasesSettled(Message, frozen=True):
-    """Leases: of some what was asked for has happened, or the group is done with the row; some
-    were `extended`, and began anew when `at` had come; the others were `lost` before, and the row
-    is delivered again."""
+    """The answers to acknowledgements, by lease. `done`: committed; `extended`: the lease began
+    again at `at`; `lost`: the lease had ended before, and the row is delivered again."""
 
     shard: Shard
     member: Number
@@ -134,8 +133,8 @@ class LeasesSettled(Message, frozen=True):
 
 
 class KeepMembers(Message, frozen=True):
-    """The sender has these members. Sent every second, since a leader ends members of which it does
-    not hear. Answered by MembersKept."""
+    """The keep-alive of members. Sent every second, since a leader ends silent members. Answered by
+    MembersKept."""
 
     shard: Shard
     at: float
@@ -143,8 +142,8 @@ class KeepMembers(Message, frozen=True):
 
 
 class MembersKept(Message, frozen=True):
-    """The leader is there, and does not know the members that are `missing`. `cut_off`: as in
-    ReadingsKept."""
+    """The answer to a keep-alive. `missing`: the members that the leader does not have. `cut_off`:
+    as in ReadingsKept."""
 
     shard: Shard
     present: Annotated[tuple[Number, ...], Listed]
@@ -153,8 +152,8 @@ class MembersKept(Message, frozen=True):
 
 
 class LeaveGroup(Message, frozen=True):
-    """The program has gone: what the member has goes to others at once. `untouched`: leases of rows
-    that the program has not seen."""
+    """End a member: its rows go to others at once. `untouched`: the leases of rows that the program
+    has not seen."""
 
     shard: Shard
     member: Number
@@ -162,7 +161,7 @@ class LeaveGroup(Message, frozen=True):
 
 
 class MemberRefused(Message, frozen=True):
-    """A member is none, or is none any more."""
+    """The leader refuses or ends a member."""
 
     shard: Shard
     member: Number
@@ -171,7 +170,7 @@ class MemberRefused(Message, frozen=True):
 
 
 class MembersMoved(Message, frozen=True):
-    """These members are not served here (any more); `leader`: who leads, if that is known."""
+    """The sender does not serve these members. `leader`: the leader that it knows."""
 
     shard: Shard
     members: Annotated[tuple[Number, ...], Listed]
@@ -179,8 +178,8 @@ class MembersMoved(Message, frozen=True):
 
 
 class ConfirmLeader(Message, frozen=True):
-    """A leader asks a replica whether it has voted in no higher epoch. Answered by LeaderConfirmed
-    if so, else not at all."""
+    """Ask a replica whether it has voted in a higher epoch. Answered by LeaderConfirmed, or not at
+    all."""
 
     shard: Shard
     epoch: Number
@@ -188,7 +187,7 @@ class ConfirmLeader(Message, frozen=True):
 
 
 class LeaderConfirmed(Message, frozen=True):
-    """When this was sent, it had voted in no higher epoch."""
+    """The sender had voted in no higher epoch when it sent this."""
 
     shard: Shard
     epoch: Number
@@ -196,8 +195,8 @@ class LeaderConfirmed(Message, frozen=True):
 
 
 class AskGroups(Message, frozen=True):
-    """Asks a shard's leader for its groups, or for one with its dead letters. `place`: the shard's
-    number, for the answer. Answered by GroupsReport or GroupRefused."""
+    """Ask a shard's leader for all groups, or for one group with its dead letters. `place`: the
+    shard's number, for the answer. Answered by GroupsReport or GroupRefused."""
 
     ticket: Number
     shard: Shard
@@ -206,9 +205,9 @@ class AskGroups(Message, frozen=True):
 
 
 class GroupReport(msgspec.Struct, frozen=True, array_like=True):
-    """A group at one shard. `floor`: all below are done with; `scanned`: how far its selector has
-    been looked for, 0: not since this leader began; `open`: rows found and not done with, of which
-    some are `leased` and some `delayed`."""
+    """A group at one shard. `floor`: the offset below which all rows are done; `scanned`: the one
+    up to which rows were matched, 0: not under this leader; `open`: matching rows that are not
+    done, of which some are `leased` and some `delayed`."""
 
     name: str
     options: GroupOptions
@@ -220,7 +219,7 @@ class GroupReport(msgspec.Struct, frozen=True, array_like=True):
     dead: Number
     members: tuple[str, ...]
     former: tuple[tuple[Number, str], ...] = ()
-    """(offset, selector): rows below the offset, with which the group is not done, go by that."""
+    """(offset, selector): the former selectors, each for the rows below its offset."""
 
 
 class DeadReport(msgspec.Struct, frozen=True, array_like=True):
@@ -234,7 +233,7 @@ class DeadReport(msgspec.Struct, frozen=True, array_like=True):
 
 
 class GroupsReport(Message, frozen=True):
-    """All groups of a shard, or one with its dead letters. `end`: the offset after its last
+    """All groups of a shard, or one with its dead letters. `end`: the offset after the shard's last
     committed row."""
 
     ticket: Number
@@ -245,8 +244,8 @@ class GroupsReport(Message, frozen=True):
 
 
 class EndDeadLetters(Message, frozen=True):
-    """Have dead letters delivered again (`retry`), or drop them; no offsets: all of the group.
-    Answered by GroupChanged when that is committed, or by GroupRefused."""
+    """Deliver dead letters again (`retry`), or drop them; without offsets, all of the group.
+    Answered by GroupChanged when it is committed, or by GroupRefused."""
 
     ticket: Number
     shard: Shard
@@ -257,7 +256,7 @@ class EndDeadLetters(Message, frozen=True):
 
 
 class ForgetGroup(Message, frozen=True):
-    """Forget a group and all that it has. Answered by GroupChanged when that is committed, or by
+    """Remove a group with all its state. Answered by GroupChanged when it is committed, or by
     GroupRefused."""
 
     ticket: Number
@@ -267,8 +266,8 @@ class ForgetGroup(Message, frozen=True):
 
 
 class ChangeGroup(Message, frozen=True):
-    """Give a group other options; those that are None stay, and `wanted.start` says nothing.
-    Answered by GroupChanged when that is committed and holds, or by GroupRefused."""
+    """Change the options of a group; options that are None stay, and `wanted.start` is ignored.
+    Answered by GroupChanged when they are committed and apply, or by GroupRefused."""
 
     capability = "groups"
 
@@ -280,7 +279,7 @@ class ChangeGroup(Message, frozen=True):
 
 
 class GroupChanged(Message, frozen=True):
-    """What was asked for is in the log; of so many dead letters."""
+    """The change is committed. `count`: the number of dead letters that it concerned."""
 
     ticket: Number
     place: Number
@@ -288,7 +287,7 @@ class GroupChanged(Message, frozen=True):
 
 
 class GroupRefused(Message, frozen=True):
-    """What was asked for has not happened."""
+    """The leader refuses a question or a change."""
 
     ticket: Number
     place: Number

@@ -13,60 +13,60 @@ from streams.log.writers import Asker
 from streams.shard.messages import Shard
 
 BATCH_MOST: Final = CHUNK_MOST - 64 * 1024
-"""Bytes of one batch's rows at most: what a chunk has beside its head, zone map and batch head."""
+"""The limit of bytes of one batch's rows: the room in a chunk beside its heads and zone map."""
 
 BATCHES_MOST: Final = 4_096
-"""Batches of one request at most."""
+"""The limit of batches in one request."""
 
 NAME_MOST: Final = 128
-"""Characters of a producer's name at most."""
+"""The limit of characters of a producer's name."""
 
 
 NODE_PREFIX: Final = "@"
-"""Begins the name of a node's own producer, which its id follows. Names of programs' producers
-do not."""
+"""The first character of the name of a node's own producer, before the node's id. No name of a
+program's producer begins with it."""
 
 FORKED: Final = "~"
-"""In a fork, stands between the name of a node's own producer and that of the fork, if it began
-there: its numbers mean nothing in the main log."""
+"""The separator between the name of a node's own producer and the fork in which its session began,
+since its numbers are not those of the main log."""
 
 ProducerName = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_MOST)]
 Number = Uint53
 
 
 class RowBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A batch: `count` rows (`streams.log.batches.encode_rows`) that are appended together."""
+    """A batch of `count` rows (`streams.log.batches.encode_rows`) that are appended together."""
 
     count: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
     rows: bytes
 
 
 class Opener(NamedTuple):
-    """Who opens a session, as its token says: the program's own token ("": it has none), and how
-    many times it has opened one before."""
+    """The opener of a session: the program's token ("": none), and the number of sessions that the
+    program has opened before."""
 
     program: str
     resumed: int
 
 
 def token_of(opener: Opener, attempt: str) -> str:
-    """The token of a session: `attempt` is the same when the same opening is asked for again."""
+    """Return the token of a session. A repeated request has the same `attempt`."""
     return f"{opener.program}/{opener.resumed}/{attempt}"
 
 
 def opener_of(token: str) -> Opener:
-    """Who has opened the session with this token. One without a program's is of nobody."""
+    """Return the opener of the session with this token."""
     program, _, rest = token.partition("/")
     resumed, is_one, _ = rest.partition("/")
     return Opener(program, int(resumed)) if is_one and resumed.isdecimal() else Opener("", 0)
 
 
 class OpenProducer(Message, frozen=True):
-    """Begin a session, and end the producer's former one. Asked twice with the same `token`, it is
-    the same session. A token that says that its program goes on (`token_of`) ends that
-    program's own sessions only. `known`: only if the producer is known; `after`: only if its newest
-    session is that one (0: any). `step`: which step of the producer's work it is for; an earlier
-    one than its newest is refused (0: none). Answered by ProducerIsOpen or AppendRefused."""
+    """Begin a session, and end the producer's former one. A repeat with the same `token` is the
+    same session. The token of a program that continues (`token_of`) ends sessions of that program
+    only. `known`: refuse an unknown producer; `after`: refuse if the newest session is another one
+    (0: any). `step`: the step of the producer's work; an earlier step than its newest is refused
+    (0: none). Answered by ProducerIsOpen or AppendRefused."""
 
     shard: Shard
     request: Number
@@ -76,12 +76,12 @@ class OpenProducer(Message, frozen=True):
     after: Number = 0
     step: Number = 0
     asker: Asker | None = None
-    """The sender's tenant, as the leader's node fills it in; so below."""
+    """The sender's tenant, set by the leader's node, here and below."""
 
 
 class ProducerIsOpen(Message, frozen=True):
-    """The session is in the log. The rows below `next` are appended, and no others. `begun`: number
-    of the first row of the producer's newest step."""
+    """The session is in the log. `next`: the number below which all rows are appended, and no
+    others. `begun`: the number of the first row of the producer's newest step."""
 
     shard: Shard
     request: Number
@@ -91,8 +91,8 @@ class ProducerIsOpen(Message, frozen=True):
 
 
 class AppendRows(Message, frozen=True):
-    """Append batches behind one another, of which the first row has the number `sequence`. Answered
-    by RowsAppended or AppendRefused."""
+    """Append consecutive batches. `sequence`: the number of their first row. Answered by
+    RowsAppended or AppendRefused."""
 
     shard: Shard
     request: Number
@@ -104,9 +104,9 @@ class AppendRows(Message, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Rows of a request that lie behind one another in one chunk: their numbers, and the place.
-    `hash` is that of the chunk; empty: the rows are there, and their receipt is not kept. `fork`:
-    the place is in this fork of the shard, and not yet in its main log."""
+    """Consecutive rows of a request in one chunk: their numbers, and their place. `hash`: that of
+    the chunk; empty: the rows are there, but their receipt is not kept. `fork`: the fork in which
+    the place is, until the rows are in the main log."""
 
     sequence: Uint53
     count: Uint53
@@ -119,8 +119,8 @@ class Run(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class RowsAppended(Message, frozen=True):
-    """All rows of a request are committed. `runs` are in the order of their numbers; those of rows
-    whose place is not kept are missing."""
+    """All rows of a request are committed. `runs`: in the order of their numbers, without the rows
+    whose place is not kept."""
 
     shard: Shard
     request: Number
@@ -128,8 +128,8 @@ class RowsAppended(Message, frozen=True):
 
 
 class AppendRefused(Message, frozen=True):
-    """A request was not carried out: `code` says why, and what is known of the rows. `expected`:
-    with SEQUENCE the number that comes next; `leader`: with MOVED who leads, if that is known."""
+    """A request is refused with a code of `streams.access.reasons`. `expected`: with SEQUENCE, the
+    next number; `leader`: with MOVED, the leader that the sender knows."""
 
     shard: Shard
     request: Number
@@ -143,8 +143,8 @@ Fork = Annotated[str, msgspec.Meta(max_length=64)]
 
 
 class AskFork(Message, frozen=True):
-    """A producer's node asks a replica for a fork of the shard. Answered by ForkIsOpen or
-    ForkRefused, or not at all while one is being opened."""
+    """Ask a replica for a fork of the shard. Answered by ForkIsOpen or ForkRefused, or not at all
+    while a fork is being opened."""
 
     capability = "forks"
 
@@ -153,7 +153,7 @@ class AskFork(Message, frozen=True):
 
 
 class ForkIsOpen(Message, frozen=True):
-    """The sender has a fork of the shard, which takes rows."""
+    """The sender has an open fork of the shard."""
 
     capability = "forks"
 
@@ -163,7 +163,7 @@ class ForkIsOpen(Message, frozen=True):
 
 
 class ForkRefused(Message, frozen=True):
-    """The sender opens no fork, and why."""
+    """The sender opens no fork."""
 
     capability = "forks"
 
@@ -173,8 +173,8 @@ class ForkRefused(Message, frozen=True):
 
 
 class JoinFork(Message, frozen=True):
-    """A producer goes on in a fork, which `shard` names, with the session of the main log: all its
-    rows below `next` are acknowledged, and no others. Answered by ProducerIsOpen, with the first
+    """Continue a session of the main log in the fork that `shard` names. `next`: the number below
+    which all rows are acknowledged, and no others. Answered by ProducerIsOpen, with the first
     number that the fork does not know to be appended, or by AppendRefused."""
 
     capability = "forks"

@@ -1,9 +1,9 @@
 """The vocabulary between a reader's node and the leader of a shard.
 
-A *reading* is one program's way through one shard with one selector; its number is chosen by the
-reader's node. Its *position* is the offset that is scanned next: all rows below it were looked at.
-Whatever moves a position names the one before (`since`), so that the reader's node notices what was
-lost with a link, and opens the reading anew from where it is.
+A *reading* is one program's scan of one shard with one selector; the reader's node chooses its
+number. Its *position* is the next offset to scan: all rows below it were matched. A message that
+moves a position names the position before (`since`). So the reader's node notices a lost message,
+and opens the reading again from its position.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from overlay.machine import Message, Peer, Uint53, Uint63
 from streams.shard.messages import Shard
 
 NAME_MOST: Final = 128
-"""Characters of a durable consumer's name at most."""
+"""The limit of characters of a durable consumer's name."""
 
 SELECTOR_MOST: Final = 16 * 1024
-"""Characters of a selector at most (`matching.selector.expression.MAX_TEXT`)."""
+"""The limit of characters of a selector (`matching.selector.expression.MAX_TEXT`)."""
 
 LISTED_MOST: Final = 4_096
-"""Readings in one message at most."""
+"""The limit of readings in one message."""
 
 OFFSET_MOST: Final = 2**48
-"""Offsets are below it: a million rows a second for nine years. What is beyond it is no offset of a
-row, but a number that would be noted as how far something was read."""
+"""All offsets are below it: a million rows a second for nine years. A greater number is no offset,
+and must not be noted as a position."""
 
 ROW_COST: Final = 32
-"""Bytes of credit that a row takes beside its own: small rows take memory, too."""
+"""The bytes of credit that each row takes in addition to its size, for its memory."""
 
 FIRST: Final = "first"
 NEW: Final = "new"
@@ -45,12 +45,12 @@ Token = Annotated[str, msgspec.Meta(max_length=NAME_MOST)]
 
 
 class ReadFrom(msgspec.Struct, frozen=True, array_like=True):
-    """Where a reading begins: with the oldest row that is kept, with what is committed next, with
-    the row that has the offset `at`, or with the first row that was appended at the time `at` or
-    later (nanoseconds since 1970, by leaders' clocks); or, in a stream with a key, with the newest
-    row of each key: those from the offset `at` on, and all rows from `until` on (0: from the end
-    that the table has now on). `losses`: how many times the log had lost rows at its end when
-    offsets were told, -1: that is not known."""
+    """The place where a reading begins. *first*: the oldest row that is kept; *new*: the next row
+    that is committed; *offset*: the row at `at`; *time*: the first row that was appended at `at` or
+    later (nanoseconds since 1970, by leaders' clocks); *keys*, in a stream with a key: the newest
+    row of each key at the offset `at` or above, and then all rows from `until` on (0: from the
+    table's present end). `losses`: the number of times that the log had lost rows at its end when
+    the offsets were known, -1: unknown."""
 
     kind: Literal["first", "new", "offset", "time", "keys"]
     at: Uint63 = 0
@@ -59,10 +59,11 @@ class ReadFrom(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Durable(msgspec.Struct, frozen=True, array_like=True):
-    """As which durable consumer a program reads. `token`: the program's start; one with another
-    token ends it. `resume`: the program was attached already, and goes on where it is: refused as
-    fenced if another is attached by now. `expire_after`: seconds, 0: never. `own`: the program
-    keeps its position itself, and begins at `start`; the log's, behind it, is for retention."""
+    """The durable consumer as which a program reads. `token`: identifies the program's start; a
+    program with another token ends this one. `resume`: the program was attached before, and
+    continues at its position; it is refused as fenced if another program has attached since.
+    `expire_after`: seconds, 0: never. `own`: the program keeps its position itself and begins at
+    `start`; the position in the log serves retention only."""
 
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_MOST)]
     token: Token
@@ -72,11 +73,11 @@ class Durable(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ReadShard(Message, frozen=True):
-    """Begin a reading. `credit`: how much may be sent (`cost`); the last piece may have more than
-    is left. A durable consumer that is known begins at its position, whatever `start` says, unless
-    it resumes or keeps its own. `permitted`: what the reader's tenant may see, as the leader's node
-    fills in; "": all. `shares`: the reader's node takes SharedRows. Answered by ReadingBegan or
-    ReadingRefused."""
+    """Begin a reading. `credit`: the bytes that the leader may send (`cost`); the last piece may
+    exceed it. A known durable consumer begins at its position instead of `start`, unless it resumes
+    or keeps its own position. `permitted`: the selector of the rows that the reader's tenant may
+    see, set by the leader's node; "": all. `shares`: the reader's node takes SharedRows. Answered
+    by ReadingBegan or ReadingRefused."""
 
     shard: Shard
     reading: Number
@@ -89,10 +90,10 @@ class ReadShard(Message, frozen=True):
 
 
 class ReadingBegan(Message, frozen=True):
-    """The reading begins at `position`; the shard's next row will have the offset `next`, or,
-    of one that begins with the newest rows, these lie below `next`.
-    `attachment`: that of the durable consumer, 0: none. `losses`: how many times the log has lost
-    rows at its end."""
+    """The reading begins at `position`. `next`: the offset of the shard's next row; if the reading
+    begins with the newest rows, they lie below it. `attachment`: the number of the durable
+    consumer's attachment, 0: none. `losses`: the number of times that the log has lost rows at its
+    end."""
 
     shard: Shard
     reading: Number
@@ -103,9 +104,9 @@ class ReadingBegan(Message, frozen=True):
 
 
 class Piece(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Rows of one chunk (`streams.log.batches.encode_rows`), appended at `time`. The first has the
-    offset `first`; `places` are the others' offsets less that one, in order; empty: they follow on
-    one another."""
+    """Rows of one chunk (`streams.log.batches.encode_rows`), appended at `time`. `first`: the first
+    row's offset; `places`: the offsets of the others, relative to it; empty: the rows are
+    consecutive."""
 
     time: Uint63
     first: Uint53
@@ -115,13 +116,12 @@ class Piece(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def cost(piece: Piece) -> int:
-    """The credit that a piece takes."""
+    """Return the credit that a piece takes."""
     return len(piece.rows) + ROW_COST * piece.count
 
 
 class StreamRows(Message, frozen=True):
-    """Rows for some readings, each with the position at which it was. All of them are at `position`
-    now."""
+    """Rows for some readings, each with its position before. They all move to `position`."""
 
     shard: Shard
     readings: Annotated[tuple[tuple[Uint53, Uint53], ...], msgspec.Meta(max_length=LISTED_MOST)]
@@ -130,8 +130,8 @@ class StreamRows(Message, frozen=True):
 
 
 class LooseRows(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Rows of one chunk, appended at `time`, each by itself (`streams.log.batches.encode_rows`).
-    The first has the offset `first`; `places` are all offsets less that one, ascending."""
+    """Single rows of one chunk (`streams.log.batches.encode_rows`), appended at `time`. `places`:
+    the offsets of all rows relative to `first`, ascending."""
 
     time: Uint63
     first: Uint53
@@ -140,16 +140,16 @@ class LooseRows(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Share(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Which rows of a message some readings get, counted over all of its chunks from 0, ascending;
-    each reading with the position at which it was."""
+    """The rows of a message that some readings get, each reading with its position before. `rows`:
+    their indices over all chunks of the message, from 0, ascending."""
 
     readings: Annotated[tuple[tuple[Uint53, Uint53], ...], msgspec.Meta(max_length=LISTED_MOST)]
     rows: tuple[Uint53, ...]
 
 
 class SharedRows(Message, frozen=True):
-    """What has matched of the same chunks for readings of one node, each row once. All of the
-    readings are at `position` now. Sent to who has asked for it (`ReadShard`)."""
+    """The rows that matched for readings of one node, each row once. All readings move to
+    `position`. Sent to nodes that have asked for it (`ReadShard.shares`)."""
 
     shard: Shard
     position: Number
@@ -158,7 +158,7 @@ class SharedRows(Message, frozen=True):
 
 
 class ReadingsScanned(Message, frozen=True):
-    """Nothing matched: (reading, position before, position now)."""
+    """Readings that move without a row: (reading, position before, position now)."""
 
     shard: Shard
     marks: Annotated[
@@ -167,18 +167,17 @@ class ReadingsScanned(Message, frozen=True):
 
 
 class KeepReadings(Message, frozen=True):
-    """The reader's node has these readings: (reading, how much may be sent in all since it
-    began). Sent when a program has taken rows, and every few seconds, since a leader ends readings
-    of which it does not hear. Answered by ReadingsKept."""
+    """The keep-alive of readings: (reading, credit in all since it began). Sent when a program has
+    taken rows, and every second, since a leader ends silent readings. Answered by ReadingsKept."""
 
     shard: Shard
     readings: Annotated[tuple[tuple[Uint53, Uint53], ...], msgspec.Meta(max_length=LISTED_MOST)]
 
 
 class ReadingsKept(Message, frozen=True):
-    """(reading, the last position that was sent for it) of those that were named and are there, and
-    the others. `cut_off`: no majority of the shard's replicas answers the leader, so that nothing
-    new is committed."""
+    """The answer to a keep-alive. `positions`: (reading, last position that was sent) of the
+    readings that the leader has; `missing`: the others. `cut_off`: no majority of the shard's
+    replicas answers the leader, so that it commits nothing."""
 
     shard: Shard
     positions: Annotated[tuple[tuple[Uint53, Uint53], ...], msgspec.Meta(max_length=LISTED_MOST)]
@@ -187,15 +186,15 @@ class ReadingsKept(Message, frozen=True):
 
 
 class EndReadings(Message, frozen=True):
-    """The reader's node has these readings no more."""
+    """End readings."""
 
     shard: Shard
     readings: Annotated[tuple[Uint53, ...], msgspec.Meta(max_length=LISTED_MOST)]
 
 
 class CommitPosition(Message, frozen=True):
-    """A durable consumer is done with all offsets below `position`. Answered by PositionCommitted
-    or ReadingRefused."""
+    """Commit the position of a durable consumer. Answered by PositionCommitted or
+    ReadingRefused."""
 
     shard: Shard
     reading: Number
@@ -205,7 +204,7 @@ class CommitPosition(Message, frozen=True):
 
 
 class PositionCommitted(Message, frozen=True):
-    """The durable consumer's position is in the log, and is this one or a higher one."""
+    """The log has this position of the durable consumer, or a higher one."""
 
     shard: Shard
     reading: Number
@@ -213,8 +212,8 @@ class PositionCommitted(Message, frozen=True):
 
 
 class ReadingRefused(Message, frozen=True):
-    """A reading has not begun, or ends. `first`, `next`: with OUT_OF_RANGE, the oldest offset that
-    is kept and the one that comes next."""
+    """The leader refuses or ends a reading. With OUT_OF_RANGE, `first` is the oldest offset that is
+    kept and `next` the next one to be appended."""
 
     shard: Shard
     reading: Number
@@ -225,7 +224,7 @@ class ReadingRefused(Message, frozen=True):
 
 
 class AskRow(Message, frozen=True):
-    """Asks a shard's leader what became of a row. Answered by RowFacts, by a leader."""
+    """Ask a shard's leader about the fate of a row. Answered by RowFacts."""
 
     shard: Shard
     ticket: Number
@@ -233,11 +232,11 @@ class AskRow(Message, frozen=True):
 
 
 class RowFacts(Message, frozen=True):
-    """`state`: kept, past its time, removed (by retention) or not yet; `first` to `next` are there.
-    `producer` and `number`: whose row it is, by its batch's head. `readers`: each durable
-    consumer's name, selector, position, and what became of the row
-    (`overlay.stream_client.RowReader`). `fork`: it was copied from there, where its offset was
-    `at`."""
+    """The fate of a row. `state`: *kept*, *past its time*, *removed* (by retention) or *not yet*;
+    the log has the offsets `first` to `next`. `producer` and `number`: from the head of its batch.
+    `readers`: name, selector and position of each durable consumer and group, and what it has done
+    with the row (`overlay.stream_client.RowReader`). `fork`: the fork from which the row was
+    copied, and where its offset was `at`."""
 
     shard: Shard
     ticket: Number
@@ -256,7 +255,7 @@ class RowFacts(Message, frozen=True):
 
 
 class ReadingsMoved(Message, frozen=True):
-    """These readings are not served here (any more); `leader`: who leads, if that is known."""
+    """The sender does not serve these readings. `leader`: the leader that it knows."""
 
     shard: Shard
     readings: Annotated[tuple[Uint53, ...], msgspec.Meta(max_length=LISTED_MOST)]

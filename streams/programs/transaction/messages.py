@@ -11,10 +11,10 @@ from streams.programs.producer.messages import Number, ProducerName, RowBatch, R
 from streams.shard.messages import Shard
 
 TRANSACTION_MOST: Final = 128
-"""Characters of a transaction's id at most."""
+"""The limit of characters of a transaction's id."""
 
 HALVES_MOST: Final = 1_000
-"""Halves of a shard that are not decided, at most."""
+"""The limit of undecided halves of a shard."""
 
 
 PREPARED: Final = "prepared"
@@ -26,7 +26,7 @@ Transaction = Annotated[str, msgspec.Meta(min_length=1, max_length=TRANSACTION_M
 
 
 class PrepareHalf(Message, frozen=True):
-    """Keep a batch until `transaction` is decided. Asked twice, it is the same half. Answered by
+    """Keep a batch until `transaction` is decided. A repeat is the same half. Answered by
     HalfIsPrepared, HalfDecided or HalfRefused."""
 
     shard: Shard
@@ -35,11 +35,11 @@ class PrepareHalf(Message, frozen=True):
     producer: ProducerName
     batch: RowBatch
     decider: Place | None = None
-    """The number of the shard that decides for all shards of the transaction; None: each does."""
+    """The number of the shard that decides for the whole transaction; None: each decides."""
 
 
 class HalfIsPrepared(Message, frozen=True):
-    """The half is committed to the log, and invisible."""
+    """The log has the half, and readers do not see it."""
 
     shard: Shard
     request: Number
@@ -47,19 +47,19 @@ class HalfIsPrepared(Message, frozen=True):
 
 
 class DecideHalf(Message, frozen=True):
-    """Commit the half of this transaction, or roll it back. Answered by HalfDecided, with the first
-    decision, whichever that was, or by HalfRefused."""
+    """Commit a half, or roll it back. Answered by HalfDecided, with the first decision, or by
+    HalfRefused."""
 
     shard: Shard
     request: Number
     transaction: Transaction
     commit: bool
     is_final: bool = False
-    """This is the shard that decides for all, or that one has decided so."""
+    """The shard decides for all, or follows the one that does."""
 
 
 class HalfDecided(Message, frozen=True):
-    """The decision, for ever, is in the log. `run`: where the rows are, if it was committed."""
+    """The final decision is in the log. `run`: the place of the rows, if it is a commit."""
 
     shard: Shard
     request: Number
@@ -69,8 +69,9 @@ class HalfDecided(Message, frozen=True):
 
 
 class HalfRefused(Message, frozen=True):
-    """A request was not carried out: `code` says why. `leader`: with MOVED who leads, if that is
-    known; with MOVED and BUSY it is to be repeated, and nothing happens twice."""
+    """A request is refused with a code of `streams.access.reasons`. After MOVED and BUSY it is
+    repeated, and nothing is done twice. `leader`: with MOVED, the leader that the sender knows.
+    `decider`: with ELSEWHERE, the number of the shard that decides."""
 
     shard: Shard
     request: Number
@@ -82,8 +83,8 @@ class HalfRefused(Message, frozen=True):
 
 
 class ReviewHalf(Message, frozen=True):
-    """The leader asks the producer's node what became of a transaction. Answered by DecideHalf, or
-    by HalfNotKnown; not at all by a node that has no program to ask."""
+    """Ask the producer's node for the decision of a transaction. Answered by DecideHalf or
+    HalfNotKnown, or not at all by a node without a program that knows it."""
 
     shard: Shard
     transaction: Transaction
@@ -91,15 +92,15 @@ class ReviewHalf(Message, frozen=True):
 
 
 class HalfNotKnown(Message, frozen=True):
-    """The producer cannot say (yet): the half stays."""
+    """The producer does not know the decision (yet). The half stays."""
 
     shard: Shard
     transaction: Transaction
 
 
 class AskHalves(Message, frozen=True):
-    """Asks the leader for the halves that are not decided, of one producer ("": of all). Answered
-    by HalvesFound or HalfRefused (MOVED)."""
+    """Ask for the undecided halves of a producer ("": of all). Answered by HalvesFound or
+    HalfRefused (MOVED)."""
 
     shard: Shard
     request: Number
@@ -107,8 +108,8 @@ class AskHalves(Message, frozen=True):
 
 
 class WaitingHalf(msgspec.Struct, frozen=True, array_like=True):
-    """A half that is not decided: `count` rows of `size` bytes, prepared at `time` (nanoseconds
-    since 1970) by `node`."""
+    """An undecided half of `count` rows and `size` bytes, which `node` has prepared at `time`
+    (nanoseconds since 1970)."""
 
     transaction: Transaction
     producer: ProducerName
@@ -120,7 +121,7 @@ class WaitingHalf(msgspec.Struct, frozen=True, array_like=True):
 
 
 class HalvesFound(Message, frozen=True):
-    """Those that were committed to the log when they were asked for."""
+    """The undecided halves that the log had when the question came."""
 
     shard: Shard
     request: Number
