@@ -101,7 +101,9 @@ class HostPool(Machine):
             if until <= self.port.now:
                 del self._unconfirmed[node]
                 self.drop(node)
-        return [host for host in self._hosts.values() if not self._is_member(host.id)]
+        cluster = self._clusters.cluster
+        members = () if cluster is None else [member.id for member in cluster.members()]
+        return [host for host in self._hosts.values() if host.id not in members]
 
     @property
     def is_asking(self) -> bool:

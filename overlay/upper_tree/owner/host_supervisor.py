@@ -7,7 +7,7 @@ new process is sent what of the arc is its to serve (`TreesHosted`), and drops t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from overlay.bounded import BoundedDict
@@ -247,7 +247,7 @@ class HostSupervisor(Machine):
                 hosts.update(map_.hosts())
             hosts.update(self.reachable(owned))
         self.leases.attend(hosts.values())
-        self._grant()
+        self._grant(self.leases.due())
         hosts.pop(self.port.me.id, None)
         self.port.watch("hosts", tuple(hosts.values()))
 
@@ -257,24 +257,22 @@ class HostSupervisor(Machine):
         many steps as the square of their number."""
         hosts = [host for map_ in owned.maps() for host in map_.hosts()]
         if all(map(self.leases.attends, (*hosts, *self.reachable(owned)))):
-            self._grant()
+            self._grant(self.leases.due())
         else:
             self.watch()
 
-    def _grant(self) -> None:
-        """Serving beats to those hosts whose turn it is."""
+    def _grant(self, due: Sequence[NodeId]) -> None:
+        """Serving beats to those of these hosts whose registrations can be relied on, or that were
+        ordered to forget them. All trees are looked through once, and not for each host."""
         arc = self._authority.serving_arc()
-        if arc is not None:
-            for node in self.leases.due():
-                if self._is_trusted(node):
-                    self.leases.send(node, *arc, self._authority.epoch)
-
-    def _is_trusted(self, node: NodeId) -> bool:
-        """Whether the host's registrations can be relied on, or it was ordered to forget them."""
-        return node not in self._unreachable and not any(
-            node in owned.stale_hosts and not owned.is_prepared(node)
-            for owned in self._trees.values()
-        )
+        if arc is None or not due:
+            return
+        doubtful = dict.fromkeys(self._unreachable)
+        for owned in self._trees.values():
+            doubtful.update((n, None) for n in owned.stale_hosts if not owned.is_prepared(n))
+        for node in due:
+            if node not in doubtful:
+                self.leases.send(node, *arc, self._authority.epoch)
 
     def on_serving_reply(self, sender: Peer, message: ServingReply) -> None:
         """A host has answered a serving beat, and reports what it is asked for: the next beat
@@ -285,11 +283,12 @@ class HostSupervisor(Machine):
             self.machines.reported(sender, message.processors)
             if self.loads.is_busy(sender.id):
                 self._authority.rebalance_soon()
-        self._grant()
+            if self.leases.is_due(sender.id):
+                self._grant((sender.id,))
 
     def on_serving_beat_due(self, timer: ServingBeatDue) -> None:
         """Renew all leases; tell who waits for the end of one."""
         if self.leases.rang():
             self.port.emit(LeasesOver())
             self._authority.transfer_if_settled()
-        self._grant()
+        self._grant(self.leases.due())

@@ -125,15 +125,15 @@ class LeaseGrants:
         return grant is not None and grant.heard > 0 and not grant.owed
 
     def due(self) -> list[NodeId]:
-        """Attended hosts that should get a beat now. One that has not answered the last one yet
-        is given time: more beats would not come faster."""
-        now, found = self.port.now, []
-        for node in self._attended:
-            grant = self._hosts[node]
-            pause = (self.least if grant.heard == grant.number else self.most) / BEATS
-            if grant.owed or grant.sent_at <= now - NEARLY * pause:
-                found.append(node)
-        return found
+        """Attended hosts that should get a beat now."""
+        return [node for node in self._attended if self.is_due(node)]
+
+    def is_due(self, node: NodeId) -> bool:
+        """Whether this attended host should get a beat now. One that has not answered the last one
+        yet is given time: more beats would not come faster."""
+        grant = self._hosts[node]
+        pause = (self.least if grant.heard == grant.number else self.most) / BEATS
+        return grant.owed or grant.sent_at <= self.port.now - NEARLY * pause
 
     def send(self, node: NodeId, start: Key, key: Key, epoch: int) -> None:
         """A beat from the owner of the arc (start, key]."""

@@ -24,7 +24,7 @@ answer again, or stays when their links are given up. No plan is made for its sa
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import islice, pairwise
 from math import ceil
 from typing import NamedTuple
@@ -327,13 +327,14 @@ class Rebalance(Machine):
     def _scan_further(self) -> None:
         """One step for each of the next trees; after the last, the cluster as a whole."""
         done = 0
+        fit = self._fit()
         while self._unscanned and done < SCANNED_AT_ONCE:
             attribute = self._unscanned.popleft()
             owned = self._trees.get(attribute)
             if owned is None or owned.is_changing:
                 pass
             elif self._owner.decides(attribute):
-                done += CHANGE_COST * self._step(owned)
+                done += CHANGE_COST * self._step(owned, fit)
             elif self._owner.is_departing(attribute):
                 done += CHANGE_COST * self._prepare_departure(owned)
             done += 1
@@ -417,11 +418,11 @@ class Rebalance(Machine):
 
     # --- what to change ---
 
-    def _step(self, owned: OwnedTree) -> bool:
-        """Whether something of the tree had to be changed."""
+    def _step(self, owned: OwnedTree, fit: Collection[NodeId]) -> bool:
+        """Whether something of the tree had to be changed; the `fit` may host."""
         if self._remove(owned):
             return True
-        if (moved := self._moved(owned)) is not None:
+        if (moved := self._moved(owned, fit)) is not None:
             is_relieved = self._relieved.get(owned.attribute, False)
             self._prepare(owned, moved, "silent" if is_relieved else "moved")
         elif not self._resize(owned) and self._hosts.has_reachable_stale(owned):
@@ -463,13 +464,12 @@ class Rebalance(Machine):
         self.port.count("trees_removed")
         return True
 
-    def _moved(self, owned: OwnedTree) -> PartitionMap | None:
+    def _moved(self, owned: OwnedTree, fit: Collection[NodeId]) -> PartitionMap | None:
         """Every virtual node to where it belongs: as planned; or where it is, without the nodes
         that may not host any more. One whose hosts are all silent has one more until they answer
         again or are given up. None: all are there."""
         attribute = owned.attribute
         is_relieved = False
-        fit = self._fit()
         found: list[tuple[Peer, ...]] = []
         for entry in owned.tree.map.entries:
             planned = self._plan.hosts.get((attribute, entry.interval), ())

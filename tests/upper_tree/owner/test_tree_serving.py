@@ -292,3 +292,28 @@ def test_the_first_lease_is_there_when_the_first_registration_is() -> None:
     rig.net.flush()
     for host in rig.hosts.values():
         assert host.hosting.has_lease(host.hosting.trees["x"])
+
+
+def test_the_answer_of_one_host_costs_the_same_however_many_there_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All hosts answer every beat: who looked at all of them each time would take as many steps as
+    the square of their number."""
+    names = [f"h{number}" for number in range(6)]
+    rig = Rig(*names, replicas=6)
+    rig.register("x > 1")
+    rig.settle(2.0)
+    looked: list[str] = []
+    is_due = LeaseGrants.is_due
+
+    def noted(leases: LeaseGrants, node: str) -> bool:
+        looked.append(node)
+        return is_due(leases, node)
+
+    monkeypatch.setattr(LeaseGrants, "is_due", noted)
+    beat = rig.owner.owner.leases.last_answer("h3")
+    rig.owner.port.hear(ServingReply(KEY, 1), peer("h3"))
+    assert looked == ["h3"]
+    assert rig.owner.owner.leases.last_answer("h3") == beat
+    rig.owner.port.hear(ServingBeatDue())
+    assert sorted(looked) == sorted([*names, "h3"])
