@@ -15,7 +15,7 @@ shard.
 ::
 
     hosts = ShardHosts(port, disk, ring, wall)  # a machine: start() opens what is on disk
-    hosts.on_keep_shards(owner, KeepShards(orders, entries))  # makes replicas, has one lead
+    hosts.on_keep_shards(owner, message)  # makes replicas, has one lead
     ...  # `ShardLed` when this node leads
     replica = hosts.leading("8f2c/0")  # None: this node does not lead that shard
     if replica is not None and replica.leader is not None:
