@@ -5,7 +5,7 @@ comes from a file in ``bench/results`` with the commit, the date and the load; w
 difference stands beside both.
 
 *Read in this order*: ``experiment`` (what one is), ``registry`` with ``cbdlo``, ``phoenix``,
-``venus``, ``minos`` and ``tensor`` (all of them), ``__main__`` (runs them) and ``page``
-(docs/lab/papers.md). The others measure: ``capture``, ``transmission``, ``power`` (over
-``simulated_stream``), ``features``, ``distribution`` and ``outages`` (over ``tiers``).
+``venus``, ``minos`` and ``tensor`` (all of them), ``__main__`` (runs them), ``page``
+(docs/lab/papers.md) and ``pictures``. The others measure: ``capture``, ``transmission``, ``power``
+(over ``simulated_stream``), ``features``, ``distribution`` and ``outages`` (over ``tiers``).
 """

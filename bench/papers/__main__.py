@@ -24,7 +24,7 @@ from collections.abc import Sequence
 
 from bench.lab.record import RESULTS, commit, keep, measure
 from bench.papers.experiment import Experiment
-from bench.papers.page import PAGE, page, runs_of
+from bench.papers.page import PAGE, draw_all, page, runs_of
 from bench.papers.registry import chosen
 
 
@@ -70,7 +70,8 @@ def run(one: Experiment, commands: Sequence[str]) -> bool:
 
 
 def write_page() -> None:
-    """Make docs/lab/papers.md anew."""
+    """Make docs/lab/papers.md and its pictures anew."""
+    draw_all()
     PAGE.write_text(page(), encoding="utf-8")
 
 

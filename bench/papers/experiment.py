@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 
 class Ours(NamedTuple):
@@ -29,6 +29,22 @@ class Reported(NamedTuple):
     ours: Ours | None = None
 
 
+class Picture(NamedTuple):
+    """A chart of an experiment's rows: `y` over `x`, a series for each value of `by`."""
+
+    kind: Literal["bars", "lines"]
+    x: str
+    y: str
+    by: Mapping[str, str]
+    """Keys of a row, and what is written behind their value."""
+    x_label: str
+    y_label: str
+    where: Mapping[str, Any] = {}
+    log: bool = False
+    paper: tuple[tuple[Any, float], ...] = ()
+    """Points (x, y) of the paper, as far as its text has them."""
+
+
 class Experiment(NamedTuple):
     """A table or figure (or a section with a result in words)."""
 
@@ -52,6 +68,7 @@ class Experiment(NamedTuple):
     """What `bench.lab.tables` makes of the file."""
     differs: str
     """What differs from the paper, and why."""
+    picture: Picture | None = None
 
 
 class Drawing(NamedTuple):

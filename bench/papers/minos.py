@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bench.papers.experiment import Drawing, Experiment, Ours, Paper, Reported
+from bench.papers.experiment import Drawing, Experiment, Ours, Paper, Picture, Reported
 
 _PRODUCERS: Final = Experiment(
     "minos-producers",
@@ -42,6 +42,15 @@ All producers are in one process, the consumer in another, three servers beside 
 cores: with many producers it is the one process of all of them that is measured. Batches have 256
 rows, 8 under way in all, each producer one at least. Kafka and RocketMQ: see
 [venus-transmission](#venus-transmission).""",
+    Picture(
+        "bars",
+        "contestant",
+        "seconds",
+        {"producers": " producers"},
+        "",
+        "s from first sent to last received",
+        where={"rows": 100_000},
+    ),
 )
 
 _RISING: Final = Experiment(
@@ -68,6 +77,15 @@ _RISING: Final = Experiment(
 The rate doubles; the first one of which less than nine tenths come while it is sent ends the
 series. Sender and consumer are Python programs for all of them, which is what bounds the fastest.
 The response time is from sending to receipt by the consumer.""",
+    Picture(
+        "lines",
+        "rows_per_second",
+        "p99_ms",
+        {"contestant": ""},
+        "rows a second received",
+        "response time, p99, ms",
+        log=True,
+    ),
 )
 
 _CONSUMER: Final = Experiment(

@@ -11,7 +11,8 @@ from typing import Any, Final
 from bench.lab.record import RESULTS
 from bench.lab.tables import PAGES, cell, table, value
 from bench.papers.experiment import Experiment, Ours, Paper, Reported
-from bench.papers.registry import PAPERS
+from bench.papers.pictures import draw
+from bench.papers.registry import PAPERS, experiments
 
 PAGE: Final = PAGES / "papers.md"
 
@@ -51,6 +52,13 @@ def runs_of(experiment: Experiment, results: Path = RESULTS) -> list[dict[str, A
     found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
     mine = {*experiment.fast, *experiment.full}
     return [run for run in found if run["command"] in mine] or found
+
+
+def draw_all(results: Path = RESULTS) -> None:
+    """Draw the pictures of the page anew."""
+    for one in experiments():
+        rows = [row for run in runs_of(one, results) for row in run["rows"]]
+        draw(one, rows, PAGES / "papers" / f"{one.name}.svg")
 
 
 def _overview(results: Path) -> Iterator[str]:
@@ -95,6 +103,8 @@ def _experiment(one: Experiment, results: Path) -> Iterator[str]:
     elif one.file:
         yield "\nNot measured yet.\n"
     yield "\n" + "".join(_reported(one, runs)) + "\n"
+    if runs and one.picture is not None:
+        yield f"![{one.title}](papers/{one.name}.svg)\n\n"
     for spec in one.tables if runs else ():
         yield f"<!-- table: {spec} -->\n{table(spec, results)}\n"
     yield wrapped(one.differs)

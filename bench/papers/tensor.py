@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bench.papers.experiment import Drawing, Experiment, Ours, Paper, Reported
+from bench.papers.experiment import Drawing, Experiment, Ours, Paper, Picture, Reported
 
 _SIMULATED: Final = """\
 In the simulator: virtual time, in which links have the paper's latencies and a gigabit a second,
@@ -48,6 +48,16 @@ Tensor's subscribers look for new versions now and then, and its replication goe
 that is its flat 12 s. Here messages are pushed, so that a few take the longest way alone, and the
 time rises from where the publisher's node is the bottleneck, in proportion to the messages.
 10,000 subscribers are the next experiment's.""",
+    Picture(
+        "lines",
+        "messages",
+        "distribution_s",
+        {"subscribers": " subscribers"},
+        "messages",
+        "s until all have all",
+        log=True,
+        paper=((1, 12.0), (50_000, 12.0)),
+    ),
 )
 
 _SUBSCRIBERS: Final = Experiment(
@@ -89,6 +99,16 @@ _SUBSCRIBERS: Final = Experiment(
 All of them run in the simulator: subscribers are programs of 24 nodes at points, each of which
 gets a message once for all of its programs, so that what grows with subscribers is the work of
 their own node.""",
+    Picture(
+        "lines",
+        "subscribers",
+        "distribution_s",
+        {"messages": " messages"},
+        "subscribers",
+        "s until all have all",
+        log=True,
+        paper=((20, 12.0), (10_000, 12.0)),
+    ),
 )
 
 _LOAD: Final = Experiment(

@@ -13,8 +13,9 @@ import pytest
 from bench.lab.record import keep
 from bench.papers import __main__ as command
 from bench.papers import page as pages
-from bench.papers.experiment import Experiment, Ours, Reported
+from bench.papers.experiment import Experiment, Ours, Picture, Reported
 from bench.papers.features import FEATURES, place_of
+from bench.papers.pictures import series_of
 from bench.papers.registry import PAPERS, chosen, experiments
 
 HEAD = {"date": "2026-01-02", "processor": "p", "cores": 2, "load": [0.5, 1.0]}
@@ -80,6 +81,18 @@ def test_ours_stands_beside_theirs_with_commit_and_load(tmp_path: Path) -> None:
     assert "| rows | 4.2 | 18.161 s | 2.50 s |\n| shape | 4.2 | flat | |\n" in text
     assert "Measured at commit abc+, 2026-01-02, p, 2 cores, load 0.5 to 1.0." in text
     assert "| kind | took |\n|---|---|\n| a | 1.0 |\n| b | 2.5 |\n" in text
+
+
+def test_a_picture_has_a_series_for_each_value_and_the_last_row_of_a_point() -> None:
+    picture = Picture("lines", "n", "s", {"of": " nodes"}, "", "", where={"kind": "a"})
+    rows: list[dict[str, Any]] = [
+        {"kind": "a", "of": 3, "n": 1, "s": 9.0},
+        {"kind": "a", "of": 3, "n": 1, "s": 0.5},
+        {"kind": "b", "of": 3, "n": 2, "s": 2.0},
+        {"kind": "a", "of": 1, "n": 2, "s": 0.7},
+        {"kind": "a", "of": 1, "n": 3},
+    ]
+    assert series_of(picture, rows) == {"3 nodes": {1: 0.5}, "1 nodes": {2: 0.7}}
 
 
 def test_what_a_commit_has_measured_is_not_measured_again_and_a_failure_leaves_the_rest(
