@@ -339,6 +339,24 @@ def suback_ignores_observers() -> None:
 
 @fault(
     "P5",
+    "tests/chord/recovery/test_chord_observing.py",
+    "test_answers_to_what_was_sent_before_a_copy_began_anew_ask_for_no_other",
+)
+def older_answers_ask_for_another_copy() -> None:
+    """An observer's answers to pieces of an earlier copy count as a gap in the one under way."""
+
+    original = Observers.send_snapshot
+
+    def send_snapshot(self: Observers, entries: Sequence[bytes]) -> None:
+        original(self, entries)
+        for observer in self.observers.values():
+            observer.pieces = 0
+
+    replace(Observers.send_snapshot, send_snapshot)
+
+
+@fault(
+    "P5",
     "tests/upper_tree/owner/test_tree_adopting.py",
     "test_a_copy_of_an_arc_that_shrank_has_the_trees_no_more_that_went_with_it",
 )

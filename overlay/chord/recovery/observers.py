@@ -14,7 +14,8 @@ well; subscribers say so when they renew.
 
 An observer that has everything is *awaited* from then on: a SUBACK waits for it, too (`is_copied`),
 and it hears so. So a copy whose primary was heard to the last lacks nothing that was
-acknowledged. One that does not answer for `OBSERVER_AWAITED` seconds is not awaited any more.
+acknowledged. One that does not answer for `OBSERVER_AWAITED` seconds is not awaited until it does,
+and after `OBSERVER_SILENT_MOST` another one is taken.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from overlay.chord.constants import (
     OBSERVER_AWAITED,
     OBSERVER_HEARD_EVERY,
     OBSERVER_LAG_MOST,
+    OBSERVER_SILENT_MOST,
     OBSERVERS,
 )
 from overlay.chord.events import FollowerSnapshotWanted, LogGrown, ObserversProgressed
@@ -53,11 +55,12 @@ CATCH_UP, REPLICATE = ProgressState.CATCH_UP, ProgressState.REPLICATE
 class ObserverProgress(Progress):
     """What the primary knows of one copy. One that catches up waits for the whole state."""
 
-    __slots__ = ("asked_at", "awaited", "copying", "position", "said_at", "waits")
+    __slots__ = ("asked_at", "awaited", "copy", "pieces", "position", "said_at", "waits")
 
     def __init__(self, peer: Peer, now: float) -> None:
         super().__init__(peer)
-        self.copying = False  # the whole state is on its way
+        self.copy: Version = EMPTY  # the position of the whole state that is on its way
+        self.pieces = 0  # of whole states that were sent and are not answered, but for last ones
         self.awaited = False  # a SUBACK waits for it
         self.position: Version = EMPTY  # the position that it has when all has arrived
         self.asked_at = now  # the oldest question that was not answered yet …
@@ -108,8 +111,12 @@ class Observers:
                 self._begin_anew()
         self._announced = cluster
         for observer in list(self.observers.values()):
-            if observer.waits and now - observer.asked_at > OBSERVER_AWAITED:
+            silent = now - observer.asked_at if observer.waits else 0.0
+            if silent > OBSERVER_SILENT_MOST:
                 self.peer_lost(observer.peer.id)
+            elif silent > OBSERVER_AWAITED and observer.awaited:
+                observer.awaited = False  # until it answers
+                self.port.emit(ObserversProgressed())
         wanted = by_id(self._wanted())
         for observer in list(self.observers.values()):
             if observer.peer.id not in wanted:
@@ -134,16 +141,17 @@ class Observers:
         if successor is not None:
             candidates = successor.members()[:OBSERVERS]
         else:
-            idle = by_id(self.view.idle_peers())
-            stay = [o.peer for o in self.observers.values() if o.peer.id in idle]
-            rest = sorted(idle.values(), key=lambda peer: _rank(cluster.key, peer.id))
+            stay = [observer.peer for observer in self.observers.values()]
+            rest = sorted(self.view.idle_peers(), key=lambda peer: _rank(cluster.key, peer.id))
             candidates = tuple(by_id((*stay, *rest)).values())
         found = [
             peer
             for peer in candidates
             if peer.id not in self._refused
             and not cluster.has_member(peer.id)
-            and self.ring.is_reachable(peer)
+            # Each other observer costs the whole state: one that has it, or is on its way to, stays
+            # while it answers, whatever the views and links of a busy machine say for a moment.
+            and (peer.id in self.observers or self.ring.is_reachable(peer))
         ]
         return found[:OBSERVERS]
 
@@ -151,7 +159,7 @@ class Observers:
         """The arc has changed. Whoever was sent the whole state while that was being decided may
         have trees that have gone since, after the entry that names the arc: it comes anew."""
         for observer in self.observers.values():
-            observer.awaited = observer.copying = False
+            observer.awaited, observer.copy = False, EMPTY
             observer.change(CATCH_UP)
         self.port.emit(FollowerSnapshotWanted(self.role.own.key))
         self.port.emit(ObserversProgressed())
@@ -194,17 +202,21 @@ class Observers:
         ):
             return
         observer.waits = False
-        if observer.copying and message.position == EMPTY:
-            observer.say(self.port.now)  # a piece has arrived
+        if message.position == EMPTY and observer.pieces:
+            observer.pieces -= 1
+            observer.say(self.port.now)
+        elif EMPTY < message.position < observer.copy:
+            # Its answer to what was sent before the copy, which replaces that.
+            observer.say(self.port.now)
         elif observer.state is REPLICATE and EMPTY < message.position <= observer.position:
             self._acknowledged(observer, message.position[1])
         elif observer.state is not CATCH_UP:
-            observer.awaited = observer.copying = False
+            observer.awaited, observer.copy = False, EMPTY
             observer.change(ProgressState.PROBE)
             self._catch_up(observer, message.position)
 
     def _acknowledged(self, observer: ObserverProgress, reached: int) -> None:
-        observer.copying = False
+        observer.copy = EMPTY
         observer.acknowledge(reached, self.port.now)
         if observer.match < observer.position[1]:
             observer.say(self.port.now)
@@ -240,7 +252,8 @@ class Observers:
             for piece in pieces:
                 self.port.send(observer.peer, piece)
             observer.restart(REPLICATE, voter_log.next)
-            observer.position, observer.copying = position, True
+            observer.position = observer.copy = position
+            observer.pieces += len(pieces) - 1
             observer.say(self.port.now)
 
     def on_log_grown(self, event: LogGrown) -> None:

@@ -11,10 +11,17 @@ from overlay.chord.constants import (
     OBSERVED_LOGS_MOST,
     OBSERVER_AWAITED,
     OBSERVER_LAG_MOST,
+    OBSERVER_SILENT_MOST,
     OBSERVERS,
+    SNAPSHOT_PIECE,
 )
 from overlay.chord.keys import in_arc, key_of
-from overlay.chord.recovery.messages import Observe, Observed, ObserverEntries
+from overlay.chord.recovery.messages import (
+    Observe,
+    Observed,
+    ObserverEntries,
+    ObserverSnapshot,
+)
 from overlay.consensus.tracker import ProgressState
 from overlay.consensus.votes import EMPTY
 from overlay.machine import Key, Peer
@@ -154,7 +161,9 @@ def test_a_suback_waits_for_an_observer_for_a_while_and_then_no_more() -> None:
     assert not clusters.is_copied(index)
     world.run(OBSERVER_AWAITED)
     assert clusters.is_copied(index)
-    assert not clusters.observers.observers.get(deaf.peer.id)
+    world.run(OBSERVER_SILENT_MOST)
+    assert deaf.peer.id not in clusters.observers.observers
+    assert len(clusters.observers.observers) == OBSERVERS
 
 
 def test_a_copy_is_whole_if_its_primary_was_heard_to_the_last() -> None:
@@ -184,6 +193,26 @@ def test_of_outsiders_one_that_has_a_copy_goes_on(seed: int) -> None:
         world.crash(world.member(peer.id))
     world.run(8)
     assert leader(world) in holding
+
+
+def test_observers_stay_while_views_and_links_of_a_busy_machine_waver() -> None:
+    """Each change of them would cost the whole state."""
+    world = grown(1, nodes=12, clusters=1, size=3)
+    written(world, 3)
+    world.run(2)
+    node = leader(world)
+    observers = node.clusters.observers
+    before = list(observers.observers)
+    world.sent.clear()
+    reachable = observers.ring.is_reachable
+    observers.ring.is_reachable = lambda peer: peer.id not in before and reachable(peer)  # type: ignore[method-assign]
+    node.view.neighbours[:] = [peer for peer in node.view.neighbours if peer.id not in before]
+    written(world, 3, 1.0)
+    observers.ring.is_reachable = reachable  # type: ignore[method-assign]
+    written(world, 3, 1.0)
+    assert list(observers.observers) == before
+    assert not any(isinstance(m, ObserverSnapshot) for _, _, m in world.sent)
+    agree(world)
 
 
 def test_a_node_keeps_few_copies_and_only_what_its_primary_says() -> None:
@@ -229,3 +258,29 @@ def test_an_observer_that_is_far_behind_gets_no_more_until_it_answers() -> None:
     node.clusters.observers.on_observed(slow.peer, Observed(name_of(node), 1, EMPTY))
     node.port.turn()
     assert slow.state is ProgressState.REPLICATE  # it has been sent everything anew
+
+
+@pytest.mark.parametrize("apart", [0.0, 0.02, 0.06])
+def test_answers_to_what_was_sent_before_a_copy_began_anew_ask_for_no_other(apart: float) -> None:
+    """Answers come in the order of what they answer: those to entries and pieces before the copy
+    that is under way say nothing about it. Taken for answers to it they would have it sent again,
+    and those to that one again, for as long as there are pieces."""
+    world = grown(1, nodes=9, clusters=1, size=3)
+    for number in range(8):
+        assert world.write(KEY, f"{number}" + SNAPSHOT_PIECE // 2 * "x")
+        world.run(0.3)
+    world.run(2)
+    node = leader(world)
+    observers = node.clusters.observers
+    world.sent.clear()
+    for number in range(3):  # the arc changes while its copies are on their way
+        assert world.write(KEY, f"more {number}")
+        node.port.turn()
+        world.run(0.01)
+        observers._begin_anew()
+        node.port.turn()
+        world.run(apart)
+    world.run(10)
+    copies = [m for _, _, m in world.sent if isinstance(m, ObserverSnapshot) and m.first]
+    assert len(copies) == 3 * len(observers.observers) == 6
+    agree(world)
