@@ -8,6 +8,7 @@ attribute's values of all events at once: some twenty calls for a batch instead 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import is_
 from typing import Any
 
 from matching.values import Attributes
@@ -33,3 +34,30 @@ def columns_of(batch: Sequence[Attributes]) -> EventColumns | None:
     except ValueError:  # different numbers of attributes
         return None
     return dict(zip(names, zip(*[event.values() for event in batch], strict=True), strict=True))
+
+
+_kept: tuple[Sequence[Attributes], EventColumns] = ((), {})
+"""The batch whose columns were handed on last."""
+
+
+def hand_on(batch: Sequence[Attributes], columns: EventColumns) -> None:
+    """Keep the columns of a batch for `columns_again`: what a node admits it mostly matches in the
+    same turn. Nobody may change the events any more."""
+    global _kept
+    _kept = (batch, columns)
+
+
+def columns_again(batch: Sequence[Attributes]) -> EventColumns | None:
+    """`columns_of`: those that were handed on, if the batch has the same events, as objects, in the
+    same order."""
+    kept, columns = _kept
+    if len(kept) == len(batch) and all(map(is_, kept, batch)):
+        return columns
+    return columns_of(batch)
+
+
+def part_of(columns: EventColumns | None, start: int, end: int) -> EventColumns | None:
+    """The columns of some of the events; of none where there are none."""
+    if columns is None:
+        return None
+    return {name: values[start:end] for name, values in columns.items()}

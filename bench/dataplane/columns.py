@@ -153,7 +153,10 @@ class ColumnWriter(BatchWriter):
         self._doubles = np.frombuffer(self._memory, np.float64)
         self._words = np.frombuffer(self._memory, np.int64)
 
-    def write(self, batch: Sequence[Attributes]) -> None:
+    def alike(self, batch: Sequence[Attributes]) -> None:
+        """What is written has columns already."""
+
+    def write(self, batch: Sequence[Attributes], alike: object) -> None:
         """Write a part of a batch."""
         part: Any = batch
         for name, one in zip(part.batch.names, part.batch.columns, strict=True):

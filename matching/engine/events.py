@@ -14,7 +14,7 @@ import struct
 from array import array
 from collections.abc import Iterable, Sequence
 
-from matching.columnar import columns_of
+from matching.columnar import EventColumns, columns_again
 from matching.engine.codes import FALSE_CODE, HIGHEST
 from matching.engine.columns import Columns
 from matching.engine.kernels import layout
@@ -168,10 +168,14 @@ class BatchWriter:
             self._memory[slots : slots + COLUMNS] = array("q", range(COLUMNS))
         self.address = self._memory.buffer_info()[0]
 
-    def write(self, batch: Sequence[Attributes]) -> None:
-        """Write a batch of at most `EVENTS` events where the kernel reads and clears them."""
+    def alike(self, batch: Sequence[Attributes]) -> EventColumns | None:
+        """The columns of a batch, if it has any."""
+        return columns_again(batch)
+
+    def write(self, batch: Sequence[Attributes], alike: EventColumns | None) -> None:
+        """Write a batch of at most `EVENTS` events where the kernel reads and clears them; `alike`:
+        its columns, if it has any."""
         columns, numbers, raw = self._columns, self._numbers, self._raw
-        alike = columns_of(batch)
         if alike is None:
             for position, attributes in enumerate(batch):
                 write_values(columns, attributes, numbers, raw, position * EVENT + E_VALUES)

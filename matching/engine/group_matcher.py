@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from matching.columnar import EventColumns, part_of
 from matching.engine.block_engine import BlockEngine
 from matching.engine.events import EVENTS, BatchWriter
 from matching.engine.kernels.layout import (
@@ -91,18 +92,24 @@ class GroupMatcher:
         found: list[list[Found]] = []
         unsure: list[int] = []
         at_once = self._at_once
+        alike = self._events.alike(batch)
         if batch and len(batch) <= at_once:
-            return Pairs(*self._find(batch), self._unsure[: self._header[G_UNSURE_COUNT]].tolist())
+            return Pairs(
+                *self._find(batch, alike), self._unsure[: self._header[G_UNSURE_COUNT]].tolist()
+            )
         for start in range(0, len(batch), at_once):
-            positions, groups, labels = self._find(batch[start : start + at_once])
+            end = start + at_once
+            positions, groups, labels = self._find(batch[start:end], part_of(alike, start, end))
             found.append([positions + np.uint32(start), groups.copy(), labels.copy()])
             unsure += (self._unsure[: self._header[G_UNSURE_COUNT]] + start).tolist()
         positions, groups, labels = map(np.concatenate, zip(*(found or [NONE]), strict=True))
         return Pairs(positions, groups, labels, unsure)
 
-    def _find(self, part: Sequence[Attributes]) -> tuple[Found, Found, Found]:
+    def _find(
+        self, part: Sequence[Attributes], alike: EventColumns | None
+    ) -> tuple[Found, Found, Found]:
         """(events, groups, labels) of as many events as one call takes."""
-        self._events.write(part)
+        self._events.write(part, alike)
         values = self._events.address
         count = self._search(self._engine.address, values, len(part), self._address)
         positions, groups, labels = self._pairs
