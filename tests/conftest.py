@@ -11,6 +11,7 @@ suite that runs in the background would wait for ever for the processes that it 
 
 import os
 import signal
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
@@ -20,6 +21,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
 from bench.mutations.planting import VARIABLE
 from canopy.wire.process.memory import freeze_heap
@@ -54,12 +56,67 @@ def group_of(file: str) -> str:
 
 
 class GroupScheduling(LoadScopeScheduling):
-    """Gives each worker of pytest-xdist whole groups, in the order of the folders, in which the
-    longest group, Spark's, is early. (xdist's own groups need the ids of tests to be changed, which
-    pytest 9 has made impossible.)"""
+    """Gives each worker of pytest-xdist whole groups, in the order of the folders, of the tests
+    that it has collected. (xdist's own groups need the ids of tests to be changed, which pytest 9
+    has made impossible.)"""
+
+    def __init__(self, config: pytest.Config, log: Producer | None = None) -> None:
+        super().__init__(config, log)
+        self._collected: dict[WorkerController, set[str]] = {}
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid.partition("::")[0])
+
+    def add_node_collection(self, node: WorkerController, collection: Sequence[str]) -> None:
+        """Workers need not have the same tests."""
+        self.registered_collections[node] = list(collection)
+        self._collected[node] = set(collection)
+
+    def schedule(self) -> None:
+        """Begin with the groups of all workers, two for each worker."""
+        if self.collection is None:
+            found = self.registered_collections.values()
+            self.collection = list(dict.fromkeys(test for each in found for test in each))
+            for test in self.collection:
+                self.workqueue.setdefault(self._split_scope(test), {})[test] = False
+        for node in [*self.nodes, *self.nodes]:
+            self._reschedule(node)
+
+    def _reschedule(self, node: WorkerController) -> None:
+        """Give the worker its next group, if it is almost done with what it has."""
+        if self._pending_of(self.assigned_work[node]) > 2:
+            return
+        mine = self._collected[node]
+        groups = (name for name, tests in self.workqueue.items() if not mine.isdisjoint(tests))
+        group = next(groups, None)
+        if group is not None:
+            self.workqueue.move_to_end(group, last=False)
+            super()._reschedule(node)
+        elif not node.shutting_down:
+            node.shutdown()
+
+
+APART = "process"
+"""The group that waits more than it computes: of three workers or more the last one has it, and
+nothing else, and the others do not look at its files."""
+
+
+def is_for_others(config: pytest.Config, file: Path) -> bool:
+    """Whether this worker leaves a test file to others: to import all of them takes a worker 10 s
+    of processor time."""
+    worker = getattr(config, "workerinput", {})
+    if worker.get("workercount", 0) < 3 or config.getvalue("dist") != "loadgroup":
+        return False
+    number, last = int(worker["workerid"].removeprefix("gw")), worker["workercount"] - 1
+    if number > last:  # in the place of one that crashed
+        return False
+    return (group_of(str(file.relative_to(ROOT))) == APART) != (number == last)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave files to other workers."""
+    is_test = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
+    return (is_test and is_for_others(config, collection_path)) or None
 
 
 def pytest_collection(session: pytest.Session) -> None:
@@ -71,11 +128,14 @@ def pytest_collection(session: pytest.Session) -> None:
     worker = getattr(session.config, "workerinput", None)
     if worker is None:
         return
-    files = sorted(file for each in session.config.args for file in Path(each).rglob("test_*.py"))
+    every = (
+        file.resolve() for each in session.config.args for file in Path(each).rglob("test_*.py")
+    )
+    files = sorted(file for file in every if not is_for_others(session.config, file))
     begin = len(files) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
     for file in files[begin:] + files[:begin]:
         with suppress(Exception):
-            import_module(".".join(file.resolve().relative_to(ROOT).with_suffix("").parts))
+            import_module(".".join(file.relative_to(ROOT).with_suffix("").parts))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
