@@ -150,6 +150,20 @@ is over a second. To be measured by demos that end before the last delivery."""
 
 QUIET_PAUSE: Final = 0.35  # between two rounds
 
+# --- demo: the tour ---
+
+TOUR_NODES: Final = 8
+"""Nodes from which on there is a tour: two clusters of three, and others."""
+
+TOUR_BOUNDS: Final = {"CANOPY_TREE__SPLIT_AT": "8", "CANOPY_CLUSTER__SPLIT_TREES": "8"}
+"""Of the nodes of a demo with a tour, so that a tree is cut and a cluster splits."""
+
+TOUR_BANDS, TOUR_NEWS, TOUR_ROWS = 24, 20, 200
+"""Subscriptions to one attribute, events that cross regions, rows of a stream (twice)."""
+
+TOUR_TIMEOUT: Final = 60.0
+"""For one scene. Guess; to be measured on a machine with one core."""
+
 STALL_TIMEOUT: Final = 60.0
 """Without any change after which waiting for quiescence ends: longer than any retry of the
 overlay. Guess; to be measured by the longest retry under load."""

@@ -45,6 +45,13 @@ class Display(Bars):
             self._line(f"  {count}")
         self._text = ""
 
+    def say(self, text: str) -> None:
+        """Print a sentence below the step."""
+        if self.fancy:
+            self.console.print(f"  [dim]{escape(text)}[/]")
+        else:
+            self._line(f"  {text}")
+
     def note(self, text: str) -> None:
         """Print a warning, also when quiet."""
         if self.fancy:

@@ -154,7 +154,7 @@ def canopy() -> None:
     the overlay delivers each event to all nodes with a matching subscription.
 
     \b
-      canopy demo                                   # a tour, in a minute
+      canopy demo                                   # a tour, in two minutes
       canopy node --listen 127.0.0.1:4470           # a first node …
       canopy sub "mag >= 4.5 AND place LIKE '%Alaska%'"      # … subscribe through it …
       canopy pub earthquakes.geojson                # … and publish a feed

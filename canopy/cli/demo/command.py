@@ -53,6 +53,12 @@ from canopy.cli.extras import require
     default=Path("build/demo"),
     help="Output folder; an earlier demo there is replaced.",
 )
+@click.option(
+    "--tour/--no-tour",
+    default=None,
+    help="Show a tree that is cut, a cluster that splits, regions, a stream, and a node that is "
+    "lost and comes back (default: with telemetry and 8 nodes or more).",
+)
 @json_option
 def demo(
     nodes: int,
@@ -64,12 +70,14 @@ def demo(
     routing: str,
     seed: int | None,
     out: Path,
+    tour: bool | None,
     as_json: bool,
 ) -> int:
     """Run an overlay of real processes on a feed, and check every delivery with Spark.
 
     Starts NODES nodes on loopback, subscribes at them, publishes the feed from all of them, waits
-    until nothing is under way, stops them, and analyses their traces. The exit code is 0 only if
+    until nothing is under way, shows on its tour what happens when the overlay grows and when a
+    node is lost, stops them, and analyses their traces. The exit code is 0 only if
     each expected delivery was made once and nothing else was delivered. The folder OUT then has
     summary.json, deliveries.jsonl, traces/, logs/ and report/report.html.
 
@@ -78,7 +86,7 @@ def demo(
     canopy demo --feed usgs --nodes 30               # a week of earthquakes, from the Internet
     canopy demo --feed events.jsonl --subscriptions subs.yaml --routing counting
     """
-    from canopy.cli.demo.plan import TELEMETRY, DemoPlan, read_subscriptions
+    from canopy.cli.demo.plan import TELEMETRY, DemoPlan, read_subscriptions, tour_wanted
 
     require("analysis", *(("telemetry",) if feed == TELEMETRY else ()))
     from canopy.cli.demo.run import run_demo
@@ -100,6 +108,7 @@ def demo(
         seed=seed,
         out=out,
         subscriptions=read_subscriptions(subscriptions, feed, nodes),
+        tour=tour_wanted(tour, feed, nodes, own=subscriptions is not None),
     )
     with Display(quiet=as_json) as display:
         found = run_demo(plan, source, display)

@@ -13,8 +13,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import NoReturn
 
 from canopy.cli.constants import (
@@ -35,6 +36,8 @@ from overlay.client import GetStatus, Status
 
 OnCount = Callable[[int], None]
 
+EMPTY: Mapping[str, str] = MappingProxyType({})
+
 
 class DemoNode:
     """One `canopy node` process.
@@ -42,23 +45,27 @@ class DemoNode:
     `number` counts from 0; `address` and `id` are empty until `listening` and the first status.
     """
 
-    def __init__(self, number: int, out: Path) -> None:
+    def __init__(self, number: int, out: Path, bounds: Mapping[str, str] = EMPTY) -> None:
         self.number = number
+        self.bounds = dict(bounds)
+        """Settings of its own, as variables of its environment."""
         self.data = out / "nodes" / f"{number:02}"
         self.log = out / "logs" / f"{number:02}.log"
         self.process: subprocess.Popen[bytes] | None = None
         self.address = ""
         self.id = ""
+        self.is_lost = False
+        """It was killed on purpose."""
 
     def start(self, arguments: list[str], group: int) -> None:
-        """Start the process in process group `group`, with its output in `log`."""
-        with self.log.open("wb") as log:
+        """Start the process in process group `group`, with its output at the end of `log`."""
+        with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [*canopy_command(), "node", "--data", str(self.data), *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=environment(),
+                env=environment() | self.bounds,
                 process_group=group,
             )
 
@@ -69,9 +76,9 @@ class DemoNode:
         return bool(self.address)
 
     def check(self) -> None:
-        """Raise DemoError with the end of its log if the process has ended."""
+        """Raise DemoError with the end of its log if the process has ended by itself."""
         code = None if self.process is None else self.process.poll()
-        if code is None:
+        if code is None or self.is_lost:
             return
         tail = self.log.read_text(errors="replace").splitlines()[-LOG_TAIL:]
         raise DemoError(
@@ -97,8 +104,16 @@ def environment() -> dict[str, str]:
 class Overlay:
     """`nodes` processes on loopback. A context manager that leaves no process running."""
 
-    def __init__(self, nodes: int, out: Path, arguments: list[str], seed: int | None) -> None:
-        self.nodes = [DemoNode(number, out) for number in range(nodes)]
+    def __init__(
+        self,
+        nodes: int,
+        out: Path,
+        arguments: list[str],
+        seed: int | None,
+        bounds: Callable[[int], Mapping[str, str]] = lambda number: EMPTY,
+    ) -> None:
+        """`bounds`: settings of the node of a number, as variables of its environment."""
+        self.nodes = [DemoNode(number, out, bounds(number)) for number in range(nodes)]
         self._arguments = arguments
         self._seed = seed
         self._guard: subprocess.Popen[bytes] | None = None
@@ -146,6 +161,23 @@ class Overlay:
             self._await_listening([node])
             listening.append(node)
             started(len(listening))
+
+    def lose(self, node: DemoNode) -> None:
+        """Kill the node's process, as a machine that loses its power."""
+        assert node.process is not None
+        node.is_lost = True
+        node.process.kill()
+        node.process.wait()
+
+    def restart(self, node: DemoNode) -> None:
+        """Start a lost node again, with what is on its disk, and wait until it is ready."""
+        (node.data / "address").unlink(missing_ok=True)
+        node.address = ""
+        others = [each.address for each in self.nodes if each is not node]
+        self._launch(node, others[:2])
+        node.is_lost = False
+        self._await_listening([node])
+        self.await_ready(lambda ready: None)
 
     def _launch(self, node: DemoNode, peers: list[str]) -> None:
         assert self._guard is not None

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import yaml
 
-from canopy.cli.constants import DEMO_SUBSCRIPTIONS
+from canopy.cli.constants import DEMO_SUBSCRIPTIONS, TOUR_NODES
 from canopy.cli.demo.errors import PlanError
 from canopy.feeds import FeedEvent, read_feed
 
@@ -48,6 +48,8 @@ class DemoPlan:
     seed: int | None
     out: Path
     subscriptions: tuple[PlannedSubscription, ...]
+    tour: bool = False
+    """Whether it shows what happens when an overlay grows, and when a node is lost."""
 
     @property
     def live(self) -> bool:
@@ -72,6 +74,14 @@ def read_subscriptions(path: Path | None, feed: str, nodes: int) -> tuple[Planne
         raise PlanError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise PlanError(f"{path}: not a text in UTF-8") from None
+
+
+def tour_wanted(asked: bool | None, feed: str, nodes: int, *, own: bool) -> bool:
+    """Whether the demo has a tour: as `asked` for, else with its default feed and subscriptions,
+    where there are nodes enough. `own`: the subscriptions are the user's. Raises PlanError."""
+    if asked and nodes < TOUR_NODES:
+        raise PlanError(f"--tour needs {TOUR_NODES} nodes or more, not {nodes}")
+    return feed == TELEMETRY and nodes >= TOUR_NODES and not own if asked is None else asked
 
 
 def is_earthquakes(path: Path) -> bool:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from canopy.cli.constants import TOUR_BOUNDS
 from canopy.cli.demo import folder, summary
 from canopy.cli.demo.overlay import Overlay
 from canopy.cli.demo.plan import DemoPlan, to_json
 from canopy.cli.demo.publisher import PublishedFeed, publish
 from canopy.cli.demo.quiescence import await_quiescence
 from canopy.cli.demo.subscribers import Subscribers
+from canopy.cli.demo.tour import Scene, Tour, region_of
 from canopy.cli.display import Display
 from overlay.wording import counted
 
@@ -29,20 +33,30 @@ def run_demo(plan: DemoPlan, source: Path | None, display: Display) -> dict[str,
     traces = ["--trace", "--trace-dir", str(plan.out / "traces")]
     arguments = ["--routing", plan.routing, *traces, "--trace-sample", "1", "--trace-rate", "0"]
     deliveries = plan.out / "deliveries.jsonl"
+    scenes: list[Scene] = []
     with (
-        Overlay(plan.nodes, plan.out, arguments, plan.seed) as overlay,
+        Overlay(plan.nodes, plan.out, arguments, plan.seed, bounds_of(plan)) as overlay,
         Subscribers(overlay, deliveries) as subscribers,
     ):
         outcome = _live(plan, source, overlay, subscribers, display)
+        if plan.tour:
+            tour = Tour(overlay, subscribers, plan.out / "traces", display)
+            scenes = tour.run()
+            outcome.published += tour.published if outcome.published else 0
+            _await_rest(overlay, subscribers, display)
         display.step("Stopping the nodes", plan.nodes)
         killed = overlay.stop(lambda left: display.update(left, plan.nodes))
         display.done("all have left")
         notes += [f"node {node.number} did not leave in time and was killed" for node in killed]
-    notes += subscribers.notices
-    analysis = _analyse(plan, display)
+    analysis = _analyse(plan, scenes, display)
+    # Where a node was killed, programs hear of gaps that there may be; the traces say if any is.
+    unconfirmed = len(subscribers.notices) if plan.tour and analysis.exact else 0
+    notes += [] if unconfirmed else subscribers.notices
     found = summary.summarise_demo(
         plan, analysis, outcome, subscribers.delivered, notes, subscribers.dropped
     )
+    found["tour"] = [asdict(scene) for scene in scenes]
+    found["possible_gaps"] = unconfirmed
     summary.write(plan.out, found)
     shutil.rmtree(plan.out / "nodes", ignore_errors=True)  # identities of nodes that are gone
     return found
@@ -74,6 +88,11 @@ def _live(
 
     outcome = publish(plan, overlay, source, published)
     display.done(counted(outcome.published, "event") if source else "")
+    _await_rest(overlay, subscribers, display)
+    return outcome
+
+
+def _await_rest(overlay: Overlay, subscribers: Subscribers, display: Display) -> None:
     display.step("Waiting until nothing is under way")
     last = await_quiescence(
         overlay,
@@ -85,7 +104,13 @@ def _live(
         left = counted(pending, "event")
         display.note(f"the overlay did not come to rest: {left} still under way")
     display.done(deliveries(subscribers.total))
-    return outcome
+
+
+def bounds_of(plan: DemoPlan) -> Callable[[int], Mapping[str, str]]:
+    """The settings of each node, for the plan's tour."""
+    if not plan.tour:
+        return lambda number: {}
+    return lambda number: {**TOUR_BOUNDS, "CANOPY_REGION": region_of(number)}
 
 
 def deliveries(number: int) -> str:
@@ -93,7 +118,7 @@ def deliveries(number: int) -> str:
     return counted(number, "delivery", "deliveries")
 
 
-def _analyse(plan: DemoPlan, display: Display) -> AnalysisSummary:
+def _analyse(plan: DemoPlan, scenes: Sequence[Scene], display: Display) -> AnalysisSummary:
     from canopy.traces.analysis import STAGES, analyze
 
     display.step("Spark reads the traces", len(STAGES))
@@ -101,6 +126,7 @@ def _analyse(plan: DemoPlan, display: Display) -> AnalysisSummary:
         plan.out / "traces",
         plan.out / "report",
         progress=lambda stage, done, total: display.update(done, total, stage),
+        story=[(scene.title, scene.said) for scene in scenes],
     )
     display.done("report drawn")
     return found

@@ -37,7 +37,8 @@ class Subscribers:
         self._nodes = overlay.nodes
         self._out = file.open("w", encoding="utf-8")
         self._lock = threading.Lock()
-        self._clients: dict[int, ControlClient] = {}
+        self._clients: list[tuple[int, ControlClient]] = []
+        self._made: list[PlannedSubscription] = []
         self._names: dict[str, str] = {}  # id at the node -> name in the plan
         self._threads: list[threading.Thread] = []
         self._closing = False
@@ -47,7 +48,7 @@ class Subscribers:
 
     def __exit__(self, *exc: object) -> None:
         self._closing = True
-        for client in self._clients.values():
+        for _, client in self._clients:
             client.close()
         for thread in self._threads:
             thread.join()
@@ -59,13 +60,18 @@ class Subscribers:
         with self._lock:
             return self.delivered.total()
 
+    def of_node(self, number: int) -> list[PlannedSubscription]:
+        """The subscriptions that were made at the node of this number."""
+        return [each for each in self._made if each.node == number]
+
     def subscribe(
         self, wanted: Sequence[PlannedSubscription], acknowledged: Callable[[int], None]
     ) -> None:
-        """Make all subscriptions and wait for their acknowledgements, then collect deliveries.
+        """Make these subscriptions and wait for their acknowledgements, then collect deliveries.
 
         Calls `acknowledged` with the number of subscriptions so far. Raises DemoError.
         """
+        known = len(self._clients)
         by_node: dict[int, list[PlannedSubscription]] = {}
         for each in wanted:
             by_node.setdefault(each.node, []).append(each)
@@ -74,7 +80,8 @@ class Subscribers:
             for done in pool.map(self._subscribe_at, by_node, by_node.values()):
                 count += done
                 acknowledged(count)
-        for number, client in self._clients.items():
+        self._made += wanted
+        for number, client in self._clients[known:]:
             thread = threading.Thread(target=self._collect, args=(number, client), daemon=True)
             thread.start()
             self._threads.append(thread)
@@ -82,7 +89,7 @@ class Subscribers:
     def _subscribe_at(self, number: int, wanted: list[PlannedSubscription]) -> int:
         client = ControlClient.connect(self._nodes[number].data)
         with self._lock:
-            self._clients[number] = client
+            self._clients.append((number, client))
         for each in wanted:
             try:
                 command = Subscribe(0, each.where, each.name)

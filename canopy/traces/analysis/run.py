@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -42,7 +43,7 @@ from canopy.traces.analysis.parsing import blocks
 from canopy.traces.analysis.parsing.blocks import CORRUPT
 from canopy.traces.analysis.parsing.tally import Tally
 from canopy.traces.analysis.progress import STAGES, OnProgress, silent
-from canopy.traces.analysis.report import render
+from canopy.traces.analysis.report import Story, render
 from canopy.traces.analysis.spark.paths import for_reading, for_writing
 from canopy.traces.analysis.spark.session import EMPTY, first_line, spark_session
 from canopy.traces.analysis.spark.sharing import check_shared
@@ -80,21 +81,23 @@ def analyze(
     settings: Mapping[str, str] = EMPTY,
     window: Window = ALWAYS,
     on_tasks: OnTasks | None = None,
+    story: Story = (),
 ) -> AnalysisSummary:
     """Analyse the trace folder `traces` into the folder `out` and return the numbers.
 
     `master` is the URL of a Spark cluster whose machines see both folders under the same paths;
     None runs on this machine, with the Spark `settings` in the place of those of `spark_session`.
     `session` uses a session that is already open. Only what was recorded within the `window` is
-    read and judged. `on_tasks` hears of Spark's tasks. Raises AnalysisError, with what to do, for a
+    read and judged. `on_tasks` hears of Spark's tasks. `story`: what was done to the nodes,
+    for the report. Raises AnalysisError, with what to do, for a
     folder without traces (of that time), an output folder with other content than an earlier report
     (unless `overwrite`) or one that a cluster does not share, a missing Java, or a job that failed.
     """
     size = read.check_folder(traces, window)
     return start(
-        *(Analysis, traces, out, size, master, progress, overwrite, session, settings, window),
-        on_tasks,
-    )
+        partial(Analysis, story=story), traces, out, size, master, progress, overwrite, session,
+        settings, window, on_tasks,
+    )  # fmt: skip
 
 
 def start(
@@ -143,7 +146,10 @@ EVERY_KIND: Final = frozenset((*KINDS, CORRUPT))
 class Analysis:
     """One analysis: the session, the output folder and the progress that all stages use."""
 
-    def __init__(self, spark: SparkSession, out: Path, progress: OnProgress) -> None:
+    def __init__(
+        self, spark: SparkSession, out: Path, progress: OnProgress, story: Story = ()
+    ) -> None:
+        self.story = story
         self.spark = spark
         self.out = out
         self._progress = progress
@@ -530,7 +536,7 @@ class Analysis:
     def finish(self, findings: Findings) -> None:
         """Write the numbers, and the report."""
         output.write_summary(self.out, findings.summary.to_dict())
-        (self.out / "report.html").write_text(render(findings), encoding="utf-8")
+        (self.out / "report.html").write_text(render(findings, self.story), encoding="utf-8")
         self._progress("done", len(STAGES), len(STAGES))
 
 

@@ -8,7 +8,7 @@ it enters the HTML.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from html import escape
 from importlib.resources import files
@@ -25,8 +25,12 @@ if TYPE_CHECKING:
     from canopy.traces.analysis.findings import Findings
 
 
-def render(findings: Findings) -> str:
-    """The whole report as HTML."""
+Story = Sequence[tuple[str, str]]
+"""What was done to the nodes while they ran: titles, and what was seen of each, in sentences."""
+
+
+def render(findings: Findings, story: Story = ()) -> str:
+    """The whole report as HTML, with the `story` of the run, if one is told."""
     summary = findings.summary
     kind, sign = {EXACT: ("good", "✓"), NOT_JUDGED: ("open", "?")}.get(summary.result, ("bad", "!"))
     page = Template(files(__name__).joinpath("page.html").read_text(encoding="utf-8"))
@@ -48,8 +52,15 @@ def render(findings: Findings) -> str:
         more="".join(f"<p>{escape(sentence)}</p>" for sentence in rest),
         facts=" · ".join(f"<span>{escape(fact)}</span>" for fact in facts),
         tiles=drawn(sections.tiles, findings),
-        sections="".join(drawn(section, findings) for section in SECTIONS),
+        sections=told(story) + "".join(drawn(section, findings) for section in SECTIONS),
     )
+
+
+def told(story: Story) -> str:
+    """The section of what was done to the nodes; "" where nothing is told."""
+    scenes = "".join(f"<dt>{escape(title)}</dt><dd>{escape(said)}</dd>" for title, said in story)
+    text = f'<dl class="story">{scenes}</dl>'
+    return sections.wide_section("shown", "What the demo showed", text, "") if story else ""
 
 
 def drawn(section: Section, findings: Findings) -> str:
