@@ -75,8 +75,8 @@ class Node:
         self.disk: Any = InstantDisk()
         port: Any = self
         self.replica = Replica(port, self.disk, SHARD, founders)
-        self.leaderships = Leaderships(port, lambda shard: self.replica)
-        self.server = AppendServer(port, self.leaderships, self._led, time.time_ns)
+        self.leaderships = Leaderships(port, lambda shard: self.replica, time.time_ns)
+        self.server = AppendServer(self.leaderships, self._led)
         self.handlers: dict[Any, list[Any]] = {}
         for machine in (self.replica, self.leaderships, self.server):
             for kind, handler in machine.handlers().items():

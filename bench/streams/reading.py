@@ -102,8 +102,8 @@ class Leader:
         port: Any = self
         disk: Any = self.disk
         self.replica = Replica(port, disk, SHARD, (self.me,))
-        leaderships = Leaderships(port, lambda s: self.replica)
-        self.server = ReadServer(port, leaderships, lambda s: self.replica, time.time_ns)
+        leaderships = Leaderships(port, lambda s: self.replica, time.time_ns)
+        self.server = ReadServer(leaderships, lambda s: self.replica)
         self.handlers: dict[Any, list[Any]] = {}
         for machine in (self.replica, leaderships, self.server):
             for kind, handler in machine.handlers().items():

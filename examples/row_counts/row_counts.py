@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, Final
 
 import msgspec
 
 from matching import Value
-from overlay.machine import Message, Peer, Port, Timer, Uint53
+from overlay.machine import Message, Peer, Timer, Uint53
 from streams.log.batches import rows_of
 from streams.log.chunk import EVENTS
 from streams.services.service import Leaderships, LedShard, ReplicaOf, ShardService
@@ -110,15 +109,8 @@ class RowCounting(ShardService[ShardCounts]):
 
     kind = ShardCounts
 
-    def __init__(
-        self,
-        port: Port,
-        leaderships: Leaderships,
-        leading: ReplicaOf,
-        clock: Callable[[], int],
-        by: str,
-    ) -> None:
-        super().__init__(port, leaderships, leading, clock)
+    def __init__(self, leaderships: Leaderships, leading: ReplicaOf, by: str) -> None:
+        super().__init__(leaderships, leading)
         self.by = by
 
     def on_count_rows(self, timer: CountRows) -> None:

@@ -19,7 +19,7 @@ write another one is in docs/guide/extending.md. In short::
     class Greetings(ShardService[ShardGreetings]):
         kind = ShardGreetings
 
-    Greetings(port, leaderships, hosts.leading, clock)
+    Greetings(leaderships, hosts.leading)
 
 *Read in this order*:
 

@@ -219,27 +219,23 @@ class Captures(Machine):
 
     def __init__(
         self,
-        port: Port,
         leaderships: Leaderships,
         hosts: ShardHosts,
         ask: Callable[[int, Command], None],
         close: Callable[[int], None],
-        clock: Callable[[], int],
     ) -> None:
-        """`ask` carries out a client's command, `close` ends a client; `clock`: nanoseconds since
-        1970."""
-        super().__init__(port)
+        """`ask` carries out a client's command, `close` ends a client."""
+        super().__init__(leaderships.port)
         self._leaderships = leaderships
         self._hosts = hosts
         self._ask, self._close = ask, close
-        self._clock = clock
         self._streams: dict[str, StreamEntry] = {}  # that may have something to capture here
         self._shards: dict[str, ShardCapture] = {}
         self._subscriptions: dict[str, _Subscription] = {}  # by stream id
         self._former: dict[str, _Subscription] = {}  # until the newer one is acknowledged
         self._by_client: dict[int, _Subscription] = {}
         self._client = 0
-        self._looks = Alarm(port, LookAtCaptures())
+        self._looks = Alarm(self.port, LookAtCaptures())
 
     def status(self, shard: str) -> IntakeInfo | None:
         """How far capturing for a shard is; None: nothing is captured for it."""
@@ -285,7 +281,9 @@ class Captures(Machine):
             known = self._shards.get(shard)
             if replica is not None and (known is None or known.replica is not replica):
                 self._let_go(shard)
-                known = self._shards[shard] = ShardCapture(self.port, replica, self._clock)
+                known = self._shards[shard] = ShardCapture(
+                    self.port, replica, self._leaderships.clock
+                )
                 self._leaderships.hear(shard, known)
             if known is not None:
                 known.look()

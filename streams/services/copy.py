@@ -35,7 +35,7 @@ from overlay.client import (
 from overlay.incidents import Alarmed
 from overlay.info import IntakeInfo, OriginInfo
 from overlay.inner import InnerReply
-from overlay.machine import Peer, Port, Timer
+from overlay.machine import Peer, Timer
 from streams.access import pacing
 from streams.access.locator import StreamLocated, StreamLocator
 from streams.access.reasons import OUT_OF_RANGE
@@ -277,18 +277,15 @@ class Copies(ShardService[ShardCopy]):
 
     def __init__(
         self,
-        port: Port,
         leaderships: Leaderships,
         hosts: ShardHosts,
         locator: StreamLocator,
+        questions: OwnerQuestions,
         ask: Callable[[int, Command], None],
         close: Callable[[int], None],
-        clock: Callable[[], int],
-        questions: OwnerQuestions,
     ) -> None:
-        """`ask` carries out a client's command, `close` ends a client's readings; `clock`: as of
-        `ShardService`."""
-        super().__init__(port, leaderships, self._copying, clock)
+        """`ask` carries out a client's command, `close` ends a client's readings."""
+        super().__init__(leaderships, self._copying)
         self.hosts = hosts
         self.locator = locator
         self._ask, self._close = ask, close

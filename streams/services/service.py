@@ -178,9 +178,10 @@ class Agenda:
 class Leaderships(Machine):
     """Tells the services which shards this node leads, and which of their chunks are committed."""
 
-    def __init__(self, port: Port, replica: ReplicaOf) -> None:
-        """`replica`: a shard's replica if this node has one."""
+    def __init__(self, port: Port, replica: ReplicaOf, clock: Callable[[], int]) -> None:
+        """`replica`: a shard's replica if this node has one; `clock`: nanoseconds since 1970."""
         super().__init__(port)
+        self.clock = clock
         self.replica = replica
         self._services: list[ShardService[Any]] = []
         self._hearing: dict[str, list[tuple[HearsCommits, Replica | None, ShardLeader | None]]] = {}
@@ -240,17 +241,12 @@ class ShardService(Machine, Generic[Kept]):
     kind: type[Kept]
     """What is kept of each leadership."""
 
-    def __init__(
-        self,
-        port: Port,
-        leaderships: Leaderships,
-        leading: ReplicaOf,
-        clock: Callable[[], int],
-    ) -> None:
+    def __init__(self, leaderships: Leaderships, leading: ReplicaOf) -> None:
         """`leading`: a shard's replica if this node leads it, a chunk of its epoch is committed,
-        and the service is offered for it; `clock`: nanoseconds since 1970."""
+        and the service is offered for it."""
+        port = leaderships.port
         super().__init__(port)
-        self.clock = clock
+        self.clock = leaderships.clock
         self._leaderships = leaderships
         self._leading = leading
         self._kept: dict[str, Kept] = {}

@@ -21,13 +21,12 @@ that it is committed only if they are. Where it is not, they count for nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from typing import Final
 
 from matching import compile_selector
-from overlay.machine import Port, Timer
+from overlay.machine import Timer
 from streams.log.batches import rows_of
 from streams.log.chunk import CHUNK_TARGET, CUT, EVENTS, TABLE, Chunk
 from streams.log.state import encode_entries
@@ -325,20 +324,14 @@ class TableServer(ShardService[ShardTable]):
 
     kind = ShardTable
 
-    def __init__(
-        self,
-        port: Port,
-        leaderships: Leaderships,
-        leading: ReplicaOf,
-        clock: Callable[[], int],
-    ) -> None:
+    def __init__(self, leaderships: Leaderships, leading: ReplicaOf) -> None:
         """As of `ShardService`; it is offered only where the stream has a key."""
 
         def keyed(shard: str) -> Replica | None:
             replica = leading(shard)
             return replica if replica is not None and replica.terms.keep.key else None
 
-        super().__init__(port, leaderships, keyed, clock)
+        super().__init__(leaderships, keyed)
 
     def keys(self, shard: str) -> int | None:
         """How many keys a shard has; None: it has no key, or that is not known here, or not yet."""

@@ -333,8 +333,8 @@ def test_names_by_which_programs_end_one_another_are_each_tenant_s_own() -> None
 def test_nobody_appends_as_another_node(kind: Any) -> None:
     """It would end what that node appends: what its streams capture, and its traces."""
     port = one_node("me")
-    leaderships = Leaderships(port, lambda shard: None)
-    server = AppendServer(port, leaderships, lambda shard: None, lambda: 0)
+    leaderships = Leaderships(port, lambda shard: None, lambda: 0)
+    server = AppendServer(leaderships, lambda shard: None)
     more = {AppendRows: (1, 0, (rows({"a": 1}),)), OpenProducer: ("t",), JoinFork: (1, 1)}
     handler: Any = {
         OpenProducer: server.on_open_producer,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 
-from overlay.machine import LocalEvent, Peer, Port, ProtocolError
+from overlay.machine import LocalEvent, Peer, ProtocolError
 from streams.access.reasons import DISK_FULL, MOVED, POLICY
 from streams.disk import DiskFailed, Written
 from streams.log.names import split_shard
@@ -35,15 +34,13 @@ class AppendServer(ShardService[Appender]):
 
     def __init__(
         self,
-        port: Port,
         leaderships: Leaderships,
         leading: ReplicaOf,
-        clock: Callable[[], int],
         join: Join | None = None,
     ) -> None:
         """`join`: what a fork says of a producer that comes from the main log; the others: as of
         `ShardService`."""
-        super().__init__(port, leaderships, leading, clock)
+        super().__init__(leaderships, leading)
         self._join = join
         self._full: dict[str, None] = {}  # shards whose disk has had no room since the last write
         self._awake: dict[str, None] = {}  # shards for which something came in

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
-from overlay.machine import Peer, Port
+from overlay.machine import Peer
 from streams.log.batches import (
     BatchHead,
     MalformedChunkError,
@@ -323,12 +323,10 @@ class ForkCopies(ShardService[ShardForkCopies]):
 
     def __init__(
         self,
-        port: Port,
         leaderships: Leaderships,
         leading: ReplicaOf,
-        clock: Callable[[], int],
         flush: Callable[[str], None],
     ) -> None:
         """As of `ShardService`; `flush`: append what is queued for a shard."""
-        super().__init__(port, leaderships, leading, clock)
+        super().__init__(leaderships, leading)
         self.flush = flush

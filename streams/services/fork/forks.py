@@ -20,7 +20,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from overlay.info import ForkInfo
-from overlay.machine import Alarm, Machine, Message, Peer, Port, Timer
+from overlay.machine import Alarm, Machine, Message, Peer, Timer
 from streams.access import pacing
 from streams.access.ask import Ask, Asks, LeaderQuestion
 from streams.access.locator import Locator, StreamLocated
@@ -77,15 +77,13 @@ class _Fork:
 class Forks(Machine):
     """The forks at this node."""
 
-    def __init__(
-        self, port: Port, leaderships: Leaderships, hosts: ShardHosts, locator: Locator
-    ) -> None:
-        super().__init__(port)
+    def __init__(self, leaderships: Leaderships, hosts: ShardHosts, locator: Locator) -> None:
+        super().__init__(leaderships.port)
         self._leaderships = leaderships
         self._hosts = hosts
-        self._asks = Asks(port, locator, LookAtForkChunks())
+        self._asks = Asks(self.port, locator, LookAtForkChunks())
         self._forks: dict[str, _Fork] = {}
-        self._looks = Alarm(port, LookAtForks())
+        self._looks = Alarm(self.port, LookAtForks())
 
     # -- what others ask -------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from overlay.machine import Message, Peer, Port, Timer
+from overlay.machine import Message, Peer, Timer
 from streams.access.reasons import (
     FENCED,
     FULL,
@@ -656,15 +656,9 @@ class GroupServer(ShardService[ShardGroups]):
 
     kind = ShardGroups
 
-    def __init__(
-        self,
-        port: Port,
-        leaderships: Leaderships,
-        leading: ReplicaOf,
-        clock: Callable[[], int],
-    ) -> None:
+    def __init__(self, leaderships: Leaderships, leading: ReplicaOf) -> None:
         """As of `ShardService`."""
-        super().__init__(port, leaderships, leading, clock)
+        super().__init__(leaderships, leading)
         self._led_at: dict[str, tuple[int, float]] = {}  # (epoch, since when)
 
     def led(self, shard: str, epoch: int) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from matching import Predicate, SelectorError, compile_selector
 from overlay.lower_random.policies import PolicyChanged
-from overlay.machine import Message, NodeId, Peer, Port, Timer
+from overlay.machine import Message, NodeId, Peer, Timer
 from streams.access.reasons import (
     FENCED,
     FULL,
@@ -572,15 +572,13 @@ class ReadServer(ShardService[ShardReadings]):
 
     def __init__(
         self,
-        port: Port,
         leaderships: Leaderships,
         leading: ReplicaOf,
-        clock: Callable[[], int],
         table: Callable[[str], ShardTable | None] = lambda shard: None,
     ) -> None:
         """`table`: the newest rows of a shard that this node leads, where its stream has a key; the
         others: as of `ShardService`."""
-        super().__init__(port, leaderships, leading, clock)
+        super().__init__(leaderships, leading)
         self.table = table
 
     def on_scan_on(self, timer: ScanOn) -> None:

@@ -114,10 +114,10 @@ class ForkWorld(ProgramWorld):
             return int(self.scheduler.now * 1e9)
 
         hosts: Any = ShardHosts(port, self.disks[node], NoRing(), clock)  # type: ignore[arg-type]
-        led = Leaderships(port, hosts.replica)
-        forks = Forks(port, led, hosts, locator)  # type: ignore[arg-type]
-        server = AppendServer(port, led, forks.appendable, clock, forks.join)
-        copies = ForkCopies(port, led, forks.main, clock, server.flush)
+        led = Leaderships(port, hosts.replica, clock)
+        forks = Forks(led, hosts, locator)  # type: ignore[arg-type]
+        server = AppendServer(led, forks.appendable, forks.join)
+        copies = ForkCopies(led, forks.main, server.flush)
         self._leaderships[node] = (port.boot, led)
         self.hosts[node], self.forks[node], self.servers[node] = hosts, forks, server
         self.copies[node] = copies

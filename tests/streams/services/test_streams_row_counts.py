@@ -26,7 +26,7 @@ class CountingNode(Node):
         super().__init__(*arguments, **named)
         led, leading = self.streams.leaderships, self.streams.hosts.leading
         self.asker = Asker(self)
-        self.turns.build([RowCounting(self, led, leading, self.driver.wall, "city"), self.asker])
+        self.turns.build([RowCounting(led, leading, "city"), self.asker])
 
 
 def test_rows_are_counted_at_whichever_node_leads() -> None:

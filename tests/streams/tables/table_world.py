@@ -166,10 +166,7 @@ class TableWorld(ReadingWorld):
 
     def boot(self, node: str) -> None:
         self.servers_of_tables[node] = TableServer(
-            self.ports[node],
-            self.leaderships(node),
-            lambda shard: self.led(node),
-            lambda: int(self.scheduler.now * 1e9),
+            self.leaderships(node), lambda shard: self.led(node)
         )
         super().boot(node)
         self.alive[node].describe(ShardTerms(keep=self.kept))

@@ -64,13 +64,7 @@ class ProducingWorld(ShardWorld):
         super().__init__(seed, nodes, replicas)
 
     def boot(self, node: str) -> None:
-        port = self.ports[node]
-        self.servers[node] = AppendServer(
-            port,
-            self.leaderships(node),
-            lambda shard: self.led(node),
-            lambda: int(self.scheduler.now * 1e9),
-        )
+        self.servers[node] = AppendServer(self.leaderships(node), lambda shard: self.led(node))
         super().boot(node)
 
     def leaderships(self, node: str) -> Leaderships:
@@ -78,9 +72,13 @@ class ProducingWorld(ShardWorld):
         port = self.ports[node]
         boot, found = self._leaderships.get(node, (-1, None))
         if found is None or boot != port.boot:
-            found = Leaderships(port, lambda shard: self.alive.get(node))
+            found = Leaderships(port, lambda shard: self.alive.get(node), lambda: self.clock(node))
             self._leaderships[node] = (port.boot, found)
         return found
+
+    def clock(self, node: str) -> int:
+        """The time of day at a node, nanoseconds since 1970."""
+        return int(self.scheduler.now * 1e9)
 
     def led(self, node: str) -> Replica | None:
         replica = self.alive.get(node)

@@ -43,13 +43,11 @@ class GroupsWorld(ProducingWorld):
         super().__init__(seed, nodes, replicas)
 
     def boot(self, node: str) -> None:
-        self.group_servers[node] = GroupServer(
-            self.ports[node],
-            self.leaderships(node),
-            lambda shard: self.led(node),
-            lambda: int((self.scheduler.now + self.jumps.get(node, 0.0)) * 1e9) + 10**13,
-        )
+        self.group_servers[node] = GroupServer(self.leaderships(node), lambda shard: self.led(node))
         super().boot(node)
+
+    def clock(self, node: str) -> int:
+        return int((self.scheduler.now + self.jumps.get(node, 0.0)) * 1e9) + 10**13
 
     def machines(self, node: str) -> list[Any]:
         return [*super().machines(node), self.group_servers[node]]

@@ -145,11 +145,7 @@ class ConsumingWorld(ProducingWorld):
 
     def boot(self, node: str) -> None:
         self.readers[node] = ReadServer(
-            self.ports[node],
-            self.leaderships(node),
-            lambda shard: self.led(node),
-            lambda: int(self.scheduler.now * 1e9),
-            lambda shard: self.table(node),
+            self.leaderships(node), lambda shard: self.led(node), lambda shard: self.table(node)
         )
         super().boot(node)
         self.readers[node].start()

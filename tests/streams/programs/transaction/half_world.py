@@ -49,10 +49,7 @@ class HalfWorld(ProducingWorld):
 
     def boot(self, node: str) -> None:
         self.transactions[node] = TransactionServer(
-            self.ports[node],
-            self.leaderships(node),
-            lambda shard: self.led(node),
-            lambda: int(self.scheduler.now * 1e9),
+            self.leaderships(node), lambda shard: self.led(node)
         )
         super().boot(node)
         self.transactions[node].start()
