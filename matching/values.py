@@ -60,7 +60,8 @@ def check_value(value: object) -> str | None:
             return None
         return "NaN is no value" if math.isnan(value) else "an infinity is no value"
     if isinstance(value, str) and kind is str:
-        return None if is_utf8(value) else "the string has a lone surrogate"
+        is_valid = value.isascii() or is_utf8(value)
+        return None if is_valid else "the string has a lone surrogate"
     return f"a {kind.__name__} is no boolean, number or string"
 
 

@@ -98,7 +98,7 @@ class StreamMachines:
         self.captures = Captures(led, hosts, ask, close)
         gone = self.readers.client_gone
         self.copies = Copies(led, hosts, locator, questions, ask, gone)
-        hosts.intake, hosts.keys, hosts.forks = self._intake, tables.keys, forks.status
+        hosts.report_also(self._intake, tables.keys, forks.status)
         checks = LogChecks(port, hosts.replicas)
         asked_checks = AskedChecks(port, hosts.replicas, hosts.entries)
         halves = TransactionServer(led, forks.main)

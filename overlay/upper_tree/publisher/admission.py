@@ -13,7 +13,7 @@ from math import isfinite
 from typing import NamedTuple
 
 from matching import check_value
-from matching.columnar import columns_of, hand_on
+from matching.columnar import MIN_EVENTS, columns_of, hand_on
 from matching.values import INT_MAX, INT_MIN
 from overlay.client import Draft
 from overlay.upper_tree.batches import ITEM_MOST, KINDS, weigh_event
@@ -34,6 +34,8 @@ class UniformBatch(NamedTuple):
 def uniform_batch(drafts: Sequence[Draft]) -> UniformBatch | None:
     """The batch as `UniformBatch` if its events have the same attributes, each with a value, and
     are all admissible; None if they are few, or would have to be checked one by one."""
+    if len(drafts) < MIN_EVENTS:
+        return None
     batch = [draft.attributes for draft in drafts]
     columns = columns_of(batch)
     if columns is None:

@@ -157,14 +157,23 @@ class ShardHosts(Machine):
         self.hosted: dict[str, HostedShard] = {}
         self.entries: dict[str, StreamEntry] = {}
         """By stream id, from the heartbeats of owners."""
-        self.forks: Callable[[str], tuple[ForkInfo, ...]] = lambda shard: ()
-        self.intake: Callable[[str], IntakeInfo | None] = lambda shard: None
-        self.keys: Callable[[str], int | None] = lambda shard: None
-        """What a shard takes in here by itself, for people."""
+        self._intake: Callable[[str], IntakeInfo | None] = lambda shard: None
+        self._keys: Callable[[str], int | None] = lambda shard: None
+        self._forks: Callable[[str], tuple[ForkInfo, ...]] = lambda shard: ()
         self._owners: dict[NodeId, float] = {}  # when one of them was heard last
         self._lost: dict[str, list[StreamEntry]] = {}  # by the key that is looked up
         self._leaving_since: float | None = None
         self._is_released = False
+
+    def report_also(
+        self,
+        intake: Callable[[str], IntakeInfo | None],
+        keys: Callable[[str], int | None],
+        forks: Callable[[str], tuple[ForkInfo, ...]],
+    ) -> None:
+        """Have the status of a shard show what it takes in by itself, the number of keys of its
+        table, and its forks at this node. Called once, by whoever builds the services."""
+        self._intake, self._keys, self._forks = intake, keys, forks
 
     def handlers(self) -> Handlers:
         """The handlers of this machine, and those of a replica, for the one that is meant."""
@@ -448,7 +457,7 @@ class ShardHosts(Machine):
     def status(self, replica: Replica) -> ShardStatus:
         """How a replica of this node is."""
         shard = replica.shard
-        return _status(replica, self.intake(shard), self.keys(shard), self.forks(shard))
+        return _status(replica, self._intake(shard), self._keys(shard), self._forks(shard))
 
     def held_shards(self) -> tuple[HeldShard, ...]:
         """The shards of this node for people, the first `SHOWN`."""
