@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TypeVar
 
@@ -281,8 +281,8 @@ def virtual_nodes_stay_with_dead_hosts() -> None:
     """Virtual nodes stay on hosts that are dead."""
     original = Rebalance._moved
 
-    def _moved(self: Rebalance, owned: OwnedTree) -> PartitionMap | None:
-        moved = original(self, owned)
+    def _moved(self: Rebalance, owned: OwnedTree, fit: Collection[NodeId]) -> PartitionMap | None:
+        moved = original(self, owned, fit)
         if moved is None:
             return None
         before = owned.tree.map.entries
