@@ -86,7 +86,7 @@ def test_subscriptions_come_and_go_while_events_flow(routing: str, seed: int) ->
             8,
             routing,
             seed,
-            events=600,
+            events=300,
             rate=20.0,
             late_subscriptions=40,
             late_unsubscriptions=30,

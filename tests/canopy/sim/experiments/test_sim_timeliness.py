@@ -20,7 +20,7 @@ HEAVY = TimelinessPlan(
     rates=(4_000,),
     matching=(),
     matched=3,
-    events=600,
+    events=300,
     warm_up=100,
     processor=Processor(per_input=0.000_01, per_match=0.000_6, per_recipient=0.000_033),
 )
