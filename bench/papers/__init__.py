@@ -7,5 +7,6 @@ difference stands beside both.
 *Read in this order*: ``experiment`` (what one is), ``registry`` with ``cbdlo``, ``phoenix``,
 ``venus``, ``minos`` and ``tensor`` (all of them), ``__main__`` (runs them), ``page``
 (docs/lab/papers.md) and ``pictures``. The others measure: ``capture``, ``transmission``, ``power``
-(over ``simulated_stream``), ``features``, ``distribution`` and ``outages`` (over ``tiers``).
+(over ``simulated_stream``), ``unplugged``, ``features``,
+``distribution`` and ``outages`` (over ``tiers``).
 """
