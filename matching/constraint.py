@@ -71,7 +71,7 @@ class Constraint:
     """The AND of one or more null-rejecting terms over a single attribute; immutable."""
 
     __slots__ = (
-        *("_comparison", "_function", "_pivot", "_terms"),
+        *("_comparisons", "_function", "_pivot", "_terms"),
         *("attribute", "codes", "exact", "intervals"),
     )
 
@@ -81,14 +81,14 @@ class Constraint:
         terms: tuple[Expression, ...],
         intervals: Intervals,
         exact: bool,
-        comparison: Comparing | None = None,
+        comparisons: tuple[Comparing, ...] = (),
     ) -> None:
-        """`comparison`: what its one term is, which is made when it is asked for; `terms` is
+        """`comparisons`: what the terms are, which are made when they are asked for; `terms` is
         empty then."""
         self.attribute = attribute
         """Name of the attribute that all terms test."""
         self._terms = terms
-        self._comparison = comparison
+        self._comparisons = comparisons
         self.intervals = intervals
         """Sorted and disjoint; every value that all terms are true for lies in one of them."""
         self.exact = exact
@@ -111,24 +111,26 @@ class Constraint:
     @property
     def terms(self) -> tuple[Expression, ...]:
         """The conditions, all of which have to be true."""
-        if not self._terms and self._comparison is not None:
-            op, first, last = self._comparison
-            name, low = attribute(self.attribute), literal(first)
-            if last is None:
-                self._terms = (Comparison(op, name, low),)
-            else:
-                self._terms = (Between(name, low, literal(last)),)
+        if not self._terms:
+            self._terms = tuple([_term(self.attribute, *one) for one in self._comparisons])
         return self._terms
 
     def tree_text(self) -> str:
         """The tree of `expression` as JSON text."""
-        if self._comparison is None:
+        if len(self._comparisons) != 1:
             return JSON(tree(self.expression)).decode()
-        op, first, last = self._comparison
+        ((op, first, last),) = self._comparisons
         name, low = _name_text(self.attribute), JSON(first).decode()
         if last is None:
             return f'["cmp","{op}",{name},["lit",{low}]]'
         return f'["between",{name},["lit",{low}],["lit",{JSON(last).decode()}]]'
+
+    def meet(self, other: Constraint) -> Constraint | None:
+        """The AND of this and of another one on the attribute, both made by `comparing` or by this;
+        None if no value is such."""
+        intervals = intersection(self.intervals, other.intervals)
+        comparisons = self._comparisons + other._comparisons
+        return Constraint(self.attribute, (), intervals, True, comparisons) if intervals else None
 
     @property
     def expression(self) -> Expression:
@@ -248,7 +250,13 @@ def comparing(name: str, op: str, first: Value, last: Value | None) -> Constrain
     elif RANKS[type(first)] == RANKS[type(last)] and first <= last:  # type: ignore[operator]
         rank = RANKS[type(first)]
         intervals = (Interval((rank, first, 0), (rank, last, 1)),)
-    return Constraint(name, (), intervals, True, (op, first, last)) if intervals else None
+    return Constraint(name, (), intervals, True, ((op, first, last),)) if intervals else None
+
+
+def _term(name: str, op: str, first: Value, last: Value | None) -> Expression:
+    if last is None:
+        return Comparison(op, attribute(name), literal(first))
+    return Between(attribute(name), literal(first), literal(last))
 
 
 @lru_cache(SHARED)

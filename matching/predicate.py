@@ -55,18 +55,22 @@ class Predicate:
     Made by `compile_selector`, by comparing an `attr`, or from others by ``&``, ``|`` and ``~``.
     """
 
-    __slots__ = ("_attributes", "_conjunctions", "_expression", "_function", "_text", "_truth")
+    __slots__ = (
+        *("_attributes", "_conjunctions", "_expression", "_function", "_tests", "_text", "_truth"),
+    )
 
     def __init__(
         self,
         expression: Expression | None,
         text: str | None = None,
         conjunctions: tuple[Conjunction, ...] | None = None,
+        tests: tuple[Constraint, ...] = (),
     ) -> None:
         """For this package: the caller guarantees that the tree is within the limits.
 
         `text` and `conjunctions` are derived from the tree where they are not given; the tree is
-        parsed from the text when it is asked for, where both others are given and it is not.
+        parsed from the text when it is asked for, where it is not given: then it is an AND of
+        `tests`.
         """
         self._expression = expression
         self._text = text
@@ -74,6 +78,7 @@ class Predicate:
         self._conjunctions = conjunctions
         self._function: ConditionFunction | None = None
         self._truth: Truth | None = None
+        self._tests = tests
 
     @classmethod
     def of(cls, part: Conjunction | Constraint) -> Predicate:
@@ -124,10 +129,9 @@ class Predicate:
 
     def tree_text(self) -> str:
         """`tree` as JSON text."""
-        if self._expression is not None or self._conjunctions is None:
+        if not self._tests:
             return JSON(self.tree()).decode()
-        (plain,) = self._conjunctions
-        texts = [constraint.tree_text() for constraint in plain.constraints.values()]
+        texts = [test.tree_text() for test in self._tests]
         return texts[0] if len(texts) == 1 else f'["and",{",".join(texts)}]'
 
     def evaluate(self, attributes: Attributes) -> Verdict:
@@ -217,12 +221,18 @@ def _parse(text: str) -> Expression:
 def _plain(terms: list[PlainTerm], text: str) -> Predicate | None:
     """The predicate of a text that is an AND of these; None if it can never be true."""
     constraints: dict[str, Constraint] = {}
+    tests: list[Constraint] = []
     for name, op, first, last in terms:
-        constraint = comparing(name, op, first, last)
-        if constraint is None:
+        test = constraint = comparing(name, op, first, last)
+        before = constraints.get(name)
+        if test is not None and before is not None:
+            is_again = any(test is other for other in tests)  # those of equal terms are shared
+            constraint = before if is_again else before.meet(test)
+        if test is None or constraint is None:
             return None
         constraints[name] = constraint
-    return Predicate(None, text, (Conjunction(constraints),))
+        tests.append(test)
+    return Predicate(None, text, (Conjunction(constraints),), tuple(tests))
 
 
 def compile_in_steps(text: str) -> Generator[None, None, None]:

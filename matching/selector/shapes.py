@@ -145,9 +145,9 @@ def _literals(values: Sequence[Value]) -> list[Literal]:
 
 @lru_cache(maxsize=SHAPES)
 def _plan_of(shape: Shape) -> tuple[tuple[str, str, int, int], ...] | None:
-    """Of a conjunction of terms that compare attributes, each another one, with constants: for each
-    its attribute and operator, and which constants these are (-1: there is no second one). None for
-    any other shape."""
+    """Of a conjunction of terms that compare an attribute with constants: for each its attribute
+    and operator, and which constants these are (-1: there is no second one). None for any other
+    shape."""
     plan: list[tuple[str, str, int, int]] = []
     begin = 0
     for term in _terms(shape):
@@ -164,8 +164,7 @@ def _plan_of(shape: Shape) -> tuple[tuple[str, str, int, int], ...] | None:
             return None
         plan.append((name, op, begin, begin + 1 if len(slots) > 1 else -1))
         begin += len(slots)
-    names = {name for name, *_ in plan}
-    return tuple(plan) if len(names) == len(plan) else None
+    return tuple(plan)
 
 
 def _plain_slots(*operands: Literal) -> list[int]:
