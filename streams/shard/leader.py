@@ -22,7 +22,7 @@ from streams.log.batches import (
     BatchHead,
     EventBatch,
     Row,
-    encode_batches,
+    encode_rows,
     join_batches,
     lacks_key,
 )
@@ -247,9 +247,9 @@ class ShardLeader:
     def append(self, batches: Sequence[EventBatch], time: int) -> Chunk:
         """Append one chunk with these batches, at `time` (nanoseconds since 1970; one that goes
         back is raised). `ShardCommitted` follows. ValueError if they are too large for a chunk."""
+        encoded = [encode_rows(batch.rows) for batch in batches]
         rows = [row for batch in batches for row in batch.rows]
-        zones, encoded = encode_zones(zone_map(rows)), encode_batches(batches)
-        return self.append_chunk(EVENTS, encoded, len(rows), zones=zones, time=time)
+        return self.append_rows([batch.head for batch in batches], encoded, rows, time)
 
     def append_rows(
         self, heads: Sequence[BatchHead], encoded: Sequence[bytes], rows: Sequence[Row], time: int
@@ -262,31 +262,35 @@ class ShardLeader:
         return self.append_chunk(EVENTS, body, len(rows), zones=zones, time=time)
 
     def append_chunk(
-        self, kind: int, rows: bytes, offsets: int = 0, *, zones: bytes = b"", time: int = 0
+        self,
+        kind: int,
+        rows: bytes,
+        offsets: int = 0,
+        *,
+        zones: bytes = b"",
+        time: int = 0,
+        flags: int = 0,
     ) -> Chunk:
-        """Append one chunk, whose rows are what its kind says, as `append` does."""
-        log = self.replica.log
-        if log.should_roll(len(rows) + len(zones), max(time, log.time), *self.retention.limits):
-            for place, piece in enumerate(self.replica.state.pieces()):
-                flags = (BEGINS if place == 0 else 0) | (COMPLETES if piece.completes else 0)
-                self._add(STATE, piece.rows, 0, b"", time, flags)
-        return self._add(kind, rows, offsets, zones, time, 0)
-
-    def _add(
-        self, kind: int, rows: bytes, offsets: int, zones: bytes, time: int, flags: int
-    ) -> Chunk:
-        log = self.replica.log
+        """Append one chunk, whose rows are what its kind says, as `append` does; before it the
+        state, if it begins a segment."""
+        mine, log = self.replica, self.replica.log
+        time = max(time, log.time)
+        if kind != STATE and log.should_roll(len(rows) + len(zones), time, *self.retention.limits):
+            for place, piece in enumerate(mine.state.pieces()):
+                begins = BEGINS if place == 0 else 0
+                completes = COMPLETES if piece.completes else 0
+                self.append_chunk(STATE, piece.rows, time=time, flags=begins | completes)
         chunk = pack(
-            *(kind, self.epoch, log.end, log.next_offset, offsets, max(time, log.time), rows),
+            *(kind, self.epoch, log.end, log.next_offset, offsets, time, rows),
             zones=zones,
             flags=flags,
-            committed=self.replica.committed,
+            committed=mine.committed,
         )
         followers = self.tracker.followers.values()
         self._send([f for f in followers if f.state is REPLICATE], (chunk.data,))
         if self.is_quiet:
             self._wake()
-        self.replica.add(chunk)
+        mine.add(chunk)
         return chunk
 
     def _wake(self) -> None:
