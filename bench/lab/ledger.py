@@ -254,9 +254,11 @@ class Overlay:
         self.world.run(1.0)
 
 
-def events(nodes: int, matches: float, batch: int = BATCH, **options: Any) -> tuple[Meter, int]:
+def events(
+    nodes: int, matches: float, batch: int = BATCH, pause: float = 0.05, **options: Any
+) -> tuple[Meter, int]:
     """Events through an overlay; what the same time costs without them is taken off."""
-    batches, pause = (16, 0.05) if batch > 1 else (128, 0.05)
+    batches = 16 if batch > 1 else 128
     overlay = Overlay(nodes, matches, **options)
     overlay.publish(batches * 2, batch, pause)  # the fast engine is there, trees are known
     idle, meter = (Meter(overlay.world, overlay.files) for _ in range(2))
@@ -423,6 +425,7 @@ WORKLOADS: Final[dict[str, Callable[[], tuple[Meter, int]]]] = {
     "eight-pct1": partial(events, 8, PCT1),
     "eight-pct1-untraced": partial(events, 8, PCT1, traced=False),
     "eight-pct1-spread-untraced": partial(events, 8, PCT1, traced=False, room=400),
+    "eight-rush-untraced": partial(events, 8, 1.0, traced=False, pause=0.003),
     "eight-alone-untraced": partial(events, 8, 1.0, batch=1, traced=False),
     "subscription": partial(subscriptions, 8),
     "append": partial(appends, 256, 1),

@@ -122,7 +122,9 @@ one full visit (batches.py), if it takes no longer than `SLICE_SECONDS`."""
 
 ACCEPTED_WITHIN = 0.005
 """Seconds within which a publisher hears that its events were taken, where few come at a time and
-the next soon: a hundredth of the time after which it would take the host for silent."""
+the next soon: a hundredth of the time after which it would take the host for silent. Of a thousand
+events a second that come alone each costs 2.1 frames and 3.5 turns by that, and 2.7 and 4.0 without
+(counted in the simulator, eight nodes)."""
 
 ACCEPTED_FEW, ACCEPTED_TOGETHER = 4, 64
 """A publisher hears at once of a visit with more events than the first, and when more than the

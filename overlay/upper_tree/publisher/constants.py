@@ -179,6 +179,12 @@ SPREAD_SECONDS = 0.02
 what waited for one host, or for room, goes to several others then. A fifth of what deliveries may
 take. By how long the last of them waits there, beside the visits."""
 
+SPREAD_EVENTS, SPREAD_MOST = 64, 0.1
+"""… but for so many events in any case, if a host matches them within the second: a part is a visit
+and a frame for each node that wants some of it, which cost about as much as so many events do. (A
+host that gets little of its machine seems slow: with smaller parts, which cost more, it was slower
+still, and the parts smaller, down to three events.)"""
+
 PAIRS_AT_ONCE = 2_048
 """Pairs that are routed one by one in a turn: 15 ms (measured)."""
 

@@ -37,6 +37,8 @@ from overlay.upper_tree.publisher.constants import (
     PREDICTED_MOST,
     REPORT_FOR,
     SENDS_MOST,
+    SPREAD_EVENTS,
+    SPREAD_MOST,
     SPREAD_SECONDS,
 )
 
@@ -150,8 +152,13 @@ class LoadPredictor:
 
     @property
     def at_once(self) -> int | None:
-        """How many events a host matches within `SPREAD_SECONDS`; None: nothing waits anywhere."""
-        return int(SPREAD_SECONDS * self._usual) if self._busy else None
+        """For how many events a host is to be chosen together: what it matches within
+        `SPREAD_SECONDS`, or `SPREAD_EVENTS`. None: nothing waits anywhere."""
+        if not self._busy:
+            return None
+        rate = self._usual
+        least = min(SPREAD_EVENTS, int(SPREAD_MOST * rate)) if rate else SPREAD_EVENTS
+        return max(least, int(SPREAD_SECONDS * rate))
 
     def update(self, now: float) -> bool:
         """Forget who is not behind any more. Whether something may have waited anywhere, so that

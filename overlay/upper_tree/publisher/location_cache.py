@@ -139,6 +139,8 @@ class KnownTree:
             known for known in self.located if not known.interval.overlaps(location.interval)
         ]
         self.located.append(location)
+        if len(location.hosts) > 1:
+            self.replicas.choose(self.attribute, location.hosts)  # it knows what may be chosen
         self._starts = None
 
     def bound(self, most: int) -> None:

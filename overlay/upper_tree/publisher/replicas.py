@@ -73,6 +73,8 @@ class Ranking(msgspec.Struct):
     chosen: Peer
     chosen_at: int
     """The count of `ReplicaSelector.changes`."""
+    is_choice: bool
+    """Whether more than one of them may be chosen while none is suspected."""
 
 
 class ReplicaSelector:
@@ -130,7 +132,9 @@ class ReplicaSelector:
         ranking = self._rankings.get(key)
         if ranking is None:
             order = ranked(self.me, hosts, self.region)
-            ranking = self._rankings[key] = Ranking(order, self._best(order), self.changes)
+            is_choice = len(self._apart(order)) > 1
+            best = self._best(order)
+            ranking = self._rankings[key] = Ranking(order, best, self.changes, is_choice)
         if self._suspected:
             order = [host for host in ranking.order if not self.suspects(attribute, host.id)]
             return self._best(order or ranking.order)
@@ -159,8 +163,11 @@ class ReplicaSelector:
         return self.by_time and self.predictor.is_free(node, now)
 
     def at_once(self, events: int) -> int:
-        """For how many of so many events a host is to be chosen together, at least one."""
-        most = self.predictor.at_once if self.by_time else None
+        """For how many of so many events a host is to be chosen together, at least one: for all of
+        them where there is nothing to choose."""
+        if not self.by_time or not any(each.is_choice for each in self._rankings.values()):
+            return max(1, events)
+        most = self.predictor.at_once
         return max(1, events if most is None else min(events, most))
 
     # --- learning ---

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from matching import EVERYTHING
 from overlay.links.events import LinkDown
 from overlay.machine import Peer
@@ -204,12 +206,31 @@ def test_what_waits_too_long_at_a_host_that_is_behind_goes_to_another() -> None:
 
 def test_many_events_are_spread_over_hosts_while_one_is_behind() -> None:
     """What waited for room, or for a host, comes together; it is divided into what a host does
-    within a fiftieth of a second."""
+    within a tenth of a second, or a batch's worth."""
     rig = knowing("x")
     first, second, third = order(rig)
     behind(rig, first, 1_000)
-    rig.publish(*({"x": n} for n in range(12)))
-    assert [(host, len(events)) for host, _, events in rig.visits()] == [(second, 6), (third, 6)]
+    rig.publish(*({"x": n} for n in range(60)))
+    assert [(host, len(events)) for host, _, events in rig.visits()] == [(second, 30), (third, 30)]
+
+
+@pytest.mark.parametrize(("rate", "events"), [(0.0, 64), (1_000.0, 64), (10_000.0, 200)])
+def test_no_part_is_so_small_that_its_frames_cost_more_than_its_events(
+    rate: float, events: int
+) -> None:
+    rig = knowing("x")
+    first, *_ = order(rig)
+    rig.port.hear(Accepted(7, (), (), HostLoad(0.0, rate, 1_000_000)), peer(first))
+    rig.publish(*({"x": n} for n in range(250)))
+    assert len(rig.visits()[0][2]) == events
+
+
+def test_what_only_one_host_may_have_is_not_divided() -> None:
+    rig = Rig()
+    rig.locations.learn(Location("x", (1, 1), EVERYTHING, ABC[:1]))
+    behind(rig, "a", 1_000)
+    rig.publish(*({"x": n} for n in range(60)))
+    assert [(host, len(events)) for host, _, events in rig.visits()] == [("a", 60)]
 
 
 def test_many_events_are_one_visit_while_nothing_waits() -> None:
