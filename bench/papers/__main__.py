@@ -84,13 +84,14 @@ def run_all(wanted: Sequence[Experiment], full: bool, again: bool) -> int:
         left = [c for c in commands if again or not is_measured(one, c, now)]
         if left:
             work.append((one, left))
-    rest, failed = sum(one.seconds for one, _ in work), []
+    rest, failed, ran = sum(one.seconds for one, _ in work), [], dict[str, None]()
     for number, (one, left) in enumerate(work, 1):
         about = "" if full else f", {max(rest // 60, 1)} min left"
         print(f"[{number}/{len(work)}{about}] {one.name}: {one.title}", file=sys.stderr, flush=True)
         began = time.monotonic()
-        if not run(one, left):
+        if not run(one, [command for command in left if command not in ran]):
             failed.append(one.name)
+        ran.update(dict.fromkeys(left))  # of which another experiment shows something else
         print(f"  {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
         rest -= one.seconds
     write_page()

@@ -39,7 +39,7 @@ _MESSAGES: Final = Experiment(
         Reported("shape", "V.B", None, words="flat up to 50,000 messages, then rising"),
     ),
     "papers-tensor-messages",
-    ("python -m bench.papers.distribution --messages 1 10 100 1000 10000 50000 --json",),
+    ("python -m bench.papers.distribution --messages 1 10 100 1000 10000 20000 --json",),
     ("python -m bench.papers.distribution --messages 1 1000 10000 100000 1000000 --json",),
     60,
     (_columns("papers-tensor-messages"),),
