@@ -1,4 +1,4 @@
-"""What waits for the disk: nothing is said, counted or answered before it is durable.
+"""A queue for the disk: nothing is said, counted or answered before it is durable.
 
 A disk carries out what it is asked in order, and names each request by a ticket that is higher than
 those before. So does a node's state file.
@@ -13,7 +13,7 @@ Waiting = TypeVar("Waiting")
 
 
 class DurableQueue(Generic[Waiting]):
-    """What waits for tickets, in the order of these."""
+    """Items that wait for tickets, in the order of the tickets."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[int, Waiting]] = deque()

@@ -14,7 +14,7 @@ NEVER: Final = float("-inf")
 
 
 def majority(voters: int) -> int:
-    """How many of `voters` are a majority: the fewest of which any two sets have one in common."""
+    """The size of a majority of `voters`: the least of which any two sets have one in common."""
     return voters // 2 + 1
 
 

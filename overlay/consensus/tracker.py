@@ -69,7 +69,7 @@ class Progress:
         self.state, self.reading = ProgressState.CATCH_UP, True
 
     def sent(self, number: int, end: int) -> None:
-        """What was read is on its way, up to entry `number` of a log that ends with entry `end`."""
+        """The entries that were read are on their way, up to `number`; the log ends with `end`."""
         self.reading = False
         self.inflight.append(number)
         if number == end:
@@ -137,7 +137,7 @@ class Tracker(Generic[Known]):
         return number if number >= self.first else 0
 
     def holders(self, voters: Sequence[Peer], own: int, number: int) -> tuple[NodeId, ...]:
-        """Those of `voters` that have entry `number` on disk, as far as is known."""
+        """The voters that have entry `number` on disk, as far as the leader knows."""
         has = {node for node, known in self.followers.items() if known.match >= number}
         if own >= number:
             has.add(self.me)

@@ -20,7 +20,7 @@ EMPTY: Final[Version] = (0, 0)
 
 
 class Vote(Protocol):
-    """What a node stores of its last vote."""
+    """The stored last vote of a node."""
 
     @property
     def epoch(self) -> int:

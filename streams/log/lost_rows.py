@@ -50,7 +50,7 @@ def with_loss(lost: tuple[LostRows, ...], offset: int, end: int) -> tuple[LostRo
 
 
 def lost_reason(who: str, position: int, lost: LostRows) -> str:
-    """That rows at a position are lost, in words."""
+    """The reason for a reader whose position lies in lost rows."""
     return (
         f"{who} was at offset {position}, and the log has lost its {lost.which} "
         f"by damage: others may have these offsets since. Begin at {lost.offset} "

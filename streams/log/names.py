@@ -20,7 +20,7 @@ TRACES: Final = "application/x-canopy-traces"
 cause others without end."""
 
 HASHES: Final = 2**32
-"""How many CRC-32 there are."""
+"""The number of CRC-32 values."""
 
 _FORK: Final = re.compile(r"([0-9]{1,15})_([0-9]{1,15})_([0-9a-f]{8})")
 

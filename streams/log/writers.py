@@ -39,7 +39,7 @@ class Asker(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Access(NamedTuple):
-    """What the leader of a shard knows of its stream."""
+    """A stream's name and writers, as the leader of a shard knows them."""
 
     stream: str = ""
     writers: tuple[str, ...] = ()

@@ -87,7 +87,7 @@ class ShardCampaign:
         return has_majority(self.replica.replicas, intact)
 
     def furthest(self) -> tuple[Peer, ShardVoteReply]:
-        """Who has the furthest log of those who have voted."""
+        """The voter with the furthest log, and its vote."""
         return max(self.votes.values(), key=lambda vote: vote[1].position)
 
     def go_on(self) -> None:

@@ -101,7 +101,7 @@ class ReplicaProgress(Progress):
 
 
 class Retention:
-    """What a shard keeps of its rows, and which it takes, under one leader."""
+    """The rows that a shard keeps and takes under one leader."""
 
     def __init__(self, replica: StoredReplica, may_change: Callable[[], bool]) -> None:
         """`may_change`: whether the leader's last change of the replicas is committed."""
@@ -332,7 +332,7 @@ class ShardLeader:
         self.ask()
 
     def forget_coming(self, wanted: Iterable[NodeId]) -> None:
-        """Of the nodes that are being sent the log, those that are not wanted do not come."""
+        """Stop adding the nodes that are not `wanted`."""
         keep = set(wanted)
         self.coming = {node: peer for node, peer in self.coming.items() if node in keep}
 

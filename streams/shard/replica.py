@@ -214,7 +214,7 @@ class Replica(StoredReplica):
         return len(self.replicas) > 1 and not self._begins_late
 
     def on_written(self, event: Written) -> None:
-        """What was asked for is durable: do what waited for it."""
+        """Requests up to this one are durable: call those who wait for them."""
         for then in self._when_written.stored(event.ticket):
             then()
 
@@ -270,7 +270,7 @@ class Replica(StoredReplica):
         return False
 
     def _not_repaired(self, first: FoundHole) -> None:
-        """Nobody has what was in a hole, the first of those that are left."""
+        """Nobody has the chunks of a hole: end the log before it, or begin it behind it."""
         if first.hole.first:
             self.end_before(first)
         else:  # nobody has what comes before this log: it begins where it does
@@ -285,7 +285,7 @@ class Replica(StoredReplica):
             send_missing(self, sender, message, self.hard_state.epoch if self.serves else 0)
 
     def on_missing_sent(self, sender: Peer, message: ShardMissingSent) -> None:
-        """What was in a hole."""
+        """Chunks for a hole have come."""
         if self.repair is not None:
             self.repair.sent(sender, message)
 

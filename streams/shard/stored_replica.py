@@ -1,5 +1,5 @@
-"""What one replica of a shard has on its disk: its vote, its log, and the state that the log folds
-to. It knows nothing of leaders and followers (`replica`).
+"""The stored part of a shard's replica: its vote, its log, and the state that the log folds to. It
+knows nothing of leaders and followers (`replica`).
 
 A vote (epoch, candidate) is durable before it is answered, and chunks are durable before they are
 acknowledged: the disk carries out requests in order, and what has to wait for one is called when
@@ -34,14 +34,14 @@ from streams.shard.retention import EVERYTHING, Keep
 
 
 class ShardTerms(NamedTuple):
-    """What the owner of a stream has said of it to its replicas."""
+    """The owner's description of a stream, as its replicas need it."""
 
     stream: bytes = b""
     """The directory's entry, which the first chunk of the next leader repeats."""
     access: Access = Access()
     """The stream's name, and who may append."""
     keep: Keep = EVERYTHING
-    """What the next leader keeps and takes."""
+    """The rows that the next leader keeps and takes."""
 
 
 class Damage:

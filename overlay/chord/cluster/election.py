@@ -73,7 +73,7 @@ class Campaign:
 
 
 class ElectionOutcome(Protocol):
-    """Who acts on the end of a campaign (`role_changes.RoleChanges`)."""
+    """The receiver of a campaign's result (`role_changes.RoleChanges`)."""
 
     def election_won(self, cluster: Cluster, campaign: Campaign) -> None:
         """This node leads: `cluster` is the description under its epoch."""
@@ -129,7 +129,7 @@ class Election:
         self.port.set_timer(wait, CampaignDue())
 
     def _turn(self, cluster: Cluster) -> int:
-        """How many of the other members have their turn before this node, if none is further."""
+        """The number of other members whose turn comes before this node's, if no log is further."""
         me = self.port.me.id
         if cluster.primary.id == me:  # it led before it was started again
             return 0

@@ -87,7 +87,7 @@ class FollowerLog:
 
     @property
     def durable(self) -> int:
-        """How many entries are on disk when this turn's messages leave."""
+        """The number of entries that are on disk when this turn's messages leave."""
         return self.next - self.journal.unstored
 
     @property
@@ -109,7 +109,7 @@ class FollowerLog:
         return any(peer.id == node for peer in self.voters)
 
     def majority(self) -> int:
-        """How many voters are a majority."""
+        """The number of voters that are a majority."""
         return quorum.majority(len(self.voters))
 
     @property
@@ -167,7 +167,7 @@ class FollowerLog:
     # -- a whole state that was received ---------------------------------------------------------
 
     def drop_staged(self) -> None:
-        """What was received of a whole state is of no use."""
+        """Drop the pieces of a snapshot that have come."""
         self.staged = None
 
     def adopt(self, snapshot: Snapshot, start: Key) -> None:
@@ -217,7 +217,7 @@ class FollowerLog:
             self._say_position(cluster.primary)
 
     def dropped(self, event: MessageDropped) -> None:
-        """Something was not sent to the primary, for which the link had no room: it is said again
+        """A message to the primary was dropped, since the link had no room: it is repeated
         when that is heard next (`primary_heard`)."""
         if isinstance(event.message, ClusterHelloReply | LogAck):
             self._unsaid = True
@@ -270,7 +270,7 @@ class FollowerLog:
             self.port.count("log_refused")  # a piece without its beginning: worth nothing
             return
         if message.before is not None and message.before != len(staged.entries):
-            self.port.count("log_gaps")  # a piece is missing: all of it has to come anew
+            self.port.count("log_gaps")  # a piece is missing: all of it has to be sent again
             self.staged, self._unsaid = None, mine
             return
         staged.entries += message.entries
@@ -314,7 +314,7 @@ class FollowerLog:
         self.port.send(primary, ClusterHelloReply(cluster.key, cluster.epoch, position))
 
     def acknowledge_stored(self) -> None:
-        """More entries are durable: acknowledge them, if that primary is still the own one."""
+        """Acknowledge the entries that are durable now, if this node follows that primary."""
         if self._owed is not None:
             (primary, epoch), self._owed = self._owed, None
             if self.voter_log is not None and self._listens(primary, self.voter_log.key, epoch):

@@ -213,9 +213,9 @@ class Heartbeat:
         )
 
     def on_heartbeat(self, sender: Peer, message: ClusterHeartbeat) -> None:
-        """The primary lives: wait for it anew, and answer. The reply says to a primary of an older
-        epoch which one this node has voted for. Raises ProtocolError if the timeout makes no
-        sense."""
+        """The primary lives: restart the election timeout, and answer. The reply tells a primary of
+        an older epoch which one this node has voted for. Raises ProtocolError if the timeout makes
+        no sense."""
         if not 0.0 <= message.timeout <= TIMEOUT_MOST:
             raise ProtocolError(f"a heartbeat asks for a timeout of {message.timeout} s")
         cluster = self.role.cluster

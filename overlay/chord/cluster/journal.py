@@ -1,4 +1,4 @@
-"""What a node keeps on disk of its cluster, and has again when it starts (P1).
+"""The state file of a node: what it restores of its cluster at a restart (P1).
 
 Six kinds of records: votes (`follower_log`), the election timeout that was promised to a primary
 (`heartbeat`), the description of the own cluster (`role`), an arc that was offered (`taking_over`),
@@ -166,7 +166,7 @@ class Journal:
         self._has_grown(encoded)
 
     def stored(self, ticket: int) -> None:
-        """What was stored behind the turns is durable up to this ticket."""
+        """The records that were stored behind the turns are durable up to this ticket."""
         for count in self._behind.stored(ticket):
             self.unstored -= count
 

@@ -88,7 +88,7 @@ class VoterCandidates(Protocol):
 
 @dataclass(eq=False)
 class LeaderLog:
-    """What the primary does with the log: append, replicate, commit, change the voters.
+    """The log at the primary: it appends, replicates, commits, and changes the voters.
 
     The entries themselves are in this node's own copy (`FollowerLog`), as at any other voter.
     """
@@ -179,7 +179,7 @@ class LeaderLog:
         return self.local.next - 1
 
     def commit_stored(self) -> None:
-        """More of this node's own copy is durable, and perhaps committed by that."""
+        """Commit what this node's own copy completes a majority of: more of it is durable."""
         if self.role.is_primary:
             self._commit()
 
@@ -187,7 +187,7 @@ class LeaderLog:
 
     @property
     def followers(self) -> Mapping[NodeId, Progress]:
-        """Who is sent the log: the other members and voters."""
+        """The nodes that are sent the log: the other members and voters."""
         return self.tracker.followers
 
     @property
@@ -292,7 +292,7 @@ class LeaderLog:
         self._send(follower.peer, message.position, entries)
 
     def dropped(self, event: MessageDropped) -> None:
-        """Something was not sent to a follower, for which the link had no room: it is greeted once
+        """A message to a follower was dropped, since the link had no room: it is greeted once
         more with the next round of recruiting, and then gets what it lacks."""
         message = event.message
         if isinstance(message, ClusterHello):

@@ -75,7 +75,7 @@ class AppendServer(ShardService[Appender]):
     def _asked(
         self, sender: Peer, message: AppendRows | OpenProducer | JoinFork
     ) -> Appender | None:
-        """Who carries out what a producer asks for; None: it was refused. Raises ProtocolError."""
+        """The appender for a producer's request; None: it was refused. Raises ProtocolError."""
         _check(sender, message.producer)
         appender = self.shard(message.shard)
         if appender is None:

@@ -49,7 +49,7 @@ class _Walk:
 
     @property
     def bytes(self) -> int:
-        """That were read."""
+        """Bytes that were read."""
         return self.read + (0 if self.checking is None else self.checking.bytes)
 
     def status(self) -> ShardCheck:
@@ -77,7 +77,7 @@ class _Walk:
 
 
 class _Run:
-    """What one program has asked for."""
+    """The check that a program has begun."""
 
     def __init__(self, client: int, rate: int, walks: list[_Walk]) -> None:
         self.client = client

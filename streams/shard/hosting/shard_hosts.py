@@ -105,7 +105,7 @@ class LookAtLeaving(Timer, frozen=True):
 
 
 class StreamDescribed(LocalEvent, frozen=True):
-    """What this node knows of a stream, of which it may have shards, is new."""
+    """This node has another entry of a stream than before; it may have shards of the stream."""
 
     id: str
 
@@ -228,7 +228,7 @@ class ShardHosts(Machine):
         return None if hosted is None else hosted.replica
 
     def replicas(self) -> list[Replica]:
-        """Those of all shards that this node has."""
+        """The replicas of all shards that this node has."""
         return [hosted.replica for hosted in self.hosted.values()]
 
     def leading(self, shard: str) -> Replica | None:
@@ -455,7 +455,7 @@ class ShardHosts(Machine):
         self.port.send(sender, ShardsStatus(message.ticket, tuple(map(self.status, found))))
 
     def status(self, replica: Replica) -> ShardStatus:
-        """How a replica of this node is."""
+        """The state of a replica of this node."""
         shard = replica.shard
         return _status(replica, self._intake(shard), self._keys(shard), self._forks(shard))
 
@@ -504,13 +504,13 @@ class ShardHosts(Machine):
 
 
 def terms_of(entry: StreamEntry) -> ShardTerms:
-    """What a stream's entry says of it to its replicas."""
+    """A stream's entry, as its replicas need it."""
     access = Access(entry.name, entry.options.writers)
     return ShardTerms(encode_entry(entry), access, keep_of(entry.options))
 
 
 def keep_of(options: StreamOptions) -> Keep:
-    """What a stream's options say of its rows."""
+    """The part of a stream's options that says which rows are kept and taken."""
     return Keep(
         *(int(options.keep_seconds * 1e9), options.keep_bytes, options.drop_unread),
         *(int(options.expire_consumers), options.max_bytes, options.max_rows),
