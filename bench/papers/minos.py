@@ -35,7 +35,7 @@ PRODUCERS: Final = Experiment(
         "contestant: system | durable: on disk | rows ,: rows | 1.seconds .2f: 1 producer, s | "
         "50.seconds .2f: 50 producers, s | 200.seconds .2f: 200 producers, s | "
         "1.rows_per_second ,: rows/s with 1 | 200.rows_per_second ,: with 200 | "
-        "absent: not installed | run.commit: commit",
+        "1.absent: not installed | run.commit: commit",
     ),
     """\
 All producers are in one process, the consumer in another, three servers beside them, on two

@@ -8,11 +8,12 @@ one of them owns the messages' tree. Virtual seconds:
 
 * `area`: all nodes of area A lose their power at once, and have it back after 40 s. `elected_s`:
   until another node owns the tree; `normal_s`: the age at the outage of the last message that came
-  late, that is, after more than a second, at a subscriber outside of A; `back_s`: from the power's
-  return until all programs of A have registered again and get every message.
+  late, that is, after more than a second, to a subscriber outside of A; `disturbed_s`: the same of
+  those published after the power's return; `back_s`: from that return until all programs of A have
+  registered again and get every message.
 * `points`: five points are cut off from everybody, for 40 s. `elsewhere_s`: until a program of each
-  of them is registered at another node of its area; `normal_s` as above; `back_s`: until messages
-  come to the five points again.
+  of them is registered at another node of its area; `normal_s` and `disturbed_s` as above;
+  `back_s`: until messages come to the five points again.
 
 Messages that a subscriber whose node was never cut off has not got: `told`, if its node has told it
 of the gap (a host that was cut off had taken them, and was away for too long), else `lost`.
@@ -91,10 +92,10 @@ class Outage:
             for one in self.world.clients.notices
         )
 
-    def normal_after(self, outage: float, names: set[str]) -> tuple[float, int, int]:
-        """Until when after the outage messages were published that came late to programs of these
-        nodes, how many did not come at all, and of how many of these the program was told."""
-        late, lost, told = 0.0, 0, 0
+    def others(self, outage: float, end: float, names: set[str]) -> dict[str, Any]:
+        """What programs of these nodes have got: the age, at the outage and at its end, of the last
+        message that came late, and how many did not come at all."""
+        late, again, lost, told = 0.0, 0.0, 0, 0
         here = [(s.node, s.client) for s in self.world.clients.subscriptions if s.node in names]
         came = self.came()
         for number, at in self.published.items():
@@ -103,8 +104,10 @@ class Outage:
                 lost += arrived is None
                 told += arrived is None and self.is_told(program, at)
                 if at >= outage and (arrived is None or arrived - at > LATE):
-                    late = max(late, at - outage + EVERY)
-        return late, lost, told
+                    late = max(late, at - outage + EVERY) if at < end else late
+                    again = max(again, at - end + EVERY)
+        times = {"normal_s": round(late, 2), "disturbed_s": round(again, 2)}
+        return {**times, "lost": lost - told, "told": told}
 
     def primaries(self) -> list[str]:
         """The nodes that own the messages' tree."""
@@ -139,8 +142,7 @@ def area(seed: int, points: int, subscribers: int) -> dict[str, Any]:
     acknowledged = world.now
     world.run(AFTER)
     trial.stop()
-    others = set(world.drivers) - set(dark)
-    normal, lost, told = trial.normal_after(outage, others)
+    others = trial.others(outage, back, set(world.drivers) - set(dark))
     # What the programs of A have missed since their registrations.
     again, missed = 0.0, 0
     came = trial.came()
@@ -156,10 +158,9 @@ def area(seed: int, points: int, subscribers: int) -> dict[str, Any]:
         "subscribers": subscribers,
         "owners_lost": owners,
         "elected_s": None if elected is None else round(elected, 2),
-        "normal_s": round(normal, 2),
         "back_s": round(max(acknowledged - back, again), 2),
-        "lost": lost + missed - told,
-        "told": told,
+        **others,
+        "lost": others["lost"] + missed,
     }
 
 
@@ -188,7 +189,7 @@ def unplugged(seed: int, points: int, subscribers: int) -> dict[str, Any]:
     world.clients.subscriptions = [
         s for s in world.clients.subscriptions if (s.node, s.client) not in moved_to
     ]
-    normal, lost, told = trial.normal_after(outage, set(world.drivers) - set(cut))
+    others = trial.others(outage, healed, set(world.drivers) - set(cut))
     came, back = trial.came(), 0.0
     for s in world.clients.subscriptions:
         if s.node in cut:
@@ -202,10 +203,8 @@ def unplugged(seed: int, points: int, subscribers: int) -> dict[str, Any]:
         "dark": len(cut),
         "subscribers": subscribers,
         "elsewhere_s": round(elsewhere, 2),
-        "normal_s": round(normal, 2),
         "back_s": round(back, 2),
-        "lost": lost - told,
-        "told": told,
+        **others,
     }
 
 

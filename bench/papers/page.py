@@ -124,7 +124,10 @@ def _reported(one: Experiment, runs: list[dict[str, Any]]) -> Iterator[str]:
     yield "| | section | the paper | here |\n|---|---|---|---|\n"
     for each in one.reported:
         ours = _ours(each, runs)
-        told = f"{each.number:,g} {each.unit}".rstrip() if each.number is not None else each.words
+        told = each.words
+        if each.number is not None:
+            form = ",.0f" if float(each.number).is_integer() else ",g"
+            told = f"{each.number:{form}} {each.unit}".rstrip()
         yield f"| {each.what} | {each.section} | {told} |" + (f" {ours} |" if ours else " |") + "\n"
 
 

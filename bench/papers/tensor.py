@@ -184,7 +184,8 @@ _OUTAGES: Final = Experiment(
     (
         "papers-tensor-outages.json | experiment: what | seed: seed | nodes: nodes | dark: lost | "
         "elected_s .1f: owner again, s | elsewhere_s .1f: subscribed elsewhere, s | "
-        "normal_s .1f: others normal, s | back_s .1f: back after its return, s | "
+        "normal_s .1f: others normal, s | "
+        "disturbed_s .1f: … again, after the return | back_s .1f: back after its return, s | "
         "told: deliveries missing elsewhere, told | lost: not told | run.commit: commit",
     ),
     """\

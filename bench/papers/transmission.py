@@ -226,7 +226,8 @@ def main() -> int:
             continue
         if how := absent(TAKING_PART[name]):
             said(f"{name} is not installed: {how}")
-            rows.append({"contestant": name, "absent": how})
+            about = {"contestant": name, "durable": "", "rows": args.rows, "producers": 1}
+            rows.append({**about, "absent": how})
             continue
         found = list(measured(name, args))
         failed = failed or any(
