@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from enum import Enum
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -39,15 +40,12 @@ def check(command: Command) -> None:
 
 
 def _check_events(events: Sequence[Draft]) -> None:
-    """Look at types only, of all events together: that is 0.3 us for one of six attributes. Values
+    """Look at types only, of all events together: that is 0.4 us for one of ten attributes. Values
     are judged by the node (`matching.check_value`)."""
-    values: set[type] = set()
-    names: set[Any] = set()
-    rest: set[tuple[type, ...]] = set()
-    for draft in events:
-        values.update(map(type, draft.attributes.values()))
-        names.update(draft.attributes)
-        rest.add((type(draft.payload), type(draft.payload_type), type(draft.time)))
+    attributes = [draft.attributes for draft in events]
+    values = set(map(type, chain.from_iterable([each.values() for each in attributes])))
+    names: set[Any] = set().union(*attributes)
+    rest = {(type(one.payload), type(one.payload_type), type(one.time)) for one in events}
     if not (values <= PLAIN and _NAMES.issuperset(map(type, names)) and rest <= _REST):
         for place, draft in enumerate(events):
             if fault := _fault(draft):
