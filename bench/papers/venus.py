@@ -96,7 +96,8 @@ _TRANSMISSION: Final = Experiment(
     0,
     (
         "papers-minos-producers.json | producers=1 | contestant: system | durable: on disk | "
-        "rows ,: rows | seconds .2f: seconds | rows_per_second ,: rows/s | absent: not installed | run.commit: commit",
+        "rows ,: rows | seconds .2f: seconds | rows_per_second ,: rows/s | "
+        "absent: not installed | run.commit: commit",
     ),
     """\
 Measured by [minos-producers](#minos-producers) with one producer. Kafka and RocketMQ are not
