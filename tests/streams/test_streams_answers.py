@@ -51,6 +51,7 @@ from streams.programs.transaction.transactors import LookAtTransactions, Transac
 from tests.streams.lying_world import trial_of_liars
 from tests.streams.programs.group.membership_world import KINDS, Hold, MembershipWorld, settle
 from tests.streams.programs.reader.reading_world import Life, ReadingWorld
+from tests.support.examples import seeds
 from tests.support.mutated import mutated
 from tests.support.shards.shard_world import WrongError
 
@@ -575,7 +576,7 @@ def lying(world: type[Any], chance: float) -> type[Any]:
     return Lying
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_liars_end_no_reader_and_the_next_reading_gets_everything(seed: int) -> None:
     world = lying(ReadingWorld, 0.3)(seed)
     world.wanted = defaultdict(lambda: 2**53)
@@ -620,7 +621,7 @@ def noted(program: Any, reply: Any) -> None:
         program.reading, program.is_ready, program.takes = 0, False, False
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_liars_end_no_member_and_the_group_goes_on(seed: int) -> None:
     world = lying(MembershipWorld, 0.2)(seed)
     world.edits = 1  # a program may be refused, and asks for nothing then

@@ -31,6 +31,7 @@ from streams.directory import commands
 from streams.directory.questions import CircleSearch
 from streams.log.verify import Verifier
 from streams.services.copy import Copies, OriginReading, ShardCopy
+from tests.support.examples import seeds
 from tests.support.overlays import READY, grown, wait
 
 
@@ -190,7 +191,7 @@ def trial(seed: int, mirror: bool = False) -> None:
         assert [event.offset for event in rows] == list(range(count))
 
 
-@pytest.mark.parametrize("seed", range(10, 13))
+@pytest.mark.parametrize("seed", seeds(3, first=10))
 def test_a_mirror_survives_lost_leaders_with_its_offsets(seed: int) -> None:
     trial(seed, mirror=True)
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.streams.programs.group.membership_world import trial_of_groups
+from tests.support.examples import seeds
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_groups_whose_options_change_are_done_with_every_row_once(seed: int) -> None:
     world = trial_of_groups(seed, edits=0.3)
     changed = sum(port.counters.get("stream_groups_changed", 0) for port in world.ports.values())
@@ -15,7 +16,7 @@ def test_groups_whose_options_change_are_done_with_every_row_once(seed: int) -> 
     assert len(world.confirmed) > 20
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_groups_are_done_with_every_row_once_through_faults(seed: int) -> None:
     world = trial_of_groups(seed)
     assert len(world.confirmed) > 20
