@@ -291,7 +291,7 @@ class Attachments(Machine, Generic[AttachmentT, PartT]):
         session = self._by_number.get(number)
         if session is None or session.leader is None or session.leader.id != sender.id:
             return None
-        session.heard_at = self.port.now
+        session.heard(self.port.now)
         self._load.heard(sender.id, self.port.now)
         return session
 
@@ -316,7 +316,7 @@ class Attachments(Machine, Generic[AttachmentT, PartT]):
         for number in numbers:
             if session := self.heard(sender, number):
                 session.happens(Move.MOVED)
-                session.hint = leader
+                session.named(leader)
 
     def refused(self, sender: Peer, number: int, code: str, text: str) -> None:
         """Move or fail a session that the leader refuses."""
@@ -324,27 +324,26 @@ class Attachments(Machine, Generic[AttachmentT, PartT]):
         if session is not None and code in reasons.NOT_HERE:
             session.happens(Move.MOVED)
         elif session is not None:
-            session.why = Cause(code, text)
-            session.happens(Move.REFUSED)
+            session.failed(Cause(code, text), Move.REFUSED)
 
     def protocol_error(self, session: Session[AttachmentT, PartT], why: str) -> None:
         """Count an answer that no honest leader gives, and open the session again. After
         `pacing.PROTOCOL_ERRORS_MOST` of them the attachment fails."""
         self.port.count("stream_answers_refused")
-        session.errors += 1
+        errors = session.erred()
         if session.leader is None:  # what it had sent before it was lost is looked into now
             return
-        if session.errors < pacing.PROTOCOL_ERRORS_MOST:
+        if errors < pacing.PROTOCOL_ERRORS_MOST:
             session.happens(Move.LIED)
             return
-        session.why = reasons.protocol_error(session.place, session.leader, why)
-        session.happens(Move.GIVEN_UP)
+        cause = reasons.protocol_error(session.place, session.leader, why)
+        session.failed(cause, Move.GIVEN_UP)
 
     def kept(self, session: Session[AttachmentT, PartT], is_cut_off: bool) -> None:
         """Take the answer to a keep-alive. If the leader has no majority, ask the stream's owner
         how many replicas answer."""
         if is_cut_off or session.is_cut_off:
-            session.is_cut_off = is_cut_off
+            session.cut_off(is_cut_off)
             if is_cut_off:
                 self.locator.locate(session.stream)
             else:
@@ -415,8 +414,7 @@ class Attachments(Machine, Generic[AttachmentT, PartT]):
     def open(self, session: Session[AttachmentT, PartT]) -> None:
         """Give the session a number, and ask its leader to open it."""
         assert session.leader is not None, "it is led"
-        session.number = self.next_number()
-        session.heard_at = self.port.now
+        session.asked(self.next_number(), self.port.now)
         self._by_number[session.number] = session
         self._load.asks(session.leader.id, session.number)
         self.port.send(session.leader, self.opening(session))

@@ -135,6 +135,37 @@ class Session(Generic[OwnerT, PartT]):
         self.leader, self.hint = leader, None
         self.happens(Move.LED)
 
+    def redirected(self, leader: Peer) -> None:
+        """Open the session at another leader at once."""
+        self.leader, self.hint = leader, None
+        self.happens(Move.AGAIN)
+
+    def asked(self, number: int, now: float) -> None:
+        """Note the number under which the leader is asked to open the session."""
+        self.number, self.heard_at = number, now
+
+    def heard(self, now: float) -> None:
+        """Note a message of the leader, or that a wait for one begins."""
+        self.heard_at = now
+
+    def named(self, leader: Peer | None) -> None:
+        """Note the leader that another node has named; None: forget it."""
+        self.hint = leader
+
+    def failed(self, why: Cause, what: Move) -> None:
+        """Fail the session for this reason, by this move."""
+        self.why = why
+        self.happens(what)
+
+    def cut_off(self, is_cut_off: bool) -> None:
+        """Note whether the leader has reported that it has no majority."""
+        self.is_cut_off = is_cut_off
+
+    def erred(self) -> int:
+        """Count a protocol error. Return how many there are since the last right answer."""
+        self.errors += 1
+        return self.errors
+
     def left(self) -> None:
         """Forget the leader and the number."""
         self.leader, self.number, self.is_cut_off = None, 0, False

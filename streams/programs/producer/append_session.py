@@ -270,7 +270,7 @@ class AppendSession:
             self._find()
         while line.state is Phase.OPEN and (request := self.rows.next_request()):
             if len(self.rows.flight) == 1:
-                line.heard_at = self.port.now
+                line.heard(self.port.now)
             self._send_request(request)
 
     def _find(self) -> None:
@@ -303,7 +303,7 @@ class AppendSession:
 
     def find(self, session: Session[None, None]) -> None:
         """As `SessionDriver`."""
-        session.heard_at = self.port.now
+        session.heard(self.port.now)
         leader = session.hint or self._locator.leader(session.stream, session.place)
         if leader is None:
             self._locate()
@@ -313,10 +313,10 @@ class AppendSession:
     def open(self, session: Session[None, None]) -> None:
         """As `SessionDriver`: send the requests under way, or open the producer's session first."""
         assert session.leader is not None, "it is led"
-        session.heard_at = self.port.now
+        session.heard(self.port.now)
         log, fork, producer = self._log, self._fork, self._fork.name(bool(self._log.number))
         if fork.is_joining:
-            session.number = self._next_request()
+            session.asked(self._next_request(), self.port.now)
             join = JoinFork(fork.shard, session.number, producer, log.number, self.rows.first)
             self.port.send(session.leader, join)
         elif log.number:
@@ -324,7 +324,7 @@ class AppendSession:
             for request in self.rows.flight:
                 self._send_request(request)
         else:
-            session.number = self._next_request()
+            session.asked(self._next_request(), self.port.now)
             self.port.send(session.leader, log.opening(fork.shard, session.number, producer))
 
     def doubt(self, session: Session[None, None]) -> None:
@@ -414,7 +414,7 @@ class AppendSession:
         self.pump()
 
     def _progress(self) -> None:
-        self._line.heard_at = self.port.now
+        self._line.heard(self.port.now)
         self._fork.answered(self.port.now)
         self._hints = 0
         self._backoff.progress()
@@ -457,7 +457,7 @@ class AppendSession:
         self._hints += 1
         self._line.happens(Move.MOVED)
         if leader is not None and leader.id != sender.id and self._hints <= pacing.HINTS_MOST:
-            self._line.hint = leader
+            self._line.named(leader)
             self._line.happens(Move.DUE)
             self.pump()
 
@@ -465,7 +465,7 @@ class AppendSession:
         """Send the requests again to the same leader, after a pause."""
         leader = self._line.leader
         self._line.happens(Move.MISSED)
-        self._line.hint = leader
+        self._line.named(leader)
 
     def _lose_session(self, code: str, reason: str) -> None:
         """End a session whose requests may be appended or not, or replace it by a new one."""
@@ -515,11 +515,10 @@ class AppendSession:
             return
         target = line.leader or line.hint
         if target is None or target.id != leader.id:
-            line.hint = None
             if line.leader is not None:
-                line.leader = leader
-                line.happens(Move.AGAIN)
+                line.redirected(leader)
             elif line.state in (Phase.FINDING, Phase.LOST):
+                line.named(None)
                 line.happens(Move.DUE)
             self.pump()
 
@@ -547,7 +546,7 @@ class AppendSession:
         if self._fork.fork:
             self._leave_fork()
         elif is_hinted:
-            line.hint = None
+            line.named(None)
             self._locator.mistaken(line.stream, line.place, peer.id)
         else:
             line.happens(Move.MISSED if self.is_idle else Move.DOWN)
@@ -611,10 +610,9 @@ class AppendSession:
             return
         line = self._line
         if line.leader is not None:
-            line.leader = sender
-            line.happens(Move.AGAIN)
+            line.redirected(sender)
         else:
-            line.hint = sender
+            line.named(sender)
             line.happens(Move.BEGUN if line.state is Phase.IDLE else Move.DUE)
         self.pump()
 
@@ -631,7 +629,7 @@ class AppendSession:
         """Go on in the main log, since the fork is closed or unreachable."""
         if self._line.leader is not None:
             self._line.happens(Move.MISSED)
-        self._line.hint = None
+        self._line.named(None)
         if self._fork.leave(self.port.now):
             reason = "the fork of the shard was closed before it answered"
             self._lose_session(IN_DOUBT, reason)
