@@ -129,8 +129,7 @@ class LedShard:
         if number <= self.replica.committed:
             then()
         else:
-            before = self._waiting[-1][0] if self._waiting else 0
-            self._waiting.append((max(number, before), then))
+            self._waiting.append((number, then))
 
     def committed(self) -> None:
         """More of the log is committed: call those who wait for it."""
