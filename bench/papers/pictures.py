@@ -47,7 +47,7 @@ def draw(one: Experiment, rows: Sequence[dict[str, Any]], path: Path) -> bool:
         axes.set_ylabel(picture.y_label)
         axes.set_title(f"{one.paper}, {one.place}: {one.title}", fontsize=10)
         axes.grid(visible=True, axis="y", alpha=0.3)
-        axes.legend(fontsize=7)
+        axes.legend(fontsize=7, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return True
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
-from canopy.sim.experiments.running import run_until_ready
+from canopy.sim.experiments.running import READY_WITHIN, run_until_ready
 from canopy.sim.world.clients import Shown
 from canopy.sim.world.metered_node import MeteredNode
 from canopy.sim.world.network import Conditions
@@ -129,7 +129,10 @@ class Tiers:
             self.world.subscribe(node, TOPIC, client=1 + number // len(self.points))
             if number % 50 == 49:
                 self.world.run(0.05)
-        run_until_ready(self.world, self.world.acknowledged)
+        until = self.world.now + READY_WITHIN
+        while not self.world.acknowledged():  # which looks at all of them
+            assert self.world.now < until, "not all programs are registered"
+            self.world.run(1.0)
         self.world.run(20.0)
 
     def distribute(self, messages: int) -> dict[str, Any]:
