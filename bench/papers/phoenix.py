@@ -68,6 +68,31 @@ PHOENIX: Final = Paper(
             "curves and what each column means.",
         ),
         Experiment(
+            "phoenix-monitor",
+            "Phoenix",
+            "figures 4 to 7",
+            "the failures on a monitor",
+            "What the terminal UI of a node shows as a link, a match broker, a primary and a whole "
+            "cluster are lost.",
+            (
+                Reported(
+                    "shape", "4", None, words="the overlay before and after each failure, intact"
+                ),
+            ),
+            "phoenix-monitor",
+            (),
+            ("python -m bench.recovery.screens --out build/phoenix --json",),
+            240,
+            (
+                "phoenix-monitor.json | figure: figure | kill: lost | "
+                "{pictures.0}, {pictures.1}, {pictures.2}, {pictures.3}: pictures | "
+                "recovered: recovered | all_s .2f: all works again, s | "
+                "{lost_before}, {lost_after}: events lost, in flight and after",
+            ),
+            "Real processes and the product's own terminal UI; the command leaves the pictures in "
+            "`build/phoenix`. Which caption belongs to which figure cannot be read.",
+        ),
+        Experiment(
             "phoenix-timeliness",
             "Phoenix",
             "table 1, figures 9 and 10",
@@ -108,11 +133,6 @@ PHOENIX: Final = Paper(
             "figures 1 to 3",
             "the system, its clusters and their messages",
             "[clusters](../design/clusters.md)",
-        ),
-        Drawing(
-            "figures 4 to 7",
-            "a monitor's screens at a link's, a broker's and a cluster's failure",
-            "[incidents](../design/traces.md#incidents-p8), the terminal interface",
         ),
     ),
 )

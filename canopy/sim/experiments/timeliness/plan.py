@@ -35,9 +35,10 @@ class TimelinessPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     rates: Counts = (500, 1_000, 1_500, 2_000, 2_500, 3_000, 3_500, 4_000)  # events per second;
     # Phoenix, figure 9
-    matching: Counts = (6, 10, 14, 18, 22, 26)  # subscriptions that an event matches; Phoenix,
-    # figure 10, has 6,000 to 26,000: one of ours, on a node of its own, costs what 1,000 of theirs
-    # may have cost
+    matching: Counts = (6, 10, 14, 18, 22, 26)  # subscriptions that an event matches, each on a
+    # node of its own
+    types: Annotated[int, Meta(ge=1)] = 200  # of events, for each level; each node subscribes to
+    # all of them, so that there are 6,000 to 26,000 subscriptions, as in Phoenix, figure 10
     rate: Annotated[int, Meta(ge=1)] = 2_000  # of the second series, as in the paper
     matched: Annotated[int, Meta(ge=1)] = 10  # subscriptions per event in the first series; open
     events: Annotated[int, Meta(ge=10)] = 2_000  # measured at each point; the paper has 200,000

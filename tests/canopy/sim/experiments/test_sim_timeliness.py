@@ -20,6 +20,7 @@ HEAVY = TimelinessPlan(
     rates=(4_000,),
     matching=(),
     matched=3,
+    types=1,
     events=300,
     warm_up=100,
     processor=Processor(per_input=0.000_01, per_match=0.000_6, per_recipient=0.000_033),
@@ -78,7 +79,15 @@ def test_the_mean_by_urgency_counts_level_1_five_times() -> None:
 
 
 def test_the_command_writes_json_and_picture_and_repeats_itself(tmp_path: Path) -> None:
-    small = ("rates=[2000]", "matching=[2]", "matched=1", "events=20", "warm_up=5", "publishers=1")
+    small = (
+        "rates=[2000]",
+        "matching=[2]",
+        "matched=1",
+        "types=2",
+        "events=20",
+        "warm_up=5",
+        "publishers=1",
+    )
 
     def run(name: str) -> tuple[bytes, bytes]:
         sets = [f"--set={each}" for each in small]
