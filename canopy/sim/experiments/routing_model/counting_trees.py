@@ -16,7 +16,7 @@ from canopy.sim.experiments.routing_model.random_graph import model_peer, peer_n
 from canopy.sim.scenario.range_load import MOST_VALUE, RangeSubscription
 from matching import EVERYTHING, Cut, Interval, place
 from overlay.upper_tree.messages import Entry
-from overlay.upper_tree.partition import PartitionMap, Slice, tree_children, tree_path
+from overlay.upper_tree.partition import PartitionMap, Slice
 
 Placement = Literal["subscribers", "cluster"]
 
@@ -39,11 +39,8 @@ class ModelTree:
         self.attribute = attribute
         self.subscriptions = subscriptions
         self.map = PartitionMap((1, 1), self._entries(placement, rng, nodes))
-        self._indexes: dict[int, list[int]] = {}
-        for index, entry in enumerate(self.map.entries):
-            self._indexes.setdefault(peer_number(entry.hosts[0]), []).append(index)
         self._slices: dict[int, Slice] = {}
-        self.hosts = tuple(self._indexes)
+        self.hosts = tuple(map(peer_number, self.map.hosts().values()))
 
     @property
     def size(self) -> int:
@@ -59,7 +56,7 @@ class ModelTree:
         spot = place(value)
         goal = self.map.find(spot)
         host, hops = entry, 0
-        while goal not in self._indexes[host]:
+        while goal not in self.map.indexes_of(model_peer(host).id):
             step = self._slice(host).route(spot)
             assert step is not None
             assert peer_number(step.hosts[0]) != host, "a slice leads back to its own host"
@@ -98,17 +95,10 @@ class ModelTree:
         )
 
     def _slice(self, host: int) -> Slice:
-        """As `PartitionMap.slice_for`, whose look at every virtual node takes too long for a
-        subscriber per cut; a test holds the two against each other."""
         found = self._slices.get(host)
         if found is None:
-            wanted: dict[int, None] = {}
-            for index in self._indexes[host]:
-                for step in tree_path(self.size, index):
-                    wanted[step] = None
-                    wanted.update(dict.fromkeys(tree_children(self.size, step)))
-            found = Slice(self.size, {index: self.map.entries[index] for index in wanted})
-            self._slices[host] = found
+            known = dict(self.map.slice_for(model_peer(host).id))
+            found = self._slices[host] = Slice(self.size, known)
         return found
 
 

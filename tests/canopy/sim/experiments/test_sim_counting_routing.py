@@ -10,7 +10,6 @@ from canopy.sim.experiments.routing_model.counting_routing import EventCost, Mod
 from canopy.sim.experiments.routing_model.counting_trees import plant
 from canopy.sim.scenario.range_load import LoadShape, RangeLoad, appearance
 from overlay.settings import ViewSettings, WalkSettings
-from overlay.upper_tree.partition import Slice
 from tests.support.examples import seeds
 
 EVERYTHING_KNOWN = ViewSettings(size=10, access_points=1_000)
@@ -65,15 +64,6 @@ def test_the_way_through_a_tree_is_at_most_its_height_from_the_root_on() -> None
                 for s in tree.subscriptions
                 if s.ranges[tree.attribute][0] <= value <= s.ranges[tree.attribute][1]
             ]
-
-
-def test_slices_are_the_products() -> None:
-    load = RangeLoad(Random(3), SMALL, 20)
-    subscriptions = [load.subscription(n) for n in range(40)]
-    for tree in plant(subscriptions, "subscribers", Random(1), 20).values():
-        for host in tree.hosts:
-            wanted = Slice(tree.size, dict(tree.map.slice_for(f"n{host}")))
-            assert dict(tree._slice(host).known) == dict(wanted.known)
 
 
 def test_attributes_appear_by_the_law_and_all_of_them_do() -> None:
