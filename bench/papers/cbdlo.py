@@ -131,7 +131,7 @@ CBDLO: Final = Paper(
             (Reported("shape", "5.4", None, words="CBDLO nearly independent of attributes"),),
             "x ,: attributes | simple ,.0f: Simple | cbdlo ,.0f: CBDLO",
             "Not flat here: a table of 20 access points has a smaller share of more attributes, so "
-            "walks are longer. CBDLO stays below a quarter of *Simple*'s cost.",
+            "walks are longer. CBDLO stays below an eighth of *Simple*'s cost.",
         ),
         Experiment(
             name="cbdlo-whole-nodes",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from math import ceil, log2, log10
 from typing import Any
 
@@ -190,3 +191,24 @@ def test_the_hosts_of_a_registration_serve_the_virtual_nodes_in_which_it_lies(
     ]
     one = Registration("s/0", "x", peer(10), "x > 1", wanted)
     assert list(map_.hosts_of(one)) == serving
+
+
+class Passes(tuple[Entry, ...]):
+    """Entries that count how often somebody goes through all of them."""
+
+    count = 0
+
+    def __iter__(self) -> Iterator[Entry]:
+        self.count += 1
+        return super().__iter__()
+
+
+def test_the_virtual_nodes_of_all_hosts_are_found_in_one_pass() -> None:
+    """A pass for each host would be as many steps as hosts times virtual nodes."""
+    entries = Passes(map_of([place(number) for number in range(40)], 8).entries)
+    map_ = PartitionMap((1, 1), entries)
+    entries.count = 0
+    found = [map_.hosted_by(host) for host in map_.hosts()]
+    assert all(map_.slice_for(host) for host in map_.hosts())
+    assert entries.count == 1
+    assert sum(map(len, found)) == sum(len(entry.hosts) for entry in map_.entries)

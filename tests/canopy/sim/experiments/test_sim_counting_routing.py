@@ -7,7 +7,6 @@ from random import Random
 import pytest
 
 from canopy.sim.experiments.routing_model.counting_routing import EventCost, ModelOverlay, effective
-from canopy.sim.experiments.routing_model.counting_trees import plant
 from canopy.sim.scenario.range_load import LoadShape, RangeLoad, appearance
 from overlay.settings import ViewSettings, WalkSettings
 from tests.support.examples import seeds
