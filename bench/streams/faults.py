@@ -113,8 +113,8 @@ def shard_torn_replica_counts() -> None:
     """A replica whose tail is torn counts in a campaign as one that lacks nothing."""
     original = StoredReplica._suspect
 
-    def _suspect(self: StoredReplica, surplus: Sequence[str] = ()) -> None:
-        original(self, surplus)
+    def _suspect(self: StoredReplica, surplus: Sequence[str] = (), lost_end: int = 0) -> None:
+        original(self, surplus, lost_end)
         self.clear_suspicion()
 
     replace(original, _suspect)

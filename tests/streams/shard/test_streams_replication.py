@@ -18,11 +18,12 @@ from streams.shard.retention import EVERYTHING, Keep
 from tests.support.logs import SHARD
 from tests.support.shards.shard_world import ShardWorld, WrongError, trial
 
-SEEDS = 30
-"""In the suite; `python -m bench.streams.search` looks at more."""
+SEEDS = (0, 5, 25)
+"""The first of five seeds each, at which the planted faults are found; `python -m
+bench.streams.search` looks at more."""
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, 5))
+@pytest.mark.parametrize("first", SEEDS)
 def test_what_is_acknowledged_stays_and_all_replicas_have_it(first: int) -> None:
     for seed in range(first, first + 5):
         world = trial(seed)
