@@ -132,14 +132,12 @@ def named_registration_is_believed() -> None:
     """A subscriber's node shows an event to the subscription that the host names, unchecked."""
     original = Receiver._share
 
-    def _share(
-        self: Receiver, events: Sequence[Event], named: Mapping[int, str]
-    ) -> Shares[str, int]:
+    def _share(self: Receiver, events: Sequence[Event], named: Sequence[str]) -> Shares[str, int]:
         if not named:
             return original(self, events, named)
-        found = dict(enumerate(named.get(id(event), "") for event in events))
         batch = [event.attributes for event in events]
-        known = {place: key for place, key in found.items() if key in self._gathered}
+        found = map(self._gathered.find, named)
+        known = {place: mine[0] for place, mine in enumerate(found) if mine is not None}
         return self.gathering.share_found(batch, known)
 
     replace(original, _share)
@@ -154,9 +152,8 @@ def named_registration_decides_for_all() -> None:
     """An event for which the host names a subscription is for the program of that one only."""
     me = Receiver._named
 
-    def _named(self: Receiver, message: Deliver) -> Mapping[int, str]:
-        names = (name.rpartition("/")[0] for name in message.found)
-        return {id(e): self.port.me.id + n for e, n in zip(message.events, names, strict=False)}
+    def _named(self: Receiver, message: Deliver, events: Sequence[Event]) -> Sequence[str]:
+        return message.found
 
     replace(me, _named)
 

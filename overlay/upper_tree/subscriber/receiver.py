@@ -20,7 +20,7 @@ from matching import GroupedIndex, Grouping, Index, Predicate, Shares
 from overlay.bounded import BoundedDict
 from overlay.client import Delivery, Event
 from overlay.incidents import contain
-from overlay.machine import Handlers, LocalEvent, Machine, Peer, Port, ProtocolError
+from overlay.machine import Handlers, LocalEvent, Machine, NodeId, Peer, Port, ProtocolError
 from overlay.settings import Settings
 from overlay.upper_tree.content import digest_of
 from overlay.upper_tree.delivery.delegation import Delegated
@@ -54,8 +54,8 @@ Identity = tuple[str, int, int]
 NO_TOKEN: Final = "its sender does not serve what this node has registered"
 """Why a delivery is refused."""
 
-NOTHING_NAMED: Final[Mapping[int, str]] = {}
-"""No host has named a subscription for any event."""
+NOTHING_NAMED: Final[Sequence[str]] = ()
+"""No host has named a registration for any event."""
 
 
 class Arrived(LocalEvent, frozen=True, gc=False):
@@ -78,6 +78,33 @@ class PartialMatch(msgspec.Struct):
         attributes = self.matched.setdefault(conjunction, {})
         attributes[attribute] = None
         return len(attributes)
+
+
+class GatheredSubscriptions:
+    """The subscriptions of clients that gather, also by what hosts call their registrations
+    (`Deliver.found`)."""
+
+    def __init__(self, me: NodeId) -> None:
+        self._me = me
+        self.predicates: dict[str, Predicate] = {}
+        self.by_name: dict[str, tuple[str, Predicate]] = {}
+        """Those of which a host has named a registration."""
+
+    def find(self, name: str) -> tuple[str, Predicate] | None:
+        """The subscription whose registration a host calls so, with its predicate; None: there is
+        none."""
+        subscription = self._me + name.rpartition("/")[0]
+        predicate = self.predicates.get(subscription)
+        if predicate is None:
+            return None
+        found = self.by_name[name] = subscription, predicate
+        return found
+
+    def remove(self, subscription: str, conjunctions: int) -> None:
+        """The subscription, of so many conjunctions, has ended."""
+        del self.predicates[subscription]
+        for number in range(conjunctions):
+            self.by_name.pop(f"{subscription.removeprefix(self._me)}/{number}", None)
 
 
 class RecipientLookup:
@@ -123,7 +150,7 @@ class Receiver(Machine):
         self.index: Index[str] = Index()
         # Subscriptions of clients that gather, in a group for each client.
         self.gathering: GroupedIndex[str, int] = GroupedIndex()
-        self._gathered: dict[str, Predicate] = {}  # of these subscriptions
+        self._gathered = GatheredSubscriptions(port.me.id)  # these
         self._gathered_in: Grouping[str, Trees] = Grouping(self.gathering.index)
         self.pivots: dict[str, tuple[str, ...]] = {}  # subscription -> trees it is registered in
         self.latest = 0  # how often a subscription came or went
@@ -156,7 +183,7 @@ class Receiver(Machine):
             self.index.add(subscription, predicate)
         else:
             self.gathering.add(subscription, predicate, gathered)
-            self._gathered[subscription] = predicate
+            self._gathered.predicates[subscription] = predicate
         self._ages[subscription] = self.port.now
         self.required.update(trees)
         self.move(subscription, predicate, pivots)
@@ -166,7 +193,7 @@ class Receiver(Machine):
     def move(self, subscription: str, predicate: Predicate, pivots: Sequence[str]) -> None:
         """The subscription, with this predicate, is registered in these trees now."""
         mine = self.pivots[subscription] = tuple(dict.fromkeys(pivots))
-        if subscription in self._gathered:
+        if subscription in self._gathered.predicates:
             self._gathered_in.put(subscription, mine)
         self.order.register(subscription, predicate, pivots)
 
@@ -181,7 +208,7 @@ class Receiver(Machine):
         elif subscription in self.gathering:
             self._gathered_in.take_out(subscription)
             self.gathering.remove(subscription)
-            del self._gathered[subscription]
+            self._gathered.remove(subscription, conjunctions)
         for number in range(conjunctions):
             self.required.pop(f"{subscription}/{number}", None)
         self.latest += 1
@@ -265,7 +292,7 @@ class Receiver(Machine):
         previous = [number for number in message.previous if number]
         passage = Passage(host.id, message.before, message.through, previous, lookup.of, lookup)
         fresh, how = self._in_order(sources, fresh, lookup, passage)
-        named = self._named(message)
+        named = self._named(message, fresh)
         for event in self.port.sampled(self._show_checked(fresh, how, named)):
             self.port.trace("recheck_failed", event=event.identity, peer=sender.id)
 
@@ -425,22 +452,21 @@ class Receiver(Machine):
         """Show events that have waited for earlier ones."""
         self._show_checked([each.event for each in ready], ReadyLookup(ready))
 
-    def _named(self, message: Deliver) -> Mapping[int, str]:
-        """By an event's object id, the subscription that the host has found for it, where that
+    def _named(self, message: Deliver, events: Sequence[Event]) -> Sequence[str]:
+        """For each of these events the registration that the host has found for it, where that
         decides who gets it: one client gathers all that this node has subscribed to."""
         if not message.found or len(self.index) or self.gathering.count_groups() != 1:
             return NOTHING_NAMED
-        me = self.port.me.id
-        return {
-            id(event): me + name.rpartition("/")[0]
-            for event, name in zip(message.events, message.found, strict=True)
-        }
+        if events is message.events:
+            return message.found
+        names = {e.sequence: n for e, n in zip(message.events, message.found, strict=True)}
+        return [names.get(event.sequence, "") for event in events]
 
     def _show_checked(
         self,
         events: Sequence[Event],
         lookup: ArrivalLookup,
-        named: Mapping[int, str] = NOTHING_NAMED,
+        named: Sequence[str] = NOTHING_NAMED,
     ) -> list[Event]:
         """Show events that a host has sent. Returns those that no subscription wants: they do not
         count as seen, so that a forged event cannot keep out the one whose identity it has."""
@@ -453,25 +479,26 @@ class Receiver(Machine):
         self.port.count("recheck_failed", len(failed))
         return failed
 
-    def _share(self, events: Sequence[Event], named: Mapping[int, str]) -> Shares[str, int]:
+    def _share(self, events: Sequence[Event], named: Sequence[str]) -> Shares[str, int]:
         """Match events for the clients that gather. Of those for which a host has `named` a
-        subscription only that is evaluated; all others are matched if it is false, or unknown."""
+        registration only its subscription is evaluated; all others are matched if it is false, or
+        unknown."""
         batch = [event.attributes for event in events]
         if not named:
             return self.gathering.share(batch)
-        found: dict[int, str] = {}
-        for place_, event in enumerate(events):
-            subscription = named.get(id(event), "")
-            predicate = self._gathered.get(subscription)
-            if predicate is not None and predicate.matches(event.attributes):
-                found[place_] = subscription
+        known, found = self._gathered.by_name, dict[int, str]()
+        for place_, (name, attributes) in enumerate(zip(named, batch, strict=True)):
+            if name:
+                mine = known.get(name) or self._gathered.find(name)
+                if mine is not None and mine[1].matches(attributes):
+                    found[place_] = mine[0]
         return self.gathering.share_found(batch, found)
 
     def _show(
         self,
         events: Sequence[Event],
         lookup: ArrivalLookup,
-        named: Mapping[int, str] = NOTHING_NAMED,
+        named: Sequence[str] = NOTHING_NAMED,
     ) -> Sequence[Event]:
         """Check the whole predicates of this node's subscriptions and hand over what they want.
         Returns the events that some subscription wants."""

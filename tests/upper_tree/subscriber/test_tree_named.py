@@ -79,6 +79,13 @@ def test_an_event_whose_name_is_wrong_is_matched_with_all_others(name: str) -> N
     assert "recheck_failed" not in rig.port.counts
 
 
+def test_a_subscription_that_has_ended_is_shown_nothing_though_a_host_named_it_before() -> None:
+    rig = Rig("x = 1", "x = 2")
+    assert rig.deliver(event(1, x=1), found=[".0/0"]) == {1: [1]}
+    rig.receiver.remove("s.0", 1)
+    assert rig.deliver(event(2, x=1), found=[".0/0"]) == {}
+
+
 def test_what_nobody_wants_is_not_shown_whatever_the_host_names() -> None:
     rig = Rig("x > 1", "x > 3")
     assert rig.deliver(event(1, x=0), found=(".0/0",)) == {}
