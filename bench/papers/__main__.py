@@ -47,7 +47,8 @@ def listed(wanted: Sequence[Experiment]) -> str:
     for one in wanted:
         runs = runs_of(one)
         state = f"measured {runs[-1]['date']} at {runs[-1]['commit']}" if runs else "not measured"
-        takes = f"some {one.seconds} s" if one.fast else "only --full" if one.full else "elsewhere"
+        takes = f"some {one.seconds} s" if one.seconds else "with another"
+        takes = takes if one.fast else "only --full"
         lines.append(f"{one.name:24} {one.paper:8} {one.place:24} {takes:12} {state}")
         lines.append(f"{'':24} {one.title}")
     return "\n".join(lines)

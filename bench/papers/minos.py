@@ -29,7 +29,7 @@ PRODUCERS: Final = Experiment(
     "papers-minos-producers",
     ("python -m bench.papers.transmission --rows 100000 --json",),
     ("python -m bench.papers.transmission --rows 4000000 --json",),
-    240,
+    200,
     (
         "papers-minos-producers.json | by=contestant,durable,rows | across=producers | "
         "contestant: system | durable: on disk | rows ,: rows | 1.seconds .2f: 1 producer, s | "
@@ -66,7 +66,7 @@ _RISING: Final = Experiment(
     "papers-minos-throughput",
     ("python -m bench.papers.transmission --rising --seconds 2 --json",),
     ("python -m bench.papers.transmission --rising --seconds 20 --json",),
-    240,
+    280,
     (
         "papers-minos-throughput.json | contestant: system | durable: on disk | rate ,: "
         "rows/s sent | "
@@ -110,11 +110,11 @@ _UNPLUGGED: Final = Experiment(
         "in_order: in order | absent: not measured | run.commit: commit",
     ),
     """\
-Each server has a file system of its own in a file (which takes root), whose unwritten part is lost
-with the power. What is lost is what was acknowledged and not flushed: the paper's finding of Kafka
-and RocketMQ, here of Redis and JetStream as they are set by default, and of neither where it is set
-to flush first. Nothing is repeated, as the consumer keeps its position itself, with what it
-does.""",
+Each server has a file system of its own in a file (which takes root), whose unwritten part is
+lost with the power. What is lost is what was acknowledged and not flushed: the paper's finding of
+Kafka and RocketMQ, here of Redis and JetStream as they are set by default, and of neither where
+it is set to flush first. Nothing is repeated, as the consumer keeps its position itself, with
+what it does. RabbitMQ is not among them.""",
 )
 
 _CONSUMER: Final = Experiment(
@@ -143,7 +143,7 @@ _CONSUMER: Final = Experiment(
     "papers-minos-reliability",
     ("python -m bench.papers.power --consumer --rows 5000 --json",),
     ("python -m bench.papers.power --consumer --rows 100000 --json",),
-    60,
+    20,
     (
         "papers-minos-reliability.json | replicas: replicas | position: position | "
         "rows ,: rows | losses_of_power: losses of power | lost: lost | repeated: repeated | "
@@ -167,7 +167,7 @@ _FEATURES: Final = Experiment(
     "papers-minos-features",
     ("python -m bench.papers.features --json",),
     (),
-    60,
+    25,
     (
         "papers-minos-features.json | name: feature | sqs: SQS | kafka: Kafka | rocketmq: "
         "RocketMQ | "

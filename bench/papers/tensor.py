@@ -41,7 +41,7 @@ _MESSAGES: Final = Experiment(
     "papers-tensor-messages",
     ("python -m bench.papers.distribution --messages 1 10 100 1000 10000 20000 --json",),
     ("python -m bench.papers.distribution --messages 1 1000 10000 100000 1000000 --json",),
-    60,
+    40,
     (_columns("papers-tensor-messages"),),
     """\
 Tensor's subscribers look for new versions now and then, and its replication goes tier by tier:
@@ -93,7 +93,7 @@ _SUBSCRIBERS: Final = Experiment(
         "python -m bench.papers.distribution --subscribers 20 200 600 2000 --messages 100000 "
         "--json",
     ),
-    120,
+    90,
     (_columns("papers-tensor-subscribers"),),
     """\
 All of them run in the simulator: subscribers are programs of 24 nodes at points, each of which
@@ -128,7 +128,7 @@ _LOAD: Final = Experiment(
     "papers-tensor-load",
     ("python -m bench.papers.distribution --load --messages 1000 --json",),
     ("python -m bench.papers.distribution --load --messages 100000 --json",),
-    30,
+    15,
     (
         "papers-tensor-load.json | batch: batch | brokers: brokers | messages ,: messages | "
         "mean ,: copies passed on by a broker, mean | deviation ,: standard deviation | "
@@ -180,7 +180,7 @@ _OUTAGES: Final = Experiment(
     "papers-tensor-outages",
     ("python -m bench.papers.outages --json",),
     ("python -m bench.papers.outages --seeds 20 --points 60 --subscribers 240 --json",),
-    90,
+    100,
     (
         "papers-tensor-outages.json | experiment: what | seed: seed | nodes: nodes | dark: lost | "
         "elected_s .1f: owner again, s | elsewhere_s .1f: subscribed elsewhere, s | "
@@ -189,8 +189,13 @@ _OUTAGES: Final = Experiment(
         "told: deliveries missing elsewhere, told | lost: not told | run.commit: commit",
     ),
     """\
-Nobody is elected where the owner of the messages' tree is not in the area that is lost: 0 then.
-*Normal* is for subscribers outside: until the last message that took more than a second.""",
+The owner of the messages' tree is in the area that is lost, with three of the five voters of its
+cluster, so that another cluster has to take its place
+([P5](../design/clusters.md#p5-a-lost-cluster)). *Normal* is for subscribers outside: until the
+last message that took more than a second. The paper's subscribers connect to other brokers when
+theirs is away; here a program's node is its machine's, and *subscribed elsewhere* is a new
+program at another node. Deliveries that a host had taken when it was cut off, for longer than
+they are held, are missing, and the program is told.""",
 )
 
 _BACKLOG: Final = Experiment(

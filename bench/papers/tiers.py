@@ -8,12 +8,14 @@ has a processor of its own, whose work takes the time of a real node's (`Process
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
 from canopy.sim.experiments.running import READY_WITHIN, run_until_ready
-from canopy.sim.world.clients import Shown
+from canopy.sim.world.clients import Publication, Shown
 from canopy.sim.world.metered_node import MeteredNode
 from canopy.sim.world.network import Conditions
 from canopy.sim.world.processor import Processor
@@ -38,13 +40,21 @@ HEADQUARTERS: Final = 3
 DIVISION: Final = 3
 """Nodes of the headquarters, and of the division of each area."""
 
-BURST: Final = 50
-"""Messages that are published together."""
+BURST: Final = 250
+"""Messages that are published together …"""
+
+AHEAD: Final = 8
+"""… and how many such batches have no answer at most, as a program's that notices that it is too
+fast."""
 
 
 def message(number: int) -> dict[str, Value | None]:
     """What is published."""
     return {"topic": "rules", "n": number, "body": BODY}
+
+
+def _is_answered(made: Sequence[Publication]) -> bool:
+    return all(one.identity or one.refused for one in made)
 
 
 class Tally:
@@ -142,15 +152,12 @@ class Tiers:
         self.tally = tally = Tally()
         world.clients.deliveries = tally  # type: ignore[assignment]
         self.passed.clear()
-        began = world.now
+        began, waiting = world.now, deque[list[Publication]]()
         places = [*range(0, messages, BURST), messages]
         for first, last in pairwise(places):
-            made = world.publish(
-                self.publisher,
-                *map(message, range(first, last)),
-            )
-            # The next when these are admitted: that is how a program notices that it is too fast.
-            world.run_until(lambda made=made: all(p.identity or p.refused for p in made), 600.0)  # type: ignore[misc]
+            waiting.append(world.publish(self.publisher, *map(message, range(first, last))))
+            if len(waiting) == AHEAD:
+                world.run_until(partial(_is_answered, waiting.popleft()), 600.0)
             world.clients.publications.clear()
         world.run_until(lambda: tally.count >= expected, 600.0)
         return {
