@@ -49,7 +49,7 @@ from streams.programs.reader.readers import LookAtReadings, Readers
 from streams.programs.transaction import messages as halves
 from streams.programs.transaction.transactors import LookAtTransactions, Transactors
 from tests.streams.lying_world import trial_of_liars
-from tests.streams.programs.group.membership_world import KINDS, Hold, MembershipWorld, settle
+from tests.streams.programs.group.groups_world import KINDS, Hold, MembershipWorld, settle
 from tests.streams.programs.reader.reading_world import Life, ReadingWorld
 from tests.support.examples import seeds
 from tests.support.mutated import mutated

@@ -53,7 +53,7 @@ class _Asked:
         self.what, self.command = what, command
 
 
-class ProgramWorld(StreamWorld):
+class LinearPrograms(StreamWorld):
     """A second stream of the same overlay, for programs."""
 
     def __init__(self, seed: int, nodes: int = 6, replicas: int = 3) -> None:

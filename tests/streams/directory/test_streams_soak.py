@@ -7,7 +7,7 @@ import pytest
 
 from streams.services.append.appender import Appender
 from streams.services.read.shard_readings import ShardReadings
-from tests.streams.directory.linear_programs import ProgramWorld
+from tests.streams.directory.linear_programs import LinearPrograms
 from tests.support.examples import seeds
 from tests.support.shards.shard_world import WrongError
 from tests.support.shards.stream_world import trial
@@ -15,7 +15,7 @@ from tests.support.shards.stream_world import trial
 
 @pytest.mark.parametrize("seed", seeds(8))
 def test_streams_survive_crashes_restarts_and_partitions(seed: int) -> None:
-    world = trial(seed, ProgramWorld)
+    world = trial(seed, LinearPrograms)
     assert world.acknowledged
     assert any(operation.output == 0 for operation in world.appends)
 
@@ -27,4 +27,4 @@ def test_answers_that_come_before_their_commit_are_found(
     """Planted: a leader answers what it has appended, and perhaps loses. Seed 53 shows both."""
     monkeypatch.setattr(machine, "when_committed", lambda self, then, number=None: then())
     with pytest.raises(WrongError, match=what):
-        trial(53, ProgramWorld)
+        trial(53, LinearPrograms)

@@ -18,7 +18,7 @@ from streams.services.read import shared_rows
 from streams.services.read.chunk_rows import ChunkRows, RowPieces
 from streams.services.read.shared_rows import shared
 from streams.services.read.tail_index import ALIKE_MOST, TailIndex
-from tests.streams.programs.reader.consuming_world import rows_of_piece
+from tests.streams.programs.reader.reading_world import rows_of_piece
 from tests.support.examples import seeds
 from tests.support.logs import SHARD
 

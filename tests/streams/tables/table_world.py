@@ -21,8 +21,7 @@ from streams.shard import kept_chunks
 from streams.shard.replica import Replica, ShardCommitted
 from streams.shard.retention import Keep
 from streams.shard.stored_replica import ShardTerms
-from tests.streams.programs.reader.consuming_world import Attributes
-from tests.streams.programs.reader.reading_world import ReadingWorld
+from tests.streams.programs.reader.reading_world import Attributes, ReadingWorld
 from tests.support.logs import SHARD
 from tests.support.shards.producing_world import STREAM
 from tests.support.shards.shard_world import WrongError

@@ -22,7 +22,7 @@ from streams.programs.reader.messages import Durable, ReadFrom, ReadingBegan, Re
 from streams.services import table
 from streams.shard.replica import Replica
 from streams.shard.retention import Keep
-from tests.streams.programs.reader.consuming_world import Client
+from tests.streams.programs.reader.reading_world import Client
 from tests.streams.tables.table_world import KEY, TableWorld
 from tests.support.logs import SHARD
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.streams.programs.group.membership_world import trial_of_groups
+from tests.streams.programs.group.groups_world import trial_of_groups
 from tests.support.examples import seeds
 
 

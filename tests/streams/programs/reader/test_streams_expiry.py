@@ -19,7 +19,7 @@ from streams.shard.retention import Keep
 from streams.steady_clock import SLEW, SteadyClock
 from tests.streams.programs.group import groups_world
 from tests.streams.programs.group.groups_world import HandMember
-from tests.streams.programs.reader.consuming_world import Client, ConsumingWorld, led_world
+from tests.streams.programs.reader.reading_world import Client, ConsumingWorld, led_world
 
 SECOND = 10**9
 FIRST = ReadFrom("first")

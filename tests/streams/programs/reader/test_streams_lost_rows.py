@@ -16,7 +16,7 @@ from streams.programs.reader.messages import (
     ReadingRefused,
 )
 from tests.streams.programs.group.groups_world import GroupsWorld, HandMember
-from tests.streams.programs.reader.consuming_world import Client, ConsumingWorld
+from tests.streams.programs.reader.reading_world import Client, ConsumingWorld
 from tests.support.logs import SHARD
 from tests.support.shards.shard_world import ShardWorld
 

@@ -30,7 +30,7 @@ from streams.programs.reader.messages import (
 from streams.services.read import shard_readings
 from streams.services.read.shard_readings import MARK
 from streams.shard import kept_chunks
-from tests.streams.programs.reader.consuming_world import (
+from tests.streams.programs.reader.reading_world import (
     SELECTORS,
     Client,
     ConsumingWorld,
