@@ -83,7 +83,7 @@ def main() -> int:
 
 
 def search_groups(seeds: range, rounds: int, edits: float) -> int:
-    """Worlds with programs that share rows (tests/streams/programs/group/membership_world.py)."""
+    """Worlds with programs that share rows (tests/streams/programs/group/groups_world.py)."""
     from tests.streams.programs.group.groups_world import trial_of_groups
 
     began, done, taken, dead, changed = time.process_time(), 0, 0, 0, 0
