@@ -74,9 +74,10 @@ _RISING: Final = Experiment(
         "carried: carried | absent: not installed | run.commit: commit",
     ),
     """\
-The rate doubles; the first one of which less than nine tenths come while it is sent ends the
-series. Sender and consumer are Python programs for all of them, which is what bounds the fastest.
-The response time is from sending to receipt by the consumer.""",
+The rate doubles; the series ends with the first one that is not carried: the producer cannot send
+it, or the consumer has the last row more than half a second later. Sender and consumer are Python
+programs for all of them, which is what bounds the fastest. The response time is from sending to
+receipt by the consumer.""",
     Picture(
         "lines",
         "rows_per_second",

@@ -12,7 +12,7 @@ Minos's.
 * `--producers`: so many send `--rows` together, in batches of 256 with `AHEAD` under way in all;
   `seconds` from the first row sent until the consumer has the last (Minos, figure 7; with one
   producer VENUS's, figure 7), `received` how many came.
-* `--rising`: one producer, whose rate doubles as long as the consumer gets nine tenths of it;
+* `--rising`: one producer, whose rate doubles as long as the consumer keeps up (`carried`);
   of each rate the rows a second that came, and `p50_ms` and `p99_ms` from sending to receipt
   (Minos, figure 8).
 
@@ -51,7 +51,9 @@ TICK: Final = 0.01
 """Seconds between two batches at a rate."""
 
 ENOUGH: Final = 0.9
-"""A rate is carried if so much of it came while it was sent."""
+BEHIND: Final = 0.5
+"""A rate is carried if the producer could send so much of it, and the consumer has the last row so
+many seconds after it was sent."""
 
 TAKING_PART: Final[dict[str, Kind]] = {
     "canopy": Kind(CanopyPrograms),
@@ -172,13 +174,14 @@ class Turn:
             self._runs += 1
             began = time.monotonic()
             sent = self.loop.run_until_complete(pace(self.programs[0], self._runs, rate, seconds))
+            ended = min(time.monotonic(), began + seconds)
             found = self.reader.ask(self._runs, sent, PATIENCE)
             came = found["received"] / (found["last"] - began)
             times: dict[str, Any] = {
                 key: found[key] for key in ("p50_ms", "p99_ms") if key in found
             }
             said(f"{self.name} at {rate:,} a second: {came:,.0f} a second, {times}")
-            is_carried = came >= ENOUGH * rate
+            is_carried = found["last"] <= ended + BEHIND and sent >= ENOUGH * rate * seconds
             about = {"rate": rate, "sent": sent, "received": found["received"]}
             yield {
                 **self.about,
