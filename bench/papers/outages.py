@@ -13,7 +13,7 @@ one of them owns the messages' tree. Virtual seconds:
   registered again and get every message.
 * `points`: five points are cut off from everybody, for 40 s. `elsewhere_s`: until a program of each
   of them is registered at another node of its area; `normal_s` and `disturbed_s` as above;
-  `back_s`: until messages come to the five points again.
+  `back_s`: until messages come to the five points in time again.
 
 Messages that a subscriber whose node was never cut off has not got: `told`, if its node has told it
 of the gap (a host that was cut off had taken them, and was away for too long), else `lost`.
@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from typing import Any, Final
 
@@ -194,8 +195,9 @@ def unplugged(seed: int, points: int, subscribers: int) -> dict[str, Any]:
     for s in world.clients.subscriptions:
         if s.node in cut:
             got = came.get((s.node, s.client), {})
-            missing = [at for n, at in trial.published.items() if at > healed and n not in got]
-            back = max([back, *(at - healed + EVERY for at in missing)])
+            since = {n: at for n, at in trial.published.items() if at > healed}
+            late = [at for n, at in since.items() if got.get(n, math.inf) - at > LATE]
+            back = max([back, *(at - healed + EVERY for at in late)])
     return {
         "experiment": "points",
         "seed": seed,
