@@ -99,7 +99,9 @@ def _experiment(one: Experiment, results: Path) -> Iterator[str]:
         where = f"{last['processor']}, {last['cores']} cores"
         told = [f"commit {last['commit']}", last["date"], where]
         told += [f"load {_load(last)}"] if last["load"] else []
-        yield f"\nMeasured at {', '.join(told)}.\n"
+        ran = last["command"]
+        other = f" (`{ran}`)" if ran not in (*one.fast, *one.full) else ""
+        yield f"\nMeasured at {', '.join(told)}{other}.\n"
     elif one.file:
         yield "\nNot measured yet.\n"
     yield "\n" + "".join(_reported(one, runs)) + "\n"
