@@ -19,7 +19,7 @@ from streams.log import recovery
 from streams.log.chunk import CUT, Chunk, ChunkId, read
 from streams.log.recovery import FoundHole, Scan
 from streams.log.recovery import scan as scan_segment
-from streams.log.shard_log import Segment
+from streams.log.shard_log import Segment, ShardLog
 from streams.shard.campaign import ShardCampaign
 from streams.shard.leader import ShardLeader
 from streams.shard.messages import ShardVoteReply
@@ -298,3 +298,19 @@ def shard_writes_overtake_those_of_the_thread() -> None:
         return self._pace.has_time(idle) and all(each.size > 0 for each in asked)
 
     replace(FileLogDisk._has_time, _has_time)
+
+
+@fault(
+    "promise: a shard has a leader and its replicas while a majority is there",
+    SEEDS,
+    "test_a_candidate_whose_end_is_in_an_older_segment_gets_what_follows",
+)
+def shard_candidates_are_sent_what_they_have() -> None:
+    """A replica that has a chunk's hash on its disk only takes its log for another one than the
+    candidate's, and sends what was committed and the candidate has."""
+    original = ShardLog.has
+
+    def has(self: ShardLog, chunk: ChunkId) -> bool | None:
+        return original(self, chunk) or False
+
+    replace(original, has)

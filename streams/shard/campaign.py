@@ -71,8 +71,10 @@ class ShardCampaign:
     def fetched(self, message: ShardFetched) -> None:
         """Chunks of the furthest log: take them, and go on when they are durable."""
         if message.epoch == self.epoch and self.is_enough():
+            before = self.replica.log.end
             self.replica.take(message.chunks, message.start)
-            if self.replica.ready:
+            # Who got nothing new asks when its timer fires (`ask`), and not in a loop.
+            if self.replica.ready and self.replica.log.end != before:
                 self.go_on()
 
     def is_enough(self) -> bool:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from overlay.consensus.votes import is_fenced, may_vote
 from overlay.machine import LocalEvent, NodeId, Peer, Port, Timer, by_id
 from streams.disk import DiskFailed, LogDisk, Opened, ReadDone, Written
-from streams.log.chunk import ChunkId
+from streams.log.chunk import ChunkId, read
 from streams.log.recovery import FoundHole
 from streams.shard.campaign import ShardCampaign
 from streams.shard.leader import RETRY, ROUNDS, ShardLeader
@@ -330,13 +330,27 @@ class Replica(StoredReplica):
         if not self.ready or not self.follows(sender.id, message.epoch):
             return
         end = ChunkId(*message.end)
-        start = end.number if self.log.has(end) else min(message.committed, self.log.end.number)
+        known = self.log.has(end)
 
-        def found(chunks: tuple[bytes, ...]) -> None:
+        def send(chunks: tuple[bytes, ...]) -> None:
             fetched = ShardFetched(self.shard, message.epoch, chunks, self.log.start)
             self.port.send(sender, fetched)
 
-        self.chunks.read(start + 1, found)
+        def compare(chunks: tuple[bytes, ...]) -> None:
+            there = read(chunks[0]) if chunks else None
+            if there is None or (there.number, there.hash) != end:
+                self.chunks.read(min(message.committed, self.log.end.number) + 1, send)
+            elif len(chunks) > 1:
+                send(chunks[1:])
+            else:
+                self.chunks.read(end.number + 1, send)
+
+        if known is None:
+            # Sent what it has already, the candidate would ask for the same again, for ever.
+            self.chunks.read(end.number, compare)
+        else:
+            start = end.number if known else min(message.committed, self.log.end.number)
+            self.chunks.read(start + 1, send)
 
     def on_fetched(self, sender: Peer, message: ShardFetched) -> None:
         """The furthest log's next chunks."""

@@ -5,14 +5,20 @@ from __future__ import annotations
 import pytest
 
 from overlay.consensus.tracker import ProgressState
-from overlay.machine import Message
+from overlay.machine import Message, Peer
 from streams.log import shard_log
 from streams.log.chunk import EVENTS, ChunkId, pack
 from streams.log.shard_log import SEGMENT_AGE
 from streams.shard import kept_chunks
 from streams.shard.campaign import ShardCampaign
 from streams.shard.leader import PIECES
-from streams.shard.messages import RequestShardVote, ShardAck, ShardAppend, ShardVoteReply
+from streams.shard.messages import (
+    RequestShardVote,
+    ShardAck,
+    ShardAppend,
+    ShardFetch,
+    ShardVoteReply,
+)
 from streams.shard.replica import Replica
 from streams.shard.retention import EVERYTHING, Keep
 from tests.support.logs import SHARD
@@ -406,3 +412,45 @@ def test_a_log_that_is_slow_to_open_is_not_asked_for_again() -> None:
     assert world.disks[node]._ticket == asked
     world.run(20.0)
     assert world.alive[node].ready
+
+
+def test_a_candidate_whose_end_is_in_an_older_segment_gets_what_follows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who restarted has the hashes of its newest segment in memory: whether it has the candidate's
+    last chunk only its disk can tell. Sent its own chunks again the candidate asked for ever."""
+    world, leader = grown(EVERYTHING, monkeypatch)
+    late = world.peers[2].id
+    while True:  # until its log ends with a segment, whose end the others begin another with
+        segments = len(leader.log.segments)
+        end = world.alive[late].log.end
+        world.append()
+        if len(leader.log.segments) > segments:
+            break
+        world.run(0.05)
+    world.crash(late)
+    for _ in range(10):
+        world.append()
+        world.run(0.05)
+    for peer in world.peers[:2]:
+        world.crash(peer.id)
+        world.boot(peer.id)
+    world.boot(late)
+    world.run(0.2)
+    candidate = world.alive[late]
+    assert candidate.log.end == end
+    assert world.alive[world.peers[0].id].log.has(end) is None
+    fetched: list[int] = []
+    count = world.send
+
+    def send(sender: Peer, peer: Peer, message: Message) -> None:
+        fetched.extend([1] if isinstance(message, ShardFetch) else [])
+        count(sender, peer, message)
+
+    monkeypatch.setattr(world, "send", send)
+    candidate.committed = end.number - 1  # as of who had not heard of the last one's commit
+    world.elect(late)
+    world.run(1.0)
+    assert candidate.leader is not None
+    assert len(fetched) < 10
+    world.judge(world.heal())
