@@ -40,7 +40,8 @@ PRODUCERS: Final = Experiment(
     """\
 All producers are in one process, the consumer in another, three servers beside them, on two
 cores: with many producers it is the one process of all of them that is measured. Batches have 256
-rows, 8 under way in all, each producer one at least. Kafka and RocketMQ: see
+rows, 8 under way in all, each producer one at least; a server of NATS takes 50 atomic batches of
+a stream at a time, so that there is no row of 200 producers with these. Kafka and RocketMQ: see
 [venus-transmission](#venus-transmission).""",
     Picture(
         "bars",

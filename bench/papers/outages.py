@@ -16,7 +16,7 @@ one of them owns the messages' tree. Virtual seconds:
   `back_s`: until messages come to the five points in time again.
 
 Messages that a subscriber whose node was never cut off has not got: `told`, if its node has told it
-of the gap (a host that was cut off had taken them, and was away for too long), else `lost`.
+of a gap in which they may be, else `lost`.
 """
 
 from __future__ import annotations

@@ -195,8 +195,9 @@ cluster, so that another cluster has to take its place
 ([P5](../design/clusters.md#p5-a-lost-cluster)). *Normal* is for subscribers outside: until the
 last message that took more than a second. The paper's subscribers connect to other brokers when
 theirs is away; here a program's node is its machine's, and *subscribed elsewhere* is a new
-program at another node. Deliveries that a host had taken when it was cut off, for longer than
-they are held, are missing, and the program is told.""",
+program at another node. Of the messages of the four seconds after the points' return some do not
+come to programs elsewhere, and these are told of a gap (*told*); why that is so has not been
+examined.""",
 )
 
 _BACKLOG: Final = Experiment(
