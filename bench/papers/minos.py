@@ -50,7 +50,6 @@ a stream at a time, so that there is no row of 200 producers with these. Kafka a
         {"producers": " producers"},
         "",
         "s from first sent to last received",
-        where={"rows": 100_000},
     ),
 )
 

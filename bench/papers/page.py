@@ -11,7 +11,7 @@ from typing import Any, Final
 from bench.lab.record import RESULTS
 from bench.lab.tables import PAGES, cell, table, value
 from bench.papers.experiment import Experiment, Ours, Paper, Reported
-from bench.papers.pictures import draw
+from bench.papers.pictures import draw, series_of
 from bench.papers.registry import PAPERS, experiments
 
 PAGE: Final = PAGES / "papers.md"
@@ -105,7 +105,8 @@ def _experiment(one: Experiment, results: Path) -> Iterator[str]:
     elif one.file:
         yield "\nNot measured yet.\n"
     yield "\n" + "".join(_reported(one, runs)) + "\n"
-    if runs and one.picture is not None:
+    rows = [row for run in runs for row in run["rows"]]
+    if one.picture is not None and series_of(one.picture, rows):
         yield f"![{one.title}](papers/{one.name}.svg)\n\n"
     for spec in one.tables if runs else ():
         yield f"<!-- table: {spec} -->\n{table(spec, results)}\n"
