@@ -14,8 +14,8 @@ well; subscribers say so when they renew.
 
 An observer that has everything is *awaited* from then on: a SUBACK waits for it, too (`is_copied`),
 and it hears so. So a copy whose primary was heard to the last lacks nothing that was
-acknowledged. One that does not answer for `OBSERVER_AWAITED` seconds is not awaited until it does,
-and after `OBSERVER_SILENT_MOST` another one is taken.
+acknowledged. One that does not answer for `OBSERVER_AWAITED` seconds is not awaited until it does.
+Another one takes its place if it cannot be reached either, or after `OBSERVER_SILENT_MOST`.
 """
 
 from __future__ import annotations
