@@ -133,7 +133,7 @@ def joined(rows: Sequence[Row], by: Sequence[str], across: str) -> list[Row]:
     found: dict[tuple[Any, ...], Row] = {}
     for row in rows:
         same = tuple(value(row, key) for key in by)
-        one = found.setdefault(same, {key: row[key] for key in (*by, "run")})
+        one = found.setdefault(same, {key: row[key] for key in ("run", *by) if key in row})
         one[str(value(row, across))] = row
     return list(found.values())
 
