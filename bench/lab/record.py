@@ -42,10 +42,18 @@ def processor() -> str:
 
 
 def commit() -> str:
-    """The commit that is checked out, with ``+`` behind it where the tree differs from it."""
-    described = ["git", "describe", "--always", "--abbrev=10", "--dirty=+", "--exclude=*"]
-    done = subprocess.run(described, cwd=ROOT, capture_output=True, text=True)
-    return done.stdout.strip() or "unknown"
+    """The commit that is checked out, with ``+`` behind it where the tree differs from it in more
+    than rows and the pages that show them, which a run of several benches changes by itself."""
+    name = _git("describe", "--always", "--abbrev=10", "--exclude=*")
+    measured = ":!bench/results", ":!docs/lab"
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ".", *measured)
+    return f"{name}+" if name and changed else name or "unknown"
+
+
+def _git(*words: str) -> str:
+    """What git prints, without white space around it; nothing where this is no clone."""
+    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.strip()
 
 
 def without(found: Any, keys: Sequence[str]) -> Any:
