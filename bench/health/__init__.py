@@ -5,5 +5,5 @@
     python -m bench.health.train                      # learns the tree anew, and judges all trees
     python -m bench.lab.record health-faults -- python -m bench.health.train --judge
 
-The rows of the first are those of `canopy sim health`.
+The rows of the first are those of `python -m bench.experiments health`.
 """

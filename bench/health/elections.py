@@ -1,4 +1,4 @@
-"""Elections with and without the health file: the rows of `canopy sim health` (docs/lab/health.md).
+"""Elections with and without the health file: the rows of `bench.experiments health`.
 
 python -m bench.health.elections [--trials 10] [--seed 1]
 """
@@ -11,9 +11,9 @@ import sys
 
 import msgspec
 
-from canopy.cli.sim.health import analyses
-from canopy.sim.experiments.health.report import measure
-from canopy.sim.experiments.health.trial import HealthPlan
+from bench.experiments.commands.health import analyses
+from bench.experiments.health.report import measure
+from bench.experiments.health.trial import HealthPlan
 from canopy.wire.transport.codec import WireCodec
 
 

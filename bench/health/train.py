@@ -4,7 +4,7 @@
     python -m bench.health.train --judge    # judge the model that is there
     python -m bench.health.train --keep build/health    # keep the traces, and use those kept there
 
-Runs with known faults (canopy/sim/experiments/health/faults.py) are simulated, their traces go
+Runs with known faults (bench/experiments/health/faults.py) are simulated, their traces go
 through the Spark job, and Spark's DecisionTreeClassifier learns which fault each window shows.
 Other runs, with other seeds, are for judging: how often each kind is named where it is (recall),
 and how often it is there where it is named (precision), by the paper's tree with its numbers, by
@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import msgspec
 
-from canopy.sim.experiments.health.faults import KINDS, NONE, FaultyRun
+from bench.experiments.health.faults import KINDS, NONE, FaultyRun
 from canopy.traces.analysis import PAPER, Thresholds, spark_session
 from canopy.traces.analysis.health.history import History, NodeHistory
 from canopy.traces.analysis.health.learnt import (

@@ -1,7 +1,7 @@
 """Keeps what a bench measured: ``bench/results/NAME.json``, from which the lab's tables are made.
 
     python -m bench.lab.record matching -- python -m bench.matching.compare --json
-    python -m bench.lab.record recovery --without trials -- canopy sim recovery --json
+    python -m bench.lab.record failure --without plan -- python -m bench.experiments failure --json
     python -m bench.lab.record --again memory slow-subscriber
 
 The command prints one JSON object, or a list of them: the rows. The file also has the command, the

@@ -126,7 +126,7 @@ def sub_healthy_are_no_candidates() -> None:
 
 @fault(
     "T6: at defaults",
-    "tests/canopy/sim/experiments/test_sim_health.py",
+    "tests/bench/experiments/test_sim_health.py",
     "test_a_sick_node_that_judges_itself_is_not_elected",
 )
 def nodes_judge_nothing() -> None:

@@ -201,7 +201,7 @@ def regions_get_no_hosts() -> None:
 
 @fault(
     "M1",
-    "tests/canopy/sim/experiments/test_sim_regions.py",
+    "tests/bench/experiments/test_sim_regions.py",
     "test_events_cross_once_per_interested_region_and_not_at_all_at_home",
 )
 def no_host_is_looked_for_in_a_region() -> None:

@@ -27,8 +27,8 @@ import math
 import sys
 from typing import Any, Final
 
+from bench.experiments.running import run_until_ready
 from bench.papers.tiers import TOPIC, Tiers, message
-from canopy.sim.experiments.running import run_until_ready
 from canopy.sim.world.cost import collector_at_rest
 
 EVERY: Final = 0.1

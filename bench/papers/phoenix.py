@@ -112,7 +112,7 @@ PHOENIX: Final = Paper(
             ),
             "timeliness",
             (),
-            ("python -m canopy sim timeliness --json --quiet",),
+            ("python -m bench.experiments timeliness --json --quiet",),
             300,
             (
                 _series(0, "events per second", (500, 1000, 1500, 2000, 2500, 3000, 3500, 4000)),

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from bench.experiments.svg import svg
 from bench.lab.tables import value
 from bench.papers.experiment import Experiment, Picture
-from canopy.sim.experiments.svg import svg
 
 SIZE: Final = (8.0, 3.6)
 """Inches."""

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
-from canopy.sim.experiments.running import READY_WITHIN, run_until_ready
+from bench.experiments.running import READY_WITHIN, run_until_ready
 from canopy.sim.world.clients import Publication, Shown
 from canopy.sim.world.metered_node import MeteredNode
 from canopy.sim.world.network import Conditions

@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from bench.experiments.recovery.plan import TICK, event, probe, selector
+from bench.experiments.recovery.verdict import DeliveredEvent, PublishedEvent
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import ControlError
-from canopy.sim.experiments.recovery.plan import TICK, event, probe, selector
-from canopy.sim.experiments.recovery.verdict import DeliveredEvent, PublishedEvent
 from overlay.client import Draft, Publish, Subscribe, Subscribed
 
 BURST: Final = 0.1

@@ -7,7 +7,7 @@ good, between publisher's node and a host, or between a host and a subscriber's 
 for each kind of loss and rate, the median and the longest of
 
 * `first_s`: seconds from the kill to the first correct delivery of an event that was published
-  after it and needed the killed node (canopy/sim/experiments/recovery/plan.py says which do);
+  after it and needed the killed node (bench/experiments/recovery/plan.py says which do);
 * `all_s`: … until that holds for everything that needed it;
 * `subscribe_s`: … to the delivery to a subscription that was asked for right after the kill;
 * `gap_s`: the longest time in which any flow of events was silent;
@@ -28,12 +28,12 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench.experiments.recovery.plan import CUTS, KILLS, TrialError
+from bench.experiments.recovery.verdict import TIMES, Row, is_good, summary
 from bench.recovery.trial import ProcessTrial
 from bench.tracing import add_option
 from canopy.cli.demo.errors import DemoError
 from canopy.client.errors import ControlError
-from canopy.sim.experiments.recovery.plan import CUTS, KILLS, TrialError
-from canopy.sim.experiments.recovery.verdict import TIMES, Row, is_good, summary
 
 
 class Progress:

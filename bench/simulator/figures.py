@@ -4,8 +4,8 @@
     python -m bench.simulator.figures 5 6 7 8 9 --json
     python -m bench.simulator.figures 5 6 7 8 9 --nodes 3000 --kept build/figures.jsonl --json
 
-The points of `canopy sim figure N` (`--model`), or of `canopy sim figure N --full-nodes`, as rows,
-a function of the seed, each measured in a process of its own, with the processor time and the
+The points of `bench.experiments figure N` (`--model`), or with `--full-nodes`, as rows, a
+function of the seed, each measured in a process of its own, with the processor time and the
 memory that it took. With `--nodes` the points in whole nodes are the paper's, which has 3,000; in a
 smaller overlay there are fewer subscriptions in the same share. `--kept` keeps each row as soon as
 it is measured: the same command goes on where it was stopped. `--json` prints one list of all rows.
@@ -24,9 +24,9 @@ from typing import Any, Final
 
 import msgspec
 
-from canopy.cli.sim.figure import PaperBaselines
-from canopy.sim.experiments.figures.model import FigurePlan
-from canopy.sim.experiments.figures.paper import (
+from bench.experiments.commands.figure import PaperBaselines
+from bench.experiments.figures.model import FigurePlan
+from bench.experiments.figures.paper import (
     FORWARDING,
     MODEL,
     PLANS,

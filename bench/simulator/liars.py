@@ -2,9 +2,9 @@
 
     python -m bench.simulator.liars --attack poisoning --nodes 40 --newcomers 5 --view 6 --json
 
-`canopy sim liars` with one seed after the other, a fifth of the nodes liars, and what nodes with
-keys do by default. *Fair* is what a perfect sample of all ids would have: liars among all other
-nodes, newcomers included.
+`bench.experiments liars` with one seed after the other, a fifth of the nodes liars, and what nodes
+with keys do by default. *Fair* is what a perfect sample of all ids would have: liars among all
+other nodes, newcomers included.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from canopy.sim.experiments.liars.attacks import ATTACKS
-from canopy.sim.experiments.liars.defences import ALL
-from canopy.sim.experiments.liars.trial import LiarsPlan, Outcome, Trial
+from bench.experiments.liars.attacks import ATTACKS
+from bench.experiments.liars.defences import ALL
+from bench.experiments.liars.trial import LiarsPlan, Outcome, Trial
 from canopy.wire.transport.codec import WireCodec
 
 SHARE: Final = 0.2

@@ -4,8 +4,8 @@
 
 The paper's measure is the plain mean of all latencies. Where hosts are 93 % busy it differs from
 seed to seed by as much as a half, so that one seed says nothing of a mode. A row for each seed:
-*choice only* and *both* of `canopy sim timeliness` under the same events, three hosts that take
-0.7 ms for one, 4,000 a second.
+*choice only* and *both* of `bench.experiments timeliness` under the same events, three hosts that
+take 0.7 ms for one, 4,000 a second.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
-from canopy.sim.experiments.timeliness.plan import MODES, TimelinessPlan
-from canopy.sim.experiments.timeliness.point import ModeOverlay
+from bench.experiments.timeliness.plan import MODES, TimelinessPlan
+from bench.experiments.timeliness.point import ModeOverlay
 from canopy.sim.world.cost import collector_at_rest
 from canopy.sim.world.processor import Processor
 from canopy.wire.transport.codec import WireCodec

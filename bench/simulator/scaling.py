@@ -1,4 +1,4 @@
-"""Rows of `canopy sim scaling` for docs/lab: one per load and number of hosts, one of the burst.
+"""Rows of `bench.experiments scaling` for docs/lab: one per load and number of hosts, or the burst.
 
 python -m bench.lab.record scaling -- python -m bench.simulator.scaling --hosts 1,2,4,8,16
 python -m bench.lab.record scaling -- python -m bench.simulator.scaling --hosts 32,64 --one 300
@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from canopy.sim.experiments.scaling.experiment import Experiment
-from canopy.sim.experiments.scaling.plan import ScalingPlan
+from bench.experiments.scaling.experiment import Experiment
+from bench.experiments.scaling.plan import ScalingPlan
 from canopy.sim.world.cost import collector_at_rest
 from canopy.wire.transport.codec import WireCodec
 

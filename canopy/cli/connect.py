@@ -26,6 +26,8 @@ SEAL: Final = "canopy.seal"
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
+quiet_option = click.option("--quiet", is_flag=True, help="No progress on standard error.")
+
 timeout_option = click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),

@@ -44,7 +44,6 @@ CODES: Final = {
     "OfflineError": UNREACHABLE,
     "DemoError": FAILURE,
     "ScenarioError": USAGE,
-    "NotReadyError": FAILURE,
     "TracesError": FAILURE,
     "MissingExtraError": FAILURE,
     "SyncError": FAILURE,

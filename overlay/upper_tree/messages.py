@@ -23,7 +23,7 @@ spell its name (C9)."""
 
 OTHERS_MOST = 16
 """Nodes that one names as possible hosts. By the time until a tree has enough hosts in a large
-overlay (`canopy sim scaling`)."""
+overlay (bench/experiments/scaling)."""
 
 Processors = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
 """How many the machine of a node has that the node may use."""

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from canopy.sim.experiments.liars.defences import MORE, NONE
-from canopy.sim.experiments.liars.trial import LiarsPlan
-from canopy.sim.experiments.liars.voter_trial import VoterTrial
+from bench.experiments.liars.defences import MORE, NONE
+from bench.experiments.liars.trial import LiarsPlan
+from bench.experiments.liars.voter_trial import VoterTrial
 from canopy.sim.world.signer import SimulatedSigner
 from canopy.wire.keys.certificates import node_id, raw_key
 from canopy.wire.keys.signing import KeySigner
@@ -337,7 +337,7 @@ def test_signatures_are_of_the_key_that_the_id_follows_from() -> None:
 
 
 def test_one_lying_voter_of_five_leads_nobody_and_loses_nothing() -> None:
-    """In whole overlays, as primaries die: four rounds of `canopy sim liars --attack voter`."""
+    """In whole overlays, as primaries die: four rounds of `bench.experiments liars`."""
     outcome = VoterTrial(LiarsPlan(attack="voter"), MORE, WireCodec(), rounds=4).run()
     assert outcome.acknowledged
     assert outcome.lost == 0

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec import convert
 
-from canopy.sim.experiments.liars.attacks import ATTACKS
-from canopy.sim.experiments.liars.lying_node import Band, LyingNode
+from bench.experiments.liars.attacks import ATTACKS
+from bench.experiments.liars.lying_node import Band, LyingNode
 from canopy.sim.world.metered_node import MeteredNode
 from canopy.sim.world.world import World
 from canopy.wire.transport.codec import WireCodec

@@ -2,6 +2,5 @@
 
 ``command`` has the group and `sim run`; each other file has one command: its options, its tables,
 and a call of `canopy.sim`, which computes everything. `soak`, `pairs` and `run` report a failing
-seed with ``shrink``; the experiments (`failure`, `figure`, `recovery`, `replay`, `routing`,
-`scaling`, `timeliness`) share ``experiment``; ``progress`` shows how far a run is.
+seed with ``shrink``; `replay` runs traces again; ``progress`` shows how far a run is.
 """

@@ -14,22 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from canopy.cli.connect import json_option, quiet_option
 from canopy.cli.hints import HintingGroup
 from canopy.cli.output import console, table
-from canopy.cli.sim.experiment import json_option, quiet_option
-from canopy.cli.sim.failure import failure
-from canopy.cli.sim.figure import figure
-from canopy.cli.sim.health import health
-from canopy.cli.sim.liars import liars
 from canopy.cli.sim.pairs import pairs
-from canopy.cli.sim.recovery import recovery
-from canopy.cli.sim.regions import regions
 from canopy.cli.sim.replay import replay
-from canopy.cli.sim.revoke import revoke
-from canopy.cli.sim.scaling import scaling
 from canopy.cli.sim.shrink import report_failure, save_option, shrink_option
 from canopy.cli.sim.soak import soak
-from canopy.cli.sim.timeliness import timeliness
 
 if TYPE_CHECKING:
     from canopy.sim.scenario.result import Result
@@ -43,8 +34,7 @@ def sim() -> None:
     """Run the overlay in a simulated network."""
 
 
-EXPERIMENTS = (failure, figure, health, liars, recovery, regions, revoke, scaling, timeliness)
-for each in (soak, pairs, replay, *EXPERIMENTS):
+for each in (soak, pairs, replay):
     sim.add_command(each)
 
 

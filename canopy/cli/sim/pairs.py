@@ -13,8 +13,8 @@ from typing import Any
 
 import click
 
+from canopy.cli.connect import json_option, quiet_option
 from canopy.cli.constants import REPORT_INTERVAL
-from canopy.cli.sim.experiment import json_option, quiet_option
 from canopy.cli.sim.shrink import report_failure, save_option, shrink_option
 
 

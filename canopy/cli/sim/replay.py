@@ -1,6 +1,6 @@
 """`canopy sim replay`: recorded subscriptions and events in other configurations.
 
-Files are read here; `canopy.sim.experiments.recorded_run` and `replay` interpret and run them.
+Files are read here; `canopy.sim.scenario.recorded_run` and `replay` interpret and run them.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from canopy.cli.connect import json_option, quiet_option
 from canopy.cli.constants import MAX_CONFIGURATIONS
 from canopy.cli.output import console, table
-from canopy.cli.sim.experiment import json_option, quiet_option
 
 if TYPE_CHECKING:
-    from canopy.sim.experiments.recorded_run import Expense, RecordedRun
-    from canopy.sim.experiments.replay import ReplayConfiguration
+    from canopy.sim.scenario.recorded_run import Expense, RecordedRun
+    from canopy.sim.scenario.replay import ReplayConfiguration
     from overlay.settings import Settings
 
 SAME: Final = ("nodes", "routing", "subscriptions", "published", "expected", "delivered")
@@ -69,8 +69,8 @@ def replay(
     import msgspec
 
     from canopy.cli.sim.progress import SimProgress
-    from canopy.sim.experiments.recorded_run import RecordedRun
-    from canopy.sim.experiments.replay import replay as run
+    from canopy.sim.scenario.recorded_run import RecordedRun
+    from canopy.sim.scenario.replay import replay as run
     from canopy.wire.transport.codec import WireCodec
 
     recorded = RecordedRun(trace_lines(traces))
@@ -102,7 +102,7 @@ def replay(
 
 def trace_lines(folder: Path) -> Iterator[tuple[str, bytes]]:
     """(file:line, text) of all trace files below a folder. TracesError if there are none."""
-    from canopy.sim.experiments.recorded_run import TracesError
+    from canopy.sim.scenario.recorded_run import TracesError
 
     files = sorted(folder.rglob("*.jsonl"))
     if not files:
@@ -139,7 +139,7 @@ def configurations(
     """Every combination of the options, with a name. Raises UsageError if there are too many."""
     import msgspec
 
-    from canopy.sim.experiments.replay import ReplayConfiguration
+    from canopy.sim.scenario.replay import ReplayConfiguration
 
     found = []
     choices = product(nodes or (len(recorded.nodes),), files or (None,), routing or ("",))

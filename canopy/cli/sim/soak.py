@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from canopy.cli.connect import json_option, quiet_option
 from canopy.cli.constants import REPORT_INTERVAL
-from canopy.cli.sim.experiment import json_option, quiet_option
 from canopy.cli.sim.shrink import report_failure, save_option, shrink_option
 
 if TYPE_CHECKING:

@@ -204,7 +204,7 @@ def health(
     canopy trace health traces --out health.json --set disk=90 --set clients=20 --json
     """
     require("analysis")
-    from canopy.cli.sim.experiment import changed
+    from canopy.cli.parameters import changed
     from canopy.cli.traces.stages import Stages
     from canopy.traces.analysis import PAPER, Thresholds, find_health, named
 

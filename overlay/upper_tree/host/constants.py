@@ -64,7 +64,7 @@ owner/constants.py)."""
 
 ORPHAN_PERIOD = 5.0
 """Between two looks for trees without a lease: an election ends, and its leases are granted, within
-that. By the longest election in `canopy sim recovery`."""
+that. By the longest election in bench/experiments/recovery."""
 
 FORKS_MOST = 64
 """Clusters in the place of lost ones that a host remembers, the last heard of. By the clusters that
@@ -106,7 +106,7 @@ is as fast as usual, and measured before the next slice where it is not."""
 GRADED_FOR = 1.0
 """Slices are small for so long after the last event came whose subscribers name a level: a few
 times as long as what is urgent may be apart. By the delay of urgent events beside the throughput
-(`canopy sim timeliness`)."""
+(bench/experiments/timeliness)."""
 
 HELD_BACK_CHECK = 0.02
 """Seconds after which a host that was held back looks again: as long as a piece of held deliveries

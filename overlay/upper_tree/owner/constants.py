@@ -95,7 +95,7 @@ beside the visits that it saves."""
 TARGET = 0.5
 """The share of a host's time that events are to ask for: hosts at which work comes by chance have
 queues of a few events up to some four fifths, and the rest is for what comes until the next plan.
-By the 99th percentile of deliveries over the rate (`canopy sim scaling`)."""
+By the 99th percentile of deliveries over the rate (bench/experiments/scaling)."""
 
 SPARE = 0.2
 """By so much of `TARGET` a host keeps more than it should have, before something moves."""
@@ -116,7 +116,7 @@ a steady load."""
 RELIEF_SOON = 0.4
 """… and where the load has grown since, or what was cut is to be placed: until those hosts report
 that have been given something. By the time until 99 % of deliveries are in time again after a burst
-(`canopy sim scaling`)."""
+(bench/experiments/scaling)."""
 
 GROWN = 1.5
 """A load has grown that is so many times what the last plan was made for: more than reports deviate
@@ -205,7 +205,7 @@ SLOW, SHARD_SECONDS = 0.03, 0.015
 event should take in each. A host with half of its time asked for has some five events in a row now
 and then: of 25 ms each they take a tenth of a second, and then shards cost messages and gain
 nothing. Far enough apart for a shard not to be cut again by chance. By the 99th percentile of
-deliveries (`canopy sim scaling`)."""
+deliveries (bench/experiments/scaling)."""
 
 SHARDED_BUSY = 0.15
 """A value is cut into shards only if its events ask for so much of a host's time: as much as
@@ -279,7 +279,7 @@ that end within one round trip to the voters."""
 RESTORE_LEAST = 1.5
 """A lost cluster's arc waits for registrations for so long at least: who missed the owner looks for
 another twice a second, and renews within half a second. By when the last subscriber has registered
-again (`canopy sim recovery`)."""
+again (bench/experiments/recovery)."""
 
 RESTORE_QUIET = 1.0
 """… and for so long after the last registration that came. As above."""

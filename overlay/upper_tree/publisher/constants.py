@@ -107,12 +107,12 @@ its trees ask again."""
 
 REPORT_FOR = 1.0
 """Seconds for which a reported load is used; long beside what an acceptance takes, short beside a
-publisher's time-out. Not measured; would be measured by `canopy sim timeliness` over this value."""
+publisher's time-out. Not measured; to be measured by bench/experiments/timeliness."""
 
 OWN_SHARE = 0.5
 """The share of a host's time that one publisher takes to be its own: as much as owners give a host
 to do (`TARGET` in owner/constants.py). By the busiest host's share of time and the 99th percentile
-of deliveries where few publishers have the events of many hosts (`canopy sim scaling`, load
+of deliveries where few publishers have the events of many hosts (bench/experiments/scaling, load
 *value*)."""
 
 SENDS_MOST = 256

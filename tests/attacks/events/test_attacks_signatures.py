@@ -14,8 +14,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec.structs import replace
 
-from canopy.sim.experiments.liars.attacks import Honest
-from canopy.sim.experiments.liars.lying_node import Band, LyingNode
+from bench.experiments.liars.attacks import Honest
+from bench.experiments.liars.lying_node import Band, LyingNode
 from canopy.sim.world.metered_node import MeteredNode
 from canopy.sim.world.signer import SimulatedSigner
 from canopy.sim.world.world import World

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from bench.experiments.commands.health import TraceAnalysis
+from bench.experiments.health.trial import HealthPlan, HealthTrial
 from canopy.cli.main import main
-from canopy.cli.sim.health import TraceAnalysis
-from canopy.sim.experiments.health.trial import HealthPlan, HealthTrial
 from canopy.traces.analysis import AnalysisError, Follower, Thresholds, find_health
 from canopy.traces.health_file import HealthFile, decode_health
 from canopy.traces.writer import TraceWriter
@@ -153,7 +153,7 @@ def test_the_command_prints_what_the_file_has(
 
 def test_what_the_traces_say_keeps_a_sick_node_from_leading(spark: Any, tmp_path: Path) -> None:
     """The whole loop: simulated nodes, their traces, Spark, the file, and an election by it. (What
-    happens without it: tests/canopy/sim/experiments/test_sim_health.py.)"""
+    happens without it: tests/bench/experiments/test_sim_health.py.)"""
     plan = HealthPlan(free=27_000, watched=125.0, after=30.0)
     found = HealthTrial(plan, 1, WireCodec(), TraceAnalysis(tmp_path, spark)).run()
     assert not found.sick_leads

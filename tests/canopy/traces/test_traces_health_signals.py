@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from canopy.sim.experiments.health.faults import KINDS
+from bench.experiments.health.faults import KINDS
 from canopy.traces.analysis.constants import HEALTH_WINDOW, LOST_AFTER
 from canopy.traces.analysis.health.history import LIVES_KEPT, History
 from canopy.traces.analysis.health.job import findings

@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from bench.experiments.recovery.plan import members
+from bench.experiments.recovery.verdict import RecoveryVerdict, judge
 from bench.processes.fault_proxy import FaultProxy
 from bench.recovery.flows import FlowPublisher, FlowSubscriber
 from canopy.client.blocking import ControlClient
-from canopy.sim.experiments.recovery.plan import members
-from canopy.sim.experiments.recovery.verdict import RecoveryVerdict, judge
 from overlay.client import GetRing, RingClusters
 from overlay.info import ClusterInfo
 from tests.support.real.namespaces import Namespaces

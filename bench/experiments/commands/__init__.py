@@ -1,0 +1,1 @@
+"""The commands of `bench.experiments`, one a module."""

@@ -1,0 +1,176 @@
+"""One voter of five lies, and primaries die: what was acknowledged, and who leads?
+
+Each round a program subscribes to an attribute that nobody had, and as soon as that is acknowledged
+the primary dies. In two of three rounds nothing comes through to one or two honest voters
+meanwhile: they lack the entry, and the liar has said that it has it; then the primary dies half a
+second later at the latest. When there is another primary an event is published for what was
+acknowledged.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bench.experiments.liars.attacks import ATTACKS
+from bench.experiments.liars.defences import Defence
+from bench.experiments.liars.lying_node import Band, LyingNode
+from bench.experiments.liars.trial import PUSH_EVERY, WITHIN, LiarsPlan, Outcome
+from bench.experiments.running import run_until_ready
+from canopy.sim.world.clients import SimulatedSubscription
+from canopy.sim.world.world import World
+from overlay.links.events import Codec
+from overlay.rights import Role
+
+ROUNDS = 12
+"""Primaries that die in one trial."""
+
+HALF = 0.5
+"""Virtual seconds after which the primary dies even if nothing was acknowledged."""
+
+ELECT_WITHIN = 30.0
+"""Virtual seconds for which another primary is waited for."""
+
+SETTLE = 20.0
+"""Virtual seconds between rounds, in which the cluster has five voters again."""
+
+VOTERS = 5
+
+
+class VoterTrial:
+    """Runs one."""
+
+    def __init__(
+        self, plan: LiarsPlan, defence: Defence, codec: Codec, rounds: int = ROUNDS
+    ) -> None:
+        self.plan, self.defence, self.rounds = plan, defence, rounds
+        self.world = World(f"voter {plan.seed}", codec, defence.chosen(), build=self._build)
+        self._rng = self.world.generator("liars")
+        self.band = Band(self.world.generator("band"))
+        self._attack = ATTACKS["voter"](self.band)
+        self._slowest = 0.0
+        self._taken_in = 0.0
+        if defence.keys:
+            self.world.roles = {}
+
+    def run(self) -> Outcome:
+        """Grow an overlay with one cluster, let one of its voters lie, and end primaries."""
+        world = self.world
+        for number in range(2 * VOTERS + 2):
+            name = f"n{number}"
+            if world.roles is not None:
+                world.roles[name] = Role.VOTER
+            world.add_node(["n0"] if number else [], name)
+            world.run(0.2)
+        run_until_ready(world, world.ready)
+        run_until_ready(world, lambda: len(self._voters()) == VOTERS)
+        self._choose()
+        expected: list[SimulatedSubscription] = []
+        for number in range(self.rounds):
+            made = self._round(number)
+            if made is not None:
+                expected.append(made)
+        lost = self._lost(expected)
+        return Outcome(
+            attack="voter",
+            defence=self.defence.name,
+            malicious=1 / VOTERS,
+            seed=self.plan.seed,
+            expected=len(expected),
+            delivered=round(1 - lost / len(expected), 5) if expected else 0.0,
+            newcomers_delivered=None,
+            not_ready=0,
+            walks=0,
+            walk_hits=None,
+            liars_in_views=0.0,
+            isolated=0,
+            messages=0,
+            looks=(),
+            acknowledged=len(expected),
+            lost=lost,
+            new_primary=round(self._slowest, 2),
+            led_by_liar=round(self._taken_in, 2),
+        )
+
+    # --- parts ---
+
+    def _build(self, *arguments: Any, **options: Any) -> LyingNode:
+        return LyingNode(self._attack, *arguments, **options)
+
+    def _honest(self) -> list[str]:
+        return [
+            name for name in self.world.names() if self.world.node(name).me not in self.band.liars
+        ]
+
+    def _primary(self) -> str | None:
+        """The honest node that leads, and that a majority follows."""
+        nodes = ((name, self.world.node(name).clusters) for name in self._honest())
+        leading = [name for name, clusters in nodes if clusters.is_followed]
+        return leading[0] if leading else None
+
+    def _voters(self) -> list[str]:
+        primary = self._primary()
+        if primary is None:
+            return []
+        voters = self.world.node(primary).clusters.log.voters
+        return [self.world.identities[peer.id] for peer in voters]
+
+    def _choose(self) -> None:
+        """The liar: a voter that does not lead, and not the first in rank."""
+        primary = self._primary()
+        assert primary is not None
+        own = self.world.node(primary).clusters.cluster
+        liar = self.world.identities[own.brokers[-1].id]
+        self.band.liars.append(self.world.node(liar).me)
+        self.band.victims = [self.world.node(name).me for name in self._honest()]
+        self.band.lies = True
+        self.world.at(self.world.now + PUSH_EVERY, self._push, liar)
+
+    def _push(self, name: str) -> None:
+        self.world.drivers[name].act("push")
+        self._taken_in = max(self._taken_in, self._taken_in_now())
+        self.world.at(self.world.now + PUSH_EVERY, self._push, name)
+
+    def _taken_in_now(self) -> float:
+        """The share of honest nodes that know the liar as a primary."""
+        liar, honest = self.band.liars[0].id, self._honest()
+        known = (self.world.node(name).ring.state.known for name in honest)
+        return sum(any(c.primary.id == liar for c in each) for each in known) / len(honest)
+
+    def _round(self, number: int) -> SimulatedSubscription | None:
+        """What was acknowledged before its primary died, if anything was."""
+        world = self.world
+        if not world.run_until(lambda: self._primary() is not None, ELECT_WITHIN):
+            self._slowest = ELECT_WITHIN
+            return None
+        world.run_until(lambda: len(self._voters()) == VOTERS, SETTLE)
+        primary = self._primary()
+        assert primary is not None
+        own = world.node(primary).clusters.cluster
+        honest = [world.identities[p.id] for p in own.others() if p not in self.band.liars]
+        slow = honest[: number % 3]
+        for name in slow:
+            world.network.block(primary, name)
+        outside = [name for name in self._honest() if name not in (primary, *honest)]
+        made = world.subscribe(self._rng.choice(outside), f"v{number} >= 0")
+        world.run_until(lambda: made.acknowledged is not None, HALF if slow else SETTLE)
+        acknowledged = made.acknowledged is not None
+        world.crash(primary, silent=True)
+        died = world.now
+        world.network.heal()
+        if not world.run_until(lambda: self._primary() is not None, ELECT_WITHIN):
+            self._slowest = ELECT_WITHIN
+        self._slowest = max(self._slowest, world.now - died)
+        self._probe(made)
+        world.run(WITHIN)
+        world.restart(primary)
+        return made if acknowledged else None
+
+    def _probe(self, subscription: SimulatedSubscription) -> None:
+        """Publish one event for it, at another honest node."""
+        others = [name for name in self._honest() if name != subscription.node]
+        attribute = subscription.selector.split()[0]
+        self.world.publish(self._rng.choice(others), {attribute: 1})
+
+    def _lost(self, expected: list[SimulatedSubscription]) -> int:
+        shown = {each.delivery.subscription for each in self.world.clients.deliveries}
+        return sum(each.identity not in shown for each in expected)

@@ -1,0 +1,62 @@
+"""Many nodes fail at one moment: what is counted, and that survivors get everything."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from bench.experiments.commands.failure import failure, print_report
+from bench.experiments.mass_failure import Band, Failure, FailurePlan, FailureReport, measure
+from canopy.sim.world.clients import Publication
+from canopy.wire.transport.codec import WireCodec
+
+SMALL = FailurePlan(
+    nodes=12, share=0.25, subscriptions=30, publishers=3, rate=5.0, seconds=12.0, warm=4.0,
+    paper=False,
+)  # fmt: skip
+
+
+def deliveries(report: FailureReport) -> tuple[int, int]:
+    after = report.bands[1:]
+    return sum(b.delivered for b in after), sum(b.expected for b in after)
+
+
+def test_survivors_get_everything_when_a_fifth_is_killed() -> None:
+    report = measure(SMALL, WireCodec())
+    assert report.failed == 3
+    delivered, expected = deliveries(report)
+    assert delivered == expected > 20
+    assert [band.events for band in report.bands] == [20, 10, 40, 10, 0]
+    assert (report.twice, report.spurious, report.led) == (0, 0, True)
+    assert report.hosts >= 3
+    assert report.entries_max <= 60
+
+
+def test_a_node_that_stands_still_costs_the_others_nothing() -> None:
+    stages: list[str] = []
+    plan = msgspec.structs.replace(SMALL, pause=3.0)
+    report = measure(plan, WireCodec(), lambda stage, share: stages.append(stage))
+    delivered, expected = deliveries(report)
+    assert delivered == expected > 20
+    assert report.doubted == 0, "no healthy node is taken for dead"
+    assert (report.twice, report.spurious) == (0, 0)
+    assert stages[-1] == "after"
+
+
+def test_what_does_not_arrive_is_expected_all_the_same() -> None:
+    band, event = Band(2.0), Publication("n1", {"x": 1}, published=10.0)
+    assert Failure._count(band, event, 10.4)
+    assert Failure._count(band, event, 17.0)
+    assert not Failure._count(band, event, None)
+    assert (band.expected, band.delivered, band.at_once, band.worst_s) == (3, 2, 1, 7.0)
+
+
+def test_the_command_reports_what_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    options = "--nodes 8 --subscriptions 9 --publishers 2 --rate 2 --seconds 1 --quiet --replicas 2"
+    said = CliRunner().invoke(failure, [*options.split(), "--json"])
+    assert said.exit_code == 0, said.output
+    report = msgspec.json.decode(said.output, type=FailureReport)
+    assert (report.failed, report.plan.settings.tree.replicas) == (2, 2)
+    print_report(report)
+    assert "2 of 8 nodes were killed" in capsys.readouterr().out

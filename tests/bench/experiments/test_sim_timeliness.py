@@ -1,0 +1,116 @@
+"""P6, P7: the experiment of the Phoenix paper in small: what each mode does, and its report."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from bench.experiments.__main__ import experiments
+from bench.experiments.timeliness.experiment import experiment
+from bench.experiments.timeliness.plan import MODES, TimelinessPlan
+from bench.experiments.timeliness.report import Latency, Point, latency_of, weighted_latency
+from canopy.sim.world.processor import Processor
+from canopy.wire.transport.codec import WireCodec
+
+HEAVY = TimelinessPlan(
+    rates=(4_000,),
+    matching=(),
+    matched=3,
+    types=1,
+    events=300,
+    warm_up=100,
+    processor=Processor(per_input=0.000_01, per_match=0.000_6, per_recipient=0.000_033),
+)
+"""Three hosts that can match 1,430 events a second each."""
+
+
+@cache
+def heavy() -> dict[str, Point]:
+    """The one point of each mode."""
+    (series,) = experiment(HEAVY, 2, WireCodec()).series
+    return {curve.mode: curve.points[0] for curve in series.curves}
+
+
+def test_every_delivery_is_made_in_every_mode() -> None:
+    assert [mode.name for mode in MODES] == list(heavy())
+    for point in heavy().values():
+        assert point.delivered == point.expected == 3 * HEAVY.events
+        assert sum(level.deliveries for level in point.levels) == point.delivered
+        assert sum(point.served) >= HEAVY.events
+
+
+def test_both_are_better_than_each_alone_and_each_alone_than_neither() -> None:
+    by_urgency = {mode: point.urgency_ms for mode, point in heavy().items()}
+    assert by_urgency["both"] < 0.97 * by_urgency["choice only"]
+    assert by_urgency["both"] < 0.95 * by_urgency["priority only"]
+    assert by_urgency["choice only"] < 0.8 * by_urgency["neither"]
+    assert by_urgency["priority only"] < 0.8 * by_urgency["neither"]
+
+
+def test_priority_makes_the_urgent_wait_least_and_the_mean_is_the_same() -> None:
+    found = heavy()
+    alone, without = found["priority only"], found["neither"]
+    means = [level.mean_ms for level in alone.levels]
+    assert means[0] < 0.5 * means[-1]
+    assert means[0] < 0.6 * without.levels[0].mean_ms
+    assert alone.all.mean_ms == pytest.approx(without.all.mean_ms, rel=0.2)
+
+
+def test_choice_makes_hosts_share_the_work() -> None:
+    found = heavy()
+    by_hash, by_time = found["neither"].served, found["choice only"].served
+    assert max(by_time) < 1.3 * sum(by_time) / 3 < max(by_hash)
+
+
+def test_the_99th_percentile_is_the_nearest_rank() -> None:
+    found = latency_of([n / 1000 for n in range(1, 201)])
+    assert (found.deliveries, found.mean_ms, found.p99_ms) == (200, 100.5, 198.0)
+    assert latency_of([]) == Latency(0, 0.0, 0.0)
+
+
+def test_the_mean_by_urgency_counts_level_1_five_times() -> None:
+    levels = [Latency(10, 1.0, 0), *[Latency(0, 0, 0)] * 3, Latency(10, 7.0, 0)]
+    assert weighted_latency(levels) == 2.0
+    assert weighted_latency([Latency(0, 0, 0)] * 5) == 0
+
+
+def test_the_command_writes_json_and_picture_and_repeats_itself(tmp_path: Path) -> None:
+    small = (
+        "rates=[2000]",
+        "matching=[2]",
+        "matched=1",
+        "types=2",
+        "events=20",
+        "warm_up=5",
+        "publishers=1",
+    )
+
+    def run(name: str) -> tuple[bytes, bytes]:
+        sets = [f"--set={each}" for each in small]
+        out = tmp_path / name
+        done = CliRunner().invoke(experiments, ["timeliness", "--out", str(out), "--quiet", *sets])
+        assert done.exit_code == 0, done.output
+        assert "both" in done.output
+        return (out / "timeliness.json").read_bytes(), (out / "timeliness.svg").read_bytes()
+
+    text, picture = run("a")
+    assert run("b") == (text, picture)
+    facts = json.loads(text)
+    assert facts["seed"] == 1
+    assert facts["parameters"]["events"] == 20
+    assert [(series["over"], series["x"]) for series in facts["series"]] == [
+        ("rate", [2000]),
+        ("matching", [2]),
+    ]
+    assert all(len(series["curves"]) == len(MODES) for series in facts["series"])
+    assert b"</svg>" in picture
+
+
+def test_a_parameter_that_is_none_is_refused() -> None:
+    done = CliRunner().invoke(experiments, ["timeliness", "--set", "processor.speed=3"])
+    assert done.exit_code == 2
+    assert "processor.per_match" in done.output
