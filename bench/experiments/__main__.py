@@ -1,27 +1,100 @@
-"""The command `bench.experiments`: measurements of whole overlays in the simulator."""
+"""Measurements of whole overlays in a simulated network, by seed.
+
+    python -m bench.experiments                                # what there is
+    python -m bench.experiments scaling --help                 # one of them, with its parameters
+    python -m bench.experiments scaling --out build/scaling    # a table, scaling.json, scaling.svg
+    python -m bench.experiments liars --set attack=voter --json
+
+`registry` names them all. Progress goes to standard error.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import click
+import msgspec
 
-from bench.experiments.commands.failure import failure
-from bench.experiments.commands.figure import figure
-from bench.experiments.commands.health import health
-from bench.experiments.commands.liars import liars
-from bench.experiments.commands.recovery import recovery
-from bench.experiments.commands.regions import regions
-from bench.experiments.commands.revoke import revoke
-from bench.experiments.commands.scaling import scaling
-from bench.experiments.commands.timeliness import timeliness
-from bench.experiments.running import NotReadyError
+from bench.experiments.frame import Experiment, draw, shown
+from bench.experiments.registry import EXPERIMENTS
+from bench.experiments.running import NotReadyError, no_progress
+from canopy.cli.connect import json_option, quiet_option
 from canopy.cli.errors import FAILURE, report
 from canopy.cli.hints import HintingGroup
 from canopy.cli.main import SETTINGS
+from canopy.cli.output import console
+from canopy.cli.parameters import changed, set_option
+from canopy.sim.world.cost import collector_at_rest
+from canopy.wire.transport.codec import WireCodec
 
 NAME = "python -m bench.experiments"
+
+
+def print_progress(stage: str, share: float) -> None:
+    """Print a line on standard error."""
+    click.echo(f"{share:4.0%}  {stage}".rstrip(), err=True)
+
+
+def command(experiment: Experiment[Any, Any]) -> click.Command:
+    """The command that runs one experiment, prints its tables, and keeps its result and picture."""
+
+    def run(
+        changes: tuple[str, ...], seed: int, out: Path | None, as_json: bool, quiet: bool
+    ) -> int:
+        plan = changed(experiment.plan, (f"seed={seed}", *changes))
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
+        with collector_at_rest():
+            found = experiment.run(plan, WireCodec(), no_progress if quiet else print_progress)
+        text = msgspec.json.format(msgspec.json.encode(found), indent=2).decode()
+        facts = experiment.facts(found)
+        if as_json:
+            click.echo(text)
+        else:
+            for table in experiment.tables:
+                console().print(*shown(table, facts))
+        if out is not None:
+            (out / f"{experiment.name}.json").write_text(text + "\n", encoding="utf-8")
+            if experiment.picture is not None:
+                with (out / f"{experiment.name}.svg").open("wb") as file:
+                    draw(experiment.picture, facts, file)
+        return 0 if experiment.is_good(found) else FAILURE
+
+    made: Callable[..., int] = run
+    for option in (
+        quiet_option,
+        json_option,
+        click.option(
+            "--out",
+            type=click.Path(file_okay=False, path_type=Path),
+            help=f"A folder for {experiment.name}.json, and .svg if there is a picture.",
+        ),
+        click.option("--seed", type=int, default=experiment.plan.seed, help="The (first) seed."),
+        set_option,
+    ):
+        made = option(made)
+    return click.command(
+        experiment.name,
+        short_help=experiment.title,
+        help=f"{experiment.title} {experiment.about}",
+        epilog=parameters(experiment.plan),
+    )(made)
+
+
+def parameters(plan: msgspec.Struct) -> str:
+    """The parameters that ``--set`` changes, a line each; those of nodes are named as a group."""
+    lines = ["\b", "Parameters:"]
+    for name, value in msgspec.to_builtins(plan).items():
+        if name == "settings":
+            lines.append("  settings.GROUP.NAME: of all nodes, as in a node's configuration")
+        elif isinstance(value, dict):
+            lines += [f"  {name}.{inner}={one}" for inner, one in value.items()]
+        else:
+            lines.append(f"  {name}={value}")
+    return "\n".join(lines)
 
 
 @click.group(cls=HintingGroup, context_settings=SETTINGS)
@@ -29,8 +102,8 @@ def experiments() -> None:
     """Measure whole overlays in a simulated network, by seed."""
 
 
-for each in (failure, figure, health, liars, recovery, regions, revoke, scaling, timeliness):
-    experiments.add_command(each)
+for each in EXPERIMENTS:
+    experiments.add_command(command(each))
 
 
 def main(args: Sequence[str] | None = None) -> int:

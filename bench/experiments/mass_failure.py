@@ -15,8 +15,12 @@ publisher, so what takes longer is late and not lost. What is not there at the e
 
 from __future__ import annotations
 
-import msgspec
+from typing import Annotated
 
+import msgspec
+from msgspec import Meta
+
+from bench.experiments.frame import Experiment, Table
 from bench.experiments.running import Progress, no_progress
 from canopy.sim.checks.node_state import led
 from canopy.sim.scenario.paper_load import paper_load
@@ -38,16 +42,17 @@ REST = 20.0
 """Seconds after the last event: longer than any retry or lease."""
 
 
-class FailurePlan(msgspec.Struct, frozen=True):
+class FailurePlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How many nodes there are, which share fails and how, and what is published meanwhile."""
 
-    nodes: int = 1_000
-    share: float = 0.2
-    pause: float = 0.0  # seconds that nodes stand still at most, one at least; 0: they are killed
+    nodes: Annotated[int, Meta(ge=8)] = 1_000
+    share: Annotated[float, Meta(ge=0, le=0.95)] = 0.2
+    pause: Annotated[float, Meta(ge=0, le=120)] = 0.0  # seconds that nodes stand still at most,
+    # one at least; 0: they are killed
     subscriptions: int | None = None  # absent: one per node
-    publishers: int = 20  # of the nodes that stay
-    rate: float = 20.0  # events per second
-    seconds: float = 40.0  # of events after the failure
+    publishers: Annotated[int, Meta(ge=1)] = 20  # of the nodes that stay
+    rate: Annotated[float, Meta(gt=0)] = 20.0  # events per second
+    seconds: Annotated[float, Meta(ge=1)] = 40.0  # of events after the failure
     warm: float = 10.0  # … and before it, by which publishers know where trees are (not measured)
     paper: bool = True  # the papers' load; False: the built-in one, for few nodes
     seed: int = 1
@@ -223,3 +228,32 @@ class Failure:
                 and names.get(record.fields["peer"]) in up
             }
         )
+
+
+FAILURE = Experiment(
+    "failure",
+    "Kill or pause a share of the nodes at once.",
+    """Events are published meanwhile: how many deliveries do the survivors still get, and how
+    soon? With `pause` nodes stand still for one to so many seconds and are not killed.
+    docs/lab/routing.md has the results. The exit code is 1 if something was delivered twice, or
+    without a match.""",
+    FailurePlan(),
+    measure,
+    tables=(
+        Table(
+            "since g: published, s after it | events ,: events | expected ,: expected"
+            " | delivered ,: delivered | at_once ,: within 1 s | worst_s .2f: slowest, s",
+            each=("bands",),
+            title="{failed} of {plan.nodes} nodes fail at 0 s",
+        ),
+        Table(
+            "messages_per_event: messages per event before | messages_per_event_after: … and after"
+            " | hosts: hosts | entries_mean: index entries of one, mean | entries_max: … at most"
+            " | members_failed: members of clusters that failed"
+            " | led: every cluster has a primary in the end | twice: delivered twice"
+            " | spurious: spurious | doubted: healthy nodes suspected",
+            transposed=True,
+        ),
+    ),
+    is_good=lambda found: not (found.twice or found.spurious),
+)

@@ -17,6 +17,10 @@ class NotReadyError(RuntimeError):
     """The overlay did not come to where the experiment begins."""
 
 
+class PlanError(ValueError):
+    """Parameters of an experiment do not go together; says which."""
+
+
 def no_progress(stage: str, share: float) -> None:
     """A `Progress` that says nothing."""
 

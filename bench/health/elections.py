@@ -11,8 +11,7 @@ import sys
 
 import msgspec
 
-from bench.experiments.commands.health import analyses
-from bench.experiments.health.report import measure
+from bench.experiments.health.experiment import analyses, measure
 from bench.experiments.health.trial import HealthPlan
 from canopy.wire.transport.codec import WireCodec
 

@@ -24,7 +24,6 @@ from typing import Any, Final
 
 import msgspec
 
-from bench.experiments.commands.figure import PaperBaselines
 from bench.experiments.figures.model import FigurePlan
 from bench.experiments.figures.paper import (
     FORWARDING,
@@ -62,13 +61,12 @@ class Point(msgspec.Struct, frozen=True):
 
     figure: int
     plan: FigurePlan
-    seed: int
 
     @property
     def is_of(self) -> tuple[int, int, int, int]:
         """What tells it from other points: figure, x, nodes, seed."""
         (x,) = self.plan.x
-        return self.figure, x, x if self.figure == 7 else self.plan.nodes, self.seed
+        return self.figure, x, x if self.figure == 7 else self.plan.nodes, self.plan.seed
 
 
 def points(number: int, given: argparse.Namespace) -> Iterator[Point]:
@@ -81,7 +79,7 @@ def points(number: int, given: argparse.Namespace) -> Iterator[Point]:
         plan = paper_plan(number, given.nodes)
     for x in plan.x:
         if not given.x or x in given.x:
-            yield Point(number, msgspec.structs.replace(plan, x=(x,)), given.seed)
+            yield Point(number, msgspec.structs.replace(plan, x=(x,), seed=given.seed))
 
 
 def paper_plan(number: int, nodes: int) -> FigurePlan:
@@ -110,7 +108,7 @@ def measure(point: Point) -> dict[str, Any]:
     """The row of one point, measured in this process."""
     began, wall = time.process_time(), time.monotonic()
     with collector_at_rest():
-        figure = make(point.figure, point.seed, PaperBaselines(), WireCodec(), point.plan)
+        figure = make(point.figure, point.plan, WireCodec())
     number, x, nodes, seed = point.is_of
     row: dict[str, Any] = {"figure": number, "x": x, "nodes": nodes, "seed": seed}
     for series in figure.series:

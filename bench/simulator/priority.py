@@ -16,6 +16,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from bench.experiments.timeliness.plan import MODES, TimelinessPlan
 from bench.experiments.timeliness.point import ModeOverlay
 from canopy.sim.world.cost import collector_at_rest
@@ -42,7 +44,7 @@ def row(seed: int) -> dict[str, Any]:
     found: dict[str, Any] = {"seed": seed, "rate": RATE, "events": PLAN.events}
     for name, wanted in COMPARED.items():
         (mode,) = [mode for mode in MODES if mode.name == wanted]
-        stage = ModeOverlay(mode, PLAN, seed, WireCodec())
+        stage = ModeOverlay(mode, replace(PLAN, seed=seed), WireCodec())
         stage.grow(PLAN.matched)
         stage.subscribe(PLAN.matched)
         point = stage.measure(RATE)

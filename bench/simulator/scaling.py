@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from bench.experiments.scaling.experiment import Experiment
+from bench.experiments.scaling.experiment import Scale
 from bench.experiments.scaling.plan import ScalingPlan
 from canopy.sim.world.cost import collector_at_rest
 from canopy.wire.transport.codec import WireCodec
@@ -40,12 +40,13 @@ def main() -> None:
     for name, text in (("shares", chosen.shares), ("one_host", chosen.one)):
         if text:
             facts[name] = [float(each) for each in text.split(",")]
+    facts["seed"] = chosen.seed
     plan = msgspec.convert(facts, ScalingPlan)
 
     def progress(stage: str, share: float) -> None:
         print(stage, file=sys.stderr, flush=True)
 
-    run = Experiment(plan, chosen.seed, WireCodec(), progress)
+    run = Scale(plan, WireCodec(), progress)
     rows: list[dict[str, Any]]
     with collector_at_rest():
         if chosen.burst:

@@ -30,8 +30,10 @@ def changed(parameters: Parameters, changes: tuple[str, ...]) -> Parameters:
     facts = msgspec.to_builtins(parameters)
     for change in changes:
         name, _, value = change.partition("=")
-        group, _, leaf = name.rpartition(".")
-        place = facts.get(group) if group else facts
+        *groups_above, leaf = name.split(".")
+        place = facts
+        for group in groups_above:
+            place = place.get(group) if isinstance(place, dict) else None
         if not isinstance(place, dict) or leaf not in place:
             groups = [(name, inner) for name, inner in facts.items() if isinstance(inner, dict)]
             names = [*facts, *(f"{name}.{leaf}" for name, inner in groups for leaf in inner)]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
-from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -36,7 +34,7 @@ class Figure(msgspec.Struct, frozen=True):
 
 
 class FigurePlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything that a figure depends on, beside the code and the seed."""
+    """Everything that a figure depends on, beside the code."""
 
     x: tuple[int, ...]
     nodes: int = 3_000  # CBDLO 5.3
@@ -51,35 +49,4 @@ class FigurePlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     load: LoadShape = LoadShape()
     full_nodes: bool = False  # whole nodes in place of the routing model, which stands beside them
     gossip: float = 40.0  # full nodes: virtual seconds from the last SUBACK to the first event
-
-
-class Spreading(Protocol):
-    """The baseline *Simple* over the same graph: whom an event reaches, and what it costs."""
-
-    def publish(self, source: int, hops: int) -> tuple[Set[int], int]:
-        """(nodes that saw the event, messages)."""
-
-
-class Broadcaster(Protocol):
-    """The baseline *TERA* over the same subscriptions: what its events cost."""
-
-    subscribed: list[int]
-
-    def publish(self, source: int, topic: int, hops: int) -> tuple[int, int, int]:
-        """(messages of the walk, messages of the broadcast, subscribers reached)."""
-
-
-Neighbours = Callable[[int], Sequence[int]]
-
-
-class Baselines(Protocol):
-    """Makes the baselines that CBDLO is compared with."""
-
-    def simple(self, neighbours: Neighbours) -> Spreading:
-        """*Simple* (a flood) on this graph."""
-
-    def forwarding(self, neighbours: Neighbours, rng: Random) -> Spreading:
-        """*Simple* read as forwarding to one random neighbour."""
-
-    def tera(self, neighbours: Neighbours, nodes: int, rng: Random, seed: str) -> Broadcaster:
-        """*TERA* (topic overlays) on this graph."""
+    seed: int = 1

@@ -8,12 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from bench.experiments.figures.full_nodes import NodeCost, full_nodes
-from bench.experiments.figures.model import (
-    Baselines,
-    Figure,
-    FigureCurve,
-    FigurePlan,
-)
+from bench.experiments.figures.model import Figure, FigureCurve, FigurePlan
 from bench.experiments.figures.points import (
     ForwardingCost,
     SimpleCost,
@@ -91,17 +86,10 @@ def plan_of(number: int, full_nodes: bool = False) -> FigurePlan:
     return msgspec.structs.replace(PLANS[number], **changes)
 
 
-def make(
-    number: int,
-    seed: int,
-    baselines: Baselines,
-    codec: Codec,
-    plan: FigurePlan,
-    progress: Progress = no_progress,
-) -> Figure:
+def make(number: int, plan: FigurePlan, codec: Codec, progress: Progress = no_progress) -> Figure:
     """The figure with this number: 5 to 9. `codec`: of whole nodes, if these make it."""
     make_it = {5: _five, 6: _six, 7: _seven, 8: _eight, 9: _nine}[number]
-    return make_it(Points(plan, seed, baselines, codec, progress))
+    return make_it(Points(plan, codec, progress))
 
 
 class Costs(NamedTuple):
@@ -116,12 +104,8 @@ class Costs(NamedTuple):
 class Points:
     """Finds what the points of a figure cost, each with a graph and load of its own."""
 
-    def __init__(
-        self, plan: FigurePlan, seed: int, baselines: Baselines, codec: Codec, progress: Progress
-    ) -> None:
+    def __init__(self, plan: FigurePlan, codec: Codec, progress: Progress) -> None:
         self.plan = plan
-        self.seed = seed
-        self._baselines = baselines
         self._codec = codec
         self._progress = progress
 
@@ -141,20 +125,20 @@ class Points:
     def simple(self, vary: Vary) -> list[SimpleCost]:
         """*Simple* with the same loads."""
         plan = self.plan
-        return [simple(vary(plan, x), self._name(x), self._baselines) for x in plan.x]
+        return [simple(vary(plan, x), self._name(x)) for x in plan.x]
 
     def forwarding(self, vary: Vary) -> list[ForwardingCost]:
         """One copy that is forwarded at random, with the same loads."""
         plan = self.plan
-        return [forwarding(vary(plan, x), self._name(x), self._baselines) for x in plan.x]
+        return [forwarding(vary(plan, x), self._name(x)) for x in plan.x]
 
     def tera(self, vary: Vary) -> list[TeraCost]:
         """*TERA* on as many nodes."""
         plan = self.plan
-        return [tera(vary(plan, x), self._name(x), self._baselines) for x in plan.x]
+        return [tera(vary(plan, x), self._name(x)) for x in plan.x]
 
     def _name(self, x: int) -> str:
-        return f"{self.seed}/{x}"
+        return f"{self.plan.seed}/{x}"
 
 
 def _facts(ours: list[Costs]) -> Facts:
@@ -235,8 +219,8 @@ def _effective_series(points: Points, vary: Vary) -> tuple[FigureCurve, ...]:
 def _figure(number: int, title: str, labels: tuple[str, str], series: tuple[FigureCurve, ...],
             points: Points, x_log: bool = False) -> Figure:  # fmt: skip
     parameters = msgspec.to_builtins(points.plan)
-    x = tuple(parameters.pop("x"))
-    return Figure(number, title, *labels, x, series, parameters, points.seed, x_log, y_log=True)
+    x, seed = tuple(parameters.pop("x")), parameters.pop("seed")
+    return Figure(number, title, *labels, x, series, parameters, seed, x_log, y_log=True)
 
 
 def _by_subscriptions(plan: FigurePlan, x: int) -> FigurePlan:

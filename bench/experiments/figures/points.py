@@ -9,7 +9,9 @@ from typing import Literal, cast
 
 import msgspec
 
-from bench.experiments.figures.model import Baselines, FigurePlan, Neighbours
+from bench.baselines.simple import Forwarding, Neighbours, Simple
+from bench.baselines.tera import Tera
+from bench.experiments.figures.model import FigurePlan
 from bench.experiments.routing_model.counting_routing import EventCost, ModelOverlay
 from bench.experiments.routing_model.random_graph import LowerLayer
 from canopy.sim.scenario.range_load import RangeLoad, RangeSubscription
@@ -68,10 +70,10 @@ def graph(plan: FigurePlan, seed: str) -> Neighbours:
     return layer.neighbours
 
 
-def simple(plan: FigurePlan, seed: str, baselines: Baselines) -> SimpleCost:
+def simple(plan: FigurePlan, seed: str) -> SimpleCost:
     """Publish the same events from the same sources through *Simple*, and count what they cost."""
     load = PublishedLoad(plan, seed)
-    flood = baselines.simple(graph(plan, seed))
+    flood = Simple(graph(plan, seed))
     compared = Counter[int]()  # at each node
     for subscription in load.subscriptions:
         compared[subscription.node] += len(subscription.ranges)
@@ -85,11 +87,11 @@ def simple(plan: FigurePlan, seed: str, baselines: Baselines) -> SimpleCost:
     return cost
 
 
-def forwarding(plan: FigurePlan, seed: str, baselines: Baselines) -> ForwardingCost:
+def forwarding(plan: FigurePlan, seed: str) -> ForwardingCost:
     """Forward the same events from the same sources at random, each `plan.forwardings` times, and
     count which of them meet a node that wants them."""
     load = PublishedLoad(plan, seed)
-    walk = baselines.forwarding(graph(plan, seed), Random(f"{seed}/forwarding"))
+    walk = Forwarding(graph(plan, seed), Random(f"{seed}/forwarding"))
     cost = ForwardingCost()
     for source, matching in load.events():
         wanting = {subscription.node for subscription in matching}
@@ -116,10 +118,10 @@ class PublishedLoad:
             yield source, [each for each in self.subscriptions if each.matches(event)]
 
 
-def tera(plan: FigurePlan, seed: str, baselines: Baselines) -> TeraCost:
+def tera(plan: FigurePlan, seed: str) -> TeraCost:
     """Publish as many events through *TERA* on the same random graph, and count what they cost."""
     rng = Random(f"{seed}/tera")
-    broadcaster = baselines.tera(graph(plan, seed), plan.nodes, rng, seed)
+    broadcaster = Tera(graph(plan, seed), plan.nodes, rng, seed)
     cost = TeraCost()
     for _ in range(plan.events):
         source = rng.randrange(plan.nodes)

@@ -1,7 +1,6 @@
 """Health from logs, back into elections: what it is worth (`bench.experiments health`; T6).
 
 ``trial`` is one cluster with one node that is slow and near its disk's end, whose primary is lost;
-``report`` has the parameters and runs trials with and without the health file, ``picture`` draws
-them. ``faults`` simulates known faults of all kinds, from which a tree is learnt and by which trees
-are judged (bench/health).
+``experiment`` runs trials with and without the health file. ``faults`` simulates known faults of
+all kinds, from which a tree is learnt and by which trees are judged (bench/health).
 """

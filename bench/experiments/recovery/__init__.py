@@ -1,6 +1,6 @@
 """How long an overlay takes to recover from a loss, in the simulator.
 
 Read ``plan`` (whom it hits), ``verdict`` (how it is judged), ``trial`` (one of them, simulated),
-``report`` (many of them) and ``picture``. bench/recovery/measure.py does the same to real
+and ``experiment`` (many of them). bench/recovery/measure.py does the same to real
 processes.
 """

@@ -1,13 +1,16 @@
-"""The whole experiment: what so many hosts can do in time, for each load, and a burst."""
+"""How throughput grows with the nodes that host (C6): each load at each number, and a burst."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
+from bench.experiments.frame import Experiment, Panel, Picture, Table, builtins
 from bench.experiments.running import Progress, no_progress
 from bench.experiments.scaling.plan import LoadName, ScalingPlan
-from bench.experiments.scaling.report import Burst, Measured, Scaling, ScalingPoint
 from bench.experiments.scaling.stage import Stage
+from bench.lab.tables import Row
 from canopy.sim.world.cost import collector_at_rest
 from overlay.links.events import Codec
 
@@ -21,23 +24,74 @@ WINDOW = 0.5
 """Virtual seconds of events by which a burst is judged."""
 
 
-def experiment(
-    plan: ScalingPlan, seed: int, codec: Codec, progress: Progress = no_progress
-) -> Scaling:
+class Measured(msgspec.Struct, frozen=True):
+    """One rate with so many nodes."""
+
+    rate: float  # events per second
+    expected: int  # deliveries of the events that were published while it was measured
+    delivered: int  # … within the limit and the network's time
+    p99_ms: float  # of these; what is missing counts as later than all
+    virtual_nodes: int
+    hosts: int  # that the maps name
+    settled_s: float  # from the first event until no map changed any more
+    busiest: float  # share of its time that the busiest host worked, …
+    busy: float  # … that a host worked on average,
+    idle: int  # and how many worked for less than a twentieth of it
+
+
+class ScalingPoint(msgspec.Struct, frozen=True):
+    """The most that so many nodes can do in time."""
+
+    load: LoadName
+    hosts: int
+    events_per_second: float
+    linear: float  # of what so many times one host can do
+    p99_ms: float
+    virtual_nodes: int
+    used: int  # hosts that the maps name
+    busiest: float  # of `Measured`
+    busy: float
+    idle: int
+    tried: tuple[Measured, ...]
+
+
+class Burst(msgspec.Struct, frozen=True):
+    """A load that is so many times as high within a second, and is gone again."""
+
+    hosts: int
+    base: float  # events per second
+    peak: float
+    in_time_after_s: float  # from the burst's beginning until 99 % were in time again; -1: never
+    expected: int  # deliveries of all events
+    delivered: int
+    virtual_nodes: tuple[int, int, int]  # before, at the end of the burst, at the end
+    used: tuple[int, int, int]  # hosts, then
+    changes: int  # of maps in all
+    last_change_s: float  # from the burst's end until the last change of a map
+
+
+class Scaling(msgspec.Struct, frozen=True):
+    """All of the experiment."""
+
+    parameters: ScalingPlan
+    points: tuple[ScalingPoint, ...]
+    burst: Burst | None
+
+
+def measure(plan: ScalingPlan, codec: Codec, progress: Progress = no_progress) -> Scaling:
     """All points and the burst."""
-    run = Experiment(plan, seed, codec, progress)
+    run = Scale(plan, codec, progress)
     with collector_at_rest():
         points = [point for load in plan.loads for point in run.points(load)]
         burst = run.burst("one") if plan.burst_hosts else None
-    return Scaling(seed, plan, tuple(points), burst)
+    return Scaling(plan, tuple(points), burst)
 
 
-class Experiment:
+class Scale:
     """Measures all points, each in an overlay of its own."""
 
-    def __init__(self, plan: ScalingPlan, seed: int, codec: Codec, progress: Progress) -> None:
+    def __init__(self, plan: ScalingPlan, codec: Codec, progress: Progress) -> None:
         self.plan = plan
-        self.seed = seed
         self.codec = codec
         self._progress = progress
         self._total = len(plan.loads) * len(plan.hosts) + bool(plan.burst_hosts)
@@ -50,7 +104,7 @@ class Experiment:
         for hosts in sorted({1, *self.plan.hosts}):
             if found and not one:
                 break  # not even the least rate was in time: nothing to count from
-            stage = Stage(self.plan, load, hosts, self.seed, self.codec)
+            stage = Stage(self.plan, load, hosts, self.codec)
             if hosts == 1:
                 shares = [share / self._cost(load) for share in self.plan.one_host]
             else:
@@ -124,7 +178,7 @@ class Experiment:
         """A load that grows within a second and goes away."""
         plan = self.plan
         self._progress(f"burst, {plan.burst_hosts} hosts", self._done / self._total)
-        stage = Stage(plan, load, plan.burst_hosts, self.seed, self.codec)
+        stage = Stage(plan, load, plan.burst_hosts, self.codec)
         world = stage.world
         base = plan.burst_base / self._cost(load)
         peak = plan.burst_factor * base
@@ -179,3 +233,65 @@ def _in_time_after(
     if not late:
         return 0.0
     return -1.0 if max(late) == max(windows) else (max(late) + 1) * WINDOW
+
+
+def facts(found: Scaling) -> Row:
+    """The result, each point with what so many times one host would do, and how late the maps
+    settled."""
+    shown = builtins(found)
+    first = {point.load: point.events_per_second for point in reversed(found.points)}
+    for point in shown["points"]:
+        point["if_linear"] = point["hosts"] * first[point["load"]]
+    shown["bursts"] = [shown["burst"]] if shown["burst"] else []
+    return shown
+
+
+SCALING = Experiment(
+    "scaling",
+    "Measure how throughput grows with the nodes that host.",
+    """For one hot attribute, and for 100 attributes by a Zipf law: the most events per second of
+    which 99 % are delivered within 100 ms, with 1, 2, 4 … 64 nodes whose work takes simulated time.
+    Then a burst of twenty times the load. docs/lab/scaling.md has the results. Takes some minutes.
+    """,
+    ScalingPlan(),
+    measure,
+    tables=(
+        Table(
+            "hosts: hosts | events_per_second ,.0f: events per second | linear .2f: of linear"
+            " | p99_ms .1f: p99, ms | virtual_nodes: virtual nodes | used: used",
+            each=("points",),
+            by="load",
+            title="events in time, load {load}",
+        ),
+        Table(
+            "hosts: a burst, hosts | {base:,.0f}, {peak:,.0f}: events per second before and in it"
+            " | in_time_after_s g: seconds until 99 % were in time again"
+            " | {delivered:,} of {expected:,}: delivered"
+            " | {virtual_nodes.0} → {virtual_nodes.1} → {virtual_nodes.2}: virtual nodes"
+            " | {used.0} → {used.1} → {used.2}: hosts that are used | changes: changes of maps"
+            " | last_change_s g: the last so many seconds after the burst",
+            each=("bursts",),
+            transposed=True,
+        ),
+    ),
+    picture=Picture(
+        (
+            (
+                Panel(
+                    "hosts",
+                    "events_per_second",
+                    "load",
+                    "nodes that may host (dotted: linear)",
+                    "events per second in time",
+                    each=("points",),
+                    x_base=2,
+                    y_log=True,
+                    dotted="if_linear",
+                ),
+            ),
+        ),
+        "99 % within {parameters.p99_ms:g} ms, seed {parameters.seed}",
+        (6.0, 4.4),
+    ),
+    facts=facts,
+)

@@ -24,7 +24,7 @@ Seconds = Annotated[float, Meta(gt=0, le=600)]
 
 
 class ScalingPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything that the experiment depends on, beside the code and the seed."""
+    """Everything that the experiment depends on, beside the code."""
 
     hosts: tuple[Annotated[int, Meta(ge=1, le=512)], ...] = (1, 2, 4, 8, 16, 32, 64)
     loads: tuple[LoadName, ...] = ("one", "zipf")
@@ -60,6 +60,7 @@ class ScalingPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         per_recipient=SLOWER * 0.000_01,
     )
     network: Conditions = Conditions(latency_low=0.000_2, latency_high=0.000_6)  # a local network's
+    seed: int = 1
 
     def deliveries(self, load: LoadName) -> int:
         """How many deliveries one event of a load should have."""

@@ -35,12 +35,10 @@ DRAIN_SLACK = 0.05
 class Stage:
     """So many hosts under one kind of load, at one rate after another."""
 
-    def __init__(
-        self, plan: ScalingPlan, load: LoadName, hosts: int, seed: int, codec: Codec
-    ) -> None:
+    def __init__(self, plan: ScalingPlan, load: LoadName, hosts: int, codec: Codec) -> None:
         self.plan = plan
         self.load = load
-        self.world = World(seed, codec, Settings())
+        self.world = World(plan.seed, codec, Settings())
         self.world.network.conditions = plan.network
         self.world.recorder.listen = self._note
         self.hosts = [f"h{number}" for number in range(hosts)]

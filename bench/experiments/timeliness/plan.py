@@ -31,7 +31,7 @@ Counts = tuple[Annotated[int, Meta(ge=1)], ...]
 
 
 class TimelinessPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything that the experiment depends on, beside the code and the seed."""
+    """Everything that the experiment depends on, beside the code."""
 
     rates: Counts = (500, 1_000, 1_500, 2_000, 2_500, 3_000, 3_500, 4_000)  # events per second;
     # Phoenix, figure 9
@@ -49,3 +49,4 @@ class TimelinessPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     processor: Processor = Processor(per_input=0.000_01, per_match=0.000_3, per_recipient=0.000_04)
     # of every node: so that three hosts are nearly busy at 4,000 events a second
     network: Conditions = Conditions(latency_low=0.000_2, latency_high=0.000_6)  # a local network's
+    seed: int = 1

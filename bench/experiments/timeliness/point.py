@@ -15,7 +15,6 @@ import msgspec
 
 from bench.experiments.running import run_until_ready
 from bench.experiments.timeliness.plan import Mode, TimelinessPlan
-from bench.experiments.timeliness.report import Point, latency_of, weighted_latency
 from canopy.sim.world.clients import Clients, Publication
 from canopy.sim.world.world import World
 from overlay.client import LEVELS
@@ -42,6 +41,28 @@ DRAINED_WITHIN = 60.0
 """Virtual seconds after the last event in which all are delivered."""
 
 
+class Latency(msgspec.Struct, frozen=True):
+    """Latencies of deliveries, in milliseconds from the publisher's client to the subscriber's."""
+
+    deliveries: int
+    mean_ms: float
+    p99_ms: float
+
+
+class Point(msgspec.Struct, frozen=True):
+    """The results of one mode under one load."""
+
+    rate: int  # events per second
+    matching: int  # subscriptions that an event matches
+    expected: int  # deliveries
+    delivered: int
+    all: Latency
+    levels: tuple[Latency, ...]  # of the subscribers of level 1, 2, …
+    urgency_ms: float  # the mean, weighted by urgency (`weighted_latency`)
+    waited: int  # events that a host put into its queue
+    served: tuple[int, ...]  # events that each host matched, the busiest first
+
+
 def settings_of(mode: Mode, plan: TimelinessPlan) -> Settings:
     """The product's settings for a mode. An event goes to all of its nodes without delegates: the
     paper has none."""
@@ -61,10 +82,10 @@ def settings_of(mode: Mode, plan: TimelinessPlan) -> Settings:
 class ModeOverlay:
     """An overlay in one mode, in which points are measured one after the other."""
 
-    def __init__(self, mode: Mode, plan: TimelinessPlan, seed: int, codec: Codec) -> None:
+    def __init__(self, mode: Mode, plan: TimelinessPlan, codec: Codec) -> None:
         self.mode = mode
         self.plan = plan
-        self.world = World(seed, codec, settings_of(mode, plan))
+        self.world = World(plan.seed, codec, settings_of(mode, plan))
         self.world.network.conditions = plan.network
         self.world.recorder.listen = self._note
         self.matching = 0
@@ -195,3 +216,28 @@ def subscriber(number: int) -> str:
 def kind_of(level: int, kind: int) -> str:
     """A type of events that are subscribed to with a level."""
     return f"t{level}.{kind}"
+
+
+def latency_of(seconds: Sequence[float]) -> Latency:
+    """Mean and 99th percentile (nearest rank); zeros if there is none."""
+    if not seconds:
+        return Latency(0, 0.0, 0.0)
+    ordered = sorted(seconds)
+    rank = -(-99 * len(ordered) // 100)
+    mean = sum(ordered) / len(ordered)
+    return Latency(len(ordered), round(1000 * mean, 4), round(1000 * ordered[rank - 1], 4))
+
+
+def weighted_latency(levels: Sequence[Latency]) -> float:
+    """The mean latency where a delivery of level l counts LEVELS + 1 - l times.
+
+    Which of several events of the same cost is served first changes nothing about their mean
+    (Kleinrock's conservation law for queues that are never idle while something waits), so the
+    plain mean cannot show what priority is for.
+    """
+    weights = [(LEVELS - number) * each.deliveries for number, each in enumerate(levels)]
+    total = sum(weights)
+    if not total:
+        return 0.0
+    mean = sum(w * each.mean_ms for w, each in zip(weights, levels, strict=True)) / total
+    return round(mean, 4)

@@ -14,7 +14,6 @@ from click.testing import CliRunner
 from bench.baselines.simple import Forwarding, Simple
 from bench.baselines.tera import Tera
 from bench.experiments.__main__ import experiments
-from bench.experiments.commands.figure import PaperBaselines
 from bench.experiments.figures.model import Figure, FigurePlan
 from bench.experiments.figures.paper import PLANS, make
 from bench.experiments.figures.points import forwarding, simple
@@ -25,8 +24,8 @@ from overlay.settings import ViewSettings, WalkSettings
 
 
 def made(number: int, seed: int = 1, **changes: Any) -> Figure:
-    plan = msgspec.structs.replace(PLANS[number], **changes)
-    return make(number, seed, PaperBaselines(), WireCodec(), plan)
+    plan = msgspec.structs.replace(PLANS[number], seed=seed, **changes)
+    return make(number, plan, WireCodec())
 
 
 def curve(figure: Figure, name: str) -> list[float]:
@@ -44,15 +43,14 @@ def dense(number: int, **changes: Any) -> Figure:
 
 
 def test_simple_floods_the_whole_overlay_and_misses_nobody() -> None:
-    cost = simple(FigurePlan(x=(), subscriptions=500, events=5), "1", PaperBaselines())
+    cost = simple(FigurePlan(x=(), subscriptions=500, events=5), "1")
     assert cost.messages == 5 * 3_000 * 10  # every node has it, and hands it to its whole view
     assert cost.delivered == cost.expected > 0
 
 
 def test_what_is_forwarded_at_random_meets_more_wishes_with_more_subscriptions() -> None:
     few, many = (
-        forwarding(FigurePlan(x=(), subscriptions=count, events=40), "1", PaperBaselines())
-        for count in (500, 3_000)
+        forwarding(FigurePlan(x=(), subscriptions=count, events=40), "1") for count in (500, 3_000)
     )
     assert few.messages == many.messages == 40 * 10
     assert few.wanted <= many.wanted <= 40
@@ -121,7 +119,7 @@ def test_the_command_writes_json_and_picture_and_repeats_itself(tmp_path: Path) 
         sets = [f"--set={s}" for s in ("x=[50,100]", "nodes=100", "events=5", "load.attributes=30")]
         out = tmp_path / name
         done = CliRunner().invoke(
-            experiments, ["figure", "5", "--out", str(out), "--quiet", *sets, *more]
+            experiments, ["figure-5", "--out", str(out), "--quiet", *sets, *more]
         )
         assert done.exit_code == 0, done.output
         return (out / "figure-5.json").read_bytes(), (out / "figure-5.svg").read_bytes()
@@ -140,7 +138,7 @@ def test_the_command_writes_json_and_picture_and_repeats_itself(tmp_path: Path) 
 
 @pytest.mark.parametrize("change", ["nodse=1", "nodes=many", "load.kind=3", "x"])
 def test_a_parameter_that_is_none_is_refused(change: str, tmp_path: Path) -> None:
-    done = CliRunner().invoke(experiments, ["figure", "5", "--out", str(tmp_path), "--set", change])
+    done = CliRunner().invoke(experiments, ["figure-5", "--out", str(tmp_path), "--set", change])
     assert done.exit_code == 2
     assert "Traceback" not in done.output
 
@@ -158,7 +156,7 @@ def test_a_flood_ends_at_its_hop_limit() -> None:
 
 
 def test_a_source_that_matches_itself_counts() -> None:
-    cost = simple(FigurePlan(x=(), nodes=1, subscriptions=3, events=20), "1", PaperBaselines())
+    cost = simple(FigurePlan(x=(), nodes=1, subscriptions=3, events=20), "1")
     assert cost.messages == 0
     assert cost.delivered == cost.expected
 

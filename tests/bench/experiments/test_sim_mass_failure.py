@@ -6,8 +6,17 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from bench.experiments.commands.failure import failure, print_report
-from bench.experiments.mass_failure import Band, Failure, FailurePlan, FailureReport, measure
+from bench.experiments.__main__ import experiments
+from bench.experiments.frame import shown
+from bench.experiments.mass_failure import (
+    FAILURE,
+    Band,
+    Failure,
+    FailurePlan,
+    FailureReport,
+    measure,
+)
+from canopy.cli.output import console
 from canopy.sim.world.clients import Publication
 from canopy.wire.transport.codec import WireCodec
 
@@ -53,10 +62,12 @@ def test_what_does_not_arrive_is_expected_all_the_same() -> None:
 
 
 def test_the_command_reports_what_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    options = "--nodes 8 --subscriptions 9 --publishers 2 --rate 2 --seconds 1 --quiet --replicas 2"
-    said = CliRunner().invoke(failure, [*options.split(), "--json"])
+    sets = ("nodes=8", "subscriptions=9", "publishers=2", "rate=2", "seconds=1")
+    arguments = ["failure", *(f"--set={one}" for one in sets), "--quiet", "--json"]
+    said = CliRunner().invoke(experiments, [*arguments, "--set=settings.tree.replicas=2"])
     assert said.exit_code == 0, said.output
     report = msgspec.json.decode(said.output, type=FailureReport)
     assert (report.failed, report.plan.settings.tree.replicas) == (2, 2)
-    print_report(report)
-    assert "2 of 8 nodes were killed" in capsys.readouterr().out
+    for table in FAILURE.tables:
+        console().print(*shown(table, FAILURE.facts(report)))
+    assert "2 of 8 nodes fail" in capsys.readouterr().out

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from bench.experiments.commands.recovery import recovery
-from bench.experiments.recovery.picture import draw
+from bench.experiments.__main__ import experiments
+from bench.experiments.frame import draw
+from bench.experiments.recovery.experiment import RECOVERY, RecoveryPlan, RecoveryReport, measure
 from bench.experiments.recovery.plan import TrialError, check_arc, names, plan
-from bench.experiments.recovery.report import RecoveryPlan, RecoveryReport, measure
 from bench.experiments.recovery.verdict import (
     DeliveredEvent,
     PublishedEvent,
@@ -152,20 +152,22 @@ def test_what_does_not_come_back_is_reported_and_drawn(tmp_path: Path) -> None:
     gone = {"median": None, "most": None}
     report.rows.append({**first, "rate": 400.0, "all_s": gone, "failed": 1})
     assert not is_good(report.rows[1])
+    assert RECOVERY.picture is not None
     with (tmp_path / "picture.svg").open("wb") as file:
-        draw(report, file)
+        draw(RECOVERY.picture, RECOVERY.facts(report), file)
     assert "the paper" in (tmp_path / "picture.svg").read_text()
 
 
 def test_the_command_reports_rows_and_writes_both_files(tmp_path: Path) -> None:
-    arguments = ["--kill", "standby", "--rate", "100", "--nodes", "8", "--times", "1", "--quiet"]
-    done = CliRunner().invoke(recovery, [*arguments, "--json", "--out", str(tmp_path)])
+    sets = [f"--set={one}" for one in ("kills=[standby]", "rates=[100]", "nodes=8", "times=1")]
+    arguments = ["recovery", *sets, "--quiet", "--json", "--out", str(tmp_path)]
+    done = CliRunner().invoke(experiments, arguments)
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert found == json.loads((tmp_path / "recovery.json").read_text())
     assert found["rows"][0]["first_s"]["median"] is not None
     assert (tmp_path / "recovery.svg").exists()
-    assert CliRunner().invoke(recovery, ["--rate", "fast"]).exit_code == 2
+    assert CliRunner().invoke(experiments, ["recovery", "--set", "rates=fast"]).exit_code == 2
 
 
 def test_a_cluster_that_has_split_is_not_hit() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.experiments.regions import RegionsPlan, largest_part, measure, quantile
+from bench.experiments.regions import RegionsPlan, RegionsRow, RegionsRun, largest_part, quantile
 from bench.experiments.running import no_progress
 from canopy.sim.world.network import Conditions
 from canopy.wire.transport.codec import WireCodec
@@ -20,8 +20,12 @@ SMALL = RegionsPlan(
 )
 
 
+def row_of(known: bool) -> RegionsRow:
+    return RegionsRun(SMALL, WireCodec(), no_progress, known).row()
+
+
 def test_events_cross_once_per_interested_region_and_not_at_all_at_home() -> None:
-    row = measure(SMALL, 1, WireCodec(), no_progress, known=True)
+    row = row_of(known=True)
     assert (row.delivered, row.twice) == (row.expected, 0)
     assert set(row.hosts) == {"r0", "r1", "r2"}
     assert row.ratio <= 1.0
@@ -32,7 +36,7 @@ def test_events_cross_once_per_interested_region_and_not_at_all_at_home() -> Non
 
 
 def test_without_regions_the_same_is_measured_and_more_crosses() -> None:
-    row = measure(SMALL, 1, WireCodec(), no_progress, known=False)
+    row = row_of(known=False)
     assert (row.delivered, row.twice) == (row.expected, 0)
     assert row.ratio > 1.3
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 
 import msgspec
 import pytest
 from click.testing import CliRunner
 
-from bench.experiments.commands.revoke import print_report, revoke
-from bench.experiments.revocation import RevocationPlan, RevocationReport, measure
+from bench.experiments.__main__ import experiments, main
+from bench.experiments.frame import shown
+from bench.experiments.revocation import REVOKE, RevocationPlan, RevocationReport, measure
+from canopy.cli.output import console
 from canopy.sim.world.driver import SimDriver
 from canopy.sim.world.revocation_store import SimulatedRevocations, revoked
 from canopy.sim.world.world import LOOK, RECHECK
@@ -59,21 +62,21 @@ def test_only_a_newer_list_is_taken_that_is_genuine() -> None:
 
 
 def test_the_command_says_what_became_of_the_links(capsys: pytest.CaptureFixture[str]) -> None:
-    small = ("--nodes", "5", "--revoked", "1", "--set", "subscriptions=1", "--set", "watch=4.0")
-    found = CliRunner().invoke(revoke, [*small, "--set", "settle=1.0", "--json", "--quiet"])
+    sets = ("nodes=5", "revoked=1", "subscriptions=1", "watch=4.0", "settle=1.0")
+    arguments = ["revoke", *(f"--set={one}" for one in sets), "--json", "--quiet"]
+    found = CliRunner().invoke(experiments, arguments)
     assert found.exit_code == 0, found.output
     facts = json.loads(found.output)
     assert facts["closed_s"] <= 4.0
     report = msgspec.convert(facts, RevocationReport)
-    print_report(report)
-    print_report(msgspec.structs.replace(report, closed_s=None, led=False))
-    shown = capsys.readouterr().out
-    assert f"all after {report.closed_s:.2f} s" in shown
-    assert "all after never" in shown
-    assert "every key is not led" in shown
+    console().print(*shown(REVOKE.tables[0], REVOKE.facts(report)))
+    said = capsys.readouterr().out
+    assert re.search(rf"all closed, s +{report.closed_s:.2f}\b", said)
+    assert REVOKE.is_good(report)
+    assert not REVOKE.is_good(msgspec.structs.replace(report, closed_s=None))
+    assert not REVOKE.is_good(msgspec.structs.replace(report, reopened=1))
 
 
-def test_somebody_has_to_be_left() -> None:
-    found = CliRunner().invoke(revoke, ["--nodes", "4", "--revoked", "4", "--quiet"])
-    assert found.exit_code == 2
-    assert "at least one node" in found.output
+def test_somebody_has_to_be_left(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["revoke", "--set", "nodes=4", "--set", "revoked=4", "--quiet"]) == 2
+    assert "at least one node" in capsys.readouterr().err

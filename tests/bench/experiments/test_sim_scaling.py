@@ -9,9 +9,8 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from bench.experiments.__main__ import experiments
-from bench.experiments.scaling.experiment import Experiment, experiment, p99_ms
+from bench.experiments.scaling.experiment import Scale, Scaling, measure, p99_ms
 from bench.experiments.scaling.plan import ScalingPlan
-from bench.experiments.scaling.report import Scaling
 from canopy.sim.world.processor import Processor
 from canopy.wire.transport.codec import WireCodec
 
@@ -38,7 +37,7 @@ SMALL = ScalingPlan(
 
 @cache
 def small() -> Scaling:
-    return experiment(SMALL, 1, WireCodec())
+    return measure(SMALL, WireCodec())
 
 
 def test_four_hosts_do_at_least_seven_tenths_of_four_times_as_much() -> None:
@@ -69,7 +68,7 @@ def test_a_burst_is_followed_within_five_seconds_and_loses_nothing() -> None:
 def test_the_load_with_many_attributes_is_drawn_by_its_law() -> None:
     from bench.experiments.scaling.stage import Stage
 
-    stage = Stage(SMALL, "zipf", 1, 1, WireCodec())
+    stage = Stage(SMALL, "zipf", 1, WireCodec())
     events = [stage.event() for _ in range(500)]
     assert all(len(event) == SMALL.per_event for event in events)
     first = sum(1 for event in events if "a0" in event)
@@ -84,7 +83,7 @@ def test_what_is_missing_counts_as_late() -> None:
 
 
 def test_rates_are_tried_from_the_middle_until_the_verdict_changes() -> None:
-    run = Experiment(SMALL, 1, WireCodec(), lambda stage, share: None)
+    run = Scale(SMALL, WireCodec(), lambda stage, share: None)
     tried: list[float] = []
 
     def verdicts(limit: float) -> list[float]:

@@ -6,13 +6,14 @@ import json
 from functools import cache
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 from bench.experiments.__main__ import experiments
-from bench.experiments.timeliness.experiment import experiment
+from bench.experiments.timeliness.experiment import measure
 from bench.experiments.timeliness.plan import MODES, TimelinessPlan
-from bench.experiments.timeliness.report import Latency, Point, latency_of, weighted_latency
+from bench.experiments.timeliness.point import Latency, Point, latency_of, weighted_latency
 from canopy.sim.world.processor import Processor
 from canopy.wire.transport.codec import WireCodec
 
@@ -31,7 +32,7 @@ HEAVY = TimelinessPlan(
 @cache
 def heavy() -> dict[str, Point]:
     """The one point of each mode."""
-    (series,) = experiment(HEAVY, 2, WireCodec()).series
+    (series,) = measure(msgspec.structs.replace(HEAVY, seed=2), WireCodec()).series
     return {curve.mode: curve.points[0] for curve in series.curves}
 
 
@@ -100,7 +101,7 @@ def test_the_command_writes_json_and_picture_and_repeats_itself(tmp_path: Path) 
     text, picture = run("a")
     assert run("b") == (text, picture)
     facts = json.loads(text)
-    assert facts["seed"] == 1
+    assert facts["parameters"]["seed"] == 1
     assert facts["parameters"]["events"] == 20
     assert [(series["over"], series["x"]) for series in facts["series"]] == [
         ("rate", [2000]),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bench.experiments.commands.health import TraceAnalysis
+from bench.experiments.health.experiment import TraceAnalysis
 from bench.experiments.health.trial import HealthPlan, HealthTrial
 from canopy.cli.main import main
 from canopy.traces.analysis import AnalysisError, Follower, Thresholds, find_health

@@ -1,1 +1,0 @@
-"""The commands of `bench.experiments`, one a module."""
