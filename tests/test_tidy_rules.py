@@ -6,12 +6,10 @@ import ast
 
 from bench.lab import structure
 from tests.test_tidy import (
-    FUNCTION_LINES,
     circles,
     foreign_names,
     grown,
     impure,
-    long_functions,
     set_loops,
     unordered_consumers_excused,
     wrong_arrows,
@@ -65,11 +63,6 @@ def test_sets() -> None:
     assert not of("for a in sorted(x): pass")
     assert not of("for a in y: pass")
     assert not of("return any(a for a in x)")
-
-
-def test_sizes() -> None:
-    assert long_functions("m", ast.parse("def f():\n" + "    x = 1\n" * FUNCTION_LINES))
-    assert not long_functions("m", ast.parse("def f():\n" + "    x = 1\n" * 60))
 
 
 def test_foreign_names() -> None:
@@ -145,6 +138,10 @@ def test_other_counts() -> None:
     assert structure.locators(planted) == ["streams.asking.A"]
     assert structure.handlers(planted, "ShardCommitted") == ["streams.asking.B.on_x"]
     assert structure.packs(planted) == 1
+    long = module("streams/long.py", "def f():\n" + "    x = 1\n" * structure.LONG_FILE)
+    assert structure.long_files([long]) == {"streams.long": structure.LONG_FILE + 1}
+    assert structure.long_functions([*planted, long]) == {"streams.long.f": 701}
+    assert structure.full_folders([long] * 21) == {"streams": 21}
     assert structure.gerunds(planted) == structure.small(planted) == ["streams.asking"]
     simulated = "from canopy.sim.world.world import World\n"
     worlds = [

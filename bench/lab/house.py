@@ -241,6 +241,24 @@ MEASURES: Final = (
         lambda house: structure.small(house.product),
     ),
     Measure(
+        "files of more than 700 lines",
+        "",
+        "in the product",
+        lambda house: each(structure.long_files(house.product)),
+    ),
+    Measure(
+        "functions of more than 70 lines",
+        "",
+        "in the product",
+        lambda house: each(structure.long_functions(house.product)),
+    ),
+    Measure(
+        "folders of more than 20 modules",
+        "",
+        "in the product",
+        lambda house: each(structure.full_folders(house.product)),
+    ),
+    Measure(
         "argument packs",
         "0",
         "arguments `*(a, b)` of calls in the product",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -29,6 +29,12 @@ PACING: Final = re.compile(
 )
 """How the docstring of a number begins that says how long to wait, how often to repeat, or when to
 give up."""
+
+LONG_FILE: Final = 700
+LONG_FUNCTION: Final = 70
+FULL_FOLDER: Final = 20
+"""Lines of a file and a function, and modules of a folder, above which one asks whether it is still
+one concept. Advice: one of 800 lines that is one concept stays whole."""
 
 CONVERSATION: Final = ("streams.access",)
 """Who imports one of these speaks with the leaders of shards."""
@@ -274,6 +280,31 @@ def small(modules: Iterable[Module]) -> list[str]:
     """Modules, manuals not counted, with fewer than `SMALL_FILE` lines."""
     found = (module for module in modules if module.stem not in ("__init__", "__main__"))
     return [module.name for module in found if module.lines < SMALL_FILE]
+
+
+def long_files(modules: Iterable[Module]) -> dict[str, int]:
+    """Modules with more than `LONG_FILE` lines, and how many."""
+    return {module.name: module.lines for module in modules if module.lines > LONG_FILE}
+
+
+def long_functions(modules: Iterable[Module]) -> dict[str, int]:
+    """Functions with more than `LONG_FUNCTION` lines, and how many."""
+    found = {}
+    for module in modules:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines > LONG_FUNCTION:
+                    found[f"{module.name}.{node.name}"] = lines
+    return found
+
+
+def full_folders(modules: Iterable[Module]) -> dict[str, int]:
+    """Folders with more than `FULL_FOLDER` modules, the manual not counted, and how many."""
+    folders = Counter(
+        module.path.rpartition("/")[0] for module in modules if module.stem != "__init__"
+    )
+    return {folder: count for folder, count in folders.items() if count > FULL_FOLDER}
 
 
 def packs(modules: Iterable[Module]) -> int:
