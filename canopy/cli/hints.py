@@ -1,4 +1,5 @@
-"""Groups of commands that say what a person may mean who names a command that is not there."""
+"""Groups of commands that know other systems' names of theirs, and say what a person may mean who
+names a command that is not there."""
 
 from __future__ import annotations
 
@@ -31,6 +32,13 @@ SYNONYMS: Final = {
 }
 """Other systems' names of commands, and ours in the order in which they are looked for."""
 
+ALIASES: Final = frozenset(
+    ("subscribe", "publish", "create", "delete", "remove", "list", "update")
+    + ("streams", "subscriptions", "transactions", "contexts")
+)
+"""Those that are run as the first of ours if the group has it. Any other may be something else there,
+and gets a hint."""
+
 
 def given(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
     """Callback of options that may be left out: an empty value, as of a shell's variable that is
@@ -62,8 +70,9 @@ def _both(callback: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class HintingGroup(click.Group):
-    """A group that suggests one of its commands for another name of it, or a misspelt one, and
-    whose commands take no empty value for an option that may be left out (`given`)."""
+    """A group that runs one of its commands for an alias of it, suggests one for another name or a
+    misspelt one, and whose commands take no empty value for an option that may be left out
+    (`given`)."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """As `click.Group`."""
@@ -86,6 +95,8 @@ class HintingGroup(click.Group):
             meant = self.meant(ctx, args[0])
             if not meant:
                 raise
+            if args[0] in ALIASES and meant == SYNONYMS[args[0]][0]:
+                return super().resolve_command(ctx, [meant, *args[1:]])
             text = f"{error.message.rstrip('.')}. Did you mean {meant!r}?"
             raise click.UsageError(text, ctx) from None
 
