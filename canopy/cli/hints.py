@@ -33,11 +33,13 @@ SYNONYMS: Final = {
 """Other systems' names of commands, and ours in the order in which they are looked for."""
 
 ALIASES: Final = frozenset(
-    ("subscribe", "publish", "create", "delete", "remove", "list", "update")
-    + ("streams", "subscriptions", "transactions", "contexts")
+    (
+        *("subscribe", "publish", "create", "delete", "remove", "list", "update"),
+        *("streams", "subscriptions", "transactions", "contexts"),
+    )
 )
-"""Those that are run as the first of ours if the group has it. Any other may be something else there,
-and gets a hint."""
+"""Those that are run as the first of ours if the group has it. Any other may be something else
+there, and gets a hint."""
 
 
 def given(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
