@@ -2,9 +2,9 @@
 
 ``main`` has the table of commands and turns every exception into a message and an exit code
 (``errors``). Each command is a file: ``node``, ``stop`` and ``tui`` start or end something, ``sub``
-and ``publishing/`` carry events, ``sample`` makes some up, ``trace`` and ``config`` read files. ``inspection/`` has the
-commands that ask a node what it knows (status, top, peers, ring, where, subs, why); ``bench/``,
-``contexts/``, ``demo/``, ``gateway/`` and ``sim/`` are one command each.
+and ``publishing/`` carry events, ``sample`` makes some up, ``trace`` and ``config`` read files.
+``inspection/`` has the commands that ask a node what it knows (status, top, peers, ring, where,
+subs, why); ``bench/``, ``contexts/``, ``demo/``, ``gateway/`` and ``sim/`` are one command each.
 
 What they share: ``connect`` (options, and the connection to a node), ``completion`` (of words in
 the shell), ``output`` (JSON and tables), ``delivery/`` (printed deliveries), ``bars`` (progress),

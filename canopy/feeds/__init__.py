@@ -7,7 +7,8 @@ ahead. JSON is one value per line (``lines``), of any layout (``documents``) or 
 ``messagepack`` reads maps, ``table`` CSV; ``unreadable`` says what else a file looks like.
 ``drafts`` has the rules that all share (docs/reference/formats.md), ``jsontext`` the JSON
 parser. ``objects`` and ``structured`` go the other way: deliveries as JSON and as CloudEvents.
-``samples`` makes events up. The commands and the gateway share all this; nothing here opens a file or a connection.
+``samples`` makes events up. The commands and the gateway share all this; nothing here opens a file
+or a connection.
 """
 
 from canopy.feeds.drafts import FeedEvent, Item, Refusal, id_text, weight

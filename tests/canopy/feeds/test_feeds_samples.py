@@ -1,4 +1,4 @@
-"""`canopy sample` prints what `canopy pub` reads, and selectors of the guides find something in it."""
+"""`canopy sample` prints what `canopy pub` reads, and in which selectors find something."""
 
 from __future__ import annotations
 
