@@ -121,6 +121,9 @@ class _NoOutputs:
 class TrioDriver:
     """Implements `overlay.links.events.Transport` and `overlay.driving.Driver` over trio."""
 
+    clock = staticmethod(monotonic)
+    """The time in monotonic seconds."""
+
     def __init__(
         self,
         log: Log,
@@ -196,10 +199,6 @@ class TrioDriver:
         if hasattr(os, "sched_getaffinity"):  # not on macOS
             return len(os.sched_getaffinity(0))
         return os.cpu_count() or 1
-
-    def clock(self) -> float:
-        """The time in monotonic seconds (`monotonic`)."""
-        return monotonic()
 
     def wall(self) -> int:
         """What the machine's wall clock shows, in nanoseconds since 1970."""

@@ -363,7 +363,7 @@ class Links:
         """Write what the credit allows; see that what arrived gets acknowledged."""
         connection = session.connection
         assert connection is not None, "CONNECTED without a connection"
-        while (batch := session.next_batch()) is not None:
+        while session.queued and (batch := session.next_batch()) is not None:
             self._write_batch(session, connection, batch)
         if session.queued:
             self._dialler.reschedule(session)  # no credit: the peer has to be asked for it

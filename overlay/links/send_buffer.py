@@ -97,7 +97,6 @@ class SendBuffer:
         """The next batch, in flight from now on; None without credit or a message."""
         queued = self.queued
         if not queued:
-            self.is_blocked = False
             return None
         used = self.in_flight_bytes + BATCH_OVERHEAD + LIST_HEAD
         window = min(self.credit, self.window)
@@ -121,6 +120,7 @@ class SendBuffer:
         taken = queued[:count]
         del queued[:count]
         self._urgent = max(0, self._urgent - count)
+        self.is_blocked = self.is_blocked and bool(queued)
         self.queued_bytes -= size
         body, compressed = self._codec.join([encoded for encoded, _ in taken]), False
         if self._settings.compress and len(body) > COMPRESS_FROM:

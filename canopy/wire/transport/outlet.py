@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 import trio
 
@@ -85,10 +84,13 @@ class Outlet:
 
     def send_now(self) -> None:
         """Write what the socket accepts now, and wake the writer task for the rest."""
-        with suppress(OSError):  # `drain` meets it again
+        try:
             self._write()
-        if self._pieces:
-            self.wake()
+        except OSError:
+            self.wake()  # `drain` meets it again
+        else:
+            if self._pieces:
+                self.wake()
 
     def wake(self) -> None:
         """Wake the writer task, which has something to write or has to end."""

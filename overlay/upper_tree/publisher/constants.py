@@ -172,6 +172,14 @@ USELESS_FOR = 60.0
 SKIP_RATES_MOST = 1_024
 """Hosts with certain trees of which it is remembered whether events skip them."""
 
+PLANNED_FOR = 1.0
+"""Seconds after which a plan is made anew though nothing has changed: so late it is noticed that a
+summary is worth a question, or no check any more. A tenth of a term (`tree.summary_term`)."""
+
+PLANS_MOST = 64
+"""Plans that are kept, by the names of events' attributes: as many shapes of events as are
+published at a time. Others are planned for each batch."""
+
 # --- route_queue.py ---
 
 SPREAD_SECONDS = 0.02

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable
 from itertools import islice
+from math import inf
 from typing import NamedTuple
 
 import msgspec
@@ -126,15 +127,16 @@ class KnownTree:
         self.entries.renew(peer.id, peer)
         self._starts = None
 
-    def learn(self, location: Location) -> None:
-        """Learn where a virtual node is; older locations that overlap it are wrong now."""
+    def learn(self, location: Location) -> bool:
+        """Learn where a virtual node is; older locations that overlap it are wrong now. Returns
+        whether that is news."""
         if location in self.located:
-            return
+            return False
         if any(
             known.version > location.version and known.interval.overlaps(location.interval)
             for known in self.located
         ):
-            return
+            return False
         self.located = [
             known for known in self.located if not known.interval.overlaps(location.interval)
         ]
@@ -142,6 +144,7 @@ class KnownTree:
         if len(location.hosts) > 1:
             self.replicas.choose(self.attribute, location.hosts)  # it knows what may be chosen
         self._starts = None
+        return True
 
     def bound(self, most: int) -> None:
         """Forget all locations of the tree but the `most` that were learnt last."""
@@ -179,6 +182,8 @@ class LocationCache:
         self.replicas = replicas
         self.per_tree = per_tree
         self.summaries = SummaryCache(capacity) if summaries is None else summaries
+        self.changes = 0
+        """Grows whenever something is learnt or forgotten that events are routed by."""
         self._trees: OrderedDict[str, KnownTree] = OrderedDict()  # the last used last
         self._held: set[str] = set()
         self._absent: BoundedDict[str, tuple[float, float]] = BoundedDict(capacity)
@@ -227,10 +232,10 @@ class LocationCache:
         if (tree := self._trees.get(attribute)) is not None:
             tree.found = f", found by {by} at hop {hops}"
 
-    def how_found(self, attribute: str) -> str:
-        """In words; "" if it is not remembered."""
-        tree = self._trees.get(attribute)
-        return "" if tree is None else tree.found
+    def how_found(self, attributes: Iterable[str]) -> tuple[str, ...]:
+        """Of each tree, in words; "" if it is not remembered."""
+        trees = map(self._trees.get, attributes)
+        return tuple(["" if tree is None else tree.found for tree in trees])
 
     def is_confirmed(self, attribute: str, host: NodeId) -> bool:
         """Whether the tree's owner, or a host that it named, has named this host."""
@@ -245,16 +250,19 @@ class LocationCache:
     def learn_entry(self, attribute: str, peer: Peer) -> None:
         """Learn an entry point of the tree."""
         self._tree(attribute).enter_at(peer)
+        self.changes += 1
 
     def learn(self, location: Location) -> None:
         """Cache the location of a virtual node, which the owner or a host that it named says."""
         tree = self._tree(location.attribute)
         tree.confirmed.update((host.id, None) for host in location.hosts)
-        tree.learn(location)
-        tree.bound(self.per_tree)
+        if tree.learn(location):
+            tree.bound(self.per_tree)
+            self.changes += 1
 
     def _tree(self, attribute: str) -> KnownTree:
-        self._absent.pop(attribute, None)
+        """A tree that is not absent; what else is learnt of it is the caller's to count."""
+        self.changes += self._absent.pop(attribute, None) is not None
         tree = self._trees.get(attribute)
         if tree is None:
             tree = KnownTree(attribute, self.replicas)
@@ -272,6 +280,7 @@ class LocationCache:
             free = (name for name in self._trees if name not in kept and name != new)
             for name in list(islice(free, excess)):
                 del self._trees[name]
+            self.changes += 1
 
     def hold(self, attribute: str) -> None:
         """An event waits for this tree: where it is will not be forgotten for want of room. (An
@@ -288,15 +297,18 @@ class LocationCache:
         """Remove a node that does not serve the tree (any more) from what is known of it."""
         if (tree := self._trees.get(attribute)) is not None:
             tree.forget(node)
+            self.changes += 1
 
     def forget_tree(self, attribute: str) -> None:
         """Drop all that is known of where the tree is: none of it was right."""
         self._trees.pop(attribute, None)
+        self.changes += 1
 
     def forget_node(self, node: NodeId) -> None:
         """Forget everything that names this node: its link is lost."""
         for tree in self._trees.values():
             tree.forget(node)
+        self.changes += 1
 
     def clear(self) -> None:
         """Forget all: the trees have other owners and hosts."""
@@ -305,6 +317,7 @@ class LocationCache:
         self._invalidated.clear()
         self._fences.clear()
         self.summaries.clear()
+        self.changes += 1
 
     # --- trees without subscribers ---
 
@@ -318,6 +331,12 @@ class LocationCache:
         known = self._absent.get(attribute)
         return known is not None and known[1] <= now
 
+    def absent_until(self, attribute: str) -> float:
+        """When the owner is to be asked anew whether the tree has subscribers; infinite unless it
+        said that there are none."""
+        known = self._absent.get(attribute)
+        return inf if known is None else known[1]
+
     def was_absent(self, attribute: str) -> bool:
         """Whether it was absent when last asked, however long ago: worth no walk."""
         return attribute in self._absent
@@ -329,6 +348,7 @@ class LocationCache:
             return False
         self._trees.pop(attribute, None)
         self._absent.renew(attribute, (until, now + REFRESH_ABSENT * (until - now)))
+        self.changes += 1
         return True
 
     def invalidate(self, attribute: str, epoch: int, until: float) -> None:
@@ -337,11 +357,13 @@ class LocationCache:
         self._absent.pop(attribute, None)
         self.summaries.invalidate(attribute)
         self._invalidated.renew(attribute, (epoch, until))
+        self.changes += 1
 
     def learn_summary(self, found: TreeSummary, until: float, epoch: int, now: float) -> None:
         """The owner says who subscribes; ignored if that answer is stale."""
         if not self._is_stale(found.attribute, epoch, now):
             self.summaries.learn(found.attribute, found.digest, found.summary, until, now)
+            self.changes += 1
 
     # --- coherence under a new owner ---
 

@@ -43,7 +43,7 @@ from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.pending_event import PendingPair
 from overlay.upper_tree.publisher.pending_store import PendingStore
 from overlay.upper_tree.publisher.route_queue import RouteQueue
-from overlay.upper_tree.publisher.routing_plan import RoutedEvents, plan_routing
+from overlay.upper_tree.publisher.routing_plan import RoutedEvents, RoutingPlans
 from overlay.upper_tree.publisher.tree_finder import TreeFinder
 from overlay.upper_tree.recent_visits import RecentVisits
 from overlay.upper_tree.visits import Group, visits_of
@@ -83,7 +83,6 @@ class Publisher(Machine):
         """`history` and `copies` are the node's: of all that it does with an event; `proofs` signs
         events, None: they are not signed."""
         super().__init__(port)
-        self.settings = settings
         self.counting = settings.tree.routing == "counting"
         self.incarnation = incarnation
         self.finder = finder
@@ -96,6 +95,7 @@ class Publisher(Machine):
         self.pending = PendingStore(
             port, settings.tree.pending, settings.tree.pending_bytes, locations, self._dispatch_all
         )
+        self._plans = RoutingPlans(locations, port.me.id)
         self._routes = RouteQueue(port, self._send_part)
         self._searches = FirstSearches()
         self._asked_anew: dict[str, None] = {}  # trees whose known hosts are all silent …
@@ -199,7 +199,7 @@ class Publisher(Machine):
         visits: VisitsByHost = {}
         pairs: list[PendingPair] = []
         for names, alike in by_names.items():
-            pairs += self._dispatch([EVENT_TREE, *names], alike, largest, visits)
+            pairs += self._dispatch(names, alike, largest, visits)
         held = self._searches.held
         for pair in [pair for pair in pairs if pair[1] in held]:
             self.pending.await_tree(pair)  # behind those that wait for it already
@@ -212,16 +212,16 @@ class Publisher(Machine):
         self._send_all(visits, largest)
 
     def _dispatch(
-        self, names: list[str], events: list[Event], largest: int, visits: VisitsByHost
+        self, names: tuple[str, ...], events: list[Event], largest: int, visits: VisitsByHost
     ) -> list[PendingPair]:
         """Add events with the same attributes to `visits`: together, if all that is known of their
         trees holds for all of them. If not, returns the pairs, which have to be routed one by
         one."""
         found = None
         if self._may_plan(names):
-            found = plan_routing(names, self.locations, self.port.me.id, self.port.now)
+            found = self._plans.get(names, self.port.now)
         if found is None:
-            return self.pending.add_single(events, names, largest)
+            return self.pending.add_single(events, [EVENT_TREE, *names], largest)
         if found.expiring:
             self.finder.seek(found.expiring)
         if found.unknown:
@@ -239,9 +239,10 @@ class Publisher(Machine):
                 visits.setdefault(host.id, (host, []))[1].append((trees, alike))
         return []
 
-    def _may_plan(self, names: list[str]) -> bool:
-        """Whether events for these trees need not go one by one, behind others that wait."""
-        is_held = not self._searches.held.keys().isdisjoint(names)
+    def _may_plan(self, names: tuple[str, ...]) -> bool:
+        """Whether events with these attributes need not go one by one, behind others that wait."""
+        held = self._searches.held
+        is_held = bool(held) and (EVENT_TREE in held or not held.keys().isdisjoint(names))
         return not (self.counting or is_held) and self._routes.is_empty
 
     def _send_pairs(self, pairs: Iterable[PendingPair], stale: bool = False) -> None:
@@ -392,7 +393,7 @@ class Publisher(Machine):
         now = self.port.now
         events, sent_at = self.pending.accept(sender.id, taken)
         for (attributes, _), some in zip(taken, events, strict=True):
-            found = tuple([self.locations.how_found(attribute) for attribute in attributes])
+            found = self.locations.how_found(attributes)
             self.history.accepted(some, AcceptedAt(attributes, found, sender.id))
         if taken:
             took = None if sent_at is None else now - sent_at

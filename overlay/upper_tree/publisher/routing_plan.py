@@ -10,6 +10,9 @@ host, since what one of its trees does not admit another does, none are checked 
 
 If some tree has to be found first there is no plan: such events are routed pair by pair
 (publisher.py, `_route`).
+
+A plan is kept until something is learnt or forgotten of any tree (`RoutingPlans`): where an event
+comes alone, to make one takes half of the calls that publishing does.
 """
 
 from __future__ import annotations
@@ -18,9 +21,11 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from matching import Cut, places
+from overlay.bounded import BoundedDict
 from overlay.client import Event
 from overlay.machine import NodeId, Peer
 from overlay.upper_tree.messages import EVENT_TREE, value_in
+from overlay.upper_tree.publisher.constants import PLANNED_FOR, PLANS_MOST
 from overlay.upper_tree.publisher.location_cache import KnownTree, LocationCache
 from overlay.upper_tree.publisher.summary_cache import CachedSummary, SkipRate
 
@@ -64,6 +69,12 @@ class BatchPlan(NamedTuple):
     def is_fixed(self) -> bool:
         """Whether all events go to the same hosts."""
         return not self.spread and not self.skippable
+
+    @property
+    def summaries(self) -> list[CachedSummary]:
+        """Those by which events are checked."""
+        found = [summary for *_, summary in self.spread if summary is not None]
+        return found + [summary for one in self.skippable for summary in one.summaries]
 
     def route_events(self, events: Sequence[Event]) -> list[RoutedEvents]:
         """Where each of these events goes; those that go to the same hosts together."""
@@ -126,6 +137,39 @@ class BatchPlan(NamedTuple):
 def places_of(event: Event) -> dict[str, Cut | None]:
     """Where each of an event's values lies in the value space of its tree."""
     return dict(zip(event.attributes, places(event.attributes.values()), strict=True))
+
+
+class KeptPlan(NamedTuple):
+    """A plan, and until when it holds while nothing changes."""
+
+    plan: BatchPlan
+    until: float
+    changes: tuple[int, int]
+    """`LocationCache.changes` and `ReplicaSelector.changes` when it was made."""
+
+
+class RoutingPlans:
+    """The plans of one publisher, by the names of attributes. Bounded: the oldest goes first."""
+
+    def __init__(self, locations: LocationCache, me: NodeId) -> None:
+        self._locations = locations
+        self._me = me
+        self._kept: BoundedDict[tuple[str, ...], KeptPlan] = BoundedDict(PLANS_MOST)
+
+    def get(self, names: tuple[str, ...], now: float) -> BatchPlan | None:
+        """The plan for events with these attributes, and `$event`; None: each by itself."""
+        locations = self._locations
+        changes = (locations.changes, locations.replicas.changes)
+        kept = self._kept.get(names)
+        if kept is not None and kept.changes == changes and now < kept.until:
+            return kept.plan
+        trees = [EVENT_TREE, *names]
+        found = plan_routing(trees, locations, self._me, now)
+        if found is not None and not (found.unknown or found.expiring):
+            ends = [min(each.until, each.refresh_at) for each in found.summaries]
+            until = min([now + PLANNED_FOR, *ends, *map(locations.absent_until, trees)])
+            self._kept[names] = KeptPlan(found, until, changes)
+        return found
 
 
 def plan_routing(

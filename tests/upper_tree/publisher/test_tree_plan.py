@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from matching import BOTTOM, TOP, Interval, compile_selector, place
-from overlay.upper_tree.messages import Location, TreeSummary
+from overlay.upper_tree.messages import EVENT_TREE, Location, TreeSummary
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
-from overlay.upper_tree.publisher.routing_plan import BatchPlan, plan_routing
+from overlay.upper_tree.publisher.routing_plan import BatchPlan, RoutingPlans, plan_routing
 from overlay.upper_tree.publisher.summary_cache import CHECKS_LEAST, USELESS_FOR
 from tests.support.summaries import summarise
 from tests.support.trees import event
@@ -155,3 +155,87 @@ def test_a_spread_tree_is_left_out_where_its_summary_says_no(
     host = "b" if value < bound * 5 else "c"
     assert way == ({host: (peer(host), ("x",))} if value >= least else {})
     assert skipped == (() if value >= least else ("x",))
+
+
+learnt = st.lists(
+    st.tuples(
+        st.sampled_from(
+            [
+                "learn",
+                "enter",
+                "forget",
+                "node",
+                "tree",
+                "absent",
+                "invalidate",
+                "summary",
+                "suspect",
+                "later",
+                "clear",
+            ]
+        ),
+        st.sampled_from(["x", EVENT_TREE]),
+        st.sampled_from("bc"),
+        st.integers(0, 6),
+    ),
+    max_size=25,
+)
+
+
+@given(learnt)
+def test_a_plan_that_is_kept_is_the_one_that_would_be_made_now(
+    steps: list[tuple[str, str, str, int]],
+) -> None:
+    replicas = ReplicaSelector("me", 3.0)
+    known, now = LocationCache(3, replicas), NOW
+    plans = RoutingPlans(known, "me")
+    for version, (step, tree, host, amount) in enumerate([("absent", EVENT_TREE, "b", 6), *steps]):
+        match step:
+            case "learn":
+                hosts = (peer(host), peer("d"))[: 1 + amount % 2]
+                where = Interval(BOUNDS[amount], TOP) if amount > 4 else Interval(BOTTOM, TOP)
+                known.learn(Location(tree, (1, version), where, hosts))
+            case "enter":
+                known.learn_entry(tree, peer(host))
+            case "forget":
+                known.forget(tree, host)
+            case "node":
+                known.forget_node(host)
+            case "tree":
+                known.forget_tree(tree)
+            case "absent":
+                known.learn_absent(tree, now + amount, version, now)
+            case "invalidate":
+                known.invalidate(tree, version, now + 1)
+            case "summary":
+                known.summaries.claim_refresh(tree, now)
+                boxes = summarise(compile_selector(f"x > {amount}").conjunctions, 8)
+                known.learn_summary(TreeSummary(tree, 7, boxes), now + 10, version, now)
+            case "suspect":
+                replicas.suspect_silent(host, now)
+            case "later":
+                now += amount / 4
+                replicas.expire(now)
+            case "clear":
+                known.clear()
+        right = plan_routing([EVENT_TREE, "x"], known, "me", now)
+        kept = plans.get(("x",), now)
+        assert (kept is None) == (right is None)
+        if kept is not None and right is not None:
+            assert kept[:3] == right[:3], "hosts, and by which summaries they may be skipped"
+
+
+def test_a_plan_is_not_kept_beyond_the_term_of_what_it_rests_on() -> None:
+    known = LocationCache(100, ReplicaSelector("me", 3.0))
+    plans = RoutingPlans(known, "a")
+    known.learn_absent(EVENT_TREE, NOW + 100, 1, NOW)
+    at(known, "x", "b", "x > 5")
+    known.learn_absent("y", NOW + 10, 1, NOW)
+    for names, early, due in ((("x",), 7.9, 8.0), (("x", "y"), 6.9, 7.0)):
+        before = plans.get(names, NOW + early)
+        assert before is not None
+        assert plans.get(names, NOW + early) is before
+        assert (before.unknown, before.expiring) == ({}, {})
+        after = plans.get(names, NOW + due)
+        assert after is not None
+        assert [*after.unknown, *after.expiring] == [names[-1]]
