@@ -152,9 +152,17 @@ class Node:
         self.history = EventHistory(settings.tree.history)
         self.proofs = proofs_of(signer, settings.tree.sign, lambda: driver.wall() / 1e9)
         self.guard = Guard(
-            me.id, role, tenant, {**RULES, **STREAM_RULES}, lambda: self.policies.confinement,
-            self._proven(self.turns.dispatch), self.send, driver.clock, self.count, self.trace,
-        )  # fmt: skip
+            me.id,
+            role,
+            tenant,
+            {**RULES, **STREAM_RULES},
+            lambda: self.policies.confinement,
+            self._proven(self.turns.dispatch),
+            self.send,
+            driver.clock,
+            self.count,
+            self.trace,
+        )
         self._build(codec, overlay, restored, boot)
 
     # --- building ---
@@ -163,28 +171,56 @@ class Node:
         settings = self.settings
         self.relaying = Relaying(self, self._relay_ports())
         self.links = Links(
-            self.me, self.incarnation, overlay, settings.links, self.rng, codec, self.driver,
-            self.driver.clock, self.driver.hybrid, self.emit, self.guard.dispatch, self.count,
-            self.trace, settings.view.seed_retry_most, boot,
+            self.me,
+            self.incarnation,
+            overlay,
+            settings.links,
+            self.rng,
+            codec,
+            self.driver,
+            self.driver.clock,
+            self.driver.hybrid,
+            self.emit,
+            self.guard.dispatch,
+            self.count,
+            self.trace,
+            settings.view.seed_retry_most,
+            boot,
             None if self.guard.role else self.relaying,  # what it carries is not authenticated
-        )  # fmt: skip
+        )
         points = self.access_points = AccessPoints(self, settings.view, self.health)
         view = self.view = View(
-            self, settings.view, points, self._offered_load, self.guard.takes_part,
-            self.guard.votes, PeerRecords(self.me, self.signer, lambda: self.driver.wall() / 1e9),
-        )  # fmt: skip
+            self,
+            settings.view,
+            points,
+            self._offered_load,
+            self.guard.takes_part,
+            self.guard.votes,
+            PeerRecords(self.me, self.signer, lambda: self.driver.wall() / 1e9),
+        )
         self.crawl = Crawl(self, settings.walk, view, points, self.health)
         self.ring = Ring(self, settings.ring, self.guard.votes, self.signer)
         self.incident_log = IncidentLog(self)
         self.clusters = Clusters(
-            self, settings.cluster, self.ring, self.view, not self._seeds, settings.election,
-            restored, self.health,
-        )  # fmt: skip
+            self,
+            settings.cluster,
+            self.ring,
+            self.view,
+            not self._seeds,
+            settings.election,
+            restored,
+            self.health,
+        )
         self._build_owner(settings)
         relays = Relays(self, view.peers, view.tiered_peers, self._passes_on, self._may_delegate)
         self.notices = GapNotices(self)
         self.hosting = Hosting(
-            *(self, settings, self.access_points, self.ring, relays, self.notices),
+            self,
+            settings,
+            self.access_points,
+            self.ring,
+            relays,
+            self.notices,
             is_confined=bool(self.policies.tenant),
             is_keyed=self.guard.role is not None,
         )
@@ -195,36 +231,94 @@ class Node:
         finding = (self, settings, self.crawl, self.ring, locations)
         self.finder = TreeFinder(*finding, is_keyed=self.guard.role is not None)
         self.publisher = Publisher(
-            self, settings, self.incarnation, self.finder, locations, points, self.history,
-            self.hosting.copies, self.proofs,
-        )  # fmt: skip
+            self,
+            settings,
+            self.incarnation,
+            self.finder,
+            locations,
+            points,
+            self.history,
+            self.hosting.copies,
+            self.proofs,
+        )
         self._build_subscriber(settings)
         self.delegation = Delegation(self, self.hosting.copies, self.holding)
         self.clients = LocalClients(
-            self, self.incarnation, self.registrar, self.receiver, self.publisher, self.history,
-            self.policies, settings, lambda: self.driver.wall() / 1e9,
-        )  # fmt: skip
+            self,
+            self.incarnation,
+            self.registrar,
+            self.receiver,
+            self.publisher,
+            self.history,
+            self.policies,
+            settings,
+            lambda: self.driver.wall() / 1e9,
+        )
         self.reports = Reports(
-            self.links, self.view, self.clusters, self.ring, self.hosting, self.clients,
-            self.publisher, self.registrar, self.host_offers, self.health,
-        )  # fmt: skip
+            self.links,
+            self.view,
+            self.clusters,
+            self.ring,
+            self.hosting,
+            self.clients,
+            self.publisher,
+            self.registrar,
+            self.host_offers,
+            self.health,
+        )
         self.inspection = Inspection(self, self.owner, self.ring, self.health)
         self.explaining = Explaining(self, self.clients, self.reports.query_targets, self.policies)
         self.dry_runs = DryRuns(self, settings, self.owner, self.restoration, self.ring)
         self.streams = StreamMachines(
-            self, self.driver.logs, self.ring, self.owner, view.peers, self.incarnation,
-            self.driver.wall, self._carry_out, self.clients.client_closed, self.guard.is_keyed,
-        )  # fmt: skip
+            self,
+            self.driver.logs,
+            self.ring,
+            self.owner,
+            view.peers,
+            self.incarnation,
+            self.driver.wall,
+            self._carry_out,
+            self.clients.client_closed,
+            self.guard.is_keyed,
+        )
         self.machines: tuple[Machine, ...] = (
-            self.access_points, self.view, self.crawl, self.relaying, self.ring, self.clusters,
-            self.owner, self.owner.hosts, self.owner.pool, self.restoration, self.cache_holders,
-            self.summaries, self.registry.ends, self.registry, self.rebalance, self.hosting,
-            self.host_offers, *self.finder.machines, self.publisher, self.registrar, self.receiver,
-            self.delegation, self.notices, self.holding, self.clients, self.inspection,
-            self.explaining, self.dry_runs, self.incident_log, self.registry_merge,
-            self.arc_merge, self.documents, self.policies, self.policy_changes,
-            self.clock_offsets, *self.streams.machines,
-        )  # fmt: skip
+            self.access_points,
+            self.view,
+            self.crawl,
+            self.relaying,
+            self.ring,
+            self.clusters,
+            self.owner,
+            self.owner.hosts,
+            self.owner.pool,
+            self.restoration,
+            self.cache_holders,
+            self.summaries,
+            self.registry.ends,
+            self.registry,
+            self.rebalance,
+            self.hosting,
+            self.host_offers,
+            *self.finder.machines,
+            self.publisher,
+            self.registrar,
+            self.receiver,
+            self.delegation,
+            self.notices,
+            self.holding,
+            self.clients,
+            self.inspection,
+            self.explaining,
+            self.dry_runs,
+            self.incident_log,
+            self.registry_merge,
+            self.arc_merge,
+            self.documents,
+            self.policies,
+            self.policy_changes,
+            self.clock_offsets,
+            *self.streams.machines,
+        )
         self.turns.build(self.machines)
         self._listen()
         self._commands = self.carriers()
@@ -251,9 +345,14 @@ class Node:
             self, settings, self.owner, self.cache_holders, self.restoration
         )
         self.registry = Registry(
-            self, settings, self.owner, self.summaries, self.restoration, self.policies,
+            self,
+            settings,
+            self.owner,
+            self.summaries,
+            self.restoration,
+            self.policies,
             lambda node: not self.guard.takes_part(node),
-        )  # fmt: skip
+        )
         self.policy_changes = PolicyChanges(self, self.policies, self.owner, self.registry)
         self.rebalance = Rebalance(self, settings, self.owner)
         self.registry_merge = RegistryMerge(
@@ -267,9 +366,15 @@ class Node:
         if self.proofs is None:
             return dispatch
         return Proving(
-            self.proofs, self.history, self.driver.clock, dispatch, self.send, self.count,
-            self.trace, self.driver.note,
-        ).dispatch  # fmt: skip
+            self.proofs,
+            self.history,
+            self.driver.clock,
+            dispatch,
+            self.send,
+            self.count,
+            self.trace,
+            self.driver.note,
+        ).dispatch
 
     def _passes_on(self, node: NodeId) -> bool:
         return self.guard.takes_part(node) and not self.hosting.is_leaf(node)
@@ -527,8 +632,9 @@ class Node:
     def numbered(self) -> Mapping[str, int]:
         """How many events and subscriptions it has given an identity, for its last record."""
         return {
-            "published": self.publisher.numbered, "subscribed": self.clients.numbered,
-        }  # fmt: skip
+            "published": self.publisher.numbered,
+            "subscribed": self.clients.numbered,
+        }
 
     def leave(self, reason: str) -> None:
         """Say goodbye on all links: the last thing before the process ends."""
@@ -565,9 +671,15 @@ class Node:
 
     def _get_status(self, client: int, command: GetStatus) -> None:
         found = self.reports.status(
-            command, self.me, self.name, self.incarnation, self.ready, self.draining, self._seeds,
+            command,
+            self.me,
+            self.name,
+            self.incarnation,
+            self.ready,
+            self.draining,
+            self._seeds,
             self.counters,
-        )  # fmt: skip
+        )
         self.reply(client, replace(found, shards=self.streams.hosts.held_shards()))
 
     def _get_peers(self, client: int, command: GetPeers) -> None:

@@ -75,22 +75,77 @@ from overlay.stream_client import (
 )
 
 COMMANDS = (
-    Subscribe | Gather | Unsubscribe | EndSubscription | Publish | GetStatus | GetPeers | GetRing
-    | GetIncidents | GetAttributes | GetSubscriptions | GetEvents | Where | Why | DryRun | Feed
-    | AddStream | EditStream | WhyRow | RemoveStream | GetStreams | BeginProducer | AppendEvents
-    | BeginReading | TakeEvents | CommitReading | EndReading | Drain | Grant
-    | OpenSession | ResumeSession | CloseSession | GROUP_COMMANDS | TRANSACTION_COMMANDS
-    | OPERATOR_COMMANDS | CHECK_COMMANDS
-)  # fmt: skip
+    Subscribe
+    | Gather
+    | Unsubscribe
+    | EndSubscription
+    | Publish
+    | GetStatus
+    | GetPeers
+    | GetRing
+    | GetIncidents
+    | GetAttributes
+    | GetSubscriptions
+    | GetEvents
+    | Where
+    | Why
+    | DryRun
+    | Feed
+    | AddStream
+    | EditStream
+    | WhyRow
+    | RemoveStream
+    | GetStreams
+    | BeginProducer
+    | AppendEvents
+    | BeginReading
+    | TakeEvents
+    | CommitReading
+    | EndReading
+    | Drain
+    | Grant
+    | OpenSession
+    | ResumeSession
+    | CloseSession
+    | GROUP_COMMANDS
+    | TRANSACTION_COMMANDS
+    | OPERATOR_COMMANDS
+    | CHECK_COMMANDS
+)
 """The types that the control socket decodes; nothing else comes in."""
 
 REPLIES = (
-    Failed | Dropped | Lapsed | Ended | Done | Subscribed | Published | Delivered | Gathered
-    | CompleteUntil | RowExplained
-    | Status | Peers | RingClusters | Incidents | Located | Subscriptions | Attributes | Explained
-    | Recipients | Events | Streams | ProducerReady | EventsAppended | ReadingReady
-    | EventsTaken | SessionOpened
-    | SessionResumed | GROUP_REPLIES | TRANSACTION_REPLIES | OPERATOR_REPLIES
+    Failed
+    | Dropped
+    | Lapsed
+    | Ended
+    | Done
+    | Subscribed
+    | Published
+    | Delivered
+    | Gathered
+    | CompleteUntil
+    | RowExplained
+    | Status
+    | Peers
+    | RingClusters
+    | Incidents
+    | Located
+    | Subscriptions
+    | Attributes
+    | Explained
+    | Recipients
+    | Events
+    | Streams
+    | ProducerReady
+    | EventsAppended
+    | ReadingReady
+    | EventsTaken
+    | SessionOpened
+    | SessionResumed
+    | GROUP_REPLIES
+    | TRANSACTION_REPLIES
+    | OPERATOR_REPLIES
     | LogCheck
-)  # fmt: skip
+)
 """The types that the control socket sends."""

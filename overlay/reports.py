@@ -171,14 +171,31 @@ class Reports:
         for s in self.links.sessions():
             age = ages.get(s.peer.id, -1)
             infos[s.peer.id] = PeerInfo(
-                s.peer.id, s.peer.address, s.state, age, age >= 0, s.sent, s.received,
-                s.peer.region, s.peer.tier, loads.get(s.peer.id, 0), s.version,
-            )  # fmt: skip
+                s.peer.id,
+                s.peer.address,
+                s.state,
+                age,
+                age >= 0,
+                s.sent,
+                s.received,
+                s.peer.region,
+                s.peer.tier,
+                loads.get(s.peer.id, 0),
+                s.version,
+            )
         for peer in self.view.peers():
             if peer.id not in infos:
                 age = ages[peer.id]
                 infos[peer.id] = PeerInfo(
-                    peer.id, peer.address, "NOT_CONNECTED", age, True, 0, 0,
-                    peer.region, peer.tier, loads[peer.id],
-                )  # fmt: skip
+                    peer.id,
+                    peer.address,
+                    "NOT_CONNECTED",
+                    age,
+                    True,
+                    0,
+                    0,
+                    peer.region,
+                    peer.tier,
+                    loads[peer.id],
+                )
         return Peers(command.request, tuple(infos.values()))

@@ -182,8 +182,13 @@ def _ascii(name: str) -> codecs.CodecInfo | None:
         return None
     found = codecs.lookup("ascii")
     return codecs.CodecInfo(
-        *(found.encode, found.decode, found.streamreader, found.streamwriter),
-        *(found.incrementalencoder, found.incrementaldecoder, name),
+        found.encode,
+        found.decode,
+        found.streamreader,
+        found.streamwriter,
+        found.incrementalencoder,
+        found.incrementaldecoder,
+        name,
     )
 
 

@@ -54,8 +54,9 @@ def stop(timeout: float, as_json: bool, connect: str | None, wait: float) -> Non
                 os.close(process)
     seconds = time.monotonic() - began
     if as_json:
-        print_json({"node": status.node, "pid": status.pid, "stopped": ended,
-                    "seconds": round(seconds, 3)})  # fmt: skip
+        print_json(
+            {"node": status.node, "pid": status.pid, "stopped": ended, "seconds": round(seconds, 3)}
+        )
     if not ended:
         raise CommandError(
             f"node {status.node} has not ended within {timeout:g} s and goes on draining; "

@@ -67,7 +67,7 @@ class NodeRows:
         of none."""
         try:
             with self._client.read(
-                *(self._stream, NOTHING), start=start, at=at, timeout=self._timeout
+                self._stream, NOTHING, start=start, at=at, timeout=self._timeout
             ) as reading:
                 self.stream_id, self.losses = reading.stream_id, reading.positions.losses
                 return {s: (begin, reading.ends[s]) for s, begin in reading.begins.items()}
@@ -81,7 +81,8 @@ class NodeRows:
         before = EVERYTHING if until is None else round(until * NANOSECONDS)
         try:
             with self._client.read_packed(
-                *(self._stream, selector),
+                self._stream,
+                selector,
                 positions=Positions({shard: begin}, "", known),
                 shard=shard,
                 timeout=self._timeout,

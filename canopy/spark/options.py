@@ -95,7 +95,13 @@ def source_options(given: Mapping[str, str], *, is_stream: bool) -> SourceOption
     if end.kind == "first":
         raise SparkSourceError("option endingOffsets: nothing lies before the first row")
     return SourceOptions(
-        *(stream, options.get("node"), folders, selector, start, end, options.get("history", "")),
+        stream,
+        options.get("node"),
+        folders,
+        selector,
+        start,
+        end,
+        options.get("history", ""),
         _count(options, "maxRowsPerTrigger", ROWS_PER_TRIGGER),
         _count(options, "rowsPerPartition", ROWS_PER_PARTITION),
         "permissive" if mode == "permissive" else "failfast",
@@ -118,8 +124,12 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         raise SparkSourceError("options producer and batch go together: the job and its number")
     batch = _count(options, "batch", 0, least=0)
     return SinkOptions(
-        *(options["stream"], options.get("node"), options.get("producer", ""), batch),
-        *(order == "kept", _seconds(options)),
+        options["stream"],
+        options.get("node"),
+        options.get("producer", ""),
+        batch,
+        order == "kept",
+        _seconds(options),
     )
 
 

@@ -155,8 +155,9 @@ def _plan_of(shape: Shape) -> tuple[tuple[str, str, int, int], ...] | None:
         match None if probed is None else probed[0]:
             case nodes.Comparison(op=op, left=nodes.Attribute(name=name), right=Literal() as low):
                 slots = _plain_slots(low)
-            case nodes.Between(operand=nodes.Attribute(name=name), low=Literal() as low,
-                               high=Literal() as high):  # fmt: skip
+            case nodes.Between(
+                operand=nodes.Attribute(name=name), low=Literal() as low, high=Literal() as high
+            ):
                 op, slots = "BETWEEN", _plain_slots(low, high)
             case _:
                 return None

@@ -85,12 +85,14 @@ class Clusters(Machine):
         # cluster
         self.log = log = FollowerLog(role, journal, settings)
         self.heartbeat = heartbeat = Heartbeat(chosen, role, log, journal, health)
-        self.election = Election(
-            *(chosen, role, log, heartbeat, health), signer=state.claims.signer
-        )
+        self.election = Election(chosen, role, log, heartbeat, health, signer=state.claims.signer)
         departures = Departures()
         self.leader_log = leader_log = LeaderLog(
-            *(role, log, departures, heartbeat, settings.size),
+            role,
+            log,
+            departures,
+            heartbeat,
+            settings.size,
             one_may_lie=settings.commit == "more",
         )
         # membership
@@ -111,7 +113,13 @@ class Clusters(Machine):
         self.observers = Observers(role, state, view, leader_log)
         self.observed_logs = ObservedLogs(role, state)
         self.recovery = Recovery(
-            *(chosen, role, state, view, log, heartbeat, self.observed_logs),
+            chosen,
+            role,
+            state,
+            view,
+            log,
+            heartbeat,
+            self.observed_logs,
             serves=settings.serve,
         )
         state.ask_for_primary(self.recovery.misses_primary)
@@ -129,10 +137,21 @@ class Clusters(Machine):
         """The handlers of this machine and of its parts."""
         return handlers_of(
             self,
-            *(self.log, self.leader_log, self.heartbeat, self.election, self.role_changes),
-            *(self.membership, self.recruiting, self.handovers, self.taking_over),
-            *(self.merges, self.taking_in),
-            *(self.observers, self.observed_logs, self.recovery, self.merging),
+            self.log,
+            self.leader_log,
+            self.heartbeat,
+            self.election,
+            self.role_changes,
+            self.membership,
+            self.recruiting,
+            self.handovers,
+            self.taking_over,
+            self.merges,
+            self.taking_in,
+            self.observers,
+            self.observed_logs,
+            self.recovery,
+            self.merging,
         )
 
     def start(self) -> None:

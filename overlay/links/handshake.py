@@ -440,18 +440,32 @@ class Handshake(LinkParts):
         if session is None:
             connection.write(
                 Hello(
-                    *(*self._sender, 0, 0, window), boot=boot, clock=self._node.hybrid.read(),
-                    newest=self._newest, capabilities=self._capabilities,
+                    *self._sender,
+                    0,
+                    0,
+                    window,
+                    boot=boot,
+                    clock=self._node.hybrid.read(),
+                    newest=self._newest,
+                    capabilities=self._capabilities,
                 )
-            )  # fmt: skip
+            )
             return
         session.wrote(self._node.clock())
         numbers = (session.number, session.peer_number, session.dials)
         expected, yours = session.expected, session.peer_process.incarnation
         connection.write(
             Hello(
-                *(*self._sender, expected, yours, window, session.peer.id, *numbers, boot),
-                *(self._node.hybrid.read(), self._newest, self._capabilities),
+                *self._sender,
+                expected,
+                yours,
+                window,
+                session.peer.id,
+                *numbers,
+                boot,
+                self._node.hybrid.read(),
+                self._newest,
+                self._capabilities,
             )
         )
 

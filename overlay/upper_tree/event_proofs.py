@@ -164,8 +164,13 @@ class EventProofs:
         whose = (signature.key, signature.generation, signature.seal, at, count)
         return [
             Event(
-                *(event.publisher, event.incarnation, event.sequence, event.time),
-                *(event.attributes, event.payload, event.payload_type),
+                event.publisher,
+                event.incarnation,
+                event.sequence,
+                event.time,
+                event.attributes,
+                event.payload,
+                event.payload_type,
                 msgspec.msgpack.encode(EventProof(*whose, place, path_to(levels, place))),
                 event.traced,
             )

@@ -200,10 +200,26 @@ def replica_info(peer: Peer, status: ShardStatus | None) -> ReplicaInfo:
     if status is None:
         return ReplicaInfo(peer.id, peer.address, "silent", region=peer.region)
     return ReplicaInfo(
-        *(peer.id, peer.address, status.state, status.epoch, status.first, status.next),
-        *(status.durable, status.committed, status.size, status.time / 1e9, status.intake),
-        *(status.damaged, status.behind, status.consumers, status.halves, status.parked),
-        *(status.keys, status.forks, peer.region, status.lost),
+        peer.id,
+        peer.address,
+        status.state,
+        status.epoch,
+        status.first,
+        status.next,
+        status.durable,
+        status.committed,
+        status.size,
+        status.time / 1e9,
+        status.intake,
+        status.damaged,
+        status.behind,
+        status.consumers,
+        status.halves,
+        status.parked,
+        status.keys,
+        status.forks,
+        peer.region,
+        status.lost,
     )
 
 

@@ -330,7 +330,7 @@ class Supervision:
         self.answering(place, now)
         nominee, released = self.nominee(place, now), self.released(place, now)
         return ShardOrder(
-            *(self.shard, nominee, founders, wanted), released=tuple(peer.id for peer in released)
+            self.shard, nominee, founders, wanted, released=tuple(peer.id for peer in released)
         )
 
 

@@ -145,8 +145,18 @@ def pack(
     data = HEAD.pack(MARK, length, digest, *fields, after.hash) + body
     found = hashlib.sha256(data).digest()
     return Chunk(
-        *(data, found, kind, flags, epoch, number, first, count, time, committed),
-        *(after.hash, len(zones)),
+        data,
+        found,
+        kind,
+        flags,
+        epoch,
+        number,
+        first,
+        count,
+        time,
+        committed,
+        after.hash,
+        len(zones),
     )
 
 
@@ -168,8 +178,18 @@ def read(data: bytes | memoryview, at: int = 0, *, hashed: bool = True) -> Chunk
     time, committed, previous = head[11:]
     found = hashlib.sha256(whole).digest() if hashed else b""
     return Chunk(
-        *(whole, found, kind, flags, epoch, number, first, count, time, committed),
-        *(previous, zones),
+        whole,
+        found,
+        kind,
+        flags,
+        epoch,
+        number,
+        first,
+        count,
+        time,
+        committed,
+        previous,
+        zones,
     )
 
 

@@ -101,7 +101,7 @@ class HalfStates:
         if isinstance(entry, PreparedHalf):
             about = (chunk.number, entry.count, len(entry.rows), chunk.time)
             half = Half(
-                *(entry.transaction, entry.producer, entry.node, *about), decider=entry.decider
+                entry.transaction, entry.producer, entry.node, *about, decider=entry.decider
             )
             self.halves.setdefault(entry.transaction, half)
         elif isinstance(entry, Half):

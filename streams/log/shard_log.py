@@ -132,8 +132,16 @@ class ShardLog:
     def place(self, chunk: Chunk, segment: Segment, at: int) -> Line:
         """Note a chunk that stands in `segment` at byte `at`, and is the last one."""
         line = Line(
-            *(chunk.number, chunk.hash, chunk.epoch, chunk.kind, chunk.first, chunk.offsets),
-            *(chunk.time, segment.name, at, len(chunk.data)),
+            chunk.number,
+            chunk.hash,
+            chunk.epoch,
+            chunk.kind,
+            chunk.first,
+            chunk.offsets,
+            chunk.time,
+            segment.name,
+            at,
+            len(chunk.data),
         )
         segment.began = segment.began or chunk.time
         if not segment.index or at - segment.index[-1].at >= INDEX_BYTES:

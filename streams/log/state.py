@@ -378,8 +378,14 @@ class ShardState:
             if known is not None:
                 selector, position, dropped = known.selector, known.position, known.dropped
             self.consumers[entry.name] = ConsumerPosition(
-                *(entry.name, selector, position, chunk.number, entry.token),
-                *(entry.expire_after, chunk.time, dropped),
+                entry.name,
+                selector,
+                position,
+                chunk.number,
+                entry.token,
+                entry.expire_after,
+                chunk.time,
+                dropped,
             )
         elif known is not None and known.attachment == entry.attachment:
             position = max(known.position, entry.position)
@@ -412,8 +418,12 @@ class ShardState:
                 run = Appended(last.sequence, count, last.offset, run.chunk, run.epoch)
                 window = window[:-1]
         self.producers[head.producer] = ProducerState(
-            *(head.producer, head.session, head.sequence + head.count),
-            *((*window, run)[-WINDOW:], token, chunk.time),
+            head.producer,
+            head.session,
+            head.sequence + head.count,
+            (*window, run)[-WINDOW:],
+            token,
+            chunk.time,
             *((0, 0) if known is None else (known.step, known.begun)),
         )
 

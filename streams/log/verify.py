@@ -151,7 +151,10 @@ class Verifier:
         verdict, reason = self._judge(fault)
         first, last = self._first, self._last
         return Verified(
-            *(self._segments, self._chunks, self._rows, self._bytes),
+            self._segments,
+            self._chunks,
+            self._rows,
+            self._bytes,
             first.first if first else 0,
             last.next_offset if last else 0,
             first.number if first else 0,

@@ -197,8 +197,16 @@ def _fits(command: Asked, shard: str, answer: Message) -> bool:
 def _explained(command: WhyRow, facts: Any) -> RowExplained:
     """Return a leader's answer about a row, for a program."""
     return RowExplained(
-        *(command.request, facts.state, facts.first, facts.next, facts.producer, facts.number),
-        *(facts.epoch, facts.chunk, facts.time / NANOSECONDS, facts.attributes),
+        command.request,
+        facts.state,
+        facts.first,
+        facts.next,
+        facts.producer,
+        facts.number,
+        facts.epoch,
+        facts.chunk,
+        facts.time / NANOSECONDS,
+        facts.attributes,
         tuple(RowReader(*reader) for reader in facts.readers),
         fork=facts.fork,
         at=facts.at,
@@ -218,8 +226,16 @@ def groups_of(command: GetGroups, asks: Mapping[int, Ask]) -> Groups:
             options.setdefault(one.name, one.options)
             shards.setdefault(one.name, []).append(
                 GroupShardInfo(
-                    *(place, one.floor, report.end, one.scanned, one.open),
-                    *(one.leased, one.delayed, one.dead, one.members, one.former),
+                    place,
+                    one.floor,
+                    report.end,
+                    one.scanned,
+                    one.open,
+                    one.leased,
+                    one.delayed,
+                    one.dead,
+                    one.members,
+                    one.former,
                 )
             )
         letters += [_letter(place, each) for each in report.dead]
@@ -228,8 +244,15 @@ def groups_of(command: GetGroups, asks: Mapping[int, Ask]) -> Groups:
         has = options[name]
         infos.append(
             GroupInfo(
-                *(name, has.selector, has.lease, has.deliveries, has.by, has.priority),
-                *(has.delay, has.delay_seconds, tuple(shards[name])),
+                name,
+                has.selector,
+                has.lease,
+                has.deliveries,
+                has.by,
+                has.priority,
+                has.delay,
+                has.delay_seconds,
+                tuple(shards[name]),
             )
         )
     is_complete = not any(isinstance(ask.answer, Cause) for ask in asks.values())

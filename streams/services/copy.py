@@ -374,7 +374,10 @@ class Copies(ShardService[ShardCopy]):
         self._ask(
             origin.client,
             BeginReading(
-                *(1, source.stream, source.where, "first"),
+                1,
+                source.stream,
+                source.where,
+                "first",
                 positions=positions,
                 shard=number,
                 stream_id=id_,

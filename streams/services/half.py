@@ -139,7 +139,11 @@ class Halves(LedShard):
                 self._refuse(sender, message.request, message.transaction, *refused)
                 return
             entry = PreparedHalf(
-                *(message.transaction, message.producer, sender, batch.count, batch.rows),
+                message.transaction,
+                message.producer,
+                sender,
+                batch.count,
+                batch.rows,
                 message.decider,
             )
             self.append_entries(PREPARED, [entry])
@@ -250,8 +254,13 @@ class Halves(LedShard):
         """Say which halves are not decided."""
         found = tuple(
             WaitingHalf(
-                *(half.transaction, half.producer, half.node, half.count),
-                *(half.size, half.time, half.parked),
+                half.transaction,
+                half.producer,
+                half.node,
+                half.count,
+                half.size,
+                half.time,
+                half.parked,
             )
             for half in self.replica.state.transactions.halves.values()
             if message.producer in ("", half.producer)

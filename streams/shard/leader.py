@@ -281,7 +281,13 @@ class ShardLeader:
                 completes = COMPLETES if piece.completes else 0
                 self.append_chunk(STATE, piece.rows, time=time, flags=begins | completes)
         chunk = pack(
-            *(kind, self.epoch, log.end, log.next_offset, offsets, time, rows),
+            kind,
+            self.epoch,
+            log.end,
+            log.next_offset,
+            offsets,
+            time,
+            rows,
             zones=zones,
             flags=flags,
             committed=mine.committed,

@@ -53,9 +53,12 @@ def look_at_program() -> Iterator[Finding]:
     yield Finding("program", "ok", f"{what}; speaks protocol {OLDEST_PROTOCOL} to {PROTOCOL}")
     if matching.warm_is_slow():
         yield Finding(
-            "program", "note", "the matching engine is not compiled yet: the first node to need it "
-            "does that beside its work", 'python -c "import matching; matching.warm()" does it now',
-        )  # fmt: skip
+            "program",
+            "note",
+            "the matching engine is not compiled yet: the first node to need it "
+            "does that beside its work",
+            'python -c "import matching; matching.warm()" does it now',
+        )
     else:
         yield Finding("program", "ok", "the matching engine is compiled")
 
@@ -65,19 +68,23 @@ def look_at_limits() -> Iterator[Finding]:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < FILES:
         yield Finding(
-            "limits", "warning", f"a process may open {hard} files; a node with all its links, "
+            "limits",
+            "warning",
+            f"a process may open {hard} files; a node with all its links, "
             f"programs and shards has {FILES}",
             "ulimit -Hn, or LimitNOFILE of the systemd unit (65536)",
-        )  # fmt: skip
+        )
     else:
         yield Finding("limits", "ok", f"a process may open {hard if hard > 0 else 'any'} files")
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     load = os.getloadavg()[0]
     if load > 2 * processors:
         yield Finding(
-            "limits", "warning", f"load {load:.1f} on {processors} processors: nodes answer late",
+            "limits",
+            "warning",
+            f"load {load:.1f} on {processors} processors: nodes answer late",
             "find what else runs: top",
-        )  # fmt: skip
+        )
 
 
 def look_at_folder(folder: Path) -> Iterator[Finding]:
@@ -92,27 +99,35 @@ def look_at_folder(folder: Path) -> Iterator[Finding]:
     mode = stat.S_IMODE(found.st_mode)
     if found.st_uid != os.getuid():
         yield Finding(
-            "folder", "error", f"{folder} belongs to user {found.st_uid}, and this is user "
-            f"{os.getuid()}", "run canopy as that user",
-        )  # fmt: skip
+            "folder",
+            "error",
+            f"{folder} belongs to user {found.st_uid}, and this is user {os.getuid()}",
+            "run canopy as that user",
+        )
     elif mode & 0o077:
         yield Finding(
-            "folder", "warning", f"{folder} has the mode {mode:04o}: others may read what is there",
+            "folder",
+            "warning",
+            f"{folder} has the mode {mode:04o}: others may read what is there",
             f"chmod 700 {folder}; the next start does it as well",
-        )  # fmt: skip
+        )
     else:
         yield Finding("folder", "ok", f"{folder} is private ({mode:04o})")
     kind = filesystem(folder)
     if kind in REMOTE:
         yield Finding(
-            "folder", "warning", f"{folder} is on {kind}: locks and syncs are those of a server",
+            "folder",
+            "warning",
+            f"{folder} is on {kind}: locks and syncs are those of a server",
             "use a local disk",
-        )  # fmt: skip
+        )
     if kind in VOLATILE:
         yield Finding(
-            "folder", "warning", f"{folder} is on {kind}: what the node promises to keep is gone "
-            "with the machine", "use a disk",
-        )  # fmt: skip
+            "folder",
+            "warning",
+            f"{folder} is on {kind}: what the node promises to keep is gone with the machine",
+            "use a disk",
+        )
 
 
 def filesystem(path: Path, mounts: Path = Path("/proc/mounts")) -> str:
@@ -186,10 +201,11 @@ def look_at_keys(config: NodeConfig) -> Iterator[Finding]:
             yield Finding("keys", "ok", "no keys: the node is reached from this machine only")
         else:
             yield Finding(
-                "keys", "error" if not config.insecure else "warning",
+                "keys",
+                "error" if not config.insecure else "warning",
                 f"no keys, and {config.listen} is reached by others",
                 "canopy keys init at the first node, canopy keys invite there for each other",
-            )  # fmt: skip
+            )
         return
     try:
         keys.check()
@@ -206,19 +222,26 @@ def look_at_keys(config: NodeConfig) -> Iterator[Finding]:
     role = certificate.principal.role.name.lower()
     if certificate.begins > now:
         yield Finding(
-            "keys", "error", f"the certificate begins in {(certificate.begins - now) / 60:.0f} "
-            "minutes: this machine's clock, or its issuer's, is wrong", "set the clock (NTP)",
-        )  # fmt: skip
+            "keys",
+            "error",
+            f"the certificate begins in {(certificate.begins - now) / 60:.0f} "
+            "minutes: this machine's clock, or its issuer's, is wrong",
+            "set the clock (NTP)",
+        )
     elif left < 0:
         yield Finding(
-            "keys", "error", f"the certificate has ended, {until}",
+            "keys",
+            "error",
+            f"the certificate has ended, {until}",
             "start the node while its issuer runs: it is renewed for 90 days after its end",
-        )  # fmt: skip
+        )
     elif left < SOON:
         yield Finding(
-            "keys", "warning", f"the certificate ends {until}, and was not renewed",
+            "keys",
+            "warning",
+            f"the certificate ends {until}, and was not renewed",
             "is the issuer reached? The log says renewal_failed, and why",
-        )  # fmt: skip
+        )
     else:
         yield Finding("keys", "ok", f"{role} of {certificate.holder.overlay} until {until}")
     yield from _look_at_beliefs(keys, certificate.holder.overlay)
@@ -226,9 +249,11 @@ def look_at_keys(config: NodeConfig) -> Iterator[Finding]:
         yield from _look_at_issuer(keys, now)
     if (keys.path / "root.key").exists():
         yield Finding(
-            "keys", "note", "the root's key is here: who reads it signs any issuer",
+            "keys",
+            "note",
+            "the root's key is here: who reads it signs any issuer",
             f"move {keys.path / 'root.key'} to a safe place, offline: nothing that runs needs it",
-        )  # fmt: skip
+        )
 
 
 def _look_at_beliefs(keys: KeyFolder, overlay: str) -> Iterator[Finding]:
@@ -246,9 +271,11 @@ def _look_at_beliefs(keys: KeyFolder, overlay: str) -> Iterator[Finding]:
         yield Finding("keys", "error", fault)
     if found.is_behind:
         yield Finding(
-            "keys", "warning", "others believe a root that this node does not know",
+            "keys",
+            "warning",
+            "others believe a root that this node does not know",
             "a running node renews by itself; canopy keys renew while its issuer runs",
-        )  # fmt: skip
+        )
 
 
 def _look_at_issuer(keys: KeyFolder, now: float) -> Iterator[Finding]:
@@ -283,9 +310,11 @@ def _look_at_issuer(keys: KeyFolder, now: float) -> Iterator[Finding]:
     if restriction is None and len(keys.chain("roots")) > 1:
         late = len(not_renewed(keys, own.holder.overlay, now)) if own is not None else 0
         yield Finding(
-            "keys", "warning", f"the former root is still believed; {late} nodes have not renewed",
+            "keys",
+            "warning",
+            f"the former root is still believed; {late} nodes have not renewed",
             "canopy keys rotate --finish",
-        )  # fmt: skip
+        )
 
 
 def look_at_port(config: NodeConfig) -> Iterator[Finding]:
@@ -322,8 +351,10 @@ def look_at_peers(config: NodeConfig) -> Iterator[Finding]:
         except OSError as error:
             reason = error.strerror or str(error)
             yield Finding(
-                "peers", "warning", f"{address} is not reached: {reason}",
+                "peers",
+                "warning",
+                f"{address} is not reached: {reason}",
                 "does a node run there? Is a firewall between? Is `advertise` right there?",
-            )  # fmt: skip
+            )
         else:
             yield Finding("peers", "ok", f"{address} accepts connections ({took:.1f} ms)")

@@ -45,14 +45,18 @@ def look_at_status(status: Status) -> Iterator[Finding]:
         yield Finding("node", "error", f"{name}: {why_not_ready(status)}", "see peers below")
     if status.way in OWNER_FAULTS:
         yield Finding(
-            "node", "error", OWNER_FAULTS[status.way],
+            "node",
+            "error",
+            OWNER_FAULTS[status.way],
             "canopy ring shows who is silent; nodes that are down have to come back",
-        )  # fmt: skip
+        )
     if status.replaced:
         yield Finding(
-            "node", "warning", f"its state was damaged at the start: it was {status.replaced} "
-            "before", "check the disk (smartctl)",
-        )  # fmt: skip
+            "node",
+            "warning",
+            f"its state was damaged at the start: it was {status.replaced} before",
+            "check the disk (smartctl)",
+        )
     if status.health.startswith("sub-healthy"):
         yield Finding("node", "warning", f"it is {status.health}")
     for counter, reason in LOSSES.items():
@@ -73,9 +77,11 @@ def look_at_seeds(status: Status) -> Iterator[Finding]:
             yield Finding("peers", "ok", f"{address} is reached")
         else:
             yield Finding(
-                "peers", "warning", f"{address}: {state}",
+                "peers",
+                "warning",
+                f"{address}: {state}",
                 "does a node run there, of this overlay and with its keys?",
-            )  # fmt: skip
+            )
 
 
 def look_at_links(peers: tuple[PeerInfo, ...]) -> Iterator[Finding]:
@@ -85,19 +91,22 @@ def look_at_links(peers: tuple[PeerInfo, ...]) -> Iterator[Finding]:
     if silent:
         named = ", ".join(f"{peer.node[:8]} at {peer.address}" for peer in silent[:5])
         yield Finding(
-            "links", "warning",
+            "links",
+            "warning",
             f"{counted(len(silent), 'neighbour')} of {len(near)} does not answer: {named}",
             "do others reach them (canopy peers there)? Is `advertise` right there?",
-        )  # fmt: skip
+        )
     else:
         yield Finding("links", "ok", f"{counted(len(near), 'neighbour')}, none of them silent")
     versions = sorted({peer.protocol for peer in peers if peer.protocol})
     if len(versions) > 1:
         spoken = " and ".join(map(str, versions))
         yield Finding(
-            "links", "note", f"links speak protocol {spoken}: the overlay is being upgraded, or "
+            "links",
+            "note",
+            f"links speak protocol {spoken}: the overlay is being upgraded, or "
             "links.protocol holds a version back",
-        )  # fmt: skip
+        )
 
 
 def look_at_clocks(clocks: tuple[ClockOffset, ...]) -> Iterator[Finding]:
@@ -118,15 +127,18 @@ def look_at_clocks(clocks: tuple[ClockOffset, ...]) -> Iterator[Finding]:
         middle = sorted(each.offset for each in known)[len(known) // 2]
         side = "behind" if middle > 0 else "ahead of"
         yield Finding(
-            "clock", "error" if level == "error" else "warning",
+            "clock",
+            "error" if level == "error" else "warning",
             f"this machine's clock is {abs(middle):.1f} s {side} {len(off)} of {len(known)} "
-            "neighbours'", "set it by NTP: timedatectl set-ntp true",
-        )  # fmt: skip
+            "neighbours'",
+            "set it by NTP: timedatectl set-ntp true",
+        )
         return
     for each in off[:5]:
         side = "ahead" if each.offset > 0 else "behind"
         yield Finding(
-            "clock", "error" if abs(each.offset) > FAR_OFF else "warning",
+            "clock",
+            "error" if abs(each.offset) > FAR_OFF else "warning",
             f"the clock of {each.node[:8]} at {each.address} is {abs(each.offset):.1f} s {side}",
             "set it by NTP there",
-        )  # fmt: skip
+        )

@@ -94,7 +94,7 @@ def gateway(
     with open_client(connect, wait):  # a node that starts is waited for, and one must run
         pass
     options = Options(
-        *(connect, http, mqtt, tokens, certificate, key, origins, hosts, connections, insecure)
+        connect, http, mqtt, tokens, certificate, key, origins, hosts, connections, insecure
     )
 
     def ready(doors: dict[str, str]) -> None:

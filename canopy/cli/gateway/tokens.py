@@ -22,7 +22,9 @@ def _given(ctx: click.Context, parameter: click.Parameter, value: Path | None) -
 
 
 file_option = click.option(
-    *("--tokens", "--file", "path"),
+    "--tokens",
+    "--file",
+    "path",
     type=click.Path(path_type=Path),
     callback=_given,
     metavar="FILE",
@@ -112,8 +114,12 @@ def ls(as_json: bool, path: Path | None) -> None:
         ends = datetime.fromtimestamp(one.expires, UTC).strftime("%Y-%m-%d %H:%M UTC")
         until = "expired" if one.is_expired(now) else ends if one.expires else "for ever"
         shown.add_row(
-            *(one.name, ", ".join(one.scopes), one.subscribe or "any", one.publish or "any"),
-            *(", ".join(one.streams) or "no stream", until),
+            one.name,
+            ", ".join(one.scopes),
+            one.subscribe or "any",
+            one.publish or "any",
+            ", ".join(one.streams) or "no stream",
+            until,
         )
     console().print(shown if found else "no tokens")
 

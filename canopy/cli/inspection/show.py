@@ -107,8 +107,11 @@ def _status_view(
         for one in lagging:
             name = f"process {one.pid}" if one.pid else f"client {one.client}"
             name += f", away for {duration(one.parked_for)}" if one.parked_for >= 0 else ""
-            slow.add_row(name, *(f"{n:,}" for n in (one.under_way, one.credit, one.waiting)),
-                         f"{one.dropped:,}")  # fmt: skip
+            slow.add_row(
+                name,
+                *(f"{n:,}" for n in (one.under_way, one.credit, one.waiting)),
+                f"{one.dropped:,}",
+            )
         parts.append(slow)
     if found.shards:
         parts.append(_shards(found))
@@ -178,7 +181,7 @@ def peers(as_json: bool, timeout: float, connect: str | None, wait: float) -> No
         place = (label(peer.region), str(peer.tier)) if regions else ()
         version = (str(peer.protocol or "-"),) if spoken else ()
         rows.add_row(
-            *(peer.node, label(peer.address), label(peer.state), age, *counts, *place, *version)
+            peer.node, label(peer.address), label(peer.state), age, *counts, *place, *version
         )
     console().print(rows if found else "no neighbours: this node is alone")
 
@@ -199,8 +202,10 @@ def ring(as_json: bool, timeout: float, connect: str | None, wait: float) -> Non
     with open_client(connect, wait) as client:
         found = client.ask(GetRing(0), RingClusters, timeout)
     if not found.complete:
-        print("! the ring was not traversed completely in time: clusters may be missing",
-              file=sys.stderr)  # fmt: skip
+        print(
+            "! the ring was not traversed completely in time: clusters may be missing",
+            file=sys.stderr,
+        )
     if as_json:
         print_json(plain(found.clusters))
         return

@@ -168,9 +168,16 @@ def _view(status: Status, ring: RingClusters, rows: list[NodeRow], width: int) -
     own += "sent, recv: messages/s"
     is_wide = width >= WIDE
     shown = table(
-        "=cluster", "=node", *(["=address"] if is_wide else []), "=role", ">trees", ">leads",
-        "=link", ">sent", ">recv",
-    )  # fmt: skip
+        "=cluster",
+        "=node",
+        *(["=address"] if is_wide else []),
+        "=role",
+        ">trees",
+        ">leads",
+        "=link",
+        ">sent",
+        ">recv",
+    )
     for row in rows:
         shown.add_row(
             f"{row.cluster[:SHORT]}…" if row.cluster else "-",

@@ -142,8 +142,12 @@ def ls(as_json: bool, data: Path | None) -> None:
     for one in found:
         until = "expired" if one.is_expired(now) else when(one.expires) if one.expires else "ever"
         shown.add_row(
-            *(one.name, ", ".join(one.scopes), one.subscribe or "any", one.publish or "any"),
-            *(", ".join(one.streams) or "no stream", until),
+            one.name,
+            ", ".join(one.scopes),
+            one.subscribe or "any",
+            one.publish or "any",
+            ", ".join(one.streams) or "no stream",
+            until,
         )
     console().print(shown if found else "no tokens; canopy access add NAME makes one")
 

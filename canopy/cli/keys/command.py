@@ -32,7 +32,9 @@ def _folder(ctx: click.Context, parameter: click.Parameter, value: str | None) -
 
 
 data_option = click.option(
-    *("--connect", "--data", "data"),
+    "--connect",
+    "--data",
+    "data",
     envvar="CANOPY_CONNECT",
     metavar="NODE",
     callback=_folder,
@@ -279,28 +281,43 @@ def ls(data: Path | None, as_json: bool) -> None:
     invitations = folder.invitations() if folder.is_issuer else {}
     rows: list[tuple[str, ...]] = []
     found: dict[str, Any] = {
-        "node": None, "issuers": [], "limits": {}, "signed": 0, "invitations": [],
-        "revoked": list(revoked), "not_renewed": [],
-    }  # fmt: skip
+        "node": None,
+        "issuers": [],
+        "limits": {},
+        "signed": 0,
+        "invitations": [],
+        "revoked": list(revoked),
+        "not_renewed": [],
+    }
     if own is not None:
         principal, ends = own.principal, when(own.ends)
         role = principal.role.name.lower()
         found["node"] = {
-            "id": principal.id, "overlay": own.holder.overlay, "role": role,
-            "tenant": principal.tenant, "until": own.ends,
-        }  # fmt: skip
+            "id": principal.id,
+            "overlay": own.holder.overlay,
+            "role": role,
+            "tenant": principal.tenant,
+            "until": own.ends,
+        }
         rows.append(("node", principal.id, role, principal.tenant, f"until {ends}"))
     for made, restriction, is_present in issuers_of(folder):
         found["issuers"].append(
-            {"id": made.id, "roles": list(restriction.roles) if restriction else None,
-             "tenants": restriction and restriction.tenants, "ids": restriction and restriction.ids,
-             "until": made.ends, "present": is_present}
-        )  # fmt: skip
+            {
+                "id": made.id,
+                "roles": list(restriction.roles) if restriction else None,
+                "tenants": restriction and restriction.tenants,
+                "ids": restriction and restriction.ids,
+                "until": made.ends,
+                "present": is_present,
+            }
+        )
         name = "issuer" if is_present else "former issuer"
         roles = ", ".join(restriction.roles) if restriction else "any"
-        tenants = "any" if restriction is None or restriction.tenants is None else ", ".join(
-            tenant or "none" for tenant in restriction.tenants
-        )  # fmt: skip
+        tenants = (
+            "any"
+            if restriction is None or restriction.tenants is None
+            else ", ".join(tenant or "none" for tenant in restriction.tenants)
+        )
         most = f", {restriction.ids} ids" if restriction and restriction.ids else ""
         rows.append((name, made.id, roles, tenants, f"until {when(made.ends)}{most}"))
     if folder.is_issuer:
@@ -446,9 +463,15 @@ def invitation_rows(invitations: dict[str, Any], found: list[Any]) -> list[tuple
     for name, each in invitations.items():
         left = each.uses - len(each.used_by)
         found.append(
-            {"name": name, "role": each.role, "tenant": each.tenant, "left": left,
-             "until": each.until, "used_by": list(each.used_by)}
-        )  # fmt: skip
+            {
+                "name": name,
+                "role": each.role,
+                "tenant": each.tenant,
+                "left": left,
+                "until": each.until,
+                "used_by": list(each.used_by),
+            }
+        )
         rows.append(
             ("invitation", name, each.role, each.tenant, f"{left} left, {when(each.until)}")
         )

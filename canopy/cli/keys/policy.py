@@ -74,11 +74,17 @@ def check(file: Path | None, data: Path | None, tenant: str, selector: str, as_j
     count = 0 if rest.denial else len(compile_selector(rest.selector).conjunctions)
     if as_json:
         print_json(
-            {"version": found.version, "tenant": tenant, "publish": may.publish,
-             "subscribe": known.sees(tenant), "streams": may.streams,
-             "remains": "" if rest.denial else rest.selector,
-             "conjunctions": count, "denial": rest.denial}
-        )  # fmt: skip
+            {
+                "version": found.version,
+                "tenant": tenant,
+                "publish": may.publish,
+                "subscribe": known.sees(tenant),
+                "streams": may.streams,
+                "remains": "" if rest.denial else rest.selector,
+                "conjunctions": count,
+                "denial": rest.denial,
+            }
+        )
         return
     out = console()
     out.print(f"policy {found.version}, tenant {tenant}", highlight=False)

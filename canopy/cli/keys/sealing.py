@@ -110,8 +110,10 @@ def ls(file: Path, as_json: bool) -> None:
     from canopy.wire.keys.sealing import read_seals
 
     found = read_seals(file)
-    rows = [(key.id, when(key.made), "seals" if key.id == found.seals else "opens")
-            for key in found.keys]  # fmt: skip
+    rows = [
+        (key.id, when(key.made), "seals" if key.id == found.seals else "opens")
+        for key in found.keys
+    ]
     if as_json:
         print_json([{"key": id_, "made": made, "use": use} for id_, made, use in rows])
         return

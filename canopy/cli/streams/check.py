@@ -113,8 +113,12 @@ def said(found: LogCheck) -> Iterator[object]:
     rows = table("stream", ">shard", "state", ">found", ">mended", ">refused", ">left")
     for shard in damaged:
         rows.add_row(
-            *(label(shard.stream), f"{shard.shard}", shard.state, f"{shard.found:,}"),
-            *(counted(shard.mended, "chunk") if shard.mended else "", f"{shard.refused:,}"),
+            label(shard.stream),
+            f"{shard.shard}",
+            shard.state,
+            f"{shard.found:,}",
+            counted(shard.mended, "chunk") if shard.mended else "",
+            f"{shard.refused:,}",
             f"{shard.left + shard.ended:,}",
         )
     yield rows

@@ -40,9 +40,14 @@ LOOK: Final = 0.5
 @seal_option
 @node_options
 def get(
-    name: str, offset: int, shard: int, as_json: bool, timeout: float, connect: str | None,
+    name: str,
+    offset: int,
+    shard: int,
+    as_json: bool,
+    timeout: float,
+    connect: str | None,
     wait: float,
-) -> None:  # fmt: skip
+) -> None:
     """Print the event with this offset, as a JSON object.
 
     Exit code 1 if there is none: it is not kept any more, or has not come yet.
@@ -182,7 +187,9 @@ def _parquet(
         bars.begin("exporting", None)
         try:
             count = export_history(
-                *(NodeRows(connect, name, timeout), Path(output), selector),
+                NodeRows(connect, name, timeout),
+                Path(output),
+                selector,
                 lambda done, total: bars.show(done, total, f"{done:,} of {total:,} offsets"),
             )
         except (SparkSourceError, OSError) as error:

@@ -96,7 +96,12 @@ def delivery_of(stream: str, event: StreamEvent | GroupRow) -> Any:
     from overlay.client import Delivery, Event
 
     whole = Event(
-        *(stream, event.shard, event.offset, event.time, event.attributes),
-        *(event.payload, event.payload_type),
+        stream,
+        event.shard,
+        event.offset,
+        event.time,
+        event.attributes,
+        event.payload,
+        event.payload_type,
     )
     return Delivery(stream, labelled(whole, seal_of(event)), "", "", "", 0)

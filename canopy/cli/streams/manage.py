@@ -217,7 +217,10 @@ def ls(as_json: bool, timeout: float, connect: str | None, wait: float) -> None:
         rows = table("stream", "=id", ">shards", "by", ">replicas", "kept for", ">kept bytes")
         for one in found.streams:
             rows.add_row(
-                *(label(one.name), one.id, f"{len(one.shards)}", label(one.by)),
+                label(one.name),
+                one.id,
+                f"{len(one.shards)}",
+                label(one.by),
                 f"{one.replicas}",
                 duration(one.keep_seconds) if one.keep_seconds else "ever",
                 f"{one.keep_bytes:,}" if one.keep_bytes else "all",
@@ -309,8 +312,10 @@ def lags(stream: StreamInfo, origins: Mapping[str, StreamInfo]) -> Iterator[str]
         for intake in (r.intake for r in shard.replicas if r.intake is not None):
             for origin in intake.origins:
                 known = origins.get(origin.stream)
-                ends = {s.number: max((r.next for r in s.replicas), default=0)
-                        for s in (known.shards if known else ())}  # fmt: skip
+                ends = {
+                    s.number: max((r.next for r in s.replicas), default=0)
+                    for s in (known.shards if known else ())
+                }
                 what = "mirrors" if stream.mirror else "copies"
                 where = (
                     f" where {label(wheres[origin.stream])}" if wheres.get(origin.stream) else ""

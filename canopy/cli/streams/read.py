@@ -54,7 +54,8 @@ def read_stream(wanted: Wanted, show: Show, as_json: bool, connect: str | None, 
     with (
         open_client(connect, wait, reconnect=wanted.patience) as client,
         client.read(
-            *(wanted.stream, wanted.selector or ""),
+            wanted.stream,
+            wanted.selector or "",
             start=start,
             at=at,
             positions=positions,

@@ -135,7 +135,9 @@ def share_stream(
     with (
         open_client(connect, wait, reconnect=wanted.patience) as client,
         client.group(
-            *(wanted.stream, shared.group, wanted.selector),
+            wanted.stream,
+            shared.group,
+            wanted.selector,
             timeout=wanted.patience,
             start=start,
             at=at,

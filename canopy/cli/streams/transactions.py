@@ -56,9 +56,14 @@ def ls(stream: str, as_json: bool, timeout: float, connect: str | None, wait: fl
     )
     for name, one in found:
         rows.add_row(
-            *(label(name), f"{one.shard}", label(one.transaction), label(one.producer)),
-            *("parked" if one.parked else "waits", f"{one.count:,}"),
-            *(duration(max(0.0, time.time() - one.time)), one.node),
+            label(name),
+            f"{one.shard}",
+            label(one.transaction),
+            label(one.producer),
+            "parked" if one.parked else "waits",
+            f"{one.count:,}",
+            duration(max(0.0, time.time() - one.time)),
+            one.node,
         )
     console().print(rows if found else "every transaction is decided")
     if parked := sum(one.parked for _, one in found):

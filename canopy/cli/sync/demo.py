@@ -78,8 +78,16 @@ class _Demo:
         self._done("stream", "add", "shop", "--replicas", "1")
         where = ("--where", f"orders: {WHERE}")
         self._done(
-            *("sync", "add", "demo", "--stream", "shop", "--from", source, *where),
-            *("--to", self._target),
+            "sync",
+            "add",
+            "demo",
+            "--stream",
+            "shop",
+            "--from",
+            source,
+            *where,
+            "--to",
+            self._target,
         )
         self._business(shop)
         said = self._done("sync", "verify", "demo", check=False)

@@ -101,8 +101,15 @@ def add(
     known[name] = joined(
         known.get(name),
         Definition(
-            *(name, stream, absolute(source), absolute(target), wanted, where),
-            *(not no_snapshot, forward, conflict),
+            name,
+            stream,
+            absolute(source),
+            absolute(target),
+            wanted,
+            where,
+            not no_snapshot,
+            forward,
+            conflict,
         ),
     )
     write_definitions(config, known)
@@ -141,7 +148,13 @@ def ls(names: tuple[str, ...], as_json: bool, config: Path) -> None:
         print_json(rows)
         return
     shown_rows = table(
-        *("=name", "=side", "=state", ">position", ">lag", ">changes/s", ">conflicts"),
+        "=name",
+        "=side",
+        "=state",
+        ">position",
+        ">lag",
+        ">changes/s",
+        ">conflicts",
     )
     for row in rows:
         lag = row.get("lag")

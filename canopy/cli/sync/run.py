@@ -173,7 +173,11 @@ def _shown(statuses: list[SideStatus]) -> Any:
         colour = {"running": "green", "failed": "red", "waiting": "yellow"}.get(one.state, "")
         state = f"[{colour}]{one.state}[/]" if colour else one.state
         rows.add_row(
-            *(label(one.name), one.side, state, f"{one.changes:,}", f"{one.rate:,.0f}"),
+            label(one.name),
+            one.side,
+            state,
+            f"{one.changes:,}",
+            f"{one.rate:,.0f}",
             "" if one.lag is None else f"{one.lag * 1000:,.0f} ms",
             f"{one.conflicts:,}" if one.conflicts else "",
             label(one.error),

@@ -24,8 +24,9 @@ class Progress:
     def say(self, text: str) -> None:
         """Show it."""
         if not self._quiet:
-            click.echo(f"\r\x1b[K{text}" if self._is_terminal else text, err=True,
-                       nl=not self._is_terminal)  # fmt: skip
+            click.echo(
+                f"\r\x1b[K{text}" if self._is_terminal else text, err=True, nl=not self._is_terminal
+            )
 
     def end(self) -> None:
         """Take the line away."""

@@ -173,8 +173,10 @@ def _overlay_table(overlays: tuple[OverlayCheck, ...]) -> object:
     for each in overlays:
         rows.add_row(
             label(each.name),
-            *(f"{each.nodes:,}", f"{len(each.absent):,}"),
-            *(f"{each.published:,}", f"{each.subscriptions:,}"),
+            f"{each.nodes:,}",
+            f"{len(each.absent):,}",
+            f"{each.published:,}",
+            f"{each.subscriptions:,}",
             ", ".join(f"{share} ({nodes})" for share, nodes in each.samples.items()),
         )
     return rows

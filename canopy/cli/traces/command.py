@@ -112,7 +112,8 @@ def analyze(
 
     with _records(folder, stream, records, connect, wait) as traces, Stages() as stages:
         found = analyze_places(
-            *(traces, out),
+            traces,
+            out,
             state=state,
             master=master,
             progress=stages.stage,
@@ -214,7 +215,11 @@ def health(
         return _follow(traces, file, limits, every, master, learnt, as_json)
     with Stages() as stages:
         found = find_health(
-            *(traces, file, limits, master, stages.stage),
+            traces,
+            file,
+            limits,
+            master,
+            stages.stage,
             on_tasks=stages.tasks,
             by_learnt=learnt,
         )

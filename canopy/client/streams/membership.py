@@ -69,7 +69,10 @@ def wanted_membership(
     if kind == "keys":
         raise ValueError("a group shares the rows of the log: it cannot start with keys")
     return AttachGroup(
-        *(0, stream, group, options.get("name") or secrets.token_hex(8)),
+        0,
+        stream,
+        group,
+        options.get("name") or secrets.token_hex(8),
         start=kind,
         at=at,
         credit=options.get("credit", 64),
@@ -100,8 +103,14 @@ def group_edit(stream: str, group: str, changes: GroupChanges) -> EditGroup:
     delay = changes.get("delay")
     attribute, seconds = (delay, 0.0) if isinstance(delay, str) else ("", delay)
     return EditGroup(
-        *(0, stream, group, changes.get("selector"), changes.get("lease")),
-        *(changes.get("max_deliver"), changes.get("by"), changes.get("priority")),
+        0,
+        stream,
+        group,
+        changes.get("selector"),
+        changes.get("lease"),
+        changes.get("max_deliver"),
+        changes.get("by"),
+        changes.get("priority"),
         *((None, None) if delay is None else (attribute, float(seconds or 0.0))),
     )
 

@@ -99,7 +99,13 @@ def wanted_reading(
     kind, place = started(start, at)
     stream_id, losses = identity_of(positions)
     return BeginReading(
-        *(0, stream, selector, kind, place, tuple(sorted(positions.items())), durable),
+        0,
+        stream,
+        selector,
+        kind,
+        place,
+        tuple(sorted(positions.items())),
+        durable,
         expire_after=int(expire_after),
         shard=shard,
         packed=packed,
@@ -168,8 +174,17 @@ class ReadingCore(Generic[L]):
                 identity_of(self.positions) if known else (wanted.stream_id, wanted.losses)
             )
             command = BeginReading(
-                *(0, wanted.stream, wanted.selector, wanted.start, wanted.at, positions),
-                *(wanted.durable, self._token, resume, wanted.expire_after, wanted.shard),
+                0,
+                wanted.stream,
+                wanted.selector,
+                wanted.start,
+                wanted.at,
+                positions,
+                wanted.durable,
+                self._token,
+                resume,
+                wanted.expire_after,
+                wanted.shard,
                 tables=self._open_tables() if known else (),
                 packed=wanted.packed,
                 stream_id=stream_id,

@@ -160,8 +160,12 @@ def check_ring(world: World) -> list[Violation]:
         wanted = around[: place.pointers.length]
         found = [cluster.key for cluster in place.pointers.successors]
         if found != wanted and not (len(keys) == 2 and place.pointers.first() is not None):
-            violations.append(Violation("ring", f"{_short(key)} lists {_all(found)} for "
-                                                f"{_all(wanted)} as its successors"))  # fmt: skip
+            violations.append(
+                Violation(
+                    "ring",
+                    f"{_short(key)} lists {_all(found)} for {_all(wanted)} as its successors",
+                )
+            )
         for cluster in place.pointers.successors:
             leader = primaries.get(cluster.key)
             if leader is not None and leader.me.id != cluster.primary.id:

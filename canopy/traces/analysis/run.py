@@ -95,9 +95,18 @@ def analyze(
     """
     size = read.check_folder(traces, window)
     return start(
-        partial(Analysis, story=story), traces, out, size, master, progress, overwrite, session,
-        settings, window, on_tasks,
-    )  # fmt: skip
+        partial(Analysis, story=story),
+        traces,
+        out,
+        size,
+        master,
+        progress,
+        overwrite,
+        session,
+        settings,
+        window,
+        on_tasks,
+    )
 
 
 def start(
@@ -259,8 +268,19 @@ class Analysis:
         corrupt = details.corrupt_lines(tally)
         self.stage()
         summary = self._summary(
-            *(complete, unseen.result(), outcomes, counts, walk_counts, tree, loads, last - first),
-            *(found.unreadable, corrupt, worst, bad.result().groups, lines.result()),
+            complete,
+            unseen.result(),
+            outcomes,
+            counts,
+            walk_counts,
+            tree,
+            loads,
+            last - first,
+            found.unreadable,
+            corrupt,
+            worst,
+            bad.result().groups,
+            lines.result(),
         )
         lists = details.Details(
             latency=details.latency_histogram(pairs),
@@ -272,7 +292,14 @@ class Analysis:
             bin_seconds=width,
         )
         return Findings(
-            *(summary, counts, walk_counts, walk, tree, lists, bad.result(), slowest_),
+            summary,
+            counts,
+            walk_counts,
+            walk,
+            tree,
+            lists,
+            bad.result(),
+            slowest_,
             names={row["node"]: row["name"] for row in loads if row["name"]},
             routing=next((row["routing"] for row in loads if row["routing"]), None),
             first=first,
@@ -303,7 +330,8 @@ class Analysis:
         """What there is no record of, by the numbers of events and subscriptions."""
         made = found.subscribed.where("subscribed IS NOT NULL")
         return numbering.unseen(
-            *(self.spark, complete),
+            self.spark,
+            complete,
             numbering.numbered(self.spark, found.published, "event"),
             numbering.numbered(self.spark, made, "subscription"),
             self.since,
@@ -349,8 +377,20 @@ class Analysis:
         other = ", ".join(f"'{key}'" for key in self.trees.altered) or "''"
         altered = f"coalesce({expected.WRITTEN_KEY} IN ({other}), false)"
         made = made.selectExpr(
-            *("subscription", "name", "node", "client", "selector", "tree", "overlay"),
-            *("subscribed", "acked", "ended", "kept", "holes", "permitted", "writer"),
+            "subscription",
+            "name",
+            "node",
+            "client",
+            "selector",
+            "tree",
+            "overlay",
+            "subscribed",
+            "acked",
+            "ended",
+            "kept",
+            "holes",
+            "permitted",
+            "writer",
             f"CASE WHEN tree_key NOT IN ({bad}) AND NOT {altered} THEN tree_key END AS tree_key",
             f"{altered} AS altered",
         )
@@ -393,7 +433,12 @@ class Analysis:
     ) -> DataFrame:
         """The pairs with their verdicts (`deliveries.judge`)."""
         return deliveries.judge(
-            *(self.spark, records, pairs, published, subscribed, complete),
+            self.spark,
+            records,
+            pairs,
+            published,
+            subscribed,
+            complete,
             has_dropped=self.has("drop"),
             has_refused=self.has("refused"),
         )
@@ -426,7 +471,8 @@ class Analysis:
             to[home] = to.get(home, 0) + number
         return {
             name: outcome_of(
-                *(self.lasting(each), by_overlay.get(name) or deliveries.no_pairs()),
+                self.lasting(each),
+                by_overlay.get(name) or deliveries.no_pairs(),
                 {
                     "unreadable": self._unreadable.get(name, 0),
                     "altered": self._altered.get(name, 0),

@@ -125,10 +125,16 @@ class EventSpans:
         operation: dict[str, Attribute] = {"messaging.operation.type": "send"}
         found = [
             self._span(
-                publish, root, self._context.parent, f"publish {self._type}", PRODUCER,
-                publish.time, last, messaging | size | operation,
+                publish,
+                root,
+                self._context.parent,
+                f"publish {self._type}",
+                PRODUCER,
+                publish.time,
+                last,
+                messaging | size | operation,
             )
-        ]  # fmt: skip
+        ]
         matches: dict[str, list[tuple[float, str]]] = {}
         for record in self._records:
             if record.kind != "match":
@@ -144,10 +150,16 @@ class EventSpans:
             matches.setdefault(about[0], []).append((record.time, id_))
             found.append(
                 self._span(
-                    record, id_, root, f"match {about[0]}", INTERNAL, begins, record.time,
+                    record,
+                    id_,
+                    root,
+                    f"match {about[0]}",
+                    INTERNAL,
+                    begins,
+                    record.time,
                     messaging | extra,
                 )
-            )  # fmt: skip
+            )
         for record in self._records:
             if record.kind in ("deliver", "drop"):
                 parent = self._parent(record, matches, root)
@@ -172,9 +184,16 @@ class EventSpans:
         if record.kind == "drop":
             about: dict[str, Attribute] = {"canopy.peer": record.peer or ""}
             return self._span(
-                record, id_, parent, "drop", CONSUMER, record.time, record.time,
-                messaging | about, record.reason or "given up",
-            )  # fmt: skip
+                record,
+                id_,
+                parent,
+                "drop",
+                CONSUMER,
+                record.time,
+                record.time,
+                messaging | about,
+                record.reason or "given up",
+            )
         begins = arrivals.get((record.node, record.attribute or ""), record.time)
         extra: dict[str, Attribute] = {
             "messaging.operation.type": "process",
@@ -183,9 +202,15 @@ class EventSpans:
             "canopy.hops": record.hops or 0,
         }
         return self._span(
-            record, id_, parent, f"deliver {self._type}", CONSUMER, begins, record.time,
+            record,
+            id_,
+            parent,
+            f"deliver {self._type}",
+            CONSUMER,
+            begins,
+            record.time,
             messaging | extra,
-        )  # fmt: skip
+        )
 
     def _span(
         self,
@@ -200,6 +225,14 @@ class EventSpans:
         error: str = "",
     ) -> Span:
         return Span(
-            record.node, self._context.trace, id_, parent, name, kind, begins, ends, attributes,
+            record.node,
+            self._context.trace,
+            id_,
+            parent,
+            name,
+            kind,
+            begins,
+            ends,
+            attributes,
             error,
-        )  # fmt: skip
+        )

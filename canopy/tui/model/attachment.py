@@ -127,7 +127,7 @@ class Attachment:
     ) -> StreamReader:
         """Read a stream from a place on (`Client.read`), until the reader is stopped."""
         reader = StreamReader(
-            *(self._connect, self._inbox, stream, selector, start, at), on_events, on_state
+            self._connect, self._inbox, stream, selector, start, at, on_events, on_state
         )
         reader.start()
         return reader

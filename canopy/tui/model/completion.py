@@ -26,8 +26,22 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _COMPARISONS = ("=", "<>", "<", "<=", ">", ">=", "!=")
-AFTER_NAME = ("=", "<>", "<", "<=", ">", ">=", "BETWEEN", "IN (", "LIKE '", "IS NULL",
-              "IS NOT NULL", "NOT IN (", "NOT LIKE '", "NOT BETWEEN")  # fmt: skip
+AFTER_NAME = (
+    "=",
+    "<>",
+    "<",
+    "<=",
+    ">",
+    ">=",
+    "BETWEEN",
+    "IN (",
+    "LIKE '",
+    "IS NULL",
+    "IS NOT NULL",
+    "NOT IN (",
+    "NOT LIKE '",
+    "NOT BETWEEN",
+)
 AFTER_CONDITION = ("AND", "OR")
 
 ValuesOf = Callable[[str], Sequence[Value]]

@@ -38,23 +38,37 @@ class LiveScreen(MainScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         # Those with priority open a text: what is typed after the key must not come before it.
         Binding("a", "add", "Add", tooltip="Add a subscription", priority=True),
-        Binding("slash", "filter", "Filter", tooltip="Show only events that contain these words",
-                priority=True),
+        Binding(
+            "slash",
+            "filter",
+            "Filter",
+            tooltip="Show only events that contain these words",
+            priority=True,
+        ),
         Binding("w", "why", "Why", tooltip="Why was the selected event delivered?"),
         Binding("space", "pause", "Hold", tooltip="Pause the list, or resume it"),
-        Binding("n", "publish", "New event", tooltip="Publish a test event", show=False,
-                priority=True),
+        Binding(
+            "n", "publish", "New event", tooltip="Publish a test event", show=False, priority=True
+        ),
         Binding("y", "copy", "Copy", tooltip="Copy the selected event as JSON", show=False),
-        Binding("x", "export", "Save", tooltip="Save events to a file as JSON", show=False,
-                priority=True),
-        Binding("s", "columns", "Columns", tooltip="Sort the events, choose their columns",
-                show=False),
-        Binding("u", "undo", "Undo", tooltip="Undo the last removal, change or clearing",
-                show=False),
+        Binding(
+            "x",
+            "export",
+            "Save",
+            tooltip="Save events to a file as JSON",
+            show=False,
+            priority=True,
+        ),
+        Binding(
+            "s", "columns", "Columns", tooltip="Sort the events, choose their columns", show=False
+        ),
+        Binding(
+            "u", "undo", "Undo", tooltip="Undo the last removal, change or clearing", show=False
+        ),
         Binding("c", "clear", "Clear", tooltip="Remove all events from the list", show=False),
         Binding("escape", "close", "Close details", show=False),
         Binding("o", "app.other_screen", "Overlay", tooltip="Node, ring and trees"),
-    ]  # fmt: skip
+    ]
 
     def __init__(
         self, attachment: Attachment, clock: Callable[[], float], as_object: AsObject

@@ -196,7 +196,7 @@ class StreamsScreen(MainScreen):
         rows.border_subtitle = "asking the leaders …"
         rows.new_view()
         self._reader = self.attachment.read_stream(
-            *(name, request.selector, start, request.at), self._on_rows, self._on_reading
+            name, request.selector, start, request.at, self._on_rows, self._on_reading
         )
 
     def action_stop(self) -> None:

@@ -117,9 +117,14 @@ class SubscriptionList(OptionList):
         if self._cells >= ONE_LINE:
             head = fit_cells(name, 14)
             return Text.assemble(
-                f"{mark} ", (head, "bold"), " ", fit_cells(selector, max(0, room - 15)), " ", right,
+                f"{mark} ",
+                (head, "bold"),
+                " ",
+                fit_cells(selector, max(0, room - 15)),
+                " ",
+                right,
                 no_wrap=True,
-            )  # fmt: skip
+            )
         text = Text.assemble(f"{mark} ", (fit_cells(name, max(4, room)), "bold"), " ", right)
         text.append(f"\n  {fit(selector, self._cells - 2)}")
         why = subscription.reason

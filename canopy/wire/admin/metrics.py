@@ -115,26 +115,41 @@ def gauges(facts: Facts) -> Iterator[Metric]:
     yield role
     led = sum(shard.here.state == "leads" for shard in status.shards)
     plain: tuple[tuple[str, str, float], ...] = (
-        ("ready", "1 if the node has found its way into the overlay and does not leave",
-         status.ready),
+        (
+            "ready",
+            "1 if the node has found its way into the overlay and does not leave",
+            status.ready,
+        ),
         ("draining", "1 if the node leaves", status.draining),
-        ("lease", "1 if the node leads its cluster and a majority follows it",
-         status.way == "lease"),
-        ("owner_reachable", "1 if the node is an owner of keys or knows a way to them",
-         status.way in ("lease", "member", "known")),
+        (
+            "lease",
+            "1 if the node leads its cluster and a majority follows it",
+            status.way == "lease",
+        ),
+        (
+            "owner_reachable",
+            "1 if the node is an owner of keys or knows a way to them",
+            status.way in ("lease", "member", "known"),
+        ),
         ("neighbours", "Other nodes in the node's view", status.neighbours),
         ("links", "Links that are connected", status.links),
         ("subscriptions", "Subscriptions of the node's programs", status.subscriptions),
-        ("pending", "Events, visits, deliveries and publications that are not finished",
-         status.pending),
+        (
+            "pending",
+            "Events, visits, deliveries and publications that are not finished",
+            status.pending,
+        ),
         ("hosted_trees", "Attribute trees in which the node hosts virtual nodes", status.trees),
-        ("programs", "Programs that are connected, and sessions that are kept",
-         len(status.clients)),
+        (
+            "programs",
+            "Programs that are connected, and sessions that are kept",
+            len(status.clients),
+        ),
         ("shards", "Shards of streams that the node has (256 at most)", len(status.shards)),
         ("shards_led", "Shards of streams that the node leads", led),
         ("uptime_seconds", "Since the start of the process", status.uptime),
         ("disk_free_bytes", "Free on the disk of the data folder", facts.free),
-    )  # fmt: skip
+    )
     for name, text, value in plain:
         yield GaugeMetricFamily(f"{PREFIX}{name}", text, float(value))
     if facts.expires:

@@ -187,7 +187,10 @@ class ClientOutput:
             client.packing += size
         else:
             self._enqueue(
-                *(client, DELIVERED, encoded, [one.event for one in deliveries]),
+                client,
+                DELIVERED,
+                encoded,
+                [one.event for one in deliveries],
                 [one.subscription for one in deliveries],
             )
 

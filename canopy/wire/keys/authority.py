@@ -134,13 +134,20 @@ def make_issuer(
         raise KeyFolderError(f"{target.path} has the keys of another node: give another folder")
     overlay, key = own.holder.overlay, Ed25519PrivateKey.generate()
     certificate = authority_certificate(
-        f"{overlay} issuer {int(now)}", key.public_key(), root_key, roots[0], now,
-        restriction=restriction, days=days,
-    )  # fmt: skip
+        f"{overlay} issuer {int(now)}",
+        key.public_key(),
+        root_key,
+        roots[0],
+        now,
+        restriction=restriction,
+        days=days,
+    )
     issuer = Issuer(key, (certificate, *folder.chain("issuer")[1:]))
     files = {
-        "issuer.key": private_pem(key), "issuer.pem": pem(*issuer.chain), "roots.pem": pem(*roots),
-    }  # fmt: skip
+        "issuer.key": private_pem(key),
+        "issuer.pem": pem(*issuer.chain),
+        "roots.pem": pem(*roots),
+    }
     if former:
         files["former.pem"] = pem(*target.issuers())
     if data := folder.revocations(overlay)[1]:
@@ -206,9 +213,13 @@ def signed_for_self(
     role, tenant = (Role.ADMIN, "") if restriction is None else restriction.own()
     try:
         holder = Ledger(folder.path).enter(
-            Holder(overlay, role, tenant, generation), raw_key(key), now,
-            folder.revocations(overlay)[0].ids, restriction, by=fingerprint(issuer.certificate),
-        )  # fmt: skip
+            Holder(overlay, role, tenant, generation),
+            raw_key(key),
+            now,
+            folder.revocations(overlay)[0].ids,
+            restriction,
+            by=fingerprint(issuer.certificate),
+        )
         return issuer.sign_node(holder, key, now)
     except (LimitError, CertificateError) as error:
         raise KeyFolderError(f"{folder.path}: {error}") from None

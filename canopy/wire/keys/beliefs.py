@@ -121,10 +121,19 @@ def read_beliefs(folder: KeyFolder, overlay: str, former: Beliefs | None = None)
     signers += [policy_signers(policy_data)] if policy_data else []
     is_behind |= any(_knows_later_root(each, roots) for each in signers)
     return Beliefs(
-        overlay, own, tuple([one.public_bytes(Encoding.DER) for one in chain]), tuple(roots),
-        listed, data, revoked, policy, policy_data, tuple(faults),
-        has_path and len(roots) < len(in_folder), is_behind,
-    )  # fmt: skip
+        overlay,
+        own,
+        tuple([one.public_bytes(Encoding.DER) for one in chain]),
+        tuple(roots),
+        listed,
+        data,
+        revoked,
+        policy,
+        policy_data,
+        tuple(faults),
+        has_path and len(roots) < len(in_folder),
+        is_behind,
+    )
 
 
 def believed_roots(

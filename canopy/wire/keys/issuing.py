@@ -175,9 +175,15 @@ class Issuing:
         if reason := holder._replace(place=1).refusal(restriction):
             raise RefusedError(reason)  # before anything is noted
         return Ledger(self._folder.path).enter(
-            holder, key, self._now(), revoked, restriction, invitation, per_hour,
+            holder,
+            key,
+            self._now(),
+            revoked,
+            restriction,
+            invitation,
+            per_hour,
             fingerprint(issuer.certificate),
-        )  # fmt: skip
+        )
 
     def _issue(self, issuer: Issuer, holder: Holder, key: Ed25519PublicKey) -> Issued:
         roots = self._folder.chain("roots")

@@ -233,8 +233,10 @@ def keep_issuer(folder: KeyFolder, issued: Issued, overlay: str, now: float) -> 
     if chain[0] == folder.chain("issuer")[0]:
         return
     files = {
-        "issuer.pem": pem(*chain), "roots.pem": pem(*roots), "former.pem": pem(*folder.issuers()),
-    }  # fmt: skip
+        "issuer.pem": pem(*chain),
+        "roots.pem": pem(*roots),
+        "former.pem": pem(*folder.issuers()),
+    }
     if newer:
         files["revoked"] = issued.revocations
     folder.write_together(files)
@@ -259,9 +261,15 @@ async def _first(addresses: Sequence[str], attempt: object) -> Issued:
                 found: Issued = await attempt(address)  # type: ignore[operator]
                 return found
             except (
-                JoinError, TlsError, OSError, ValueError, ssl.SSLError, trio.BrokenResourceError,
-                msgspec.MsgspecError, CertificateError,
-            ) as error:  # fmt: skip
+                JoinError,
+                TlsError,
+                OSError,
+                ValueError,
+                ssl.SSLError,
+                trio.BrokenResourceError,
+                msgspec.MsgspecError,
+                CertificateError,
+            ) as error:
                 reason = tls_fault(error) if isinstance(error, ssl.SSLError) else str(error)
         reasons.append(f"{address}: {reason}")
     raise JoinError("; ".join(reasons))

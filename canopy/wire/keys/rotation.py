@@ -227,9 +227,13 @@ def _sign_issuers_again(
         assert isinstance(key, Ed25519PublicKey)  # it is one of those that were made here
         certificate = authority_certificate(
             str(former.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value),
-            key, root_key, root, now, restriction=restriction_of(former),
+            key,
+            root_key,
+            root,
+            now,
+            restriction=restriction_of(former),
             days=(former.not_valid_after_utc.timestamp() - now) / DAY,
-        )  # fmt: skip
+        )
         folder.write_made_issuer(name, MadeIssuer(pem(certificate), 0.0))
         names.append(f"the restricted issuer {name}")
     return names

@@ -218,9 +218,15 @@ class NodeProcess:
         self._traces = self._open_traces(hybrid)
         self._shards = FileLogDisk(folder.path, folder.node, log)
         self.driver = TrioDriver(
-            log, folder, self._traces, config.links.connect_timeout, hybrid, self._shards,
-            security, LocalUsers() if security is None and not config.insecure else None,
-        )  # fmt: skip
+            log,
+            folder,
+            self._traces,
+            config.links.connect_timeout,
+            hybrid,
+            self._shards,
+            security,
+            LocalUsers() if security is None and not config.insecure else None,
+        )
         self._control = ControlServer(
             self.driver.trace,
             self,
@@ -462,7 +468,13 @@ class NodeProcess:
         if self._conflict is not None and self.security is None:
             incarnation, overlay = self.folder.incarnation, self.config.overlay
             hello = Hello(
-                *(OLDEST_PROTOCOL, overlay, self.me, incarnation, 0, 0, 0),
+                OLDEST_PROTOCOL,
+                overlay,
+                self.me,
+                incarnation,
+                0,
+                0,
+                0,
                 boot=self.boot,
                 newest=PROTOCOL,
             )

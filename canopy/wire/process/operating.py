@@ -124,9 +124,12 @@ class Watched:
         from canopy.wire.admin.metrics import Facts
 
         return Facts(
-            self._status(), self._turns, package_version(), self._expires(),
+            self._status(),
+            self._turns,
+            package_version(),
+            self._expires(),
             free_bytes(self._folder.path),
-        )  # fmt: skip
+        )
 
     def _live_checks(self) -> Checks:
         late = time.monotonic() - self._beat

@@ -75,9 +75,12 @@ class Reloading:
             self._apply(held, adopt(held, found))
         for each in changed:
             self._log.info(
-                "setting_changed", key=each.key, before=each.before, after=each.after,
+                "setting_changed",
+                key=each.key,
+                before=each.before,
+                after=each.after,
                 effective=each.effective,
-            )  # fmt: skip
+            )
         read = (self._source.file or "environment", *read)
         waiting = sum(each.effective != NOW for each in changed)
         self._log.info("reloaded", read=",".join(read), changed=len(changed), restart=waiting)

@@ -179,8 +179,9 @@ class NodeSecurity:
         if found.is_behind and not (before and before.is_behind):
             self._renew_soon()
         if before is not None and (before.policy_version, before.roots) != (
-            found.policy_version, found.roots
-        ):  # fmt: skip
+            found.policy_version,
+            found.roots,
+        ):
             self._has_changed = True
         if before is not None and len(before.roots) > len(found.roots):
             self._log.info("former_root_dropped", roots=len(found.roots))
@@ -367,9 +368,11 @@ class NodeSecurity:
             if found.version > self.beliefs.list_version:  # the folder cannot be used just now
                 assert self._held is not None
                 holds = replace(
-                    self.beliefs, revocations=found, revocations_data=data,
+                    self.beliefs,
+                    revocations=found,
+                    revocations_data=data,
                     revoked=self.beliefs.revoked | frozenset(found.ids),
-                )  # fmt: skip
+                )
                 self._believe(replace(self._held, beliefs=holds))
         return self.beliefs.list_version  # connections are looked at within `constants.RECHECK`
 
@@ -470,9 +473,14 @@ class NodeSecurity:
             try:
                 await self._serve_join(stream, first)
             except (
-                TlsError, OSError, ValueError, msgspec.MsgspecError, KeyFolderError,
-                trio.BrokenResourceError, trio.ClosedResourceError,
-            ) as error:  # fmt: skip
+                TlsError,
+                OSError,
+                ValueError,
+                msgspec.MsgspecError,
+                KeyFolderError,
+                trio.BrokenResourceError,
+                trio.ClosedResourceError,
+            ) as error:
                 self._log.seldom("join_refused", reason=error)
 
     async def _serve_join(self, stream: trio.SocketStream, first: bytes) -> None:

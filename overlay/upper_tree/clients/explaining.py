@@ -166,7 +166,11 @@ class Explaining(Machine):
         self.port.reply(
             query.client,
             Explained(
-                *(command.request, event.identity, id_, event.attributes, tuple(path)),
+                command.request,
+                event.identity,
+                id_,
+                event.attributes,
+                tuple(path),
                 tuple(self._reasons(command.subscription, event, remembered)),
                 tuple(query.shown_at),
                 *alike,

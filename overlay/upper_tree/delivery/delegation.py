@@ -72,7 +72,10 @@ class Delegation(Machine):
         self.relays.gave_back(node, sender.id)
         self.copies.spend(events)
         again = Deliver(
-            *(message.attribute, message.interval, message.hop + 1, events),
+            message.attribute,
+            message.interval,
+            message.hop + 1,
+            events,
             life=message.life,
             token=message.token,
         )

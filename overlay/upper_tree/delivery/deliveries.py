@@ -118,16 +118,19 @@ class Deliveries:
         self._together: list[tuple[Peer, Deliver]] = []
 
     def add(
-        self, to: Recipient, event: Event, registrations: tuple[str, ...] = (),
+        self,
+        to: Recipient,
+        event: Event,
+        registrations: tuple[str, ...] = (),
         onward: tuple[DelegateShare, ...] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Add one event for one node."""
         items = self._single.setdefault(to.peer.id, (to.peer, []))[1]
         if to.token:
             self._given[to.peer.id] = to.token
         items.append(
             DeliveryItem(
-                *(event, to.attribute, to.interval, registrations, onward), to.previous, to.life
+                event, to.attribute, to.interval, registrations, onward, to.previous, to.life
             )
         )
 
@@ -221,14 +224,29 @@ class Deliveries:
             if mine.peer.id != self.port.me.id:
                 first, last = picked[0], picked[-1].sequence
                 previous = self.copies.last.sends(
-                    (first.publisher, first.incarnation), mine.peer.id, first.sequence, last, "",
+                    (first.publisher, first.incarnation),
+                    mine.peer.id,
+                    first.sequence,
+                    last,
+                    "",
                     self.port.now,
-                )  # fmt: skip
+                )
             message = Deliver(
-                tree, interval, hop, picked, (), (), self.host, apart, self.before, self.through,
-                (previous, *(0,) * (len(picked) - 1)) if previous else (), tuple(mine.found),
-                self.holding.life_of(mine.peer.id), token=self._token(tree, mine.peer.id),
-            )  # fmt: skip
+                tree,
+                interval,
+                hop,
+                picked,
+                (),
+                (),
+                self.host,
+                apart,
+                self.before,
+                self.through,
+                (previous, *(0,) * (len(picked) - 1)) if previous else (),
+                tuple(mine.found),
+                self.holding.life_of(mine.peer.id),
+                token=self._token(tree, mine.peer.id),
+            )
             self._together.append((mine.peer, message))
 
     def _spend_all(self, events: Sequence[Event], copies: Mapping[int, int]) -> bool:
@@ -287,9 +305,13 @@ class Deliveries:
         """Write a `forward` record for each event that is sampled."""
         for part in split_by_tree(message) if self.port.sampled(message.events) else ():
             self.port.trace_each(
-                "forward", "event", [event.identity for event in self.port.sampled(part.events)],
-                attribute=part.attribute, peer=peer.id, hop=part.hop,
-            )  # fmt: skip
+                "forward",
+                "event",
+                [event.identity for event in self.port.sampled(part.events)],
+                attribute=part.attribute,
+                peer=peer.id,
+                hop=part.hop,
+            )
 
 
 Apart = tuple[tuple[str, Interval, tuple[int, ...]], ...]

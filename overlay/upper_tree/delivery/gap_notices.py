@@ -114,9 +114,16 @@ class PendingNotice:
         if self.lapsed and self._lapsed_since > -inf:
             lapsed_for = now - self._lapsed_since + ON_ITS_WAY
         notice = DeliveriesGivenUp(
-            self.count, self.first, self.last, self.since, self.until, self.reason, self.lapsed,
-            lapsed_for, tuple(self._attributes or ()),
-        )  # fmt: skip
+            self.count,
+            self.first,
+            self.last,
+            self.since,
+            self.until,
+            self.reason,
+            self.lapsed,
+            lapsed_for,
+            tuple(self._attributes or ()),
+        )
         if self.lapsed:
             self._sent_since = min(self._sent_since, self._lapsed_since)
         self.count, self.lapsed, self.reason = 0, False, ""

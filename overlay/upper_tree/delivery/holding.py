@@ -125,7 +125,12 @@ class Holding(Machine):
         """Hand the host what this node, its delegate or relay, cannot bring to `peer`."""
         for each in messages:
             undelivered = Undelivered(
-                *(each.attribute, each.interval, each.hop, each.events, peer, each.life),
+                each.attribute,
+                each.interval,
+                each.hop,
+                each.events,
+                peer,
+                each.life,
                 each.token,
             )
             self.port.send(host, undelivered)
@@ -253,9 +258,12 @@ class Holding(Machine):
             self.port.count("deliveries_lost", len(message.events))
             for event in self.port.sampled(message.events):
                 self.port.trace(
-                    "drop", event=event.identity, peer=peer.id, reason=reason,
+                    "drop",
+                    event=event.identity,
+                    peer=peer.id,
+                    reason=reason,
                     size=len(event.payload),
-                )  # fmt: skip
+                )
         return dropped
 
     # --- trying ---

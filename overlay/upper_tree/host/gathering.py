@@ -136,9 +136,12 @@ class ShardGathering(Machine):
         missing = union([shard for _, shards in others.values() for shard in shards])
         self._last += 1
         found = Gathering(
-            visit, tree.attribute, value, self.port.now,
+            visit,
+            tree.attribute,
+            value,
+            self.port.now,
             {event.sequence: (event, missing) for event in events},
-        )  # fmt: skip
+        )
         self._open[self._last] = found
         self._events += len(events)
         self.port.count("events_gathered", len(events))

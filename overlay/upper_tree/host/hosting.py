@@ -111,9 +111,13 @@ class Hosting(Machine):
         self._lives: BoundedDict[NodeId, int] = BoundedDict(LIVES_MOST)
         """The newest incarnation of a node that has registered something here."""
         self.holding = Holding(
-            port, settings, relays, notices, self.has_registrations,
+            port,
+            settings,
+            relays,
+            notices,
+            self.has_registrations,
             lambda node: self._lives.get(node, 0),
-        )  # fmt: skip
+        )
         """What is for nodes out of reach, as whatever this node owes it: host or delegate."""
         self.access_points = access_points
         self.trees: dict[str, HostedTree] = {}
@@ -122,10 +126,12 @@ class Hosting(Machine):
             port, settings.tree, self.trees, self._serve, lambda: self.holding.holds_back
         )
         from_owners: dict[type[Message], Handler] = {
-            Assign: self.on_assign, TreesHosted: self.on_trees_hosted,
-            Install: self.on_install, Uninstall: self.on_uninstall,
+            Assign: self.on_assign,
+            TreesHosted: self.on_trees_hosted,
+            Install: self.on_install,
+            Uninstall: self.on_uninstall,
             ServingBeat: self.on_serving_beat,
-        }  # fmt: skip
+        }
         self._former: dict[str, float] = {}
         """Trees that were taken away, and when what they had is dropped, in this order."""
         self._drop_former = Alarm(port, FormerOver())
@@ -415,9 +421,16 @@ class Hosting(Machine):
 
     def _handler(self, message: Visit) -> VisitHandler:
         return VisitHandler(
-            self.port, message, self.index, self.trees, self.copies, self.holding, self.gathering,
-            self._acceptances, self._is_confined,
-        )  # fmt: skip
+            self.port,
+            message,
+            self.index,
+            self.trees,
+            self.copies,
+            self.holding,
+            self.gathering,
+            self._acceptances,
+            self._is_confined,
+        )
 
     def _serve(self, message: Visit, came: float) -> int:
         """Match, pass on, or give back, for each attribute, what came at this time. How many events

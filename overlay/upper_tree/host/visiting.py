@@ -109,10 +109,17 @@ class VisitHandler:
     """Handles one visit. Collects what leaves, so that it leaves together."""
 
     def __init__(
-        self, port: Port, visit: Visit, index: SharedIndex | None, trees: Mapping[str, HostedTree],
-        copies: CopyBudget, holding: Holding, gathering: ShardGathering,
-        acceptances: Acceptances, is_confined: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        port: Port,
+        visit: Visit,
+        index: SharedIndex | None,
+        trees: Mapping[str, HostedTree],
+        copies: CopyBudget,
+        holding: Holding,
+        gathering: ShardGathering,
+        acceptances: Acceptances,
+        is_confined: bool = False,
+    ) -> None:
         """`index`: None in counting routing; `copies` and `holding`: this node's (delivery/);
         `gathering` and `acceptances`: this host's; `is_confined`: this node is of a tenant, and may
         not see what it did not register."""
@@ -138,9 +145,15 @@ class VisitHandler:
         self._visitors: dict[str, dict[int, None]] = {}  # tree -> sequence; empty: all visit all
         self._everywhere: dict[str, dict[int, Interval]] = {}  # `_spans` of trees that are whole
         self.deliveries = Deliveries(
-            port, copies, holding, visit.hop, None, visit.before, last_of(visit),
+            port,
+            copies,
+            holding,
+            visit.hop,
+            None,
+            visit.before,
+            last_of(visit),
             lambda tree, node: trees[tree].tokens.of(node),
-        )  # fmt: skip
+        )
 
     # --- routing ---
 

@@ -194,8 +194,15 @@ class ShardLeases:
             left = self.held[leased.lease].until - now
             found.append(
                 GroupRow(
-                    *(self.place, leased.offset, leased.lease, leased.deliveries, left),
-                    *(leased.time / NANOSECONDS, row.attributes, row.payload, row.payload_type),
+                    self.place,
+                    leased.offset,
+                    leased.lease,
+                    leased.deliveries,
+                    left,
+                    leased.time / NANOSECONDS,
+                    row.attributes,
+                    row.payload,
+                    row.payload_type,
                 )
             )
         return found, taken, ""
@@ -338,8 +345,16 @@ class Members(Attachments[_Membership, ShardLeases]):
         leases.expire(now)
         held = tuple((held.offset, lease) for lease, held in leases.held.items())
         return JoinGroup(
-            *(session.shard, session.number, asked.group, member.name, member.token),
-            *(leases.attachment, member.wanted, asked.credit, held, now),
+            session.shard,
+            session.number,
+            asked.group,
+            member.name,
+            member.token,
+            leases.attachment,
+            member.wanted,
+            asked.credit,
+            held,
+            now,
         )
 
     def closing(self, session: _Session, is_over: bool) -> Message | None:
@@ -407,9 +422,7 @@ class Members(Attachments[_Membership, ShardLeases]):
             member.is_ready = True
             attachments = tuple(each.attachment for each in member.parts)
             options = message.options
-            ready = GroupReady(
-                *(member.command.request, attachments, options.selector, options.lease)
-            )
+            ready = GroupReady(member.command.request, attachments, options.selector, options.lease)
             self.port.reply(member.client, ready)
             self.serve(member)
 

@@ -406,8 +406,16 @@ class Producers(Machine):
             self._forget(former)
         self._identity += 1
         sending = session.shards[shard] = AppendSession(
-            *(self.port, self._locator, entry.name, shard, entry.shard(shard), producer, log),
-            *(self._identity, opened, failed),
+            self.port,
+            self._locator,
+            entry.name,
+            shard,
+            entry.shard(shard),
+            producer,
+            log,
+            self._identity,
+            opened,
+            failed,
         )
         self._sessions[self._identity] = sending
         self._wake(sending, entry.name)

@@ -263,7 +263,12 @@ class Readers(Attachments[_Reading, Cursor]):
         self.port.reply(
             reading.client,
             EventsTaken(
-                *(request, tuple(events), tuple(positions), tables, tuple(packed), losses),
+                request,
+                tuple(events),
+                tuple(positions),
+                tables,
+                tuple(packed),
+                losses,
                 reading.waits,
             ),
         )

@@ -219,7 +219,12 @@ class Transactors(AskMachine):
             return
         receipts = tuple(
             AppendReceipt(
-                *(shard, run.epoch, run.offset, run.count, run.chunk, run.hash.hex()),
+                shard,
+                run.epoch,
+                run.offset,
+                run.count,
+                run.chunk,
+                run.hash.hex(),
                 run.replicas,
             )
             for shard, answer in sorted(decided.items())
@@ -243,8 +248,14 @@ class Transactors(AskMachine):
                 assert isinstance(answer, HalvesFound)
                 found += [
                     TransactionInfo(
-                        *(shard, half.transaction, half.producer, half.node.id, half.count),
-                        *(half.size, half.time / NANOSECONDS, half.is_parked),
+                        shard,
+                        half.transaction,
+                        half.producer,
+                        half.node.id,
+                        half.count,
+                        half.size,
+                        half.time / NANOSECONDS,
+                        half.is_parked,
                     )
                     for half in answer.halves
                 ]
@@ -289,7 +300,11 @@ class Transactors(AskMachine):
 
         def question(shard: int) -> LeaderQuestion:
             return LeaderQuestion(
-                *(client, entry.name, shard, lambda number: message(shard, number), transaction),
+                client,
+                entry.name,
+                shard,
+                lambda number: message(shard, number),
+                transaction,
                 (sizes or {}).get(shard, 0),
                 fits=lambda answer: _fits(message(shard, 0), answer, len(entry.places)),
             )

@@ -437,7 +437,13 @@ class Appender(LedShard):
         for place, run in enumerate(request.runs):
             if isinstance(run, Appended) and run.chunk == number:
                 request.runs[place] = Run(
-                    *(run.sequence, run.count, run.offset, number, run.epoch, digest, holders),
+                    run.sequence,
+                    run.count,
+                    run.offset,
+                    number,
+                    run.epoch,
+                    digest,
+                    holders,
                     self._fork,
                 )
 

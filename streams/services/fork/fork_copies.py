@@ -147,7 +147,10 @@ def _add(
     last = found[-1] if found else None
     if last is not None and last.verdict == verdict and _follows(last.head, head, sequence, at):
         longer = BatchHead(
-            *(last.head.producer, last.head.session, last.head.sequence, last.head.count + 1),
+            last.head.producer,
+            last.head.session,
+            last.head.sequence,
+            last.head.count + 1,
             fork=fork,
             at=last.head.at,
         )
@@ -278,8 +281,13 @@ class ShardForkCopies(LedShard):
         known = self.replica.state.forks.known.get(job.fork)
         before = (0, 0, 0) if known is None else (known.rows, known.conflicting, known.repeated)
         entry = ForkCopied(
-            *(job.fork, job.chunk.number, job.chunk.hash, job.chunk.next_offset),
-            *(before[0], before[1], before[2] + repeated),
+            job.fork,
+            job.chunk.number,
+            job.chunk.hash,
+            job.chunk.next_offset,
+            before[0],
+            before[1],
+            before[2] + repeated,
         )
         self.append_entries(PRODUCERS, [entry])
         rows = sum(part.head.count for part in found)

@@ -261,7 +261,10 @@ class Forks(Machine):
             fork.ask = None  # no majority, or nobody knows the stream: at the next look
 
         question = LeaderQuestion(
-            *(0, entry.name, int(number), lambda _: CopyFork(fork.main, fork.fork, chunk.data)),
+            0,
+            entry.name,
+            int(number),
+            lambda _: CopyFork(fork.main, fork.fork, chunk.data),
             fits=lambda answer: (
                 isinstance(answer, ForkChunkCopied) and answer.number == chunk.number
             ),

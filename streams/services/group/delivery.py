@@ -507,8 +507,12 @@ class GroupDelivery:
             for start in range(0, max(len(done), len(lost)), LISTED_MOST):
                 some = slice(start, start + LISTED_MOST)
                 told = LeasesSettled(
-                    *(self.replica.shard, member.number, member.at),
-                    *(tuple(done[some]), (), tuple(lost[some])),
+                    self.replica.shard,
+                    member.number,
+                    member.at,
+                    tuple(done[some]),
+                    (),
+                    tuple(lost[some]),
                 )
                 found.append((member.peer, told))
             member.done, member.lost = [], []

@@ -481,8 +481,12 @@ class ShardReadings(LedShard):
 
     def _go_behind(self, reading: Reading, number: int, position: int) -> None:
         reading.scan = HistoryScan(
-            *(self.replica, number, position, reading.predicate),
-            *(self._waker(reading), self._expiry),
+            self.replica,
+            number,
+            position,
+            reading.predicate,
+            self._waker(reading),
+            self._expiry,
         )
         self._get_ready(reading)
 

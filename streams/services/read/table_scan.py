@@ -53,7 +53,11 @@ class TableScan:
         self._history = HistoryScan(
             self.replica,
             self.replica.log.before_offset(self.position)[0],
-            *(self.position, self._predicate, self._wake, self._expiry, self._view),
+            self.position,
+            self._predicate,
+            self._wake,
+            self._expiry,
+            self._view,
         )
 
     @property

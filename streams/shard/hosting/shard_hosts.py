@@ -404,7 +404,9 @@ class ShardHosts(Machine):
         leader = replica.leader if replica.serves else None
         is_settled = leader is not None and leader.may_change()
         return ShardReport(
-            *(replica.shard, 0 if leader is None else leader.epoch, replica.position),
+            replica.shard,
+            0 if leader is None else leader.epoch,
+            replica.position,
             replica.takes_part,
             replica.replicas if is_settled else (),
             is_barred=replica.barred,
@@ -512,10 +514,18 @@ def terms_of(entry: StreamEntry) -> ShardTerms:
 def keep_of(options: StreamOptions) -> Keep:
     """The part of a stream's options that says which rows are kept and taken."""
     return Keep(
-        *(int(options.keep_seconds * 1e9), options.keep_bytes, options.drop_unread),
-        *(int(options.expire_consumers), options.max_bytes, options.max_rows),
-        *(options.when_full == DROP_OLDEST, options.key, options.deletes),
-        *(int(options.ttl_seconds * 1e9), options.ttl_by, options.prefer == AVAILABILITY),
+        int(options.keep_seconds * 1e9),
+        options.keep_bytes,
+        options.drop_unread,
+        int(options.expire_consumers),
+        options.max_bytes,
+        options.max_rows,
+        options.when_full == DROP_OLDEST,
+        options.key,
+        options.deletes,
+        int(options.ttl_seconds * 1e9),
+        options.ttl_by,
+        options.prefer == AVAILABILITY,
     )
 
 
@@ -538,11 +548,23 @@ def _status(
     first = max(replica.state.floor, log.first_offset)
     lost = [(one.offset, one.end) for one in replica.state.lost if one.offset >= first]
     return ShardStatus(
-        *(replica.shard, "leads" if replica.serves else state, replica.hard_state.epoch, first),
-        *(log.next_offset, log.end.number, replica.durable, replica.committed),
-        *(sum(segment.size for segment in log.segments), log.time, intake),
-        *(replica.hard_state.suspect, tuple(behind), tuple(consumers)),
-        *(len(halves), sum(half.parked for half in halves), keys),
+        replica.shard,
+        "leads" if replica.serves else state,
+        replica.hard_state.epoch,
+        first,
+        log.next_offset,
+        log.end.number,
+        replica.durable,
+        replica.committed,
+        sum(segment.size for segment in log.segments),
+        log.time,
+        intake,
+        replica.hard_state.suspect,
+        tuple(behind),
+        tuple(consumers),
+        len(halves),
+        sum(half.parked for half in halves),
+        keys,
         forks,
         tuple(lost[-LOST_SHOWN:]) if leader is not None else (),
     )

@@ -171,7 +171,10 @@ class Seen:
     ) -> None:
         self.findings.append(
             Finding(
-                *(kind, text, run.node, run.run),
+                kind,
+                text,
+                run.node,
+                run.run,
                 records=records,
                 since=since / NANOSECONDS if since else None,
                 until=None if until is None or until >= FOREVER else until / NANOSECONDS,
@@ -292,7 +295,10 @@ class Seen:
                 runs = [self._run(run) for run in overlay.runs if run.node == node]
                 found.append(
                     NodeCheck(
-                        *(node, names.get(node) or None, overlay.name, ahead.get(node)),
+                        node,
+                        names.get(node) or None,
+                        overlay.name,
+                        ahead.get(node),
                         runs=tuple(runs),
                         findings=about.get(node, 0),
                     )

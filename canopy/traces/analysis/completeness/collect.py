@@ -154,7 +154,9 @@ def facts_by_file(spark: SparkSession, records: DataFrame, tally: Tally) -> dict
         gaps.setdefault(gap.file, []).append(gap)
     return {
         name: Facts(
-            *(runs, gaps.get(name, []), list(peers.get(name, {}).values())),
+            runs,
+            gaps.get(name, []),
+            list(peers.get(name, {}).values()),
             {name: corrupt[name]} if name in corrupt else {},
         )
         for name, runs in facts.items()
@@ -182,7 +184,9 @@ def _file_facts(
 
     highest, events, disorders, step = claims.get((file, node, run), NO_CLAIMS)
     return FileFacts(
-        *(file, node, run),
+        file,
+        node,
+        run,
         overlay=most("overlay"),
         sample=least("sample"),
         lost=most("lost") or 0,
@@ -240,7 +244,8 @@ def _peer_facts(row: Row) -> PeerFacts | None:
     if not row["peer"] or not (down or kind == "link" or kind in PASSING):
         return None
     return PeerFacts(
-        *(row["node"], row["peer"]),
+        row["node"],
+        row["peer"],
         met=kind in PASSING or (kind == "link" and row["reason"] in ("up", "resumed")),
         heard=row["max_hlc"] if kind == "arrive" else None,
         lost=row["max_hlc"] if down else None,

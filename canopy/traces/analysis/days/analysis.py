@@ -63,7 +63,16 @@ def analyze_days(
             return DailyAnalysis(spark, out, progress, held, files)
 
         return start(
-            *(begin, traces, out, size, master, progress, overwrite, session, settings, window),
+            begin,
+            traces,
+            out,
+            size,
+            master,
+            progress,
+            overwrite,
+            session,
+            settings,
+            window,
             on_tasks,
         )
 
@@ -191,8 +200,11 @@ class DailyAnalysis(Analysis):
     def _store(
         self, table: str, frame: DataFrame, days: Sequence[str], order: Sequence[str]
     ) -> None:
-        size = sum(self._held.state.files[name].size for name in self._held.state.files
-                   if not set(days).isdisjoint(self._held.state.files[name].days))  # fmt: skip
+        size = sum(
+            self._held.state.files[name].size
+            for name in self._held.state.files
+            if not set(days).isdisjoint(self._held.state.files[name].days)
+        )
         taking.write_by_day(frame, self._held.draft / table, size, len(days), order)
         self._held.wrote(table, days)
 

@@ -113,19 +113,24 @@ def bases_of(
     for name, day in days.items():
         known = {(node, at) for since, node, at in homes if day.last is None or since <= day.last}
         parts = (
-            judged_by, str(sums.get(name)), repr(sorted(known)),
+            judged_by,
+            str(sums.get(name)),
+            repr(sorted(known)),
             repr([run for run in day.needs if run in whole]),
             # Of runs without any record it matters whether anything at all is absent.
             repr([] if runs.issuperset(day.needs) else complete_names),
-        )  # fmt: skip
+        )
         result[name] = blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
     return result
 
 
 def note(
-    spark: SparkSession, held: StateFolder, days: Iterable[str], published: DataFrame,
+    spark: SparkSession,
+    held: StateFolder,
+    days: Iterable[str],
+    published: DataFrame,
     judged: DataFrame,
-) -> None:  # fmt: skip
+) -> None:
     """Note in the state what later runs need of the `days` that have been judged: of their
     publications and of their pairs."""
     found = {name: held.state.days.setdefault(name, Day()) for name in days}

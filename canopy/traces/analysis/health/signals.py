@@ -103,7 +103,10 @@ SIGNALS: Final = (
     Signal("crash", 3, _never, "its process ended without stopping"),
     Signal("log", 2, _log, "records in two minutes"),
     Signal(
-        *("heartbeats", 2, _heartbeats, "other nodes did not hear it"),
+        "heartbeats",
+        2,
+        _heartbeats,
+        "other nodes did not hear it",
         Sign("late", _at_least("late_ms", "late_ms"), "ms by which its timers were late"),
     ),
     Signal("latency", 2, _at_least("round_trip_ms", "latency_ms"), "ms for a round trip"),

@@ -143,8 +143,11 @@ def write_by_kind(kinds: Mapping[str, Any], folder: str, name: str) -> None:
     for kind, records in kinds.items():
         place = os.path.join(folder, f"kind={kind}")
         os.makedirs(place, exist_ok=True)
-        there = [each for each in records.column_names
-                 if each != "kind" and records[each].null_count < len(records)]  # fmt: skip
+        there = [
+            each
+            for each in records.column_names
+            if each != "kind" and records[each].null_count < len(records)
+        ]
         draft = os.path.join(place, f".{name}.parquet.{os.getpid()}")
         parquet.write_table(
             records.select(there), draft, compression="zstd", use_dictionary=REPEATED

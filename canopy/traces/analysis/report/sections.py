@@ -446,10 +446,14 @@ def subscriptions(findings: Findings) -> str:
 
 def _subscription_row(findings: Findings, row: dict[str, Any], most: int) -> str:
     words = {
-        "missing": "missing", "dropped": "dropped", "discarded": "not read",
+        "missing": "missing",
+        "dropped": "dropped",
+        "discarded": "not read",
         "corrupted": "altered on the way",
-        "spurious": "spurious", "duplicates": "twice", "unjudged": "not judged",
-    }  # fmt: skip
+        "spurious": "spurious",
+        "duplicates": "twice",
+        "unjudged": "not judged",
+    }
     faults = [f"{row[kind]:,} {word}" for kind, word in words.items() if row[kind]]
     if not row["readable"]:
         faults.append("unreadable selector")

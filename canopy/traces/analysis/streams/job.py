@@ -77,8 +77,13 @@ def _judged(spark: SparkSession, records: DataFrame) -> StreamSummary:
     stretches = (
         records.where("kind = 'consume'")
         .selectExpr(
-            *("shard", "name", "subscription", "offset AS first", "until"),
-            *(f"coalesce(tree, '{EVERYTHING}') AS tree", "coalesce(share, 1.0D) AS share"),
+            "shard",
+            "name",
+            "subscription",
+            "offset AS first",
+            "until",
+            f"coalesce(tree, '{EVERYTHING}') AS tree",
+            "coalesce(share, 1.0D) AS share",
         )
         .distinct()
         .persist()
@@ -135,7 +140,7 @@ def _pairs(
     """event, name, what: of each recorded row and each consumer that has confirmed it."""
     trees = [row["tree"] for row in stretches.select("tree").distinct().collect()]
     events = rows.selectExpr(
-        *("event", "0.0D AS published", "offset AS at", "shard AS overlay", "attributes")
+        "event", "0.0D AS published", "offset AS at", "shard AS overlay", "attributes"
     )
     wanted = selected(events, trees, is_small_session(spark)).select("event", "tree")
     numbers = frame_of(spark, list(enumerate(trees)), "number int, text string")
@@ -147,13 +152,17 @@ def _pairs(
     is_wanted = (done.event == wanted.wanted_event) & (done.tree == wanted.wanted_tree)
     pairs = done.join(wanted, is_wanted, "left")
     counted = takes.groupBy("event", "name", "subscription").count()
-    return pairs.join(counted, ["event", "name", "subscription"], "left").selectExpr(
-        "event",
-        "name",
-        """CASE WHEN wanted_event IS NULL AND count IS NULL THEN NULL
+    return (
+        pairs.join(counted, ["event", "name", "subscription"], "left")
+        .selectExpr(
+            "event",
+            "name",
+            """CASE WHEN wanted_event IS NULL AND count IS NULL THEN NULL
                 WHEN wanted_event IS NULL THEN 'spurious'
                 WHEN count IS NULL AND crc32(CAST(event AS BINARY)) >= share * 4294967296D THEN NULL
                 WHEN count IS NULL THEN 'missing'
                 WHEN count > 1 THEN 'repeated'
                 ELSE 'consumed' END AS what""",
-    ).where("what IS NOT NULL")  # fmt: skip
+        )
+        .where("what IS NOT NULL")
+    )

@@ -37,51 +37,87 @@ if TYPE_CHECKING:
 SETTLE: Final = int(SETTLE_SECONDS * NANOSECONDS)
 
 RULES: Final = (
-    ("NOT is_published AND has_all_published", "unknown",
-     "'the traces have no publish record of this event'"),
+    (
+        "NOT is_published AND has_all_published",
+        "unknown",
+        "'the traces have no publish record of this event'",
+    ),
     ("NOT is_published", "unjudged", "'not all records of its publisher are there'"),
-    ("redacted AND NOT elsewhere AND hlc > at", "unjudged",
-     "'values or selectors are redacted in its records (trace.redact)'"),
+    (
+        "redacted AND NOT elsewhere AND hlc > at",
+        "unjudged",
+        "'values or selectors are redacted in its records (trace.redact)'",
+    ),
     ("altered", "unjudged", "'the tree of its subscription is not that of its selector'"),
-    ("NOT has_tree AND (has_selector OR has_all_subscribed)", "unknown",
-     "'the traces have no readable selector of it'"),
+    (
+        "NOT has_tree AND (has_selector OR has_all_subscribed)",
+        "unknown",
+        "'the traces have no readable selector of it'",
+    ),
     ("NOT has_tree", "unjudged", "'not all records of the node of its subscription are there'"),
-    ("NOT has_attributes", "unjudged",
-     "'the attributes of the event cannot be read, or are not those of its digest'"),
-    ("event_overlay <> subscription_overlay", "unjudged",
-     "'its event and its subscription are of overlays that never met'"),
+    (
+        "NOT has_attributes",
+        "unjudged",
+        "'the attributes of the event cannot be read, or are not those of its digest'",
+    ),
+    (
+        "event_overlay <> subscription_overlay",
+        "unjudged",
+        "'its event and its subscription are of overlays that never met'",
+    ),
     ("elsewhere", "spurious", "'delivered by another process than that of the subscription'"),
     ("hlc <= at", "spurious", "'delivered before it was published'"),
     ("standing IS NULL", "spurious", "'the selector is not true for this event'"),
     ("standing = 'over'", "spurious", "'published after the subscription had ended'"),
-    ("standing IN ('withheld', 'outside') AND copies > 0", "spurious",
-     "'the policy withholds it from its tenant'"),
+    (
+        "standing IN ('withheld', 'outside') AND copies > 0",
+        "spurious",
+        "'the policy withholds it from its tenant'",
+    ),
     ("standing = 'withheld'", "withheld", "'the policy withholds it from its tenant'"),
     ("copies > 0 AND other_id", "corrupted", "'delivered with another id than was published'"),
-    ("copies > 0 AND other_content", "corrupted",
-     "'delivered with another content than was published'"),
-    ("copies > 0 AND half_digested", "unjudged",
-     "'only one of its records has a digest of the content'"),
+    (
+        "copies > 0 AND other_content",
+        "corrupted",
+        "'delivered with another content than was published'",
+    ),
+    (
+        "copies > 0 AND half_digested",
+        "unjudged",
+        "'only one of its records has a digest of the content'",
+    ),
     ("copies = 0 AND refused IS NOT NULL", "withheld", "refused"),
-    ("standing = 'changing' AND copies = 0", "unjudged",
-     "'published around a change of the policy of its tenant'"),
+    (
+        "standing = 'changing' AND copies = 0",
+        "unjudged",
+        "'published around a change of the policy of its tenant'",
+    ),
     ("standing = 'changing'", "ending", "'published around a change of the policy of its tenant'"),
-    ("standing = 'kept' AND copies = 0", "unjudged",
-     "'published while its program was lost, which one record alone says'"),
+    (
+        "standing = 'kept' AND copies = 0",
+        "unjudged",
+        "'published while its program was lost, which one record alone says'",
+    ),
     ("standing = 'kept'", "ending", "'published while its program was lost'"),
-    ("standing = 'waiting' AND copies = 0", "unjudged",
-     "IF(acked IS NULL, 'there is no SUBACK', 'published long after the subscription was made, and "
-     "before its SUBACK')"),
+    (
+        "standing = 'waiting' AND copies = 0",
+        "unjudged",
+        "IF(acked IS NULL, 'there is no SUBACK', "
+        "'published long after the subscription was made, and before its SUBACK')",
+    ),
     ("standing IN ('waiting', 'early')", "early", "'published before the SUBACK'"),
     ("standing = 'ending'", "ending", "'published around the end of the subscription'"),
     ("copies = 0 AND given_up IS NOT NULL", "dropped", "given_up"),
     ("copies = 0 AND hole IS NOT NULL", "unjudged", "concat('of the subscriber''s node: ', hole)"),
-    ("copies = 0 AND maybe_over IS NOT NULL", "unjudged",
-     "concat('it may have ended: of the subscriber''s node: ', maybe_over)"),
+    (
+        "copies = 0 AND maybe_over IS NOT NULL",
+        "unjudged",
+        "concat('it may have ended: of the subscriber''s node: ', maybe_over)",
+    ),
     ("copies = 0", "missing", "'no node says what became of it'"),
     ("discarded", "discarded", "'its program did not read in time'"),
     ("true", "delivered", "NULL"),
-)  # fmt: skip
+)
 """When a pair has which verdict and why, in SQL; the first rule that is true decides."""
 
 
@@ -160,7 +196,12 @@ def judge(
         records=records,
         met=_met(spark, records, pairs),
         published=published.selectExpr(
-            *("event", "published", "at", "overlay", "redacted", "digest"),
+            "event",
+            "published",
+            "at",
+            "overlay",
+            "redacted",
+            "digest",
             f"{ID} AS content_id",
             "attributes IS NOT NULL AS has_attributes",
         ),
@@ -185,12 +226,20 @@ def _ruled(joined: DataFrame, complete: Completeness) -> DataFrame:
     verdict = " ".join(f"WHEN {condition} THEN '{name}'" for condition, name, _ in RULES)
     reason = " ".join(f"WHEN {condition} THEN {why}" for condition, _, why in RULES)
     return joined.selectExpr(
-        *("event", "subscription", "overlay"),
+        "event",
+        "subscription",
+        "overlay",
         f"CASE {verdict} END AS verdict",
         f"CASE {reason} END AS reason",
-        *("published", "copies", "first.delivered", "first.node"),
+        "published",
+        "copies",
+        "first.delivered",
+        "first.node",
         f"CAST(IF(copies > 0, {latency}, NULL) AS DOUBLE) AS latency_ms",
-        *("first.attribute", "first.hops", "first.lo", "first.hi"),
+        "first.attribute",
+        "first.hops",
+        "first.lo",
+        "first.hi",
     )
 
 
@@ -243,7 +292,7 @@ def _with_discarded(
           ON j.event = t.event AND j.subscription = t.subscription
         """,
         drops=records.where("kind = 'drop' AND client IS NOT NULL").selectExpr(
-            *("event", "subscription", "client"), "concat(node, '.', run) AS run"
+            "event", "subscription", "client", "concat(node, '.', run) AS run"
         ),
         subscribed=subscribed.select("subscription", "client"),
         joined=joined,

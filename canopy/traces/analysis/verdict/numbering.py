@@ -138,8 +138,10 @@ def unseen(
     kept = sampled(spark, spans)
     found = {}
     for each in complete.overlays:
-        of = {name: {_key(run): by[_key(run)] for run in each.runs if _key(run) in by}
-              for name, by in (("event", events), ("subscription", subscriptions))}  # fmt: skip
+        of = {
+            name: {_key(run): by[_key(run)] for run in each.runs if _key(run) in by}
+            for name, by in (("event", events), ("subscription", subscriptions))
+        }
         counts = {name: sum(one.count for one in by.values()) for name, by in of.items()}
         owed, reasons = 0, []
         adapts = any(run.shares for run in each.runs)
