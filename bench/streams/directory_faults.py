@@ -120,6 +120,20 @@ def stream_orphans_are_not_told() -> None:
     replace(ShardHosts.on_owner_found, on_owner_found)
 
 
+@fault(
+    NAMES,
+    DIRECTORY,
+    "test_a_fork_without_the_entry_of_a_stream_does_not_say_that_there_is_none",
+)
+def stream_forks_know_all_names() -> None:
+    """A fork founds a stream, or says that there is none, before it was told what nodes have."""
+
+    def never(self: StreamOwner) -> bool:
+        return False
+
+    replace(StreamOwner._is_in_doubt, never)
+
+
 @fault(NAMES, DIRECTORY, ONCE)
 def stream_shards_outlive_their_removal() -> None:
     """A node keeps the shards of a stream that was removed."""

@@ -14,7 +14,13 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from overlay.chord.events import Committed, ObserversProgressed, RoleChanged
+from overlay.chord.events import (
+    Committed,
+    Elected,
+    ObserversProgressed,
+    Replanted,
+    RoleChanged,
+)
 from overlay.chord.ring.ring import Ring
 from overlay.links.events import LinkDown
 from overlay.machine import Alarm, Machine, NodeId, Peer, Port, Timer, by_id
@@ -57,6 +63,11 @@ from streams.directory.supervision import HEARTBEAT, REFRESH, SILENT, Supervisio
 
 STREAMS_MOST: Final = 1_000
 """The limit of streams whose names one cluster owns. Guess; each costs heartbeats."""
+
+DOUBTED: Final = 8.0
+"""Seconds after a fork for which a name that this node does not know may be one that its directory
+lacks. Nodes that have shards of it say so as soon as they hear of the fork; as long as events wait
+for registrations that a copy may lack (`overlay.upper_tree.owner.constants.RESTORE_MOST`)."""
 
 REPORTED: Final = 200
 """Streams in one StreamsReport."""
@@ -104,6 +115,7 @@ class StreamOwner(Machine):
         self._settled: dict[str, _Settled] = {}  # by the name in the directory
         self._alive: dict[NodeId, float] = {}  # when each node was heard last
         self._cluster: object = None  # at the last heartbeat
+        self._doubted_until = float("-inf")  # the directory may lack streams until then
         self._due = Alarm(port, KeepShardsDue())
 
     # -- what is known ---------------------------------------------------------------------------
@@ -170,6 +182,8 @@ class StreamOwner(Machine):
             self._refuse(sender, message.ticket, "exists", reason)
         elif known is not None and known.id == message.id:
             self._answer_when_committed(sender, message.ticket, known)
+        elif known is None and self._is_in_doubt():
+            self.port.send(sender, StreamElsewhere(message.ticket, None))
         elif self._is_full():
             reason = f"this part of the directory has {STREAMS_MOST} streams already"
             self._refuse(sender, message.ticket, "full", reason)
@@ -192,7 +206,7 @@ class StreamOwner(Machine):
             return
         known = self.entry(message.name)
         if known is None:
-            self._refuse(sender, message.ticket, "unknown", f"there is no stream {message.name}")
+            self._say_unknown(sender, message.ticket, message.name)
             return
         self._answer_when_committed(sender, message.ticket, replace(known, removed=True))
 
@@ -202,7 +216,7 @@ class StreamOwner(Machine):
             return
         known = self.entry(message.name)
         if known is None or known.removed:
-            self._refuse(sender, message.ticket, "unknown", f"there is no stream {message.name}")
+            self._say_unknown(sender, message.ticket, message.name, known)
             return
         try:
             options = changed(known.options, message)
@@ -223,9 +237,7 @@ class StreamOwner(Machine):
         if known is not None and not known.removed:
             self._answer(sender, message.ticket, known)
             return
-        reason = f"there is no stream {message.name}"
-        refused = StreamRefused(message.ticket, "unknown", reason, removed=known is not None)
-        self.port.send(sender, refused)
+        self._say_unknown(sender, message.ticket, message.name, known)
 
     def on_ask_streams(self, sender: Peer, message: AskStreams) -> None:
         """Answer with the streams of this cluster."""
@@ -248,6 +260,22 @@ class StreamOwner(Machine):
             cluster = None
         self.port.send(sender, StreamElsewhere(ticket, cluster))
         return True
+
+    def _say_unknown(
+        self, sender: Peer, ticket: int, name: str, known: StreamEntry | None = None
+    ) -> None:
+        """There is no stream of that name, or (`known`) none any more. Where that is not sure, the
+        asker is to ask again."""
+        if known is None and self._is_in_doubt():
+            self.port.send(sender, StreamElsewhere(ticket, None))
+            return
+        reason = f"there is no stream {name}"
+        refused = StreamRefused(ticket, "unknown", reason, removed=known is not None)
+        self.port.send(sender, refused)
+
+    def _is_in_doubt(self) -> bool:
+        """Whether this node leads an arc of which it may not have the whole directory yet."""
+        return self.port.now < self._doubted_until
 
     def _refuse(self, sender: Peer, ticket: int, code: str, reason: str) -> None:
         self.port.send(sender, StreamRefused(ticket, code, reason))
@@ -295,6 +323,15 @@ class StreamOwner(Machine):
             self._removing.clear()
         elif self.owner.state.directory:
             self._due.within(0.0)
+
+    def on_elected(self, event: Elected) -> None:
+        """A fork may lack what a majority has committed: who has shards of it tells."""
+        if event.forked:
+            self._doubted_until = self.port.now + DOUBTED
+
+    def on_replanted(self, event: Replanted) -> None:
+        """So may the copy of a lost cluster's log, if there is one."""
+        self._doubted_until = self.port.now + DOUBTED
 
     def _answer_due(self) -> None:
         owner, left = self.owner, []

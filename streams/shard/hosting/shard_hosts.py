@@ -6,7 +6,8 @@ replicas' own votes. A node that is to lead campaigns for an epoch above every o
 of, and again above the next, until it leads or another is ordered to.
 
 A node whose shards no owner asks for (its cluster was lost with all copies of its log) tells the
-owners of the streams' names what it has.
+owners of the streams' names what it has; and every node does when it hears of a fork, since the
+directory there may lack what a majority had committed.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from overlay.chord.events import OwnerFound
+from overlay.chord.events import ClusterForked, OwnerFound, Replanted
 from overlay.chord.ring.ring import Ring
 from overlay.info import ConsumerInfo, ForkInfo, HeldShard, IntakeInfo
 from overlay.machine import (
@@ -489,6 +490,23 @@ class ShardHosts(Machine):
             self.ring.find(key)
         if self.hosted:
             self.port.set_timer(LOOK, timer)
+
+    def on_cluster_forked(self, event: ClusterForked) -> None:
+        """The directory there (perhaps this node's own) may lack the streams of this node's shards:
+        tell it at once."""
+        self._tell_directory(event.cluster.primary, event.cluster.owns)
+
+    def on_replanted(self, event: Replanted) -> None:
+        """This node leads in the place of a lost cluster, and its directory may lack them too."""
+        everything = event.others
+        self._tell_directory(self.port.me, lambda key: everything or event.lost.owns(key))
+
+    def _tell_directory(self, primary: Peer, owns: Callable[[Key], bool]) -> None:
+        """Tell who leads another directory than before which streams this node has shards of."""
+        ids = dict.fromkeys(split_shard(shard)[0].rpartition("/")[0] for shard in self.hosted)
+        found = [self.entries[id_] for id_ in ids if id_ in self.entries]
+        if entries := tuple(entry for entry in found if owns(stream_key(entry.name))):
+            self.port.send(primary, ShardsOrphaned(entries))
 
     def _retain(self) -> None:
         now = self._wall()

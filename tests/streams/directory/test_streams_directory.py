@@ -13,11 +13,14 @@ from canopy.sim.world.world import World
 from overlay.client import Done, Failed, GetStreams, RemoveStream, Streams
 from overlay.info import StreamInfo
 from overlay.stream_client import AddStream, EditStream
+from streams.directory import stream_owner
 from streams.directory.messages import ShardOrder
 from streams.directory.supervision import HEARTBEAT, Supervision
 from streams.disk import DiskFailed
 from streams.log import shard_log
 from streams.log.batches import BatchHead, EventBatch, Row
+from streams.shard.hosting import shard_hosts
+from streams.shard.hosting.shard_hosts import ShardHosts
 from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
 from tests.support.overlays import grown, wait
@@ -241,6 +244,35 @@ def test_a_stream_of_which_no_directory_knows_is_brought_back_by_who_has_it() ->
     again = described(world, "n0", "alarms")
     assert isinstance(again, Streams)
     wait(world, lambda: committed(world, shard)[0] >= number, 2.0, "the row is everywhere again")
+
+
+@pytest.mark.parametrize("lost", ["the doubt", "the word of who has shards"])
+def test_a_fork_without_the_entry_of_a_stream_does_not_say_that_there_is_none(
+    lost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Either by itself is enough: to ask again meanwhile, and to be told at once."""
+    if lost == "the doubt":
+        monkeypatch.setattr(stream_owner, "DOUBTED", 0.0)
+        monkeypatch.setattr(shard_hosts, "UNHEARD", 1e9)
+    else:
+        monkeypatch.setattr(ShardHosts, "_tell_directory", lambda self, primary, owns: None)
+    world = grown(3)
+    shard = founded(world, "alarms")
+    left = next(name for name in world.names() if not world.node(name).clusters.is_primary)
+    world.node(left).owner.state.directory.clear()  # as if its log had not come so far
+    for name in set(world.names()) - {left}:
+        world.crash(name)
+    wait(world, lambda: world.node(left).clusters.is_primary, 40.0, "the last node has forked")
+    again = add(world, left, "alarms")
+    assert isinstance(again, Failed)
+    assert again.code == "exists"
+    found = described(world, left, "alarms")
+    assert isinstance(found, Streams)
+    assert found.streams[0].id == shard.partition("/")[0]
+    world.run(stream_owner.DOUBTED)
+    none = described(world, left, "other")
+    assert isinstance(none, Failed)
+    assert none.code == "unknown"
 
 
 def test_what_a_stream_is_not_to_keep_is_removed_at_all_its_replicas(
