@@ -12,6 +12,8 @@ from canopy.cli.config import shown_token
 from canopy.wire import audit
 from canopy.wire.control.client_connection import is_own_user
 from canopy.wire.directory import kademlia_fixes
+from canopy.wire.directory.signed_kademlia import Address, Cookies
+from canopy.wire.directory.signed_records import DirectoryKeys
 from canopy.wire.driver import TrioDriver
 from canopy.wire.keys import beliefs
 from canopy.wire.keys.beliefs import Beliefs
@@ -64,7 +66,8 @@ RIGHTS = "tests/attacks/test_attacks_rights.py"
 RINGS = "tests/attacks/test_attacks_rings.py"
 ANY_MESSAGE = "tests/attacks/test_attacks_messages.py"
 CONFINEMENT = "tests/attacks/test_attacks_confinement.py"
-DIRECTORY = "tests/attacks/test_attacks_directory.py"
+DIRECTORY = "tests/attacks/directory/test_attacks_directory.py"
+SIGNED_DIRECTORY = "tests/attacks/directory/test_attacks_signed_directory.py"
 LEAVES = "tests/upper_tree/owner/registrations/test_tree_leaf_inbox.py"
 PUT_OFF = "tests/upper_tree/subscriber/test_tree_put_off.py"
 LOCAL = "tests/attacks/machine/test_attacks_local.py"
@@ -384,6 +387,26 @@ def security_directory_answers_anybody() -> None:
         return True
 
     replace_constant(kademlia_fixes, "is_loopback", always)
+
+
+@fault("keys", SIGNED_DIRECTORY, "test_no_address_is_sent_more_than_was_sent_in_its_name")
+def security_directory_asks_for_no_cookie() -> None:
+    """Where nodes have keys the directory does not look whether an address receives."""
+
+    def always(self: Cookies, cookie: bytes, address: Address) -> bool:
+        return True
+
+    replace(Cookies.holds, always)
+
+
+@fault("keys", SIGNED_DIRECTORY, "test_what_no_node_has_signed_is_not_read")
+def security_directory_believes_any_record() -> None:
+    """A record of the directory is believed, whoever has signed it."""
+
+    def always(self: DirectoryKeys, node: NodeId, chain: Chain) -> bool:
+        return True
+
+    replace(DirectoryKeys.vouches, always)
 
 
 @fault("keys", TENANTS, "test_a_leaf_over_its_quota_is_refused_and_hears_why")

@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 @click.option("--routing", type=click.Choice(["pivot", "counting"]), help="How events are routed.")
 @click.option("--seed", type=int, help="Seed of the node's random numbers.")
 @click.option(
-    "--directory/--no-directory", default=None, help="Use the Kademlia directory on loopback."
+    "--directory/--no-directory",
+    default=None,
+    help="Use the Kademlia directory: with keys on any address, else on loopback.",
 )
 @click.option("--trace/--no-trace", "traced", default=None, help="Write trace records.")
 @click.option("--trace-dir", metavar="DIR", type=click.Path(), help="Folder of the trace records.")

@@ -264,6 +264,51 @@ VALUE_LIMIT: Final = 1_024  # bytes of one stored value: `ENTRY_ADDRESSES` addre
 VALUE_AGE: Final = 300.0
 """After so long without being announced again a value is dropped: five times `SEEK`."""
 
+# --- the directory where nodes have keys ---
+
+RECORD_LIMIT: Final = 3_072
+"""Bytes of one signed record: an address, and two certificates of some 450 bytes each; while a root
+is replaced up to four."""
+
+STORED_BYTES: Final = 1 << 20
+"""Of all records that a node stores."""
+
+RECORDS_OF_ENTRY: Final = 8
+"""Nodes whose records of one entry are kept; of more those that were heard last."""
+
+ENTRIES_OF_NODE: Final = 4
+"""Entries of which one node's records are kept. Nodes use one (`discovery.RING`)."""
+
+COOKIE_TERM: Final = 120.0
+"""Seconds for which the same cookie is given to an address; it holds as long again."""
+
+PROVEN_FOR: Final = 600.0
+"""Seconds after which a node has to prove once more who it is."""
+
+PROVEN_MOST: Final = 1_024
+"""Addresses of which it is known which node is there."""
+
+STRANGERS_PER_SECOND: Final = 100.0
+"""Datagrams of all who show no cookie that are answered, with 37 bytes each: 4 kB/s. Also the
+proofs that are looked at: a twentieth of a processor."""
+
+CALLERS_PER_SECOND: Final = 50.0
+"""Datagrams that are looked at of one address that shows its cookie (`accept_limits.whose`). A
+lookup asks each node once or twice."""
+
+LOCAL_CALLERS_PER_SECOND: Final = 500.0
+"""The same for this machine, on which there may be some dozen nodes."""
+
+CALLERS_MOST: Final = 4_096
+"""Addresses whose datagrams are counted."""
+
+REMOTE_CONTACT_TIMEOUT: Final = 1.0
+"""`CONTACT_TIMEOUT` between machines: three round trips around the earth."""
+
+CRAWL_MOST: Final = 64
+"""Contacts that one lookup asks. Honest ones are found after some eight times the logarithm of the
+number of nodes; a liar could name nearer ones without end."""
+
 # --- telemetry ---
 
 BUSIEST_PROCESSES: Final = 5

@@ -1,6 +1,8 @@
-"""The Kademlia directory: names to addresses, on loopback (T5, docs/design/chord-ring.md).
+"""The Kademlia directory: names to addresses (T5, docs/design/chord-ring.md).
 
 ``discovery`` is what a node announces and looks up; ``directory`` runs the library in a thread and
-checks what it returns; ``kademlia_fixes`` corrects faults of the library. It helps nodes to find
-each other and is never needed: a node with a reachable seed works without it.
+checks what it returns; ``kademlia_fixes`` corrects faults of the library. Without keys it is on
+loopback. With keys it is on any address, and ``signed_records`` says what is kept and believed,
+``signed_kademlia`` who is answered (docs/design/security.md). It helps nodes to find each other and
+is never needed: a node with a reachable seed works without it.
 """

@@ -1,9 +1,13 @@
-"""The directory: Kademlia maps names to addresses, on loopback only (docs/design/chord-ring.md).
+"""The directory: Kademlia maps names to addresses (docs/design/chord-ring.md).
 
 It is soft state that helps a new node with one peer to find the rest, and the halves of a split
-ring to find each other. Every program on this machine can write anything into it, so an entry is a
-bounded list of loopback addresses, and what is found there is only dialled: the handshake of the
-link decides who answers. Entries expire unless they are announced again.
+ring to find each other. What is found there is only dialled: the handshake of the link decides who
+answers. Entries expire unless they are announced again.
+
+Where nodes have no keys it is on loopback, and every program on this machine can write anything
+into it: so an entry is a bounded list of loopback addresses. Where they have keys it is on the
+node's own address, and an entry is what nodes have signed, each its own address
+(`signed_kademlia`).
 
 It runs in a daemon thread with an asyncio loop, because the library needs one. A failure of the
 thread is logged, and the node goes on without a directory. Results come back into the trio thread
@@ -14,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -24,11 +29,13 @@ import msgspec
 import trio
 
 from canopy.wire.addresses import is_loopback, split_address
-from canopy.wire.constants import ENTRY_ADDRESSES, THREAD_STOP_WAIT
+from canopy.wire.constants import ENTRY_ADDRESSES, FOUND_MOST, THREAD_STOP_WAIT
+from canopy.wire.directory.signed_records import DirectoryKeys, entry_key
 from canopy.wire.log import Forward, Log
 
 if TYPE_CHECKING:
     from canopy.wire.directory.kademlia_fixes import HardenedServer
+    from canopy.wire.directory.signed_kademlia import SignedServer
 
 Found = Callable[[tuple[str, ...]], None]
 Addresses = msgspec.json.Decoder(list[str])
@@ -45,6 +52,15 @@ def sound_addresses(text: str | None) -> tuple[str, ...]:
     return tuple(address for address in addresses[:ENTRY_ADDRESSES] if is_reachable(address))
 
 
+def is_dialable(address: str) -> bool:
+    """Whether `address` is HOST:PORT, and others may dial it."""
+    try:
+        host, port = split_address(address)
+    except ValueError:
+        return False
+    return port > 0 and host not in ("0.0.0.0", "::")
+
+
 def is_reachable(address: str) -> bool:
     """Whether `address` is HOST:PORT on loopback, with a port that can be dialled."""
     try:
@@ -57,10 +73,14 @@ def is_reachable(address: str) -> bool:
 class Directory:
     """The directory of one overlay, seen from the trio thread. All methods return at once."""
 
-    def __init__(self, overlay: str, node: str, log: Log) -> None:
+    def __init__(
+        self, overlay: str, node: str, log: Log, keys: DirectoryKeys | None = None
+    ) -> None:
+        """`keys`: the node's; None: nodes have none, and the directory is on loopback."""
         self._overlay = overlay
-        self._identity = sha1(node.encode()).digest()
+        self._node = node
         self._log = log
+        self._keys = keys
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: HardenedServer | None = None
         self._thread: threading.Thread | None = None
@@ -94,42 +114,51 @@ class Directory:
 
     def join(self, addresses: Sequence[str], then: Callable[[], None]) -> None:
         """Contact the directories at `addresses` if no other is known yet; then call `then`."""
-        places = [split_address(address) for address in addresses if is_reachable(address)]
-        contacts = [("127.0.0.1" if host == "localhost" else host, port) for host, port in places]
+        admits = is_reachable if self._keys is None else is_dialable
+        places = [split_address(address) for address in addresses if admits(address)]
 
         async def bootstrap(server: HardenedServer) -> None:
-            if server.alone and contacts:
-                await server.bootstrap(contacts)
+            if server.alone and places:
+                await server.bootstrap(await resolved(server, places))
 
         self._run(bootstrap, lambda _: then())
 
     def put(self, name: str, addresses: Sequence[str]) -> None:
-        """Announce the addresses of `name`. The entry expires after `VALUE_AGE` seconds."""
-        sound = [address for address in addresses if is_reachable(address)][:ENTRY_ADDRESSES]
+        """Announce the addresses of `name`; where nodes have keys, the first of them, which has to
+        be this node's own. The entry expires after `VALUE_AGE` seconds."""
+        admits = is_reachable if self._keys is None else is_dialable
+        sound = [address for address in addresses if admits(address)][:ENTRY_ADDRESSES]
         if not sound:
             return
-        key, entry = self._key(name), msgspec.json.encode(sound).decode()
 
         async def store(server: HardenedServer) -> None:
-            await server.set(key, entry)
+            await server.set(self._key(name), msgspec.json.encode(sound).decode())
 
-        self._run(store, lambda _: None)
+        async def store_signed(server: SignedServer) -> None:
+            record = server.records.make(name, sound[0])
+            await server.set_digest(entry_key(self._overlay, name), record)
+
+        self._run(store if self._keys is None else store_signed, lambda _: None)
 
     def get(self, name: str, found: Found) -> None:
         """Look `name` up and call `found` with its addresses, or (), in the trio thread."""
 
-        async def look(server: HardenedServer) -> str | None:
+        async def look(server: HardenedServer) -> tuple[str, ...]:
             value = await server.get(self._key(name))
-            return value if isinstance(value, str) else None
+            return sound_addresses(value if isinstance(value, str) else None)
 
-        self._run(look, lambda text: found(sound_addresses(text)))
+        async def look_at_signed(server: SignedServer) -> tuple[str, ...]:
+            addresses = await server.addresses(entry_key(self._overlay, name))
+            return tuple(filter(is_dialable, addresses))[:FOUND_MOST]
+
+        self._run(look if self._keys is None else look_at_signed, lambda each: found(each or ()))
 
     def _key(self, name: str) -> str:
         return f"canopy/{self._overlay}/{name}"
 
     def _run(
         self,
-        job: Callable[[HardenedServer], Coroutine[Any, Any, Any]],
+        job: Callable[[Any], Coroutine[Any, Any, Any]],
         then: Callable[[Any], None],
     ) -> None:
         """Run `job` in the directory's thread, then `then` with its result in trio.
@@ -166,11 +195,9 @@ class Directory:
     def _serve(self, host: str, port: int, on_running: Callable[[], None]) -> None:
         loop = asyncio.new_event_loop()
         try:
-            from canopy.wire.directory.kademlia_fixes import HardenedServer
-
             silence_libraries(self._log)
             loop.set_exception_handler(self._on_fault)
-            server = HardenedServer(self._identity, time.monotonic)
+            server = self._make_server(is_loopback(host))
             loop.run_until_complete(server.listen(port, interface=host))
             self._server, self._loop = server, loop
             self._call(on_running)
@@ -184,8 +211,34 @@ class Directory:
             cancel_all(loop)
             loop.close()
 
+    def _make_server(self, is_local: bool) -> HardenedServer:
+        """The library is loaded here: it takes a tenth of a second, for which no node waits."""
+        if self._keys is not None:
+            from canopy.wire.directory.signed_kademlia import SignedServer
+
+            return SignedServer(self._node, self._keys, time.monotonic, is_local)
+        from canopy.wire.directory.kademlia_fixes import HardenedServer
+
+        return HardenedServer(sha1(self._node.encode()).digest(), time.monotonic)
+
     def _on_fault(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self._log.debug("directory", reason=context.get("exception") or context.get("message"))
+
+
+async def resolved(
+    server: HardenedServer, places: Sequence[tuple[str, int]]
+) -> list[tuple[str, int]]:
+    """These places by number, as far as they have an address of the kind that `server` has."""
+    loop = asyncio.get_running_loop()
+    family = server.transport.get_extra_info("socket").family
+    found = []
+    for host, port in places:
+        try:
+            known = await loop.getaddrinfo(host, port, family=family, type=socket.SOCK_DGRAM)
+        except OSError:
+            continue
+        found += [(str(each[4][0]), port) for each in known[:1]]
+    return found
 
 
 def cancel_all(loop: asyncio.AbstractEventLoop) -> None:

@@ -6,13 +6,13 @@ address from the view, a link or a cluster's description. Until the node is read
 repeated every `SEEK_SOON`, afterwards every `SEEK` seconds, so that two halves of a split ring find
 each other again; the own entries are announced again then too, since they expire. What is found
 goes to the node as further seeds, each address once, at most `FOUND_MOST`: addresses to dial and
-nothing else.
+nothing else. Where nodes have keys a primary announces its own address, which it signs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -23,6 +23,10 @@ from canopy.wire.directory.directory import Directory
 from canopy.wire.driver import TrioDriver
 from canopy.wire.log import Log
 from overlay.machine import Peer
+from overlay.rights import Role
+
+if TYPE_CHECKING:
+    from canopy.wire.process.security import NodeSecurity
 
 RING: Final = "ring"  # the entry with the addresses of some cluster
 
@@ -30,9 +34,20 @@ RING: Final = "ring"  # the entry with the addresses of some cluster
 class Discovery:
     """Connects the node to the directory. If the directory fails, the node runs without one."""
 
-    def __init__(self, driver: TrioDriver, config: NodeConfig, log: Log) -> None:
+    def __init__(
+        self,
+        driver: TrioDriver,
+        config: NodeConfig,
+        log: Log,
+        peers: Sequence[str] | None = None,
+        security: NodeSecurity | None = None,
+    ) -> None:
+        """`peers`: those to join at, if they are not the configured ones. `security`: the node's
+        keys; None: it has none."""
         self._driver = driver
-        self._config = config
+        self._overlay = config.overlay
+        self._peers = tuple(config.peers if peers is None else peers)
+        self._security = security
         self._log = log
         self._directory: Directory | None = None
         self._announced: dict[
@@ -41,16 +56,28 @@ class Discovery:
         self._found: dict[str, None] = {}
         self._own = ""
 
-    async def start(self, nursery: trio.Nursery, me: Peer) -> None:
-        """Start the directory on the UDP port with the node's TCP port number, and look up. There
-        is none where others reach the node: nothing in it is signed, and datagrams name whom they
-        like as their source."""
-        host, port = split_address(me.address)
-        if not is_loopback(host):
-            self._log.debug("directory_off", reason=f"{host} is not loopback")
+    async def start(
+        self, nursery: trio.Nursery, me: Peer, bound: tuple[str, int] | None = None
+    ) -> None:
+        """Start the directory on the UDP port with the node's TCP port number, and look up.
+        `bound`: where the node listens, if others reach it under another address.
+
+        Without keys there is none where others reach the node: nothing in it is signed, and
+        datagrams name whom they like as their source. Nor is there one at a leaf, which does
+        nothing for others."""
+        security = self._security
+        host, port = bound if bound and security else split_address(me.address)
+        if security is None and not is_loopback(host):
+            self._log.debug(
+                "directory_off", reason=f"{host} is not loopback, and there are no keys"
+            )
             return
+        if security is not None and security.own.principal.role is Role.LEAF:
+            self._log.debug("directory_off", reason="this node is a leaf")
+            return
+        keys = None if security is None else security.directory_keys()
         self._own = me.address
-        self._directory = Directory(self._config.overlay, me.id, self._log)
+        self._directory = Directory(self._overlay, me.id, self._log, keys)
         self._directory.start(host, port, self._running)
         nursery.start_soon(self._seek)
 
@@ -64,7 +91,12 @@ class Discovery:
         """Announce for the node under which addresses `name` is reached."""
         self._announced[name] = addresses
         if self._directory is not None and self._directory.running:
-            self._directory.put(name, addresses)
+            self._put(name, addresses)
+
+    def _put(self, name: str, addresses: tuple[str, ...]) -> None:
+        """Where nodes have keys each signs for its own address alone, and announces that one."""
+        assert self._directory is not None
+        self._directory.put(name, addresses if self._security is None else (self._own,))
 
     def _running(self) -> None:
         self._log.debug("directory", address=self._own)
@@ -73,12 +105,11 @@ class Discovery:
     def _join(self) -> None:
         """Join the other directories, so that entries and lookups go to them."""
         if self._directory is not None:
-            self._directory.join(self._config.peers, self._joined)
+            self._directory.join(self._peers, self._joined)
 
     def _joined(self) -> None:
-        assert self._directory is not None
         for name, addresses in self._announced.items():
-            self._directory.put(name, addresses)
+            self._put(name, addresses)
         self._ask()
 
     def _ask(self) -> None:
@@ -86,7 +117,7 @@ class Discovery:
             self._directory.get(RING, self._take)
 
     def _take(self, addresses: Sequence[str]) -> None:
-        known = (*self._found, *self._config.peers, self._own)
+        known = (*self._found, *self._peers, self._own)
         fresh = [address for address in dict.fromkeys(addresses) if address not in known]
         fresh = fresh[: FOUND_MOST - len(self._found)]
         if fresh:

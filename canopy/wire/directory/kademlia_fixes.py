@@ -13,10 +13,11 @@ Each fault was observed:
 - `set` stores the value here too, so that a node without contacts can answer the next one, and does
   not raise when all contacts are dead.
 - Storage is bounded in number, size and age.
+- A lookup asks `CRAWL_MOST` contacts at most: who names nearer and nearer ones made it endless.
 
-Nothing here is authenticated: that is why the directory stays on loopback and what it says is only
-ever dialled (`canopy.wire.directory.directory`). The library's saved state is a pickle and is not
-used.
+Nothing here is authenticated: so where nodes have no keys the directory stays on loopback and what
+it says is only ever dialled (`canopy.wire.directory.directory`); where they have, see
+`signed_kademlia`. The library's saved state is a pickle and is not used.
 """
 
 from __future__ import annotations
@@ -26,17 +27,19 @@ from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Final
 
 import msgspec
-from kademlia.crawling import NodeSpiderCrawl
+from kademlia.crawling import NodeSpiderCrawl, ValueSpiderCrawl
 from kademlia.network import Server
 from kademlia.node import Node as Contact
 from kademlia.protocol import KademliaProtocol
 from kademlia.storage import IStorage
+from kademlia.utils import digest
 from msgspec import Meta
 
 from canopy.wire.addresses import is_loopback
 from canopy.wire.constants import (
     BUCKET_SIZE,
     CONTACT_TIMEOUT,
+    CRAWL_MOST,
     DATAGRAM_LIMIT,
     PARALLEL_QUERIES,
     STORED_VALUES,
@@ -52,18 +55,27 @@ ID: Final = 20  # bytes of SHA-1
 
 Id = Annotated[bytes, Meta(min_length=ID, max_length=ID)]
 Value = Annotated[str, Meta(max_length=VALUE_LIMIT)]
-Response = bytes | bool | list[tuple[bytes, str, int]] | dict[str, str] | None
 
-REQUESTS: Final[dict[str, msgspec.msgpack.Decoder[Any]]] = {
-    "ping": msgspec.msgpack.Decoder(tuple[Id]),
-    "store": msgspec.msgpack.Decoder(tuple[Id, Id, Value]),
-    "find_node": msgspec.msgpack.Decoder(tuple[Id, Id]),
-    "find_value": msgspec.msgpack.Decoder(tuple[Id, Id]),
-}
-"""The remote calls that are answered, with their arguments: the caller, a key, a value."""
+
+def request_decoders(value: Any) -> dict[str, msgspec.msgpack.Decoder[Any]]:
+    """The remote calls that are answered, with their arguments: the caller, a key, a value of this
+    type."""
+    return {
+        "ping": msgspec.msgpack.Decoder(tuple[Id]),
+        "store": msgspec.msgpack.Decoder(tuple[Id, Id, value]),
+        "find_node": msgspec.msgpack.Decoder(tuple[Id, Id]),
+        "find_value": msgspec.msgpack.Decoder(tuple[Id, Id]),
+    }
+
 
 REQUEST: Final = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
-RESPONSE: Final[msgspec.msgpack.Decoder[Any]] = msgspec.msgpack.Decoder(Response)
+
+
+def response_decoder(value: Any) -> msgspec.msgpack.Decoder[Any]:
+    """Answers to them, with values of this type."""
+    return msgspec.msgpack.Decoder(
+        bytes | bool | list[tuple[bytes, str, int]] | dict[str, value] | None
+    )
 
 
 class BoundedStorage(IStorage):  # type: ignore[misc]
@@ -107,9 +119,14 @@ class BoundedStorage(IStorage):  # type: ignore[misc]
 class HardenedProtocol(KademliaProtocol):  # type: ignore[misc]
     """The library's protocol over typed, bounded datagrams. `refused` counts malformed ones."""
 
-    def __init__(self, source: Contact, storage: BoundedStorage, k: int) -> None:
+    requests = request_decoders(Value)
+    responses = response_decoder(str)
+
+    def __init__(self, source: Contact, storage: Any, k: int) -> None:
         super().__init__(source, storage, k)
         self._wait_timeout = CONTACT_TIMEOUT
+        self.admits: Callable[[str], bool] = is_loopback
+        """Whether a contact may have this address."""
         self.refused = 0
 
     def datagram_received(self, data: bytes, address: tuple[str, int]) -> None:
@@ -120,20 +137,27 @@ class HardenedProtocol(KademliaProtocol):  # type: ignore[misc]
         number, body = data[1:HEADER], data[HEADER:]
         try:
             if data[0] == 0:
-                name, raw = REQUEST.decode(body)
-                decoder = REQUESTS.get(name)
-                if decoder is None:
-                    self.refused += 1
-                    return
-                answer = getattr(self, f"rpc_{name}")(address, *decoder.decode(raw))
-                packed = msgspec.msgpack.encode(answer)
-                self.transport.sendto(b"\x01" + number + packed, address)
+                self.answer(number, body, address)
             elif data[0] == 1:
-                self._accept_response(number, RESPONSE.decode(body), address)
+                self._accept_response(number, self.responses.decode(body), address)
             else:
                 self.refused += 1
         except MALFORMED:
             self.refused += 1
+
+    def answer(
+        self, number: bytes, body: bytes, address: tuple[str, int], caller: bytes | None = None
+    ) -> None:
+        """Carry out a request, and send the answer. `caller`: the id under which it has to come, if
+        that is known. Raises one of `MALFORMED`."""
+        name, raw = REQUEST.decode(body)
+        decoder = self.requests.get(name)
+        arguments = () if decoder is None else decoder.decode(raw)
+        if not arguments or (caller is not None and arguments[0] != caller):
+            self.refused += 1
+            return
+        packed = msgspec.msgpack.encode(getattr(self, f"rpc_{name}")(address, *arguments))
+        self.transport.sendto(b"\x01" + number + packed, address)
 
     def _accept_response(self, number: bytes, data: Any, address: tuple[str, int]) -> None:
         future, alarm = self._outstanding.pop(number, (None, None))
@@ -151,16 +175,19 @@ class HardenedProtocol(KademliaProtocol):  # type: ignore[misc]
     async def call_find_node(self, asked: Contact, wanted: Contact) -> Any:
         """The valid contacts that `asked` knows near `wanted`."""
         happened, data = await super().call_find_node(asked, wanted)
-        return happened, sound_contacts(data)
+        return happened, sound_contacts(data, self.admits)
 
     async def call_find_value(self, asked: Contact, wanted: Contact) -> Any:
         """The value, or valid contacts nearer to it."""
         happened, data = await super().call_find_value(asked, wanted)
         if isinstance(data, dict):
             value = data.get("value")
-            good = isinstance(value, str) and len(value.encode(errors="replace")) <= VALUE_LIMIT
-            return happened, {"value": value} if good else []
-        return happened, sound_contacts(data)
+            return happened, {"value": value} if self.is_sound(wanted.id, value) else []
+        return happened, sound_contacts(data, self.admits)
+
+    def is_sound(self, key: bytes, value: Any) -> bool:
+        """Whether a value that was found is one that could have been stored."""
+        return isinstance(value, str) and len(value.encode(errors="replace")) <= VALUE_LIMIT
 
     def welcome_if_new(self, node: Contact) -> None:
         """Send a new contact the values that are nearer to it than to us, and add it."""
@@ -182,15 +209,35 @@ class HardenedProtocol(KademliaProtocol):  # type: ignore[misc]
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
-def sound_contacts(data: Any) -> list[tuple[bytes, str, int]]:
-    """The valid contacts of a response (id, loopback address, port), at most `BUCKET_SIZE`."""
+def sound_contacts(
+    data: Any, admits: Callable[[str], bool] = is_loopback
+) -> list[tuple[bytes, str, int]]:
+    """The valid contacts of a response (id, address, port), at most `BUCKET_SIZE`."""
     if not isinstance(data, list):
         return []
     return [
         (node, host, port)
         for node, host, port in data[:BUCKET_SIZE]
-        if len(node) == ID and is_loopback(host) and 0 < port < 1 << 16
+        if len(node) == ID and admits(host) and 0 < port < 1 << 16
     ]
+
+
+class NodeCrawl(NodeSpiderCrawl):  # type: ignore[misc]
+    """The library's search for the contacts nearest to a key, within bounds."""
+
+    async def _find(self, rpcmethod: Any) -> Any:
+        if len(self.nearest.contacted) >= CRAWL_MOST:
+            return list(self.nearest)
+        return await super()._find(rpcmethod)
+
+
+class ValueCrawl(ValueSpiderCrawl):  # type: ignore[misc]
+    """The library's search for a value, within bounds."""
+
+    async def _find(self, rpcmethod: Any) -> Any:
+        if len(self.nearest.contacted) >= CRAWL_MOST:
+            return None
+        return await super()._find(rpcmethod)
 
 
 class HardenedServer(Server):  # type: ignore[misc]
@@ -198,12 +245,12 @@ class HardenedServer(Server):  # type: ignore[misc]
 
     protocol_class = HardenedProtocol
 
-    def __init__(self, identity: bytes, clock: Callable[[], float]) -> None:
+    def __init__(self, identity: bytes, clock: Callable[[], float], storage: Any = None) -> None:
         super().__init__(
             ksize=BUCKET_SIZE,
             alpha=PARALLEL_QUERIES,
             node_id=identity,
-            storage=BoundedStorage(clock),
+            storage=BoundedStorage(clock) if storage is None else storage,
         )
 
     @property
@@ -212,7 +259,34 @@ class HardenedServer(Server):  # type: ignore[misc]
         up."""
         return not self.protocol.router.find_neighbors(self.node)
 
-    async def set_digest(self, dkey: bytes, value: str) -> bool:
+    async def bootstrap(self, addrs: list[tuple[str, int]]) -> Any:
+        """Get to know the nodes at these addresses, and those near the own place."""
+        found = await asyncio.gather(*map(self.bootstrap_node, addrs))
+        return await self._nearest(self.node, [node for node in found if node is not None])
+
+    async def _refresh_table(self) -> None:
+        for key in self.protocol.get_refresh_ids():
+            place = Contact(key)
+            await self._nearest(place, self.protocol.router.find_neighbors(place, self.alpha))
+
+    async def _nearest(self, place: Contact, known: list[Contact]) -> list[Contact]:
+        return list(await NodeCrawl(self.protocol, place, known, self.ksize, self.alpha).find())
+
+    async def find_values(self, dkey: bytes, crawl: Any = ValueCrawl) -> Any:
+        """What `crawl` finds under a key at other nodes; None: nothing."""
+        place = Contact(dkey)
+        nearest = self.protocol.router.find_neighbors(place)
+        if not nearest:
+            return None
+        return await crawl(self.protocol, place, nearest, self.ksize, self.alpha).find()
+
+    async def get(self, key: str) -> Any:
+        """The value of a key, the one that is stored here first."""
+        dkey = digest(key)
+        stored = self.storage.get(dkey)
+        return await self.find_values(dkey) if stored is None else stored
+
+    async def set_digest(self, dkey: bytes, value: Any) -> bool:
         """Store the value here and at the contacts nearest to its key.
 
         Returns whether any of them stored it.
@@ -222,7 +296,6 @@ class HardenedServer(Server):  # type: ignore[misc]
         nearest = self.protocol.router.find_neighbors(place)
         if not nearest:
             return False
-        spider = NodeSpiderCrawl(self.protocol, place, nearest, self.ksize, self.alpha)
-        found = await spider.find()
+        found = await self._nearest(place, nearest)
         stored = await asyncio.gather(*(self.protocol.call_store(n, dkey, value) for n in found))
         return any(happened for happened, _ in stored)

@@ -239,7 +239,7 @@ class NodeProcess:
         self._door: RemoteDoor | None = None
         self._shipping = self._open_shipping()
         self._feed = TelemetryFeed(self.driver, folder, config.name, log, INTERNAL)
-        self._discovery = Discovery(self.driver, config, log)
+        self._discovery = Discovery(self.driver, config, log, self.peers, security)
         self._machine_load = MachineLoad(folder.path)
         self._health = self._open_health()
         self._watched = Watched(
@@ -294,7 +294,8 @@ class NodeProcess:
                 self.folder.publish_address(self.me.address)
                 await self._serve_remote(nursery)
                 if self.config.directory:
-                    await self._discovery.start(nursery, self.me)
+                    bound = listeners[0].socket.getsockname()[:2]
+                    await self._discovery.start(nursery, self.me, bound)
                 await self._watched.listen(self.config.metrics.listen)
                 self._watched.manager.ready("looks for its way into the overlay")
                 await self.end_of_service()

@@ -20,6 +20,7 @@ import trio
 from canopy.wire.addresses import is_loopback
 from canopy.wire.config import NodeConfig
 from canopy.wire.constants import CONNECTIONS
+from canopy.wire.directory.signed_records import DirectoryKeys
 from canopy.wire.durable import write_durably
 from canopy.wire.keys.authority import issuer_of, sign_self
 from canopy.wire.keys.beliefs import Beliefs, check_list, read_beliefs
@@ -29,7 +30,6 @@ from canopy.wire.keys.certificates import (
     CertificateError,
     KeyFolderError,
     NodeCertificate,
-    ids_of,
     load_der,
     pem,
 )
@@ -239,22 +239,13 @@ class NodeSecurity:
             except CertificateError as error:
                 self._note_refused(chain, str(error))
                 raise TlsError(str(error)) from None
-        node, now = found.node, self._now()
-        if node.holder.overlay != self.overlay:
-            raise TlsError(f"its certificate is of the overlay {node.holder.overlay!r}")
-        if self._is_revoked(node):
-            raise TlsError("its certificate was revoked")
-        for issuer in found.issuers:
-            if issuer in self.beliefs.revoked:
-                raise TlsError(f"its issuer {issuer} was revoked")
-        if found.ends < now:
-            raise TlsError(
-                "its certificate has expired" if node.ends < now else "its issuer's has expired"
-            )
+        now = self._now()
+        if reason := self.beliefs.refusal(found, now):
+            raise TlsError(reason)
         if reason := self._ids.refusal(found, now, self.beliefs.revoked):
             self._note_refused(chain, reason)
             raise TlsError(reason)
-        return node.principal
+        return found.node.principal
 
     def _judge(self, chain: Chain) -> Vouched:
         """Read a chain that TLS has verified up to a root that was believed then. Raises
@@ -295,6 +286,11 @@ class NodeSecurity:
         """Signs what this node says of clusters. Raises KeyFolderError."""
         return KeySigner(self._folder.key(), self.own.holder.generation, self)
 
+    def directory_keys(self) -> DirectoryKeys:
+        """What the directory's thread needs. Raises KeyFolderError."""
+        signer = KeySigner(self._folder.key(), self.own.holder.generation)
+        return DirectoryKeys(signer, lambda: self.beliefs, self._now)
+
     # --- who there is, by what others show of them (`canopy.wire.keys.signing.Vouching`) ---
 
     def chain(self) -> Chain:
@@ -308,33 +304,15 @@ class NodeSecurity:
         if chain in self._vouched:
             found = self._vouched[chain]
         else:
-            found = self._vouched[chain] = self._look_at(chain)
+            found = self._vouched[chain] = self.beliefs.look_at(chain)
         if found is None or found.node.principal.id != node:
             return False
         now = self._now()
         return (
             found.node.principal.role >= (Role.VOTER if votes else Role.MEMBER)
-            and found.node.holder.overlay == self.overlay
-            and found.node.begins - SKEW.total_seconds() <= now <= found.ends
-            and not self._is_revoked(found.node)
-            and self.beliefs.revoked.isdisjoint(found.issuers)
+            and not self.beliefs.refusal(found, now)
             and not self._ids.refusal(found, now, self.beliefs.revoked)
         )
-
-    def _look_at(self, chain: Chain) -> Vouched | None:
-        try:
-            certificates = [load_der(one) for one in chain]
-            if certificates:
-                return read_chain(path_of(certificates[0], certificates[1:], self.beliefs.roots))
-        except CertificateError:
-            pass
-        return None
-
-    def _is_revoked(self, found: NodeCertificate) -> bool:
-        """Whether this id, or one that its key had before, was revoked."""
-        if found.holder.generation == 1:
-            return found.principal.id in self.beliefs.revoked
-        return not self.beliefs.revoked.isdisjoint(ids_of(found.key, found.holder.generation))
 
     # --- `overlay.lower_random.documents.DocumentStore`, for revocations ---
 

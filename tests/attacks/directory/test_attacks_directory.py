@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import socket
+import time
 from hashlib import sha1
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,9 +13,16 @@ from typing import Any, cast
 import msgspec
 import pytest
 import trio
+from kademlia.node import Node as Contact
 
 from canopy.wire.config import load_config
-from canopy.wire.constants import BUCKET_SIZE, DATAGRAM_LIMIT, FOUND_MOST, WELCOME_MOST
+from canopy.wire.constants import (
+    BUCKET_SIZE,
+    CRAWL_MOST,
+    DATAGRAM_LIMIT,
+    FOUND_MOST,
+    WELCOME_MOST,
+)
 from canopy.wire.directory.directory import Directory
 from canopy.wire.directory.discovery import Discovery
 from canopy.wire.directory.kademlia_fixes import HardenedServer
@@ -93,6 +102,30 @@ async def test_one_datagram_draws_few() -> None:
                     pass
         assert len(drawn) <= 3 + 3 * WELCOME_MOST
         assert max(drawn) <= DATAGRAM_LIMIT
+
+
+async def test_a_lookup_ends_though_nearer_contacts_are_named_for_ever() -> None:
+    server = HardenedServer(bytes(20), time.monotonic)
+    protocol = server.protocol = server._create_protocol()
+    asked = 0
+
+    async def name_nearer(*arguments: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        number = int.from_bytes(RING, "big") ^ (1 << 158) // 3**asked
+        nearer = [((number ^ each).to_bytes(20, "big"), "127.0.0.1", 9) for each in range(8)]
+        return True, nearer
+
+    async def store(*arguments: Any) -> Any:
+        return True, True
+
+    protocol.find_node = protocol.find_value = name_nearer
+    protocol.store, protocol.welcome_if_new = store, lambda node: None
+    for crawl in (server.find_values(RING), server.set_digest(RING, "x")):
+        asked = 0
+        protocol.router.add_contact(Contact(bytes(19) + b"\x01", "127.0.0.1", 9))
+        await trio.to_thread.run_sync(asyncio.run, crawl)
+        assert CRAWL_MOST <= asked < CRAWL_MOST + BUCKET_SIZE
 
 
 async def test_ids_near_a_key_give_addresses_to_dial_and_no_more() -> None:

@@ -37,6 +37,8 @@ def free_port() -> int:
 class Book:
     """A running directory; its calls can be awaited."""
 
+    host = "127.0.0.1"
+
     def __init__(self, name: str, log: io.StringIO) -> None:
         self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
@@ -47,7 +49,7 @@ class Book:
         """Listen; on another port if ours was taken since it was free."""
         for _ in range(4):
             running = trio.Event()
-            self.directory.start("127.0.0.1", self.port, running.set)
+            self.directory.start(self.host, self.port, running.set)
             with trio.move_on_after(DEADLINE / 4):
                 while "directory_off" not in self.log.getvalue():
                     if running.is_set():
@@ -57,7 +59,7 @@ class Book:
             self.directory.stop()
             self.log.truncate(0)
             self.port = free_port()
-            self.address = f"127.0.0.1:{self.port}"
+            self.address = f"{self.host}:{self.port}"
         raise AssertionError(f"it does not start: {log}")
 
     async def join(self, *others: Book) -> None:
@@ -122,7 +124,7 @@ class Names:
     put_names: ClassVar[dict[str, None]] = {}
     asked_names: ClassVar[dict[str, None]] = {}
 
-    def __init__(self, overlay: str, node: str, log: Log) -> None: ...
+    def __init__(self, overlay: str, node: str, log: Log, keys: object) -> None: ...
 
     def start(self, host: str, port: int, running: Callable[[], None]) -> None:
         running()
