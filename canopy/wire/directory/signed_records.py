@@ -106,9 +106,13 @@ class RecordSigning:
         self._sequence = max(self._sequence + 1, now)
         beliefs = keys.beliefs()
         record = AddressRecord(
-            beliefs.overlay, name, beliefs.own.principal.id, address, self._sequence,
+            beliefs.overlay,
+            name,
+            beliefs.own.principal.id,
+            address,
+            self._sequence,
             now + int(VALUE_AGE * 1e3),
-        )  # fmt: skip
+        )
         body = msgspec.msgpack.encode(record)
         signature = keys.signer.sign(statement("directory record", body))
         return msgspec.msgpack.encode(SignedRecord(body, signature, beliefs.chain))

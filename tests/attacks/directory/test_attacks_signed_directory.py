@@ -121,9 +121,13 @@ def sign(
     """A record, with something in it that is not so."""
     now = int(time.time() * 1e3)
     record = AddressRecord(
-        "canopy", name, security.own.principal.id, "192.0.2.9:4470", now,
+        "canopy",
+        name,
+        security.own.principal.id,
+        "192.0.2.9:4470",
+        now,
         now + int(VALUE_AGE * 1e3),
-    )  # fmt: skip
+    )
     record = msgspec.structs.replace(record, **changes)
     body = msgspec.msgpack.encode(record)
     signature = (by or security).signer().sign(statement("directory record", body))
