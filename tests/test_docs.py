@@ -15,7 +15,7 @@ from bench.lab import hearing
 from canopy.cli.config import in_order
 from canopy.traces.schema import FIELDS, KINDS
 from canopy.wire.config import NodeConfig
-from canopy.wire.hot_settings import HOT
+from canopy.wire.process.reloading import HOT
 from canopy.wire.transport.outlet import Counters
 
 ROOT = Path(__file__).parent.parent

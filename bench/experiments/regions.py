@@ -19,9 +19,8 @@ from msgspec import Meta
 
 from bench.experiments.frame import Experiment, Table
 from bench.experiments.running import NotReadyError, Progress, no_progress, run_until_ready
-from canopy.sim.world.metered_node import MeteredNode
 from canopy.sim.world.network import Conditions
-from canopy.sim.world.world import World
+from canopy.sim.world.world import MeteredNode, World
 from overlay.links.events import Codec
 from overlay.machine import Message, Peer
 from overlay.settings import Settings

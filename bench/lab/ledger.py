@@ -43,8 +43,7 @@ import matching
 from bench.lab import record
 from canopy.sim.world.disk import Disk
 from canopy.sim.world.log_disk import SimulatedLogDisk
-from canopy.sim.world.metered_node import MeteredNode
-from canopy.sim.world.world import World
+from canopy.sim.world.world import MeteredNode, World
 from canopy.wire.transport.codec import WireCodec
 from overlay.client import (
     AppendEvents,

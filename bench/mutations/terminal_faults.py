@@ -13,11 +13,11 @@ from canopy.client.hints import hints, never_true
 from canopy.feeds import Item, table
 from canopy.feeds.formats import with_ids
 from canopy.feeds.geojson import is_collection
+from canopy.tui.model.attachment import Change, UndoStack
 from canopy.tui.model.export import write_new
 from canopy.tui.model.log import Cleared, EventLog, Row, SortOrder
 from canopy.tui.model.ring import members
 from canopy.tui.model.saved import Loaded, SavedSubscriptions
-from canopy.tui.model.undo import Change, UndoStack
 from canopy.tui.widgets.event_stream import EventStream
 from canopy.tui.widgets.filter_bar import FilterBar
 from canopy.tui.widgets.selector_input import SelectorInput

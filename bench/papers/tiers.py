@@ -16,10 +16,9 @@ from typing import Any, Final
 
 from bench.experiments.running import READY_WITHIN, run_until_ready
 from canopy.sim.world.clients import Publication, Shown
-from canopy.sim.world.metered_node import MeteredNode
 from canopy.sim.world.network import Conditions
 from canopy.sim.world.processor import Processor
-from canopy.sim.world.world import World
+from canopy.sim.world.world import MeteredNode, World
 from canopy.wire.transport.codec import WireCodec
 from matching import Value
 from overlay.machine import Message, Peer

@@ -8,7 +8,6 @@ import msgspec
 
 from bench.mutations.planting import fault, replace, replace_constant
 from canopy.traces.otlp.trace_context import FORM, TraceContext, read_traceparent
-from canopy.wire import hot_settings
 from canopy.wire.admin import checks, http
 from canopy.wire.config import NodeConfig
 from canopy.wire.process import reloading
@@ -97,7 +96,7 @@ def cold_setting_taken_on() -> None:
     def adopt(before: NodeConfig, after: NodeConfig) -> NodeConfig:
         return after
 
-    replace(hot_settings.adopt, adopt)
+    replace(reloading.adopt, adopt)
 
 
 @fault(

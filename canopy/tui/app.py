@@ -7,13 +7,15 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable
-from typing import ClassVar
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Any, ClassVar
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
-from textual.command import Provider
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.dom import DOMNode
 from textual.screen import Screen
+from textual.theme import Theme
 
 from canopy.client.errors import CommandTimeoutError, ControlError, DeniedError
 from canopy.tui.constants import POLL_TICKS, RATE_TICKS, TELEMETRY_PERIOD, TICK
@@ -21,14 +23,90 @@ from canopy.tui.model.attachment import Attachment, Changes
 from canopy.tui.model.client import Connector, connector
 from canopy.tui.model.export import AsObject
 from canopy.tui.model.saved import SavedSubscriptions, saved_path
-from canopy.tui.palette import ActionProvider, actions_of
 from canopy.tui.screens.base import MainScreen
 from canopy.tui.screens.help import HelpScreen
 from canopy.tui.screens.live import LiveScreen
 from canopy.tui.screens.overlay import OverlayScreen
 from canopy.tui.screens.streams import StreamsScreen
-from canopy.tui.themes import DARK, LIGHT
 from overlay.client import Done, Failed, Feed, Reply
+
+DARK = Theme(
+    name="canopy-night",
+    primary="#7cc48a",
+    secondary="#5b8fb0",
+    accent="#e3b96b",
+    foreground="#dfe6da",
+    background="#101713",
+    surface="#161f1a",
+    panel="#223029",
+    success="#7cc48a",
+    warning="#e3b96b",
+    error="#e58a7b",
+    dark=True,
+    variables={"footer-key-foreground": "#e3b96b", "block-cursor-text-style": "bold"},
+)
+
+LIGHT = Theme(
+    name="canopy-day",
+    primary="#2b6b3d",
+    secondary="#2d5f7e",
+    accent="#8a5a00",
+    foreground="#1d2a21",
+    background="#fbfcf7",
+    surface="#f1f5ec",
+    panel="#dfe8d8",
+    success="#2b6b3d",
+    warning="#8a5a00",
+    error="#a3341f",
+    dark=False,
+    variables={"footer-key-foreground": "#8a5a00", "block-cursor-text-style": "bold"},
+)
+
+
+class ActionProvider(Provider):
+    """Lists the app's commands in their own order, where Textual's provider sorts them by name."""
+
+    async def discover(self) -> Hits:
+        """All commands, while nothing is typed yet."""
+        for title, help_text, call, _ in self.app.get_system_commands(self.screen):
+            yield DiscoveryHit(title, call, help=help_text)
+
+    async def search(self, query: str) -> Hits:
+        """The commands whose titles match `query`."""
+        matcher = self.matcher(query)
+        for title, help_text, call, _ in self.app.get_system_commands(self.screen):
+            score = matcher.match(title)
+            if score > 0:
+                yield Hit(score, matcher.highlight(title), call, help=help_text)
+
+
+def actions_of(app: App[Any], screen: Screen[Any]) -> Iterator[SystemCommand]:
+    """Commands for the bindings with a tooltip of the screen, of all its widgets, focused or not,
+    and of the app, in this order and as they are declared. Bindings without one move a cursor."""
+    seen: set[str] = set()
+    nodes: list[DOMNode] = [screen, *screen.query("*").results(), app]
+    for node in nodes:
+        if not type(node).__module__.startswith("canopy.tui."):
+            continue
+        for bindings in node._bindings.key_to_bindings.values():
+            for binding in bindings:
+                if not binding.tooltip or binding.system or binding.tooltip in seen:
+                    continue
+                seen.add(binding.tooltip)
+                key = app.get_key_display(binding)
+                yield SystemCommand(
+                    binding.tooltip,
+                    f"{binding.description}, key {key}",
+                    _runner(app, binding.action, node),
+                )
+
+
+def _runner(app: App[Any], action: str, node: DOMNode) -> Callable[[], Awaitable[None]]:
+    async def run() -> None:
+        await app.run_action(action, node)
+
+    return run
+
 
 # docs/reference/commands.md, exit codes
 OK, FAILURE, USAGE, UNREACHABLE, DENIED, TIME_OUT = 0, 1, 2, 3, 4, 5

@@ -13,8 +13,7 @@ Read in this order:
 - ``shards/`` the disk of the shards of streams: a list, files, and a thread that writes them;
 - ``control/`` the Unix socket for programs (their side is canopy/client/);
 - ``directory/`` the Kademlia directory, and what a node looks up there;
-- ``admin/`` metrics and checks over HTTP, for who watches the node; ``hot_settings`` which settings
-  a running node takes on;
+- ``admin/`` metrics and checks over HTTP, for who watches the node;
 - ``process/`` puts them together: `run_node`, from the configuration to the exit code.
 
 `canopy.cli` calls ``process`` and ``config``; canopy/client/ uses ``transport.framing`` and

@@ -10,8 +10,7 @@ from msgspec import convert
 
 from bench.experiments.liars.attacks import ATTACKS
 from bench.experiments.liars.lying_node import Band, LyingNode
-from canopy.sim.world.metered_node import MeteredNode
-from canopy.sim.world.world import World
+from canopy.sim.world.world import MeteredNode, World
 from canopy.wire.transport.codec import WireCodec
 from matching import EVERYTHING
 from overlay.chord.events import Fenced

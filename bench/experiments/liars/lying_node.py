@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any, Protocol
 
-from canopy.sim.world.metered_node import MeteredNode
+from canopy.sim.world.world import MeteredNode
 from overlay.links.events import Codec
 from overlay.lower_random.messages import Neighbour
 from overlay.machine import Message, NodeId, Peer

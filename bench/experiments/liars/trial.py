@@ -17,8 +17,7 @@ from bench.experiments.liars.defences import Defence
 from bench.experiments.liars.lying_node import Band, LyingNode
 from bench.experiments.running import run_until_ready
 from canopy.sim.world.clients import Publication, SimulatedSubscription
-from canopy.sim.world.metered_node import MeteredNode
-from canopy.sim.world.world import World
+from canopy.sim.world.world import MeteredNode, World
 from overlay.links.events import Codec
 from overlay.rights import Role
 from overlay.settings import Settings

@@ -1,3 +1,3 @@
 """`canopy trace`: the traces of all nodes. ``command`` has the group and the Spark analyses, of
 deliveries and of health; ``check`` says what the files have and lack, without Spark; ``prune``
-removes those of old days; ``stages`` shows the progress; ``window`` has `--since` and `--until`."""
+removes those of old days; ``window`` has `--since` and `--until`."""

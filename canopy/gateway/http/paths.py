@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import trio
@@ -14,11 +15,35 @@ from canopy.gateway.access import Access, Grant, Refused
 from canopy.gateway.events import drafts_of
 from canopy.gateway.following import Feed, Wanted, follow
 from canopy.gateway.http.exchange import LOST, Exchange, Gone, HttpConnection
-from canopy.gateway.http.pages import POLICY, part
 from canopy.gateway.http.sockets import Socket, is_upgrade, protocol_token
 from canopy.gateway.http.sse import send_events
 from canopy.gateway.publishing import publish
 from canopy.wire.log import Log
+
+FOLDER: Final = Path(__file__).with_name("page")
+
+PARTS: Final = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+}
+"""Path to file and media type."""
+
+POLICY: Final = (
+    "Content-Security-Policy",
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "form-action 'none'; base-uri 'none'; frame-ancestors 'none'",
+)
+"""The page runs its own script only, and talks to this gateway only."""
+
+
+def part(path: str) -> tuple[bytes, str] | None:
+    """Content and media type of a part of the page; None if `path` is none."""
+    if path not in PARTS:
+        return None
+    name, kind = PARTS[path]
+    return (FOLDER / name).read_bytes(), kind
+
 
 METHODS: Final = "GET, HEAD, POST, OPTIONS"
 YES: Final = ("1", "true", "yes", "")

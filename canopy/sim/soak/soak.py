@@ -27,7 +27,6 @@ from canopy.sim.scenario.scenario import Fault, Scenario
 from canopy.sim.scenario.verdict import Verdict, judge_scenario
 from canopy.sim.scenario.workload import Shape
 from canopy.sim.soak.member_failures import ENOUGH, blackout, deaths, fatal, ring_losses, shrinking
-from canopy.sim.soak.split_overlays import divisions
 from canopy.sim.world.disk import DiskConditions
 from canopy.sim.world.network import Conditions
 from canopy.sim.world.processor import Processor
@@ -42,6 +41,28 @@ from overlay.settings import (
     ViewSettings,
     WalkSettings,
 )
+
+FIRST = 1.0
+"""Seconds after the first event."""
+
+APART = (2.0, 8.0, 20.0, 40.0)
+"""Seconds of a partition: shorter than a patience for a lost cluster, about as long, and longer.
+Not measured."""
+
+
+def divisions(rng: Random, nodes: int) -> tuple[tuple[Fault, ...], int]:
+    """Faults that divide an overlay of `nodes`, and how many of the nodes are founded apart: a node
+    that knows both joins later, or two or three groups do not reach each other for a while (P5)."""
+    at = FIRST + 4.0 * rng.random()
+    if rng.random() < 0.5:
+        return (Fault(at, "meet"),), rng.randint(1, nodes - 1)
+    mixed = list(range(nodes))
+    rng.shuffle(mixed)
+    sides = rng.choice((2, 2, 3))
+    groups = tuple(tuple(sorted(mixed[side::sides])) for side in range(sides))
+    heal = Fault(at + rng.choice(APART), "heal")
+    return (Fault(at, "partition", groups=groups), heal), 0
+
 
 FAULTS_APART = 16.0
 """Least seconds between two faults that cost a process: six until a silent node counts as dead, and

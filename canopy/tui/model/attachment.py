@@ -12,7 +12,7 @@ from itertools import count
 from typing import NamedTuple
 
 from canopy.client.streams.reading import Start
-from canopy.tui.constants import REQUEST_TIMEOUT, SUBSCRIPTIONS
+from canopy.tui.constants import REQUEST_TIMEOUT, SUBSCRIPTIONS, UNDO, UNDO_EVENTS
 from canopy.tui.model.client import Connector
 from canopy.tui.model.inbox import Inbox
 from canopy.tui.model.log import EventLog
@@ -21,10 +21,44 @@ from canopy.tui.model.requester import OnReply, Requester
 from canopy.tui.model.saved import SavedSubscription, SavedSubscriptions
 from canopy.tui.model.stream_reader import StreamReader
 from canopy.tui.model.subscriber import Subscriber, SubscriptionState
-from canopy.tui.model.undo import Change, UndoStack
 from matching import compile_selector
 from overlay.client import Command, GetStatus, Reply, Status, StreamEvent
 from overlay.wording import counted
+
+
+class Change(NamedTuple):
+    """One change: `back` takes it back, and raises ValueError if that cannot be done now."""
+
+    what: str  # what is there again afterwards, for people
+    back: Callable[[], None]
+    has_events: bool = False  # whether it holds the events of a list that was cleared
+
+
+class UndoStack:
+    """What was taken away, and how it comes back: the last changes, newest last; bounded."""
+
+    def __init__(self) -> None:
+        self._changes: list[Change] = []
+
+    def __len__(self) -> int:
+        return len(self._changes)
+
+    def push(self, change: Change) -> None:
+        """Remember a change; the oldest beyond the bounds are forgotten."""
+        self._changes.append(change)
+        with_events = [one for one in self._changes if one.has_events]
+        forgotten = with_events[:-UNDO_EVENTS]
+        self._changes = [one for one in self._changes if one not in forgotten][-UNDO:]
+
+    def undo(self) -> str:
+        """Take back the newest change. Returns what is there again, "" if there is no change.
+        Raises ValueError if it cannot be taken back now; then it is kept."""
+        if not self._changes:
+            return ""
+        change = self._changes[-1]
+        change.back()
+        self._changes.pop()
+        return change.what
 
 
 @dataclass(eq=False)

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
+from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
-from textual.widgets import TabbedContent, TabPane
+from textual.widgets import Static, TabbedContent, TabPane
 
+from canopy.tui.constants import CLUSTER_ATTRIBUTES
 from canopy.tui.model.attachment import Attachment
 from canopy.tui.model.rates import Rates, show_rate
-from canopy.tui.model.ring import arc
+from canopy.tui.model.ring import arc, members
 from canopy.tui.model.text import one_line, short, show_duration
 from canopy.tui.screens.base import MainScreen
-from canopy.tui.widgets.cluster_detail import ClusterDetail
-from canopy.tui.widgets.node_panel import NodePanel
 from canopy.tui.widgets.ring_picture import RingPicture
 from canopy.tui.widgets.synced_table import SyncedTable
 from canopy.tui.widgets.tree_picture import TreePicture
@@ -31,10 +31,91 @@ from overlay.client import (
     Peers,
     Reply,
     RingClusters,
+    Status,
     Where,
 )
 from overlay.info import ClusterInfo
 from overlay.wording import counted
+
+ROLE_MARKS = {"primary": "★", "standby": "☆", "broker": "·"}
+
+
+class ClusterDetail(Static):
+    """The pane with one cluster's members, arc, epoch and trees (`ClusterInfo`)."""
+
+    def show(self, cluster: ClusterInfo | None, own: str) -> None:
+        """Show `cluster`, or nothing; `own` is the id of this node."""
+        self.update(Text("") if cluster is None else _cluster_text(cluster, own))
+
+
+def _cluster_text(cluster: ClusterInfo, own: str) -> Text:
+    text = Text()
+    text.append(f"cluster {short(cluster.key, 12)}", "bold")
+    text.append(f"  epoch {cluster.epoch}, owns {arc(cluster).share:.1%} of the keys: ")
+    text.append(f"({short(cluster.start)} … {short(cluster.key)}]\n", "dim")
+    if cluster.led_for >= 0:
+        text.append(f"the primary has led for {show_duration(cluster.led_for)}\n", "dim")
+    for role, node in members(cluster):
+        mark = "▸" if node == own else " "
+        text.append(f"{mark} {ROLE_MARKS[role]} ", "bold").append(f"{role:<8} ", "dim")
+        text.append(node, "bold" if node == own else "")
+        text.append(f"  {one_line(cluster.addresses.get(node, ''))}", "dim")
+        text.append("  ✗ silent\n" if node in cluster.silent else "\n", "bold red")
+        if reason := cluster.sub_healthy.get(node):
+            text.append(f"    sub-healthy: {one_line(reason)}\n", "yellow")
+    names = [one_line(name) for name in cluster.attributes[:CLUSTER_ATTRIBUTES]]
+    more = len(cluster.attributes) - len(names)
+    text.append(f"\n{counted(len(cluster.attributes), 'attribute tree')}  ", "bold")
+    text.append(", ".join(names) + (f" and {more} more" if more else ""))
+    return text
+
+
+LABEL = 14  # cells of the longest label and a gap
+
+
+class NodePanel(Static):
+    """Shows the `Status` of the node."""
+
+    def show(self, status: Status | None) -> None:
+        """Show `status`; None before the first reply."""
+        self.update(Text("waiting for the node …", "dim") if status is None else _text(status))
+
+
+def _text(status: Status) -> Text:
+    text = Text()
+    state = "draining" if status.draining else ("ready" if status.ready else "not ready yet")
+    where = f"{status.role} of {short(status.cluster, 10)}" if status.cluster else "in no cluster"
+    lines = [
+        ("node", status.node + (f"  “{one_line(status.name)}”" if status.name else "")),
+        ("address", one_line(status.address)),
+        ("state", f"{'●' if status.ready and not status.draining else '◌'} {state}"),
+        ("cluster", where),
+        ("ring", short(status.ring, 16) or "none known"),
+        ("routing", status.routing),
+        ("neighbours", f"{status.neighbours}, {counted(status.links, 'link')}"),
+        ("subscriptions", str(status.subscriptions)),
+        ("trees", f"{status.trees} with virtual nodes here"),
+        ("health", one_line(status.health) or "not measured yet"),
+        ("pending", f"{status.pending:,} under way"),
+        ("process", f"{status.pid}, start {status.incarnation}, up {show_duration(status.uptime)}"),
+    ]
+    for label, value in lines:
+        text.append(f"{label:<{LABEL}}", "dim").append(f"{value}\n")
+    text.append("\npeer list", "bold")
+    text.append(f" ({_reached(status)} of {len(status.seeds)} reached)\n" if status.seeds else "\n")
+    if not status.seeds:
+        text.append("empty: this node founded the ring, or waits to be contacted\n", "dim")
+    for address, health in status.seeds.items():
+        good = health == "reached"
+        text.append("✓ " if good else "✗ ", "bold green" if good else "bold red")
+        text.append(one_line(address))
+        text.append("" if good else f"  {one_line(health)}", "dim").append("\n")
+    return text
+
+
+def _reached(status: Status) -> int:
+    return sum(health == "reached" for health in status.seeds.values())
+
 
 TABS = ("node", "ring", "trees", "incidents")
 PEER_COLUMNS = ("", "node", "address", "link", "age", "sent", "received")

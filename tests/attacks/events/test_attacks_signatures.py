@@ -16,9 +16,8 @@ from msgspec.structs import replace
 
 from bench.experiments.liars.attacks import Honest
 from bench.experiments.liars.lying_node import Band, LyingNode
-from canopy.sim.world.metered_node import MeteredNode
 from canopy.sim.world.signer import SimulatedSigner
-from canopy.sim.world.world import World
+from canopy.sim.world.world import MeteredNode, World
 from canopy.wire.audit import NAME, verify
 from canopy.wire.config import load_config
 from canopy.wire.driver import TrioDriver

@@ -11,7 +11,7 @@ import pytest
 
 from canopy.cli import display
 from canopy.cli.main import main
-from canopy.cli.traces.stages import Stages
+from canopy.cli.traces.command import Stages
 from canopy.traces.analysis import AnalysisError
 from canopy.traces.analysis.spark.tasks_done import watched_tasks
 

@@ -7,8 +7,8 @@ from textual.widgets import Input
 
 from canopy.tui.constants import LOG_ROWS
 from canopy.tui.model.subscriber import SubscriptionState
+from canopy.tui.screens.base import Banner
 from canopy.tui.screens.subscribe import SubscribeDialog
-from canopy.tui.widgets.banner import Banner
 from canopy.tui.widgets.detail import DetailPane
 from canopy.tui.widgets.event_stream import EventStream
 from canopy.tui.widgets.filter_bar import FilterBar

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from canopy.tui.constants import SUBSCRIPTIONS, UNDO, UNDO_EVENTS
+from canopy.tui.model.attachment import Change, UndoStack
 from canopy.tui.model.log import EventLog
 from canopy.tui.model.saved import SavedSubscription, SavedSubscriptions, saved_path
 from canopy.tui.model.subscriber import SubscriptionState
-from canopy.tui.model.undo import Change, UndoStack
 from overlay.client import Delivery, Event
 from tests.canopy.tui.tui_pilot import Rig, play, quake
 

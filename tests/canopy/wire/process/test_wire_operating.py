@@ -24,11 +24,10 @@ from canopy.client.blocking import ControlClient
 from canopy.client.errors import CommandFailed
 from canopy.wire.config import ConfigError, HealthConfig, LogConfig, MetricsConfig, NodeConfig
 from canopy.wire.folder import DataFolder
-from canopy.wire.hot_settings import HOT, adopt, compare, keys_of
 from canopy.wire.log import Log
 from canopy.wire.process.node_process import NodeProcess, build_node
 from canopy.wire.process.operating import Watched
-from canopy.wire.process.reloading import Source
+from canopy.wire.process.reloading import HOT, Source, adopt, compare, keys_of
 from canopy.wire.process.service_manager import ServiceManager
 from overlay.operating.commands import Reload, Reloaded
 from tests.support.real.echo_node import EchoNode
