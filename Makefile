@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-lock
 DEMO_STAMP := $(VENV)/.made-for-demo
 
-.PHONY: setup demo demo-sync test test-times faults cluster upgrade fuzz check bench bench-guard bench-overlays papers tables soak pairs stream-search stream-soak soak-sync confinement examples sync-types mutations lock release clean
+.PHONY: setup demo demo-sync test test-times faults cluster upgrade fuzz check bench bench-guard bench-overlays papers tables soak pairs stream-search stream-soak soak-sync confinement examples guides sync-types mutations lock release clean
 
 # With everything, for tests and all commands; `make demo` alone takes what the demo and the first
 # guides need: half of it.
@@ -145,6 +145,11 @@ examples: setup
 	PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/$(VENV)/pycache \
 	  CANOPY_EXAMPLES_SHARE=$(or $(SHARE),10) $(BIN)/python -m pytest -n 3 --dist loadgroup \
 	  --timeout 3600 $(TESTS)
+
+# The shell blocks of README and guides, each page from top to bottom in an empty folder: some five
+# minutes. GUIDES="streams subscribe", GUIDES=--list.
+guides: setup
+	$(BIN)/python -m bench.processes.guides $(GUIDES)
 
 # What policies leave of selectors, judged by SQLite: ten million triples, some minutes.
 confinement: setup
