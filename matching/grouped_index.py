@@ -14,7 +14,7 @@ caller; it also counts how often each key was the witness.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
@@ -91,12 +91,17 @@ class Grouping(Generic[Key, Group]):
 
     def put(self, key: Key, group: Group) -> None:
         """Put a key of the index into a group, out of the one in which it was."""
-        if key in self._group_of:
-            self.take_out(key)
-        self._group_of[key] = group
-        self._sizes[group] = self._sizes.get(group, 0) + 1
+        self.put_many((key,), group)
+
+    def put_many(self, keys: Collection[Key], group: Group) -> None:
+        """`put` each of these keys, at least one, no two of which are the same."""
+        for key in keys:
+            if key in self._group_of:
+                self.take_out(key)
+        self._group_of.update(dict.fromkeys(keys, group))
+        self._sizes[group] = self._sizes.get(group, 0) + len(keys)
         if self._group_matcher is not None:
-            self._number(self._group_matcher, key, group)
+            self._number(self._group_matcher, keys, group)
 
     def take_out(self, key: Key) -> None:
         """Take a key out of its group, and forget the group if it was the last; KeyError if it is
@@ -257,12 +262,15 @@ class Grouping(Generic[Key, Group]):
         from matching.engine.group_matcher import GroupMatcher
 
         self._group_matcher = GroupMatcher(engine)
+        members: dict[Group, list[Key]] = {}
         for key, group in self._group_of.items():
-            self._number(self._group_matcher, key, group)
+            members.setdefault(group, []).append(key)
+        for group, keys in members.items():
+            self._number(self._group_matcher, keys, group)
         return self._group_matcher
 
-    def _number(self, matcher: GroupMatcher, key: Key, group: Group) -> None:
-        """Note a key's group for each of its labels."""
+    def _number(self, matcher: GroupMatcher, keys: Iterable[Key], group: Group) -> None:
+        """Note the group of some keys for each of their labels."""
         number = self._numbers.get(group)
         if number is None:
             number = self._free.pop() if self._free else len(self._by_number)
@@ -270,8 +278,8 @@ class Grouping(Generic[Key, Group]):
                 self._by_number.append(None)
             self._by_number[number] = group
             self._numbers[group] = number
-        for label in self.index.labels_of(key):
-            matcher.set_group(label, number)
+        labels_of = self.index.labels_of
+        matcher.set_group([label for key in keys for label in labels_of(key)], number)
 
 
 class GroupedIndex(Grouping[Key, Group]):
@@ -287,6 +295,15 @@ class GroupedIndex(Grouping[Key, Group]):
             self.take_out(key)
         self.index.add(key, predicate)
         self.put(key, group)
+
+    def add_many(self, items: Sequence[tuple[Key, Predicate | Conjunction]], group: Group) -> None:
+        """`add` each of these to one group, together (`Index.add_many`)."""
+        keys = dict.fromkeys([key for key, _ in items])
+        for key in keys:
+            if key in self:
+                self.take_out(key)
+        self.index.add_many(items)
+        self.put_many(keys, group)
 
     def remove(self, key: Key) -> None:
         """Remove a key; KeyError if it is not there."""

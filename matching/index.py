@@ -10,7 +10,7 @@ with few predicates does not even import NumPy.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -90,28 +90,24 @@ class Index(Generic[Key]):
 
     def add(self, key: Key, predicate: Predicate | Conjunction) -> None:
         """Register a predicate, or one conjunction of it, under a key."""
-        for label, conjunction in self._register(key, predicate):
-            self._insert(label, conjunction)
-        if self._to_move:
-            self._move_some()
+        self._insert(self._register(key, predicate))
 
     def add_many(self, items: Iterable[tuple[Key, Predicate | Conjunction]]) -> None:
-        """`add` each of many: several times faster, and laid out better, if the index is empty.
+        """`add` each of many, which go into an engine together: several times faster.
 
-        Calls `warm` if they are many, so it may block for seconds. The first few thousand are taken
-        as a sample of all and should be in random order.
+        If the index is empty and they are `change_over` or more, they are laid out better. Then it
+        calls `warm`, so it may block for seconds; the first few thousand are taken as a sample of
+        all and should be in random order.
         """
-        pairs = (pair for key, predicate in items for pair in self._register(key, predicate))
+        latest = dict(items)  # a key's last predicate, in the place of its first
+        pairs = (pair for each in latest.items() for pair in self._register(*each))
         fresh = self._block_engine is None and not self._to_move
         head = list(islice(pairs, max(self._change_over, 4 * SAMPLE))) if fresh else []
         if fresh and len(head) >= self._change_over:
             warm()
             self._start_block_engine(head, pairs)
             return
-        for label, conjunction in chain(head, pairs):
-            self._insert(label, conjunction)
-        if self._to_move:
-            self._move_some()
+        self._insert([*head, *pairs])
 
     def _register(
         self, key: Key, predicate: Predicate | Conjunction
@@ -144,15 +140,28 @@ class Index(Generic[Key]):
             self._sequences.append(sequence)
         return label
 
-    def _insert(self, label: int, conjunction: Conjunction) -> None:
-        """Add a conjunction to the engine that it belongs to for now."""
-        fits = self._fits_block_engine(conjunction)
-        if fits and self._block_engine is not None and not self._to_move:
-            self._block_engine.add(label, conjunction)
+    def _insert(self, pairs: Sequence[tuple[int, Conjunction]]) -> None:
+        """Add conjunctions to the engine that they belong to for now."""
+        if self._block_engine is not None and not self._to_move:
+            self._block_engine.add_many(self._fitting(pairs))
             return
-        self._plain_engine.add(label, conjunction)
-        if fits:
-            self._to_move[label] = conjunction
+        for label, conjunction in pairs:
+            self._plain_engine.add(label, conjunction)
+            if self._fits_block_engine(conjunction):
+                self._to_move[label] = conjunction
+        if self._to_move:
+            self._move_some(MOVED_PER_CALL * len(pairs))
+
+    def _fitting(
+        self, pairs: Iterable[tuple[int, Conjunction]]
+    ) -> Iterator[tuple[int, Conjunction]]:
+        """Those that fit the block engine, which has to take each before the next is asked for; the
+        others are added to the plain engine."""
+        for label, conjunction in pairs:
+            if self._fits_block_engine(conjunction):
+                yield label, conjunction
+            else:
+                self._plain_engine.add(label, conjunction)
 
     def _fits_block_engine(self, conjunction: Conjunction) -> bool:
         """Whether the conjunction is better off in the block engine, if there is one: it has
@@ -181,8 +190,8 @@ class Index(Generic[Key]):
         self._free.extend(many)
         return self._sequences[many[0]]
 
-    def _move_some(self, most: int = 0) -> None:
-        """Move conjunctions to the block engine if that is worth it: a few, or up to `most`."""
+    def _move_some(self, most: int) -> None:
+        """Move conjunctions to the block engine if that is worth it: up to `most`, or a few."""
         if self._block_engine is None:
             if not self._is_worth_it() or not usable_for(len(self._to_move)):
                 return
@@ -192,11 +201,16 @@ class Index(Generic[Key]):
                 self._plain_engine.remove(label)
             self._start_block_engine(sample, iter(()))
             return
-        for _ in range(min(max(MOVED_PER_CALL, most), len(self._to_move))):
+        some = min(max(MOVED_PER_CALL, most), len(self._to_move))
+        self._block_engine.add_many(self._moving(some))
+
+    def _moving(self, count: int) -> Iterator[tuple[int, Conjunction]]:
+        """Take so many out of the plain engine, but for those that do not fit the block engine."""
+        for _ in range(count):
             label, conjunction = self._to_move.popitem()
             if self._fits_block_engine(conjunction):
                 self._plain_engine.remove(label)
-                self._block_engine.add(label, conjunction)
+                yield label, conjunction
 
     def _is_worth_it(self) -> bool:
         """Whether the block engine would pay: with many conjunctions, or if matched often."""
@@ -214,16 +228,7 @@ class Index(Generic[Key]):
         self._block_engine = BlockEngine(
             [conjunction for _, conjunction in head if conjunction.constraints]
         )
-        self._block_engine.add_many(
-            pair for pair in chain(head, rest) if self._goes_to_block_engine(*pair)
-        )
-
-    def _goes_to_block_engine(self, label: int, conjunction: Conjunction) -> bool:
-        """Whether the conjunction fits there; one that does not is added to the plain engine."""
-        fits = self._fits_block_engine(conjunction)
-        if not fits:
-            self._plain_engine.add(label, conjunction)
-        return fits
+        self._block_engine.add_many(self._fitting(chain(head, rest)))
 
     # Matching.
 

@@ -148,7 +148,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "overlay.upper_tree.owner": TREE,
     "overlay.upper_tree.owner.registrations": (*TREE, "overlay.upper_tree.owner"),
     "overlay.upper_tree.summaries": (*TREE, "overlay.upper_tree.owner"),
-    "overlay.upper_tree.clients": (*TREE, "overlay.upper_tree"),
+    "overlay.upper_tree.clients": (*TREE, "overlay.upper_tree", "overlay.incidents"),
     **dict.fromkeys(shared("overlay.upper_tree"), TREE),
     "streams": (*COMMON, "matching", "overlay.links", "overlay.chord"),
     "streams.machines": (*STREAMS, "streams", "overlay.upper_tree.owner_claims"),

@@ -44,9 +44,9 @@ SHARE: Final = 0.01  # of events traced
 
 WATCHED: Final = (
     (commands, "compile_selector", "compile the selector (matching)"),
-    (LocalClients, "subscribe", "the command (clients)"),
+    (LocalClients, "on_subscriptions_came", "the command (clients)"),
     (Registrar, "plan", "choose a pivot (registrar)"),
-    (Receiver, "add", "index of what comes here (receiver)"),
+    (Receiver, "add_many", "index of what comes here (receiver)"),
     (Registrar, "_send_some", "send to owners (registrar)"),
     (Registry, "on_register", "take (owner)"),
     (LeaderLog, "append_all", "log and journal (cluster)"),

@@ -114,18 +114,29 @@ class BlockEngine:
 
     def add(self, label: int, conjunction: Conjunction) -> None:
         """Add a conjunction under a label that is not in use."""
-        self._memory.write_job(self._encode(label, conjunction))
-        place = self._kernels.insert(self._header)
-        while place < 0:
-            self._blocks.make_room(-1 - place)
-            place = self._kernels.insert(self._header)
-        self._blocks.count_insert(place // BLOCK)
-        self._size += 1
-        self._inserted += 1
-        if self._inserted % TIGHTEN_EVERY == 0:
-            self._kernels.tighten(self._header, place // WORD, place // WORD + 1)
+        self._insert(array("q", self._encode(label, conjunction)), array("q", (0,)))
+
+    def _insert(self, jobs: array[int], starts: array[int]) -> None:
+        """Insert jobs, which begin at these words."""
+        count, done = len(starts), 0
+        places = array("q", bytes(8 * count))
+        where = jobs.buffer_info()[0], starts.buffer_info()[0]
+        while done < count:
+            first = done
+            done = self._kernels.insert(self._header, *where, first, count, places.buffer_info()[0])
+            self._inserted_at(places[first:done])
+            if done < count:
+                self._blocks.make_room(-1 - places[done])
         if self._inserted >= self._next_check:
             self._check_drift()
+
+    def _inserted_at(self, places: array[int]) -> None:
+        """Count what was inserted at these places, and tighten the words of some."""
+        self._blocks.count_inserted(places)
+        for place in places[-(self._inserted + 1) % TIGHTEN_EVERY :: TIGHTEN_EVERY]:
+            self._kernels.tighten(self._header, place // WORD, place // WORD + 1)
+        self._size += len(places)
+        self._inserted += len(places)
 
     def _check_drift(self) -> None:
         """Check the buckets of the next column, or schedule the next round after the last one."""
@@ -156,16 +167,15 @@ class BlockEngine:
         self._blocks.count_removal(place // BLOCK)
 
     def add_many(self, items: Iterable[LabelledConjunction]) -> None:
-        """Add many conjunctions; several times faster, and better placed, in an empty engine."""
-        if self._size:
-            for label, conjunction in items:
-                self.add(label, conjunction)
-            return
+        """Add many conjunctions, in one call of a kernel: several times faster than each by itself,
+        and better placed if they are the first."""
         jobs, starts = array("q"), array("q")
         for label, conjunction in items:
             starts.append(len(jobs))
             jobs.extend(self._encode(label, conjunction))
-        if starts:
+        if self._inserted:
+            self._insert(jobs, starts)
+        elif starts:
             self._fill(jobs, np.frombuffer(starts, np.int64))
 
     def _fill(self, jobs: array[int], starts: npt.NDArray[np.int64]) -> None:

@@ -8,6 +8,8 @@ empty.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -65,9 +67,10 @@ class Blocks:
         """Set the bits of the skip bitmap for a block as sharply as its contents allow."""
         self._kernels.tighten(self._memory.header, block * 8, block * 8 + 8)
 
-    def count_insert(self, block: int) -> None:
-        """A subscription has been inserted into a block."""
-        self._live_counts[block] += 1
+    def count_inserted(self, places: Iterable[int]) -> None:
+        """Subscriptions have been inserted at these places."""
+        for place in places:
+            self._live_counts[place // BLOCK] += 1
 
     def count_removal(self, block: int) -> None:
         """A subscription has been removed from a block, which is free if it was the last."""

@@ -73,18 +73,19 @@ class GroupMatcher:
         header[G_POSITIONS : G_LABELS + 1] = [part.ctypes.data for part in self._pairs]
         header[G_UNSURE] = self._unsure.ctypes.data
 
-    def set_group(self, label: int, group: int) -> None:
-        """Put a label into a group, and reset its hits."""
-        if label >= len(self._groups):
-            wider = aligned(2 * label, np.int32)
+    def set_group(self, labels: Sequence[int], group: int) -> None:
+        """Put labels into a group, and reset their hits."""
+        highest = max(labels)
+        if highest >= len(self._groups):
+            wider = aligned(2 * highest, np.int32)
             wider[: len(self._groups)] = self._groups
             self._groups = wider
             self._hits = np.concatenate([self._hits, np.zeros(len(wider) - len(self._hits), int)])
             self._write_header()
         if group >= len(self._marks):
             self._make_room(2 * group)
-        self._groups[label] = group
-        self._hits[label] = 0
+        self._groups[labels] = group
+        self._hits[labels] = 0
 
     def find(self, batch: Sequence[Attributes], existing: int) -> Pairs:
         """The groups that each event of a batch matches; `existing`: how many groups there are."""

@@ -12,7 +12,7 @@ from array import array
 import numpy as np
 import numpy.typing as npt
 
-from matching.engine.columns import Columns, Job
+from matching.engine.columns import Columns
 from matching.engine.kernels import layout
 from matching.engine.kernels.layout import (
     BLOCK,
@@ -53,7 +53,6 @@ class Memory:
         self._line = aligned(8, np.int64)
         self._edges = aligned(2 * (layout.EDGES + BLOCK + layout.RECORDS_AHEAD), np.int64)
         self._spans = aligned((2 + layout.SPAN) * INDEXED, np.int64)
-        self._job = array("q", bytes(8 * 64))
         self._header = aligned(layout.HEADER, np.int64)
         self.header = self._header.ctypes.data
         """The address of the header, which all kernels take."""
@@ -68,7 +67,6 @@ class Memory:
         header[layout.H_STRIDE] = self._columns.stride
         header[layout.H_PITCH] = self._pitch * layout.LINE
         header[layout.H_EVENT] = self._event.buffer_info()[0]
-        header[layout.H_JOB] = self._job.buffer_info()[0]
         for field, block in (
             (layout.H_CODES, self._codes),
             (layout.H_FINE, self._fine),
@@ -95,13 +93,6 @@ class Memory:
     def update_column_count(self) -> None:
         """Write the number of columns into the header."""
         self._header[layout.H_COLUMNS] = len(self._columns)
-
-    def write_job(self, job: Job) -> None:
-        """Write a job where the kernel `insert` reads it."""
-        if len(job) > len(self._job):
-            self._job = array("q", bytes(16 * len(job)))
-            self._write_header()
-        self._job[: len(job)] = array("q", job)
 
     def reserve_label(self, label: int) -> None:
         """Make room for a label in `where`."""

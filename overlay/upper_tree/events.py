@@ -29,6 +29,10 @@ class TreesFound(LocalEvent, frozen=True):
     """The trees that were searched for in this turn are located: send events to them together."""
 
 
+class SubscriptionsCame(LocalEvent, frozen=True):
+    """Clients have subscribed, all that they did in this turn."""
+
+
 class RegistrationsCame(LocalEvent, frozen=True):
     """Registrations of new subscriptions wait to be sent, all of this turn together."""
 

@@ -30,7 +30,10 @@ from tests.matching.matching_strategies import (
 
 Event = dict[str, Any]
 keys = st.integers(0, 7)
-steps = st.lists(st.tuples(keys, st.one_of(st.none(), typed, wild)), min_size=1, max_size=20)
+additions = st.lists(st.tuples(keys, st.one_of(typed, wild)), min_size=1, max_size=4)
+steps = st.lists(st.one_of(keys, additions), min_size=1, max_size=20)
+"""A key that is removed, or predicates that are added together: of a key that is there, or twice
+among them, the last one counts."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -45,17 +48,18 @@ def _warm() -> None:
     change_over=st.integers(1, 8),
 )
 def test_block_engine_is_brute_force_through_any_churn(
-    steps: list[tuple[int, Expression | None]], batch: list[Event], change_over: int
+    steps: list[int | list[tuple[int, Expression]]], batch: list[Event], change_over: int
 ) -> None:
     index: Index[int] = Index(change_over)
     model: dict[int, Predicate] = {}
-    for key, tree in steps:
-        if tree is not None:
-            index.add(key, Predicate(tree))
-            model[key] = Predicate(tree)
-        elif key in model:
-            index.remove(key)
-            del model[key]
+    for step in steps:
+        if isinstance(step, list):
+            added = [(key, Predicate(tree)) for key, tree in step]
+            index.add(*added[0]) if len(added) == 1 else index.add_many(added)
+            model.update(added)
+        elif step in model:
+            index.remove(step)
+            del model[step]
         # Matching takes part in the change-over.
         expected = [k for k, predicate in model.items() if predicate.matches(batch[0])]
         assert index.match(batch[0]) == expected
@@ -107,12 +111,13 @@ def test_thousands_through_growth_and_churn() -> None:
     for number in range(3000):
         model[number] = _random_predicate(rng)
         index.add(number, model[number])
-    for number in range(3000, 5000):
-        gone = rng.choice(list(model))
-        index.remove(gone)
-        del model[gone]
-        model[number] = _random_predicate(rng)
-        index.add(number, model[number])
+    for number in range(3000, 5000, 50):
+        for gone in rng.sample(list(model), 50):
+            index.remove(gone)
+            del model[gone]
+        more = {number + n: _random_predicate(rng) for n in range(50)}
+        index.add_many(more.items())
+        model |= more
     assert index.block_engine is not None
     assert len(index.block_engine) > 2900
     for _ in range(40):

@@ -15,10 +15,15 @@ from matching.selector.expression import Expression
 from tests.matching.matching_strategies import PATIENT, events, typed, wild, wild_events
 
 steps = st.lists(
-    st.tuples(st.integers(0, 9), st.sampled_from("abcdefgh"), st.none() | typed | wild),
+    st.tuples(
+        st.integers(0, 9),
+        st.sampled_from("abcdefgh"),
+        st.none() | st.lists(typed | wild, min_size=1, max_size=3),
+    ),
     min_size=1,
     max_size=25,
 )
+"""Predicates that are added to a group together, from a key on, or a key that is removed."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -29,14 +34,18 @@ def _warm() -> None:
 @settings(PATIENT, max_examples=100)
 @given(steps=steps, event=st.one_of(events, wild_events), change_over=st.sampled_from([2, 5, 1000]))
 def test_groups_are_those_of_the_keys_that_match_through_any_churn(
-    steps: list[tuple[int, str, Expression | None]], event: dict[str, Any], change_over: int
+    steps: list[tuple[int, str, list[Expression] | None]], event: dict[str, Any], change_over: int
 ) -> None:
     groups: GroupedIndex[int, str] = GroupedIndex(change_over)
     model: dict[int, tuple[Predicate, str]] = {}
-    for key, group, tree in steps:
-        if tree is not None:
-            groups.add(key, Predicate(tree), group)
-            model[key] = (Predicate(tree), group)
+    for key, group, trees in steps:
+        if trees is not None:
+            added = [(key + n, Predicate(tree)) for n, tree in enumerate(trees)]
+            if len(added) == 1:
+                groups.add(*added[0], group)
+            else:
+                groups.add_many(added, group)
+            model.update((each, (predicate, group)) for each, predicate in added)
         elif key in model:
             groups.remove(key)
             del model[key]

@@ -75,10 +75,9 @@ E_SLOTS, E_VALUES = 0, COLUMNS
     H_ASK_COUNT,
     H_NODES,  # address: the placement tree, int64[nodes, NODE]
     H_WHERE,  # address: the place of each label, int64[labels]
-    H_JOB,  # address: what to insert, see J_LABEL
     H_SPANS,  # address: scratch, first and last row and rows per column, int64[2 + SPAN, INDEXED]
     HEADER,
-) = range(29)
+) = range(28)
 
 # A job, a conjunction to insert: its label, flags, number of parts, then (column, lowest code,
 # highest code) of each part. Flags: ALWAYS for an edge in all rows, PYTHON for one that Python

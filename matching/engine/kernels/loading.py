@@ -27,7 +27,7 @@ class Kernels:
     search: Callable[[int], int]
     search_groups: Callable[[int, int, int, int], int]
     divide: Callable[[int, int, int, int, int, int], int]
-    insert: Callable[[int], int]
+    insert: Callable[[int, int, int, int, int, int], int]
     remove: Callable[[int, int], int]
     tighten: Callable[[int, int, int], int]
     move: Callable[[int, int, int, int, int], int]

@@ -23,7 +23,6 @@ from matching.engine.kernels.layout import (
     BOUNDS,
     H_BOUNDS,
     H_INDEXED,
-    H_JOB,
     H_NODES,
     H_SPANS,
     H_STRIDE,
@@ -233,16 +232,24 @@ def _write(h: int, place: int, job: int, leaf: int, skip_bitmap: bool) -> None:
 
 
 @kernel
-def insert(h: int) -> int:
-    """Insert the job at `H_JOB`; returns its place, ``-1 - leaf`` if the leaf's block is full."""
-    job = read64(h + H_JOB * 8)
-    spans(h, job)
-    leaf = descend(h)
-    place = _free_place(h, read64(read64(h + H_NODES * 8) + (leaf * NODE + N_BLOCK) * 8))
-    if place < 0:
-        return -1 - leaf
-    _write(h, place, job, leaf, True)
-    return place
+def insert(h: int, jobs: int, starts: int, first: int, count: int, places: int) -> int:
+    """Insert jobs in order, from number `first` on, up to one whose leaf's block is full. Returns
+    its number, `count` if there is none such.
+
+    `starts`: the word of `jobs` where each begins, int64[count]; `places`, likewise, gets the place
+    of each that is inserted, and ``-1 - leaf`` of the one that is not.
+    """
+    for number in range(first, count):
+        job = jobs + read64(starts + number * 8) * 8
+        spans(h, job)
+        leaf = descend(h)
+        place = _free_place(h, read64(read64(h + H_NODES * 8) + (leaf * NODE + N_BLOCK) * 8))
+        if place < 0:
+            write64(places + number * 8, -1 - leaf)
+            return number
+        _write(h, place, job, leaf, True)
+        write64(places + number * 8, place)
+    return count
 
 
 @kernel

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
+from itertools import groupby, islice
 
 import msgspec
 from msgspec.structs import replace
@@ -42,6 +42,7 @@ from overlay.client import (
     Subscriptions,
     Unsubscribe,
 )
+from overlay.incidents import FAULT, contain
 from overlay.info import AcceptedEvents, SubscriptionInfo
 from overlay.lower_random.policies import POLICY, Policies, PolicyChanged
 from overlay.machine import Alarm, Handlers, Machine, NodeId, Port, Timer
@@ -64,12 +65,13 @@ from overlay.upper_tree.events import (
     PublicationsRefused,
     RoomAgain,
     SubscriptionLapsed,
+    SubscriptionsCame,
     SubscriptionsReady,
 )
 from overlay.upper_tree.messages import DeliveriesGivenUp
 from overlay.upper_tree.publisher.admission import refusal, uniform_batch
 from overlay.upper_tree.publisher.publisher import Publisher
-from overlay.upper_tree.subscriber.receiver import Arrived, Receiver
+from overlay.upper_tree.subscriber.receiver import Added, Arrived, Receiver
 from overlay.upper_tree.subscriber.registrar import Registrar
 
 
@@ -112,6 +114,8 @@ class LocalClients(Machine):
         self.subscriptions: dict[str, LocalSubscription] = {}
         self.ended: BoundedDict[str, LocalSubscription] = BoundedDict(ENDED_MOST)
         """The last that have ended, by id, for `canopy why`."""
+        self._new: list[tuple[int, Subscribe, bool]] = []
+        """What this turn has brought, by client, and whether it gathers."""
         self._by_client: dict[int, dict[str, None]] = {}  # ids of its subscriptions
         self._ending: deque[LocalSubscription] = deque()  # of clients that have closed
         self._end_more = Alarm(port, EndDue())
@@ -120,8 +124,6 @@ class LocalClients(Machine):
         self.gatherers: dict[int, None] = {}
         self._low_water = LowWater(port, settings, wall, registrar.unconfirmed_since)
         self._gaps = GapReports(port, self.subscriptions, self._low_water, wall)
-        self.missed: Sequence[DeliveriesGivenUp] = self._gaps.missed
-        """The last reports of deliveries that other nodes gave up, for `canopy why`."""
         self._number = 0
         self._leaving = False
 
@@ -143,29 +145,71 @@ class LocalClients(Machine):
             GetSubscriptions: self.get_subscriptions,
         }
 
+    @property
+    def missed(self) -> Sequence[DeliveriesGivenUp]:
+        """The last reports of deliveries that other nodes gave up, for `canopy why`."""
+        return self._gaps.missed
+
     # --- subscriptions ---
 
     def subscribe(self, client: int, command: Subscribe) -> None:
-        """Answered by `Subscribed` when all its registrations are acknowledged."""
+        """Answered by `Subscribed` when all its registrations are acknowledged. What a turn brings
+        is taken together, at its end."""
         if self._leaving:
             self._refuse(client, command.request)
             return
+        if not self._new:
+            self.port.emit(SubscriptionsCame())
+        self._new.append((client, command, client in self.gatherers))
+
+    def on_subscriptions_came(self, event: SubscriptionsCame) -> None:
+        """Subscribe, each as far as it can be; those of one client are put into the index
+        together."""
+        new, self._new = self._new, []
+        mine = [one for each in new if (one := self._planned(*each)) is not None]
+        for _, some in groupby(mine, key=lambda one: (one.client, one.gathers)):
+            self._show_safely(list(some))
+
+    def _show_safely(self, together: Sequence[LocalSubscription]) -> None:
+        """Show events for these subscriptions of one client from now on, but for one that causes a
+        fault."""
+        try:
+            self._show(together)
+        except Exception as error:  # a program would bring it to the next node
+            if len(together) > 1:
+                for mine in together:
+                    self._show_safely((mine,))
+                return
+            (mine,) = together
+            self._remove(mine)
+            self._fault(mine.client, mine.request, error)
+
+    def _fault(self, client: int, request: int, error: Exception) -> None:
+        contain(self.port, "Subscribe", error)
+        self.port.reply(client, Failed(request, "fault", f"Subscribe: {FAULT}"))
+
+    def _planned(self, client: int, command: Subscribe, gathers: bool) -> LocalSubscription | None:
+        """A new subscription whose registrations are on their way; None: the client hears why there
+        is none."""
         if len(self.subscriptions) >= MAX_SUBSCRIPTIONS:
             reason = f"this node has {MAX_SUBSCRIPTIONS} subscriptions; use another node"
             self.port.reply(client, Failed(command.request, "refused", reason))
-            return
+            return None
         try:
             predicate = compile_selector(command.selector)
             if denial := self._policies.denies_subscription(command.selector):
                 self.port.count("policy_refused")
                 self.port.reply(client, Failed(command.request, POLICY, denial))
-                return
+                return None
             id_ = f"{self.port.me.id}.{self.incarnation}.{self._number + 1}"
             registrations = self.registrar.plan(id_, predicate, command.latency_level)
         except SelectorError as error:
             reason = f"{error}\n{error.caret()}"
             self.port.reply(client, Failed(command.request, "selector", reason))
-            return
+            return None
+        except Exception as error:
+            self._fault(client, command.request, error)
+            return None
         if self._policies.is_bounded and (
             quota := self._policies.over_quota(
                 len(self.registrar.registrations) + len(registrations),
@@ -174,30 +218,36 @@ class LocalClients(Machine):
         ):
             self.port.count("quota_refused", len(registrations))
             self.port.reply(client, Failed(command.request, *quota))
-            return
+            return None
         self._number += 1  # of a refused one the next has the number: the trace has no gaps
-        gathers = client in self.gatherers
         mine = LocalSubscription(id_, client, command.request, command.name, predicate, gathers)
         mine.level, mine.marks, mine.since = command.latency_level, command.marks, command.since
         self.subscriptions[id_] = mine
         self._by_client.setdefault(client, {})[id_] = None
-        pivots = tuple([one.registration.attribute for one in registrations])
-        trees: dict[str, int] = {}
-        for one in registrations:
-            trees[one.registration.id] = trees.get(one.registration.id, 0) + 1
-        mine.order = self.receiver.add(id_, predicate, trees, pivots, client if gathers else None)
-        self.port.trace(
-            "subscribe",
-            subscription=id_,
-            name=command.name,
-            selector=command.selector,
-            tree=predicate.tree_text,
-            permitted=self._policies.remainder(command.selector),
-            level=command.latency_level,
-            client=client,
-        )
         self.registrar.subscribe(id_, registrations)
         mine.trees = self.registrar.trees_of(id_, len(predicate.conjunctions))
+        return mine
+
+    def _show(self, together: Sequence[LocalSubscription]) -> None:
+        """Show events for these subscriptions of one client from now on."""
+        gathered = together[0].client if together[0].gathers else None
+        added: list[Added] = []
+        for mine in together:
+            trees = {f"{mine.id}/{number}": len(one) for number, one in enumerate(mine.trees)}
+            added.append(Added(mine.id, mine.predicate, trees, mine.pivots))
+        numbers = self.receiver.add_many(added, gathered)
+        for mine, order in zip(together, numbers, strict=True):
+            mine.order = order
+            self.port.trace(
+                "subscribe",
+                subscription=mine.id,
+                name=mine.name,
+                selector=mine.predicate.text,
+                tree=mine.predicate.tree_text,
+                permitted=self._policies.remainder(mine.predicate.text),
+                level=mine.level,
+                client=mine.client,
+            )
 
     def on_policy_changed(self, event: PolicyChanged) -> None:
         """Record what it leaves of the subscriptions of a tenant's programs."""
@@ -311,6 +361,7 @@ class LocalClients(Machine):
     def client_closed(self, client: int, unread_for: float = 0.0) -> None:
         """A client has closed: its subscriptions end, its publications go on. `unread_for`:
         seconds since its connection was lost, in which its session was kept and not resumed."""
+        self._new = [one for one in self._new if one[0] != client]
         self.gatherers.pop(client, None)
         self._low_water.forget(client)
         for id_ in self._by_client.pop(client, ()):
@@ -325,7 +376,8 @@ class LocalClients(Machine):
         self._leaving = True
         self.registrar.leave()
         queue, self.queue = self.queue, deque()
-        for client, command in queue:
+        new, self._new = self._new, []
+        for client, command in (*queue, *((client, command) for client, command, _ in new)):
             self._refuse(client, command.request)
         for mine in self.subscriptions.values():
             if not mine.acknowledged:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import groupby, islice
 from random import Random
 
 from matching import EVERYTHING, Cut, GroupedIndex, Index, Interval, Predicate
@@ -179,19 +179,24 @@ class HostedTree:
             place = self._shard_places[id_] = shard_place(self.registrations[id_][0])
         return any(is_within(place, shard) for shard in shards)
 
-    def install(self, registration: Registration, predicate: Predicate) -> None:
-        """Match this registration from now on."""
-        self._forget(registration.id)
-        self.former.pop(registration.id, None)
-        self._shard_places.pop(registration.id, None)
-        self.tokens.add(registration)
-        self.registrations[registration.id] = (registration, predicate)
-        self.latency.add(registration.latency_level, types_of(predicate))
+    def install(self, fresh: Sequence[tuple[Registration, Predicate]]) -> None:
+        """Match these registrations from now on: they go into the index together."""
+        for one in fresh:
+            registration, predicate = one
+            self._forget(registration.id)
+            self.former.pop(registration.id, None)
+            self._shard_places.pop(registration.id, None)
+            self.tokens.add(registration)
+            self.registrations[registration.id] = one
+            if registration.latency_level:
+                self.latency.add(registration.latency_level, types_of(predicate))
         if self._shared is None:
-            self.index.add(registration.id, predicate)
-        else:
-            key = (self.attribute, registration.id)
-            self._shared.add(key, predicate, registration.subscriber.id)
+            self.index.add_many((registration.id, predicate) for registration, predicate in fresh)
+            return
+        attribute = self.attribute
+        for node, some in groupby(fresh, key=lambda one: one[0].subscriber.id):
+            keyed = [((attribute, registration.id), predicate) for registration, predicate in some]
+            self._shared.add_many(keyed, node)
 
     def uninstall(self, id_: str) -> None:
         """Match this registration no more. Nothing happens if it is not there."""
@@ -206,7 +211,8 @@ class HostedTree:
 
     def _forget(self, id_: str) -> None:
         if (known := self.registrations.get(id_)) is not None:
-            self.latency.remove(known[0].latency_level, types_of(known[1]))
+            if known[0].latency_level:
+                self.latency.remove(known[0].latency_level, types_of(known[1]))
             self.tokens.remove(known[0])
 
     def match(self, event: Event) -> list[str]:

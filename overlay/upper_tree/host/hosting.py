@@ -8,7 +8,7 @@ or has no serving lease from its owner (serving_leases.py), answers `TreeMoved`.
 
 from __future__ import annotations
 
-from matching import GroupedIndex
+from matching import GroupedIndex, Predicate
 from overlay.bounded import BoundedDict
 from overlay.chord.events import RingKnown, RingLeft
 from overlay.chord.keys import attribute_key, in_arc
@@ -66,6 +66,7 @@ from overlay.upper_tree.messages import (
     EventsRefused,
     Install,
     Installed,
+    Registration,
     ServingBeat,
     ServingReply,
     TreesHosted,
@@ -186,17 +187,21 @@ class Hosting(Machine):
         if self._is_fenced(message.attribute, message.epoch):
             return
         tree = self._tree(message.attribute)
-        retaken = 0
+        fresh: list[tuple[Registration, Predicate]] = []
+        process = ""
         for registration in message.registrations:
-            node, life = registration.subscriber.id, registration.life
-            if life > self._lives.get(node, 0):
-                self._lives.renew(node, life)
+            made_by = registration.id.rpartition(".")[0]
+            if made_by != process:  # mostly all are of one
+                process = made_by
+                node, life = registration.subscriber.id, registration.life
+                if life > self._lives.get(node, 0):
+                    self._lives.renew(node, life)
             if registration.confined is not None:
                 self._leaves.renew(registration.subscriber.id, None)
-            if tree.retake(registration):
-                retaken += 1
-            else:
-                tree.install(registration, compiled(registration.selector))
+            if not tree.retake(registration):
+                fresh.append((registration, compiled(registration.selector)))
+        tree.install(fresh)
+        retaken = len(message.registrations) - len(fresh)
         self.inbox.charge(-(retaken * RETAKEN // (RETAKEN + 1)))
         _, ids = self._installed.setdefault((sender.id, message.attribute), (sender, []))
         ids += [registration.id for registration in message.registrations]

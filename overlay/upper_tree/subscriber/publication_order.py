@@ -178,7 +178,8 @@ class PublicationOrder(Machine):
 
     def register(self, subscription: str, predicate: Predicate, trees: Sequence[str]) -> None:
         """The subscription is registered in these trees (now)."""
-        self.end(subscription)
+        if subscription in self._ways:
+            self.end(subscription)
         if self.hold:
             ways = self._ways[subscription] = ways_of(predicate, trees)
             _add(self._trees, ways.trees)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence, Set
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -125,6 +125,15 @@ class RecipientLookup:
         return found
 
 
+class Added(NamedTuple):
+    """A subscription to be matched from now on; as `Receiver.add` has it."""
+
+    subscription: str
+    predicate: Predicate
+    trees: Mapping[str, int]
+    pivots: Sequence[str]
+
+
 class Receiver(Machine):
     """Shows each event once to each local subscription that it matches."""
 
@@ -172,23 +181,38 @@ class Receiver(Machine):
         self,
         subscription: str,
         predicate: Predicate,
-        trees: dict[str, int],
+        trees: Mapping[str, int],
         pivots: Sequence[str] = (),
         gathered: int | None = None,
     ) -> int:
         """Show matching events from now on. `trees`: per conjunction id in how many trees it is,
         `pivots`: which; `gathered`: the client that gets events once for all such subscriptions.
         Returns the number of this change."""
+        (number,) = self.add_many((Added(subscription, predicate, trees, pivots),), gathered)
+        return number
+
+    def add_many(self, added: Sequence[Added], gathered: int | None = None) -> Sequence[int]:
+        """`add` each of these, together: they go into the index in one call. Returns the numbers of
+        the changes."""
+        predicates = [(one.subscription, one.predicate) for one in added]
         if gathered is None:
-            self.index.add(subscription, predicate)
+            self.index.add_many(predicates)
         else:
-            self.gathering.add(subscription, predicate, gathered)
-            self._gathered.predicates[subscription] = predicate
-        self._ages[subscription] = self.port.now
-        self.required.update(trees)
-        self.move(subscription, predicate, pivots)
-        self.latest += 1
-        return self.latest
+            self.gathering.add_many(predicates, gathered)
+            self._gathered.predicates.update(predicates)
+        now, by_trees = self.port.now, dict[Trees, list[str]]()
+        for subscription, predicate, trees, pivots in added:
+            self._ages[subscription] = now
+            self.required.update(trees)
+            mine = self.pivots[subscription] = tuple(dict.fromkeys(pivots))
+            by_trees.setdefault(mine, []).append(subscription)
+            self.order.register(subscription, predicate, pivots)
+        if gathered is not None:
+            for mine, some in by_trees.items():
+                self._gathered_in.put_many(some, mine)
+        before = self.latest
+        self.latest += len(added)
+        return range(before + 1, self.latest + 1)
 
     def move(self, subscription: str, predicate: Predicate, pivots: Sequence[str]) -> None:
         """The subscription, with this predicate, is registered in these trees now."""

@@ -55,8 +55,9 @@ def test_of_subscriptions_of_one_turn_those_beyond_the_limit_are_refused(
     rig = Rig()
     for number in range(1, 6):
         rig.clients.subscribe(1, Subscribe(number, f"x > {number}"))
-    rig.clients.leave()
+    rig.port.turn()
     rig.clients.subscribe(1, Subscribe(6, "x > 6"))
+    rig.clients.leave()
     rig.port.turn()
     rig.settle()
     answers = [(one.request, one.code) for one in rig.port.answers(Failed) if one.request]

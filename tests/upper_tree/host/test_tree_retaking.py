@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from matching import EVERYTHING, GroupedIndex
@@ -47,13 +49,13 @@ def test_what_a_new_owner_gives_again_is_neither_compiled_nor_indexed_anew(
     registrations = made(range(100))
     node = serving(registrations)
     added: list[object] = []
-    add = GroupedIndex.add
+    add_many = GroupedIndex.add_many
 
-    def counted(self: GroupedIndex[object, object], key: object, *rest: object) -> None:
-        added.append(key)
-        add(self, key, *rest)  # type: ignore[arg-type]
+    def counted(self: Any, items: Any, group: object) -> None:
+        added.extend(key for key, _ in items)
+        add_many(self, items, group)
 
-    monkeypatch.setattr(GroupedIndex, "add", counted)
+    monkeypatch.setattr(GroupedIndex, "add_many", counted)
     node.port.hear(Assign("x", (2, 1)), NEW)
     node.port.take(Installed)
     more = made(range(100, 103))

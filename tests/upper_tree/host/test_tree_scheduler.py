@@ -266,7 +266,7 @@ def test_levels_end_with_their_registrations() -> None:
     node = host()
     tree = node.hosting.trees["type"]
     assert tree.latency.priority("hot") == 1
-    tree.install(tree.registrations["s/0"][0], tree.registrations["s/0"][1])  # installed again
+    tree.install([tree.registrations["s/0"]])  # installed again
     assert tree.latency.priority("hot") == 1
     tree.uninstall("s/0")
     assert tree.latency.priority("hot") is None

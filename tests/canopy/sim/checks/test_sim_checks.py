@@ -59,7 +59,7 @@ def test_a_registration_that_a_host_lacks_is_found(world: World) -> None:
     registration, predicate = tree.registrations[id_]
     tree.uninstall(id_)
     assert broken(world) == ["registration"]
-    tree.install(registration, predicate)
+    tree.install([(registration, predicate)])
     assert broken(world) == []
 
 
