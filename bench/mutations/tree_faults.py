@@ -38,7 +38,7 @@ from overlay.upper_tree.owner.tree_log import Operation, Tree
 from overlay.upper_tree.partition import PartitionMap, tree_children
 from overlay.upper_tree.publisher.pending_window import PendingWindow
 from overlay.upper_tree.summaries.cache_holders import CacheHolders
-from overlay.upper_tree.summaries.invalidation_table import CachedCopy, InvalidationTable
+from overlay.upper_tree.summaries.invalidation_table import CachedCopy
 from overlay.upper_tree.summaries.summary_server import SummaryServer
 
 T = TypeVar("T")
@@ -230,16 +230,17 @@ def summary_before_log() -> None:
 @fault("C9")
 def summaries_never_invalidated() -> None:
     """Cached summaries are not invalidated when a registration makes them wrong."""
-    original, holders = SummaryServer._invalidate, InvalidationTable.holders
-
-    def without_summaries(self: InvalidationTable, attribute: str, now: float) -> list[CachedCopy]:
-        return [copy for copy in holders(self, attribute, now) if not copy.digest]
+    original = SummaryServer._invalidate
 
     def _invalidate(
-        self: SummaryServer, owned: OwnedTree, pending: PendingRegistration, admitting: int
+        self: SummaryServer,
+        owned: OwnedTree,
+        pending: PendingRegistration,
+        admitting: int,
+        holders: Sequence[CachedCopy],
     ) -> None:
-        with replaced(holders, without_summaries):
-            original(self, owned, pending, admitting)
+        without_summaries = [copy for copy in holders if not copy.digest]
+        original(self, owned, pending, admitting, without_summaries)
 
     replace(original, _invalidate)
 

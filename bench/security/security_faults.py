@@ -498,7 +498,7 @@ def security_anybody_puts_off() -> None:
     def on_come_again(self: Registrar, sender: Peer, message: ComeAgain) -> None:
         for key in message.registrations:
             if (local := self.registrations.get(key)) is not None:
-                self._local.move(local, sender.id)
+                self._local.move((local,), sender.id)
         original(self, sender, message)
 
     replace(original, on_come_again)

@@ -119,11 +119,14 @@ measured; would be measured by registrations that move against visits saved."""
 
 def better_pivot(attribute: str, box: Box, popularity: Mapping[str, int]) -> str | None:
     """The attribute under which a conjunction is better registered than under `attribute`; None if
-    there is none."""
+    there is none, or it is not asked for."""
     (best, _), least = _cheapest(box, popularity)
     if best == attribute:
         return None
-    here = traffic(attribute, dict(box)[attribute], popularity)
+    interval = dict(box).get(attribute)
+    if interval is None:
+        return None
+    here = traffic(attribute, interval, popularity)
     return best if here > WORTH_MOVING * least else None
 
 

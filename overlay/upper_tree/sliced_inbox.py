@@ -102,8 +102,7 @@ class SlicedInbox(Machine):
 
     def take(self, sender: Peer, message: Message) -> None:
         """Do what is asked for now, or when its turn comes."""
-        for part in parts(message):
-            cost = turn_cost(part)
+        for part, cost in parts(message):
             self._waiting.append((sender, part, cost))
             self._weight += cost
         try:
@@ -159,8 +158,8 @@ class SlicedInbox(Machine):
                 self._finish()
 
 
-def parts(message: Message) -> Iterator[Message]:
-    """The message in parts that fit into a turn."""
+def parts(message: Message) -> Iterator[tuple[Message, int]]:
+    """The message in parts that fit into a turn, each with how many registrations cost as much."""
     match message:
         case Install(registrations=many) | Register(registrations=many) if len(many) > 1:
             tree = many[0].attribute
@@ -171,19 +170,20 @@ def parts(message: Message) -> Iterator[Message]:
             for one in many:
                 each = registration_cost(one)
                 if some and (len(some) >= size or cost + each > AT_ONCE):
-                    yield msgspec.structs.replace(message, registrations=tuple(some))
+                    part = msgspec.structs.replace(message, registrations=tuple(some))
+                    yield part, min(cost, AT_ONCE)
                     some, cost = [], 0
                 some.append(one)
                 cost += each
-            whole = len(some) == len(many)
-            yield (
-                message if whole else msgspec.structs.replace(message, registrations=tuple(some))
-            )
+            if len(some) < len(many):
+                message = msgspec.structs.replace(message, registrations=tuple(some))
+            yield message, min(cost, AT_ONCE)
         case Uninstall(ids=ids) | Unregister(ids=ids) if len(ids) > AT_ONCE * ENDS:
             for at in range(0, len(ids), AT_ONCE * ENDS):
-                yield msgspec.structs.replace(message, ids=ids[at : at + AT_ONCE * ENDS])
+                ended = msgspec.structs.replace(message, ids=ids[at : at + AT_ONCE * ENDS])
+                yield ended, turn_cost(ended)
         case _:
-            yield message
+            yield message, turn_cost(message)
 
 
 def registration_cost(registration: Registration) -> int:

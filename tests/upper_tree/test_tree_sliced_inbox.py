@@ -100,7 +100,7 @@ def test_registrations_of_several_trees_are_taken_in_smaller_parts() -> None:
     alike = install(2 * PART_OF_TREE).registrations
     other = install(1, "y").registrations
     for taken, most in ((alike, PART_OF_TREE), (alike[1:] + other, PART)):
-        found = [part for part in parts(Register(1, taken)) if isinstance(part, Register)]
+        found = [part for part, _ in parts(Register(1, taken)) if isinstance(part, Register)]
         sizes = [len(part.registrations) for part in found]
         assert sizes == [most] * (2 * PART_OF_TREE // most)
         assert [one for part in found for one in part.registrations] == list(taken)

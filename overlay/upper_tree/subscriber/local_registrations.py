@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from overlay.machine import NodeId
 from overlay.upper_tree.messages import Registration
@@ -68,21 +68,24 @@ class LocalRegistrations:
         """How many were sent to this owner last and are not acknowledged."""
         return self._unanswered_by.get(owner, 0)
 
-    def move(self, local: LocalRegistration, owner: NodeId) -> None:
-        """Note to whom it was sent last, or what it waits for instead."""
-        is_counted = self._unacknowledged.get(local.subscription, {}).get(local.key) is local
-        if is_counted:
-            self._count(local, -1)
-        local.sent_to = owner
-        if is_counted:
-            self._count(local, 1)
+    def move(self, some: Iterable[LocalRegistration], owner: NodeId) -> None:
+        """Note to whom these were sent last, or what they wait for instead."""
+        before: dict[NodeId, int] = {}
+        for local in some:
+            waiting = self._unacknowledged.get(local.subscription)
+            if waiting is not None and waiting.get(local.key) is local:
+                before[local.sent_to] = before.get(local.sent_to, 0) + 1
+            local.sent_to = owner
+        for former, count in before.items():
+            self._count(former, -count)
+        self._count(owner, sum(before.values()))
 
-    def _count(self, local: LocalRegistration, more: int) -> None:
-        count = self._unanswered_by.get(local.sent_to, 0) + more
+    def _count(self, owner: NodeId, more: int) -> None:
+        count = self._unanswered_by.get(owner, 0) + more
         if count:
-            self._unanswered_by[local.sent_to] = count
+            self._unanswered_by[owner] = count
         else:
-            self._unanswered_by.pop(local.sent_to, None)
+            self._unanswered_by.pop(owner, None)
 
     def unanswered_of(self, subscription: str) -> Collection[LocalRegistration]:
         """Those of a subscription that are not acknowledged."""
@@ -93,22 +96,33 @@ class LocalRegistrations:
         for waiting in self._unacknowledged.values():
             yield from waiting.values()
 
-    def add(self, local: LocalRegistration, waits_for: NodeId | None = None) -> None:
-        """Add a registration, or note that one is not acknowledged any more. `waits_for`: to whom
-        it was sent last, or what it waits for instead (`move`); None: as it is."""
+    def add(self, local: LocalRegistration) -> None:
+        """Add a registration, or note that one is not acknowledged any more."""
         key = local.key
         waiting = self._unacknowledged.setdefault(local.subscription, {})
         if (former := waiting.get(key)) is not None:
-            self._count(former, -1)
+            self._count(former.sent_to, -1)
         local.acknowledged = False
-        if waits_for is not None:
-            local.sent_to = waits_for
         if key not in self.by_key:
             self._by_tree[key[0]] = self._by_tree.get(key[0], 0) + 1
         self.by_key[key] = local
         self._by_subscription.setdefault(local.subscription, {})[key] = None
         waiting[key] = local
-        self._count(local, 1)
+        self._count(local.sent_to, 1)
+
+    def add_new(
+        self, subscription: str, new: Sequence[LocalRegistration], waits_for: NodeId
+    ) -> None:
+        """Add all registrations of a new subscription. `waits_for`: as `move` has it."""
+        waiting = {local.key: local for local in new}
+        self.by_key.update(waiting)
+        self._by_subscription[subscription] = dict.fromkeys(waiting)
+        self._unacknowledged[subscription] = waiting
+        for local in new:
+            local.sent_to = waits_for
+            tree = local.key[0]
+            self._by_tree[tree] = self._by_tree.get(tree, 0) + 1
+        self._count(waits_for, len(new))
 
     def remove(self, key: RegistrationKey) -> None:
         """Remove one that gives way to another under another pivot."""
@@ -121,7 +135,7 @@ class LocalRegistrations:
     def end(self, subscription: str) -> list[RegistrationKey]:
         """Remove all registrations of a subscription; returns the keys that there were."""
         for local in self._unacknowledged.pop(subscription, {}).values():
-            self._count(local, -1)
+            self._count(local.sent_to, -1)
         keys = self._by_subscription.pop(subscription, ())
         for key in keys:
             self._ownerless.pop(key, None)
@@ -135,9 +149,29 @@ class LocalRegistrations:
         if left:
             self._by_tree[key[0]] = left
 
+    def acknowledge_all(self, attribute: str, ids: Iterable[str]) -> Collection[str]:
+        """Note that nothing is to be waited for any more at these registrations of a tree. Returns
+        the subscriptions of those for which that is new."""
+        before: dict[NodeId, int] = {}
+        touched: dict[str, None] = {}
+        for id_ in ids:
+            key = (attribute, id_)
+            local = self.by_key.get(key)
+            if local is None or local.acknowledged:
+                continue
+            before[local.sent_to] = before.get(local.sent_to, 0) + 1
+            self._acknowledged(key, local)
+            touched[local.subscription] = None
+        for sent_to, count in before.items():
+            self._count(sent_to, -count)
+        return touched
+
     def acknowledge(self, key: RegistrationKey, local: LocalRegistration) -> None:
         """Note that nothing is to be waited for at this registration any more."""
-        self._count(local, -1)
+        self._count(local.sent_to, -1)
+        self._acknowledged(key, local)
+
+    def _acknowledged(self, key: RegistrationKey, local: LocalRegistration) -> None:
         local.acknowledged = True
         waiting = self._unacknowledged[local.subscription]
         del waiting[key]
@@ -146,7 +180,7 @@ class LocalRegistrations:
 
     def await_owner(self, local: LocalRegistration) -> None:
         """Note that the owner of this registration is looked for."""
-        self.move(local, "")
+        self.move((local,), "")
         self._ownerless[local.key] = local
 
     def take_owned(self, owns: Callable[[str], bool]) -> list[LocalRegistration]:

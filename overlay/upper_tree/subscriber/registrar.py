@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from matching import EVERYTHING, Interval, Predicate
+from matching import EVERYTHING, Conjunction, Interval, Predicate
 from overlay.bounded import BoundedDict
 from overlay.chord.events import OwnerFound, RingLeft
 from overlay.chord.keys import attribute_key
@@ -155,7 +155,14 @@ class Registrar(Machine):
         self, subscription: str, predicate: Predicate, level: int = 0
     ) -> list[LocalRegistration]:
         """The registrations that a subscription with this latency level needs."""
-        return list(self._registrations(subscription, predicate, level))
+        me, token = self.port.me, self._token
+        planned: list[LocalRegistration] = []
+        for number, conjunction in enumerate(predicate.conjunctions):
+            id_ = f"{subscription}/{number}"
+            for attribute, text, interval in self._places(predicate, conjunction):
+                made = Registration(id_, attribute, me, text, interval, level, None, token)
+                planned.append(LocalRegistration(subscription, made))
+        return planned
 
     def trees_of(self, subscription: str, conjunctions: int) -> tuple[tuple[str, ...], ...]:
         """For each of its conjunctions the trees in which it is registered, which an owner may have
@@ -177,40 +184,29 @@ class Registrar(Machine):
             return
         if not self._waiting:
             self.port.emit(RegistrationsCame())
-        for local in new:
-            self._local.add(local, WAITING)
+        self._local.add_new(subscription, new, WAITING)
         self._waiting += new
 
     def on_registrations_came(self, event: RegistrationsCame) -> None:
         """Send what was planned in this turn."""
         self._send_some()
 
-    def _registrations(
-        self, subscription: str, predicate: Predicate, level: int
-    ) -> Iterable[LocalRegistration]:
-        def made(id_: str, attribute: str, text: str, where: Interval) -> LocalRegistration:
-            me = self.port.me
-            return LocalRegistration(
-                subscription,
-                Registration(id_, attribute, me, text, where, level, None, self._token),
-            )
-
-        for number, conjunction in enumerate(predicate.conjunctions):
-            id_ = f"{subscription}/{number}"
-            if self.settings.routing == "counting" and conjunction.constraints:
-                for attribute, constraint in conjunction.constraints.items():
-                    text = constraint.text
-                    yield made(id_, attribute, text, constraint.hull)
-                continue
-            pivots = conjunction.pivots()
-            attribute, interval = (
-                choose_pivot(pivots, self.popularity) if pivots else (EVENT_TREE, EVERYTHING)
-            )
-            whole = predicate
-            if len(predicate.conjunctions) > 1:
-                whole = Predicate.of(conjunction)
-                keep(whole)
-            yield made(id_, attribute, whole.text, interval)
+    def _places(
+        self, predicate: Predicate, conjunction: Conjunction
+    ) -> Sequence[tuple[str, str, Interval]]:
+        """Where to register a conjunction of a predicate: trees, each with the text that is matched
+        there, and the interval."""
+        if self.settings.routing == "counting" and conjunction.constraints:
+            return [(name, one.text, one.hull) for name, one in conjunction.constraints.items()]
+        whole = predicate
+        if len(predicate.conjunctions) > 1:
+            whole = Predicate.of(conjunction)
+            keep(whole)
+        pivots = conjunction.pivots()
+        if not pivots:
+            return ((EVENT_TREE, whole.text, EVERYTHING),)
+        attribute, interval = choose_pivot(pivots, self.popularity)
+        return ((attribute, whole.text, interval),)
 
     def unsubscribe(self, subscription: str) -> None:
         """End all registrations of a subscription: their owners hear it in a moment, in one message
@@ -259,13 +255,14 @@ class Registrar(Machine):
     def _wait(self, one: LocalRegistration) -> None:
         """It is to be sent behind the others that wait."""
         if one.sent_to != WAITING:
-            self._local.move(one, WAITING)
+            self._local.move((one,), WAITING)
             self._waiting.append(one)
 
     def _send_some(self) -> None:
         """Send as many of those that wait as a turn may."""
         batches: dict[tuple[NodeId, bool], tuple[Peer, list[LocalRegistration]]] = {}
         owners: dict[str, Peer | None] = {}
+        taken: dict[NodeId, int] = {}
         sent = looked = 0
         while self._waiting and sent < self._at_once and looked < REGISTRATIONS_LOOKED_AT:
             looked += 1
@@ -276,18 +273,21 @@ class Registrar(Machine):
             if attribute not in owners:
                 owners[attribute] = self._find_owner(attribute)
             owner = owners[attribute]
-            if owner is not None and self._local.unanswered_by(owner.id) >= self._window:
-                self._parked.setdefault(owner.id, deque()).append(one)
-                continue
+            if owner is not None and self._window < math.inf:
+                unanswered = self._local.unanswered_by(owner.id) + taken.get(owner.id, 0)
+                if unanswered >= self._window:
+                    self._parked.setdefault(owner.id, deque()).append(one)
+                    continue
+                taken[owner.id] = taken.get(owner.id, 0) + 1
             sent += 1
             one.retry_at = self.port.now + self.settings.retry
             if owner is None:
                 self._local.await_owner(one)
             else:
-                self._local.move(one, owner.id)
                 one.sends += 1
                 batches.setdefault((owner.id, one.final), (owner, []))[1].append(one)
         for (_, final), (peer, batch) in batches.items():
+            self._local.move(batch, peer.id)
             for some in in_batches((p.registration for p in batch), weigh_registration):
                 self.port.send(peer, Register(self.incarnation, some, final))
         if sent:
@@ -337,14 +337,9 @@ class Registrar(Machine):
 
     def on_registered(self, sender: Peer, message: Registered) -> None:
         """An owner has acknowledged registrations; their subscriptions may be complete."""
-        touched: dict[str, None] = {}
         if any((message.attribute, id_) in self.registrations for id_ in message.ids):
             self._renewals.registered(message.attribute)
-        for id_ in message.ids:
-            local = self.registrations.get((message.attribute, id_))
-            if local is not None and not local.acknowledged:
-                self._local.acknowledge((message.attribute, id_), local)
-                touched[local.subscription] = None
+        touched = self._local.acknowledge_all(message.attribute, message.ids)
         self._unpark(sender.id)
         ready = tuple([one for one in touched if self.is_ready(one)])
         if ready:
@@ -358,7 +353,7 @@ class Registrar(Machine):
         put_off = [one for one in mine if one is not None and one.sent_to == sender.id]
         for local in put_off:
             if not local.acknowledged:
-                self._local.move(local, PUT_OFF)
+                self._local.move((local,), PUT_OFF)
                 local.retry_at = self.port.now + seconds * (1.0 + self.port.rng.random() / 4)
         if put_off:
             self._look_within(seconds)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 
 from matching import Cut
@@ -44,6 +44,7 @@ from overlay.upper_tree.owner.registrations.restoration import TreeRestoration
 from overlay.upper_tree.shards import by_value
 from overlay.upper_tree.summaries.cache_holders import CacheHolders
 from overlay.upper_tree.summaries.constants import DEFERRED_MOST, LOCATIONS_MOST
+from overlay.upper_tree.summaries.invalidation_table import CachedCopy
 from overlay.upper_tree.summaries.summary_builder import SummaryBuilder
 
 
@@ -195,22 +196,34 @@ class SummaryServer(Machine):
 
     # --- invalidation ---
 
-    def before_suback(self, owned: OwnedTree, pending: PendingRegistration) -> None:
-        """A new registration, whose boxes are known: invalidate the copies of summaries that do not
-        admit it, and note their holders in `pending`; `send_recalls` follows in this turn."""
-        boxes = owned.boxes(pending.registration.id)
-        assert boxes is not None
-        summary = owned.summary.current
-        admitted = summary is not None and all(map(summary.covers, boxes))
-        if not admitted:
-            owned.summary.contradicted(self.port.now, self.settings.summary_term)
-        self._invalidate(owned, pending, owned.summary.digest if admitted else 0)
+    def before_suback(self, owned: OwnedTree, new: Sequence[PendingRegistration]) -> None:
+        """New registrations, whose boxes are known: invalidate the copies of summaries that do not
+        admit them, and note their holders in each; `send_recalls` follows in this turn."""
+        holders = self.table.holders(owned.attribute, self.port.now)
+        is_any_cached = holders or self.table.unknown_until > self.port.now
+        for pending in new:
+            boxes = owned.boxes(pending.registration.id)
+            assert boxes is not None
+            summary = owned.summary.current
+            admitted = summary is not None and all(map(summary.covers, boxes))
+            if not admitted:
+                owned.summary.contradicted(self.port.now, self.settings.summary_term)
+            if is_any_cached:
+                self._invalidate(owned, pending, owned.summary.digest if admitted else 0, holders)
+            elif not admitted:
+                break  # nor is any that follows, for there is no summary any more
 
-    def _invalidate(self, owned: OwnedTree, pending: PendingRegistration, admitting: int) -> None:
+    def _invalidate(
+        self,
+        owned: OwnedTree,
+        pending: PendingRegistration,
+        admitting: int,
+        holders: Sequence[CachedCopy],
+    ) -> None:
         """Invalidate all copies but those with the digest `admitting` (0: none admits it); one that
         a former owner granted may still be used until an own one arrives."""
         attribute = owned.tree.attribute
-        for copy in self.table.holders(attribute, self.port.now):
+        for copy in holders:
             is_own = copy.inherited_until <= self.port.now
             if is_own and admitting and copy.digest == admitting:
                 continue
@@ -227,8 +240,9 @@ class SummaryServer(Machine):
         for attribute in event.attributes:
             owned = self.trees.get(attribute)
             if owned is not None:
+                holders = self.table.holders(attribute, self.port.now)
                 for pending in owned.pending.values():
-                    self._invalidate(owned, pending, 0)
+                    self._invalidate(owned, pending, 0, holders)
         self.send_recalls()
 
     def is_admitted(self, pending: PendingRegistration) -> bool:

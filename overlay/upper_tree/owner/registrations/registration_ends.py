@@ -17,6 +17,7 @@ from overlay.settings import Settings
 from overlay.upper_tree.batches import in_batches, weigh_text
 from overlay.upper_tree.events import MatchingInterrupted
 from overlay.upper_tree.messages import (
+    Registration,
     Renew,
     Renewed,
     RenewRefused,
@@ -111,9 +112,11 @@ class RegistrationEnds(Machine):
 
     # --- leases ---
 
-    def registered(self, subscriber: NodeId, attribute: str, id_: str) -> None:
-        """The subscriber has asked for this registration, perhaps again."""
-        self._claims.registered(subscriber, attribute, id_)
+    def registered(self, subscriber: NodeId, taken: Iterable[Registration]) -> None:
+        """The subscriber has asked for these registrations, perhaps again."""
+        if self._claims.is_any_unconfirmed:
+            for one in taken:
+                self._claims.registered(subscriber, one.attribute, one.id)
 
     def heard(self, subscriber: NodeId, incarnation: int) -> None:
         """The subscriber has registered something: its leases run for a full term."""

@@ -121,6 +121,11 @@ class ClaimChecks:
         self._unconfirmed[subscriber, attribute] = dict.fromkeys(ids)
         return False, ()
 
+    @property
+    def is_any_unconfirmed(self) -> bool:
+        """Whether `registered` has to be told anything."""
+        return bool(self._unconfirmed)
+
     def registered(self, subscriber: NodeId, attribute: str, id_: str) -> None:
         """Note that the subscriber has registered this one again: it is not unconfirmed any
         more."""

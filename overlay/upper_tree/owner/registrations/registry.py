@@ -87,8 +87,8 @@ class Summaries(Protocol):
     """The part of the summaries' machines that a registration waits for: while a valid cached
     summary does not admit it, publishers may skip the tree (C9)."""
 
-    def before_suback(self, owned: OwnedTree, pending: PendingRegistration) -> None:
-        """Invalidate cached summaries that do not admit the new registration; `send_recalls`
+    def before_suback(self, owned: OwnedTree, new: Sequence[PendingRegistration]) -> None:
+        """Invalidate cached summaries that do not admit the new registrations; `send_recalls`
         follows in this turn."""
 
     def send_recalls(self) -> None:
@@ -218,6 +218,7 @@ class Registry(Machine):
         foreign: dict[str, None] = {}
         better: list[tuple[str, str, str]] = []
         accepts: dict[str, bool] = {}  # mostly all are of one tree
+        taken: list[Registration] = []
         over: list[Registration] = []
         for registration in message.registrations:
             attribute = registration.attribute
@@ -226,7 +227,7 @@ class Registry(Machine):
             if not accepts[attribute]:
                 foreign[attribute] = None
                 continue
-            self.ends.registered(sender.id, attribute, registration.id)
+            taken.append(registration)
             if (attribute, registration.id) in self._fresh:
                 self._log_fresh()
             if not self._is_known(registration):
@@ -239,6 +240,7 @@ class Registry(Machine):
                     self._add(registration, boxes, message.incarnation)
                 else:
                     over.append(registration)  # sent again while its subscriber wants it
+        self.ends.registered(sender.id, taken)
         self._owner.refuse(sender, foreign)
         if over:
             self._come_again(sender, over, SHARE_AGAIN, "a leaf has its share at this owner")
@@ -271,7 +273,8 @@ class Registry(Machine):
     def _is_known(self, registration: Registration, merging_owner: Peer | None = None) -> bool:
         """Whether the log has it already; its SUBACK is given again if it was given."""
         owned = self._trees.get(registration.attribute)
-        if owned is None or owned.tree.registrations.get(registration.id) != registration:
+        known = None if owned is None else owned.tree.registrations.get(registration.id)
+        if owned is None or known is None or known != registration:
             return False
         if registration.id not in owned.pending:
             if owned.was_acknowledged(self._owner.committed):
@@ -284,13 +287,15 @@ class Registry(Machine):
     def _has_room(self, registration: Registration) -> bool:
         """Whether its subscriber, if it is a leaf, may have it beside what it has and what this
         turn has taken of it."""
+        if registration.confined is None:
+            return True
         plants = registration.attribute not in self._trees
         fresh = self._fresh_of[registration.subscriber.id]
         return self._quota.takes(registration, self._owner.state.leaves, fresh, plants)
 
     def _better_pivot(self, attribute: str, boxes: tuple[Box, ...]) -> str | None:
         """An attribute with far less traffic, as far as this cluster knows (C9)."""
-        if self._counting or len(boxes) != 1 or attribute not in dict(boxes[0]):
+        if self._counting or len(boxes) != 1 or not boxes[0]:
             return None
         return better_pivot(attribute, boxes[0], self._trees.popularity)
 
@@ -309,7 +314,6 @@ class Registry(Machine):
         if owned is None:
             owned = self._create_tree(attribute)
         owned.add_boxes(registration.id, boxes)
-        self._restoration.registered(attribute, self.port.now)
         self._fresh[attribute, registration.id] = FreshRegistration(registration, incarnation)
         self._fresh_of[registration.subscriber.id] += 1
 
@@ -326,6 +330,8 @@ class Registry(Machine):
         if not fresh:
             return
         self._fresh_of.clear()
+        for attribute in dict.fromkeys([one.registration.attribute for one in fresh]):
+            self._restoration.registered(attribute, self.port.now)
         last = self._owner.append_all(
             RegistrationAdded(one.registration.attribute, one.registration, one.incarnation)
             for one in fresh
@@ -339,17 +345,20 @@ class Registry(Machine):
     def _await(self, taken: Iterable[tuple[OwnedTree, PendingRegistration]]) -> None:
         """Bring about what the SUBACKs wait for: hosts get one message for each tree."""
         installs: dict[tuple[str, ...], tuple[tuple[Peer, ...], list[Registration]]] = {}
+        by_tree: dict[str, list[PendingRegistration]] = {}
         for owned, pending in taken:
             registration = pending.registration
             self._unlogged.append((pending.log_index, owned.attribute, registration.id))
-            self._summaries.before_suback(owned, pending)
+            by_tree.setdefault(owned.attribute, []).append(pending)
             hosts = owned.hosts_for(registration)
             group = installs.setdefault((owned.attribute, *hosts), (tuple(hosts.values()), []))
             group[1].append(registration)
+        for attribute, some in by_tree.items():
+            self._summaries.before_suback(self._trees[attribute], some)
         self._summaries.send_recalls()
         for (attribute, *_), (peers, registrations) in installs.items():
-            for some in in_batches(registrations, weigh_registration):
-                message = Install(attribute, self._owner.epoch, some)  # encoded once for all
+            for batch in in_batches(registrations, weigh_registration):
+                message = Install(attribute, self._owner.epoch, batch)  # encoded once for all
                 for host in peers:
                     self.port.send(host, message)
         self._owner.rebalance_soon()
