@@ -10,9 +10,8 @@ from msgspec.structs import replace as changed
 from bench.mutations.planting import fault, replace, replaced
 from overlay.bounded import BoundedDict
 from overlay.chord.cluster.election import Election
-from overlay.chord.cluster.election_timeout import ElectionTimeout
 from overlay.chord.cluster.follower_log import FollowerLog
-from overlay.chord.cluster.heartbeat import Heartbeat
+from overlay.chord.cluster.heartbeat import ElectionTimeout, Heartbeat
 from overlay.chord.cluster.journal import Journal, Snapshot
 from overlay.chord.cluster.leader_log import LeaderLog
 from overlay.chord.cluster.messages import LogAck, LogEntries, LogEntry, VoteRecord

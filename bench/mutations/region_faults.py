@@ -12,8 +12,7 @@ from bench.mutations.planting import fault, replace
 from canopy.wire.config import NodeConfig
 from canopy.wire.process.listening import listen
 from overlay.lower_random.messages import Neighbour
-from overlay.lower_random.tiered_nodes import TieredNodes
-from overlay.lower_random.view import View
+from overlay.lower_random.view import TieredNodes, View
 from overlay.machine import NodeId, Peer
 from overlay.regions import distance, entered
 from overlay.upper_tree.delivery.access_nodes import AccessNodes

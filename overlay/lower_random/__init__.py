@@ -14,7 +14,7 @@ tree), ``crawl`` (C3, C4: random walks with a trace, blocking and recovery), ``r
 frames of links that are silent, by way of other nodes), ``documents`` (signed documents of the
 operators, passed on to all nodes: revocations, and the policy, which ``policies`` applies).
 ``heard_peers`` and ``ranked_slots`` make a view where members may lie, with ``peer_records``
-(addresses signed by their nodes); ``tiered_nodes`` finds the nodes that pass on for a region.
+(addresses signed by their nodes).
 ``constants`` has every number that is no setting.
 
 A node shuffles parts of its view with its neighbours periodically. The same two messages carry

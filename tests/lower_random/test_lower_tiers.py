@@ -6,8 +6,7 @@ from overlay.links.events import LinkDown, LinkUp
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.constants import MAX_TIERED_REGIONS, TIERED_PER_REGION
 from overlay.lower_random.messages import Neighbour, Shuffle, ShuffleReply
-from overlay.lower_random.tiered_nodes import TieredNodes
-from overlay.lower_random.view import View
+from overlay.lower_random.view import TieredNodes, View
 from overlay.machine import Peer
 from overlay.settings import ViewSettings
 from tests.lower_random.test_lower_view import alone, peer

@@ -14,7 +14,7 @@ and `role_changes`.
 * `voter_log`, `journal`: a log in memory, the state file.
 * `follower_log`: every voter's copy, and its votes. `leader_log`: what the primary does with its
   own (Raft dissertation, sections 3 and 4).
-* `election_timeout`, `heartbeat`: how long silence may last, and the leader lease (section 6.4).
+* `heartbeat`: how long silence may last, and the leader lease (section 6.4).
 * `election`: pre-vote and vote (section 9.6; Phoenix section 2, broker failure).
 
 How `clusters.Clusters` puts them together, and appends::

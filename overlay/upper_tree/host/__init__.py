@@ -9,14 +9,12 @@ docs/design/delivery.md and docs/design/timeliness.md say what is done different
 Read in this order: ``hosted_tree`` (what a host has of one tree, and the index of all), ``hosting``
 (what owners order, a little in each turn, and fencing), ``serving_leases`` (what may be served),
 ``orphaned_trees`` (trees whose owner was lost), ``host_offers`` (who asks this node to host),
-``served_loads`` (what virtual nodes ask of it), ``visit_scheduler`` with ``visit_queue`` and
-``urgency`` (which visit is matched when), ``queued_events`` (none of them twice), ``visiting`` (one
-visit: match, pass on, give back, answer), ``acceptances`` (what publishers hear of that),
-``queue_sharing`` (what waited when more hosts came),
-``trees_together`` (the decision about trees that events visit together), ``gathering`` (an event
-whose value is cut into shards), and ``dry_matching`` (to whom an event would go, without sending
-it).
-``constants`` has every number that is no setting.
+``served_loads`` (what virtual nodes ask of it), ``visit_scheduler`` and ``urgency`` (which visit is
+matched when), ``queued_events`` (none of them twice), ``visiting`` (one visit: match, pass on, give
+back, answer), ``acceptances`` (what publishers hear of that), ``queue_sharing`` (what waited when
+more hosts came), ``trees_together`` (the decision about trees that events visit together),
+``gathering`` (an event whose value is cut into shards), and ``dry_matching`` (to whom an event
+would go, without sending it). ``constants`` has every number that is no setting.
 
 Owners call by messages; publishers send `Visit`; matched events go to delivery/. The hot path is
 `Hosting.on_visit` to `VisitHandler.finish`: `python -m bench.node.stages` measures it.

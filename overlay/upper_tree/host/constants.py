@@ -83,7 +83,7 @@ LEASES_MOST = 1_024
 """Leases that a host has, and owners whose beats it remembers, the oldest forgotten first. By the
 clusters whose trees one node serves: mostly one."""
 
-# --- visit_scheduler.py, visit_queue.py ---
+# --- visit_scheduler.py ---
 
 SLICE_SHARE = 4
 """A slice is this part of what waits: something urgent that comes overtakes the rest."""

@@ -19,13 +19,111 @@ from overlay.bounded import BoundedDict
 from overlay.machine import NodeId, Peer, Region, Version
 from overlay.upper_tree.compiled_selectors import boxes_of
 from overlay.upper_tree.messages import Registration
-from overlay.upper_tree.owner.constants import MAX_STALE_HOSTS, SCAN_PERIOD, SCAN_SHARE
-from overlay.upper_tree.owner.host_loads import HostLoads
-from overlay.upper_tree.owner.summary_state import SummaryState
+from overlay.upper_tree.owner.constants import (
+    MAX_STALE_HOSTS,
+    SCAN_PERIOD,
+    SCAN_SHARE,
+    SUMMARY_PAUSE_LEAST,
+    SUMMARY_PAUSE_MOST,
+    SUMMARY_STALE_SHARE,
+)
 from overlay.upper_tree.owner.tree_log import Tree
 from overlay.upper_tree.partition import PartitionMap
 from overlay.upper_tree.pivots import Popularity
-from overlay.upper_tree.summary import Box
+from overlay.upper_tree.summary import Box, Summary
+
+
+class SummaryState:
+    """The present summary of an owned tree, and when to make the next one (C9). Written by the
+    summaries' machines. Times are the Port's seconds.
+
+    Where registrations keep coming, summaries do not last, and giving and recalling them costs more
+    than they save. So a summary that was contradicted within the time that publishers may cache it
+    makes the tree wait twice as long before the next one is made.
+    """
+
+    def __init__(self) -> None:
+        self.current: Summary | None = None
+        self.digest = 0
+        """Of the last summary that was made, by which publishers name it."""
+        self._size = 0  # registrations that the summary was made of
+        self._made_at = 0.0
+        self._contradicted_at = float("-inf")
+        self._pause = 0.0
+
+    def replace(self, summary: Summary, digest: int, size: int, now: float) -> None:
+        """A summary was made, of `size` registrations."""
+        self.current, self.digest = summary, digest
+        self._size, self._made_at = size, now
+
+    def is_current(self, size: int) -> bool:
+        """Whether there is a summary, of which not too much has ended. `size`: how many
+        registrations the tree has now."""
+        return self.current is not None and self._size - size <= size // SUMMARY_STALE_SHARE
+
+    def may_rebuild(self, now: float) -> bool:
+        """Whether no registration has contradicted a summary for long enough."""
+        return self._contradicted_at + self._pause <= now
+
+    def contradicted(self, now: float, term: float) -> None:
+        """A new registration lies outside of the summary, which is dropped. `term`: seconds for
+        which publishers may cache one."""
+        self._contradicted_at = now
+        if self.current is not None and now - self._made_at < term:
+            self._pause = min(2.0 * self._pause, SUMMARY_PAUSE_MOST)
+        elif self.current is not None or not self._pause:
+            self._pause = SUMMARY_PAUSE_LEAST
+        self.current = None
+
+    def outdated(self, now: float) -> None:
+        """Registrations came while a summary was being made, which may not admit them."""
+        self._contradicted_at = now
+
+
+class HostLoads:
+    """How much each host serves (C6): the registrations in its virtual nodes, plus one for each
+    virtual node. What a tree adds is counted anew only after it has changed."""
+
+    def __init__(self) -> None:
+        self._total: dict[NodeId, int] = {}
+        self._by_tree: dict[str, dict[NodeId, int]] = {}  # as counted last
+        self._changed: dict[str, None] = {}
+
+    def changed(self, attribute: str) -> None:
+        """The tree's map or its registrations are others now, or it came or went."""
+        self._changed[attribute] = None
+
+    def take_changed(self) -> list[str]:
+        """The trees that have changed since; each is to be counted by `count`."""
+        changed = list(self._changed)
+        self._changed.clear()
+        return changed
+
+    def count(self, attribute: str, shares: Iterable[tuple[NodeId, int]]) -> None:
+        """The tree adds this to the hosts' loads from now on; nothing if it is gone."""
+        for host, load in self._by_tree.pop(attribute, {}).items():
+            self._total[host] -= load
+            if not self._total[host]:
+                del self._total[host]
+        mine: dict[NodeId, int] = {}
+        for host, load in shares:
+            mine[host] = mine.get(host, 0) + load
+        for host, load in mine.items():
+            self._total[host] = self._total.get(host, 0) + load
+        if mine:
+            self._by_tree[attribute] = mine
+
+    def clear(self) -> None:
+        """Forget what all trees put on hosts, as at the end of a primary's term."""
+        self._total.clear()
+        self._by_tree.clear()
+        self._changed.clear()
+
+    @property
+    def total(self) -> Mapping[NodeId, int]:
+        """Registrations in the virtual nodes of all owned trees that each host serves, by node."""
+        return self._total
+
 
 MapReason = Literal["created", "moved", "restored", "full", "busy", "slow", "idle", "silent"]
 """Why a tree has a new map: it is new; other hosts are to serve; hosts that were lost are given the

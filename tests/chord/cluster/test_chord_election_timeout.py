@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from overlay.chord.cluster.election_timeout import ElectionTimeout
+from overlay.chord.cluster.heartbeat import ElectionTimeout
 from overlay.chord.cluster.messages import ClusterHeartbeat
 from overlay.chord.constants import TIMEOUT_HALF_LIFE
 from overlay.machine import ProtocolError

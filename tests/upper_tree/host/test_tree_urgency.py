@@ -10,7 +10,7 @@ from matching import compile_selector
 from overlay.client import LEVELS
 from overlay.upper_tree.host.constants import BYTES_MOST, EVENTS_MOST
 from overlay.upper_tree.host.urgency import LatencyMap, types_of
-from overlay.upper_tree.host.visit_queue import VisitQueue
+from overlay.upper_tree.host.visit_scheduler import VisitQueue
 from overlay.upper_tree.messages import Visit
 from tests.support.trees import event
 from tests.support.world import peer
