@@ -9,6 +9,7 @@ import msgspec
 
 from bench.mutations.planting import fault, replace, replace_constant
 from canopy.sinks import positions
+from canopy.sinks.database import quoted
 from canopy.sync import conflicts, fitting, stream, verifying
 from canopy.sync.capturing import Capture
 from canopy.sync.changes import (
@@ -22,10 +23,10 @@ from canopy.sync.changes import (
     Drafting,
     Table,
 )
+from canopy.sync.destinations.destination import Destination
 from canopy.sync.destinations.mariadb import MariadbDestination
 from canopy.sync.destinations.postgres import PostgresDestination
 from canopy.sync.destinations.postgres_sequences import PostgresSequences
-from canopy.sync.destinations.sql import SqlDestination, quoted
 from canopy.sync.destinations.sqlite import SqliteDestination
 from canopy.sync.filtering import RowFilter
 from canopy.sync.sources import binlog, postgres_tables, resending, sqlite_triggers, sqlite_unique
@@ -92,12 +93,12 @@ def sync_sqlite_keeps_the_type_of_a_column() -> None:
 @fault(EXACT, KEPT, "test_sqlite_columns_without_a_type_keep_what_a_value_is")
 def sync_sqlite_columns_without_a_type_become_text() -> None:
     """A copy in SQLite gives a column without a type the type TEXT."""
-    original = fitting.column_type
+    original = SqliteDestination._type
 
-    def column_type(column: Column, source: str, destination: str) -> str:
-        return original(column, source, destination) or "TEXT"
+    def _type(self: SqliteDestination, table: Table, column: Column) -> str:
+        return original(self, table, column) or "TEXT"
 
-    replace(original, column_type)
+    replace(original, _type)
 
 
 @fault(EXACT, KEPT, "test_a_table_that_bends_values_is_refused")
@@ -376,7 +377,7 @@ def sync_a_note_of_a_conflict_commits_on_mariadb() -> None:
     """The table of conflicts is made within the transaction, which MariaDB commits with it."""
 
     def _make_conflicts(self: MariadbDestination) -> None:
-        SqlDestination._make_conflicts(self)
+        Destination._make_conflicts(self)
 
     replace(MariadbDestination._make_conflicts, _make_conflicts)
 

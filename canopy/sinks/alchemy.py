@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, Final
 
 import sqlalchemy
 from sqlalchemy import BigInteger, Connection, Engine, Integer, MetaData, String, Table, Text
+from sqlalchemy.dialects import mysql
 from sqlalchemy.types import TypeEngine
 
 from canopy.client.asynchronous import AsyncClient
@@ -15,15 +17,16 @@ from canopy.client.synchronous import Client
 from canopy.sinks.asynchronous import AsyncOutbox, AsyncSink
 from canopy.sinks.database import Answer, Column, Run
 from canopy.sinks.outbox import Outbox
-from canopy.sinks.positions import FORMER_COLUMN, TABLE, TAKE_OVER
+from canopy.sinks.positions import take_over
 from canopy.sinks.sink import Sink
 from canopy.sinks.threads import InThread, ThreadDatabase
 
 KINDS: Final[dict[str, TypeEngine[Any]]] = {
+    "VARCHAR(60)": String(60),
     "VARCHAR(128)": String(128),
     "INTEGER": Integer(),
     "BIGINT": BigInteger(),
-    "TEXT": Text(),
+    "TEXT": Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb"),
 }
 
 
@@ -43,14 +46,15 @@ def table_of(name: str, columns: Sequence[Column]) -> Table:
 
 
 def make_table(connection: Connection, name: str, columns: Sequence[Column]) -> None:
-    """Make a table, unless it is there; one that an earlier `canopy sync` has made for itself under
-    the name of that of positions is given back to it."""
-    there = sqlalchemy.inspect(connection)
-    if name == TABLE and there.has_table(name):
-        found = {column["name"] for column in there.get_columns(name)}
-        if FORMER_COLUMN in found:
-            connection.execute(sqlalchemy.text(TAKE_OVER))
+    """Make a table, unless it is there."""
+    take_over(runner(connection), partial(columns_of, connection))
     table_of(name, columns).create(connection, checkfirst=True)
+
+
+def columns_of(connection: Connection, name: str) -> list[str]:
+    """The names of a table's columns; none, if there is no such table."""
+    there = sqlalchemy.inspect(connection)
+    return [column["name"] for column in there.get_columns(name)] if there.has_table(name) else []
 
 
 def runner(connection: Connection) -> Run:

@@ -34,6 +34,19 @@ class Column(NamedTuple):
     is_key: bool = False
 
 
+def quoted(name: str) -> str:
+    """A name for SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def create_table(name: str, columns: Sequence[Column], kinds: Mapping[str, str]) -> str:
+    """The statement that makes a table, unless it is there. `kinds`: other words for types."""
+    parts = [f"{quoted(each.name)} {kinds.get(each.kind, each.kind)} NOT NULL" for each in columns]
+    keys = [quoted(each.name) for each in columns if each.is_key]
+    key = f", PRIMARY KEY ({', '.join(keys)})" if keys else ""
+    return f"CREATE TABLE IF NOT EXISTS {name} ({', '.join(parts)}{key})"
+
+
 class Database(Protocol[H]):
     """One database; `H` is what a program's statements go through."""
 

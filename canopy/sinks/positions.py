@@ -1,15 +1,17 @@
-"""Positions of a consumer in a table of its sink, and when they may move on.
+"""Positions of consumers in a table of their sink, and when they may move on.
 
-A position is moved by an UPDATE that names the one before. If another process has moved it
-meanwhile, no row is found, and the transaction is rolled back with all its effects: of two programs
-that read as the same consumer, one gets on, and no event takes effect twice.
+There is one such table in a database, `canopy_positions`, and one writer of it: `Positions`, for
+sinks and for destinations of `canopy sync` alike. A position is moved by an UPDATE that names the
+one before. If another process has moved it meanwhile, no row is found, and the transaction is
+rolled back with all its effects: of two programs that read as the same consumer, one gets on, and
+no event takes effect twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from canopy.client.errors import CommandFailed
 from canopy.client.streams.positions import Positions as StreamPositions
@@ -32,21 +34,24 @@ FORMER_COLUMN: Final = "progress"
 """By which a table `canopy_positions` is known that an earlier `canopy sync` has made for itself,
 with other columns. It is what `canopy_syncs` is now."""
 TAKE_OVER: Final = f"ALTER TABLE {TABLE} RENAME TO {SYNCS}"
+MERGE: Final = (
+    f"INSERT INTO {SYNCS} SELECT name, next_offset, progress FROM {TABLE}"
+    f" WHERE name NOT IN (SELECT name FROM {SYNCS})"
+)
 
 FIND: Final = (
-    f"SELECT shard, next_offset, stream_id, selector FROM {TABLE}"
-    " WHERE stream = :stream AND durable = :durable"
+    f"SELECT stream, shard, next_offset, stream_id, selector FROM {TABLE} WHERE durable = :durable"
 )
 ADD: Final = (
     f"INSERT INTO {TABLE} (stream, shard, durable, stream_id, selector, next_offset)"
-    " VALUES (:stream, :shard, :durable, :stream_id, :selector, :position)"
+    " VALUES (:stream, :shard, :durable, :stream_id, :selector, :next_offset)"
 )
 MOVE: Final = (
-    f"UPDATE {TABLE} SET next_offset = :position, stream_id = :stream_id"
+    f"UPDATE {TABLE} SET next_offset = :next_offset, stream_id = :stream_id"
     " WHERE stream = :stream AND shard = :shard"
     " AND durable = :durable AND next_offset = :former"
 )
-
+REMOVE: Final = f"DELETE FROM {TABLE} WHERE durable = :durable"
 
 LOST: Final = "position-lost"
 """Code of a `CommandFailed`: the rows at a position are lost, or were another stream's."""
@@ -72,6 +77,30 @@ class Followed(Protocol):
         """What was handed out has taken effect."""
 
 
+class Position(NamedTuple):
+    """Where a consumer is in one shard of a stream, as the table has it."""
+
+    stream: str
+    shard: int
+    next_offset: int
+    stream_id: str
+    losses: int = 0
+    """How many times the shard's log had lost rows by then."""
+    selector: str = ""
+
+
+def take_over(run: Run, columns: Callable[[str], Collection[str]]) -> None:
+    """Give a table that an earlier `canopy sync` has made under the name of that of positions back
+    to it. `columns`: the names of a table's columns, none if there is no such table."""
+    if FORMER_COLUMN not in columns(TABLE):
+        return
+    if not columns(SYNCS):
+        run(TAKE_OVER, {})
+    else:  # it was made once more, by an earlier version
+        run(MERGE, {})
+        run(f"DROP TABLE {TABLE}", {})
+
+
 class Positions:
     """Those of one consumer, named `durable`."""
 
@@ -83,13 +112,45 @@ class Positions:
         self._at: dict[int, int] = {}  # by shard, as the sink has them
         self._failed: dict[int, int] | None = None  # behind events that have had no effect
 
+    def stored(self, run: Run, stream: str = "") -> list[Position]:
+        """Where the consumer is, in one stream or in all."""
+        found = []
+        for name, shard, offset, identity, selector in run(FIND, {"durable": self.durable}).rows:
+            stream_id, _, losses = identity.partition("#")
+            if stream in ("", name):
+                place = Position(name, int(shard), int(offset), stream_id, int(losses or 0))
+                found.append(place._replace(selector=selector))
+        return found
+
+    def store(self, run: Run, place: Position, former: int | None) -> None:
+        """Write a position, `former` being the offset that the table has; None: it has none yet.
+        SinkMovedError if that is not so: what the transaction has done is to be rolled back."""
+        losses = f"#{place.losses}" if place.losses else ""
+        values = {**place._asdict(), "durable": self.durable, "former": former}
+        values["stream_id"] = place.stream_id + losses
+        try:
+            done = run(ADD if former is None else MOVE, values).changed
+        except Exception as error:
+            if not any(kind.__name__ == "IntegrityError" for kind in type(error).__mro__):
+                raise
+            done = 0
+        if done != 1:
+            now = "has a position now" if former is None else f"is not at {former} any more"
+            raise SinkMovedError(
+                f"another process reads as {self.durable}: shard {place.shard} of {place.stream} "
+                f"{now}"
+            )
+
+    def remove(self, run: Run) -> None:
+        """Forget the consumer."""
+        run(REMOVE, {"durable": self.durable})
+
     def find(self, run: Run, stream: str) -> StreamPositions:
         """By shard, where the consumer is in `stream`, and with which id that was."""
-        rows = run(FIND, {"stream": stream, "durable": self.durable}).rows
         found = StreamPositions()
-        for shard, position, identity, _ in rows:
-            found[int(shard)] = int(position)
-            found.stream, found.losses[int(shard)] = _parsed(identity)
+        for place in self.stored(run, stream):
+            found[place.shard] = place.next_offset
+            found.stream, found.losses[place.shard] = place.stream_id, place.losses
         return found
 
     @contextmanager
@@ -106,25 +167,24 @@ class Positions:
     def begin(self, run: Run, followed: Followed) -> None:
         """Take the positions at which a reading has begun; those of new shards are stored.
         SinkError if it is not the reading that the sink has followed before."""
-        rows = run(FIND, {"stream": followed.stream, "durable": self.durable}).rows
-        known = {int(row[0]): int(row[1]) for row in rows}
-        for _, _, identity, selector in rows:
-            stream_id, _ = _parsed(identity)
-            if stream_id != followed.stream_id:
+        known: dict[int, int] = {}
+        for place in self.stored(run, followed.stream):
+            known[place.shard] = place.next_offset
+            if place.stream_id != followed.stream_id:
                 raise SinkError(
                     f"{self.durable} has followed another stream {followed.stream}, with the id "
-                    f"{stream_id}; this one is {followed.stream_id}. Delete its rows in {TABLE} to "
-                    "begin anew"
+                    f"{place.stream_id}; this one is {followed.stream_id}. Delete its rows in "
+                    f"{TABLE} to begin anew"
                 )
-            if selector != followed.selector:
+            if place.selector != followed.selector:
                 raise SinkError(
-                    f"{self.durable} has another selector: {selector or 'all events'}. Take another"
-                    f" name, or change it in {TABLE} if what it has passed over is not wanted"
+                    f"{self.durable} has another selector: {place.selector or 'all events'}. Take "
+                    f"another name, or change it in {TABLE} if what it has passed over is not "
+                    f"wanted"
                 )
         for shard, position in followed.begins.items():
             if shard not in known:
-                place = self._place(followed, shard, position)
-                run(ADD, {**place, "selector": followed.selector})
+                self.store(run, _place(followed, shard, position), None)
             elif known[shard] != position:
                 raise SinkMovedError(
                     f"the reading of shard {shard} begins at {position}, and {self.durable} is at "
@@ -147,15 +207,8 @@ class Positions:
         returned for `moved`. SinkMovedError if another process has moved a position."""
         wanted = dict(followed.positions)
         for shard, position in sorted(wanted.items()):
-            former = self._at[shard]
-            if position == former:
-                continue
-            place = self._place(followed, shard, position)
-            if run(MOVE, {**place, "former": former}).changed != 1:
-                raise SinkMovedError(
-                    f"another process reads as {self.durable}: shard {shard} of {followed.stream} "
-                    f"is not at {former} any more"
-                )
+            if position != self._at[shard]:
+                self.store(run, _place(followed, shard, position), self._at[shard])
         return wanted
 
     def moved(self, positions: dict[int, int]) -> None:
@@ -167,22 +220,7 @@ class Positions:
         events, but none without them."""
         self._failed = dict(followed.positions)
 
-    def _place(self, followed: Followed, shard: int, position: int) -> dict[str, object]:
-        return {
-            "stream": followed.stream,
-            "shard": shard,
-            "durable": self.durable,
-            "position": position,
-            "stream_id": _identity(followed.stream_id, followed.positions.losses.get(shard, 0)),
-        }
 
-
-def _identity(stream_id: str, losses: int) -> str:
-    """What the table has in `stream_id`: also how many times the shard's log has lost rows, where
-    it has."""
-    return f"{stream_id}#{losses}" if losses else stream_id
-
-
-def _parsed(identity: str) -> tuple[str, int]:
-    stream_id, _, losses = identity.partition("#")
-    return stream_id, int(losses or 0)
+def _place(followed: Followed, shard: int, offset: int) -> Position:
+    losses = followed.positions.losses.get(shard, 0)
+    return Position(followed.stream, shard, offset, followed.stream_id, losses, followed.selector)

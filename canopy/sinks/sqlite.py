@@ -20,9 +20,9 @@ from contextlib import contextmanager
 from canopy.client.asynchronous import AsyncClient
 from canopy.client.synchronous import Client
 from canopy.sinks.asynchronous import AsyncOutbox, AsyncSink
-from canopy.sinks.database import Answer, Column, Run, SinkError
+from canopy.sinks.database import Answer, Column, Run, SinkError, create_table
 from canopy.sinks.outbox import Outbox
-from canopy.sinks.positions import FORMER_COLUMN, TABLE, TAKE_OVER
+from canopy.sinks.positions import take_over
 from canopy.sinks.sink import Sink
 from canopy.sinks.threads import InThread, ThreadDatabase
 
@@ -35,15 +35,12 @@ class SqliteDatabase:
 
     def make(self, table: str, columns: Sequence[Column]) -> None:
         """Make a table, unless it is there."""
-        parts = [f"{column.name} {column.kind} NOT NULL" for column in columns]
-        key = ", ".join(column.name for column in columns if column.is_key)
         with self.opened() as cursor:
-            there = [row[1] for row in cursor.execute(f"PRAGMA table_info({table})")]
-            if table == TABLE and FORMER_COLUMN in there:
-                cursor.execute(TAKE_OVER)
-            cursor.execute(
-                f"CREATE TABLE IF NOT EXISTS {table} ({', '.join(parts)}, PRIMARY KEY ({key}))"
+            take_over(
+                self.runner(cursor),
+                lambda name: [row[1] for row in cursor.execute(f"PRAGMA table_info({name})")],
             )
+            cursor.execute(create_table(table, columns, {}))
 
     @contextmanager
     def opened(self) -> Iterator[sqlite3.Cursor]:

@@ -9,8 +9,9 @@ Read in this order, first what does no IO:
 
 - ``values`` and ``changes``: what a change is, and its bytes in a stream;
 - ``filtering`` which rows belong to a sync, ``assembling`` events to whole transactions,
-  ``folding`` many changes to few statements, ``fitting`` types of one database to those of another,
-  ``postgres_values`` and ``mariadb_values`` those databases' values as text;
+  ``folding`` many changes to few statements, ``fitting`` values of one database to columns of
+  another, ``dialects`` an object for each kind of database that says which, ``postgres_values`` and
+  ``mariadb_values`` those databases' values as text;
 - ``errors``: what can go wrong;
 
 and then what does:

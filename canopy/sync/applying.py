@@ -45,7 +45,7 @@ class Apply:
     ) -> None:
         """`clock`: seconds since 1970; `most`: changes of one transaction that are kept;
         `conflicts`: by table, the rule for rows that were changed here, too."""
-        self._conflicts = Conflicts(conflicts or {}, destination.kind)
+        self._conflicts = Conflicts(conflicts or {}, destination.dialect)
         self.conflicts = 0
         """How many changes have met another row than they were made from."""
         self.foreign = 0
@@ -144,7 +144,8 @@ class Apply:
             self.progress.stream, self.progress.losses = self._stream.id, self._stream.losses
             self.progress.name = self._stream.name
             self.progress.applied = self._clock()
-            self._destination.commit(self.progress)
+            self._destination.store(self.progress)
+            self._destination.commit()
             self._is_open = False
             self._cleared.clear()
             self._report(self._count, self.progress)

@@ -15,8 +15,9 @@ from typing import Final
 import msgspec
 
 from canopy.sync.changes import DELETE, INSERT, TRUNCATE, UPDATE, Change, Table, merged
+from canopy.sync.dialects import Dialect
 from canopy.sync.errors import SchemaError, SyncError
-from canopy.sync.fitting import Fit, comparables
+from canopy.sync.fitting import Fit
 from canopy.sync.values import ABSENT, Row, Value
 
 RULES: Final = ("incoming", "own", "newest", "park")
@@ -57,10 +58,10 @@ def parse_rule(text: str) -> Rule:
 class Conflicts:
     """Decides about changes, before they are applied."""
 
-    def __init__(self, rules: Mapping[str, str], kind: str) -> None:
-        """`rules`: by table, "" for any other; `kind`: of the destination. Raises SyncError."""
+    def __init__(self, rules: Mapping[str, str], dialect: Dialect) -> None:
+        """`rules`: by table, "" for any other; `dialect`: of the destination. Raises SyncError."""
         self.rules = {name: parse_rule(text) for name, text in rules.items()}
-        self._kind = kind
+        self._dialect = dialect
         self._fits: dict[str, tuple[Table, list[Fit], list[Fit]]] = {}
 
     def watches(self, table: str) -> bool:
@@ -141,8 +142,8 @@ class Conflicts:
         equal."""
         known = self._fits.get(table.name)
         if known is None or known[0] is not table:
-            fits = comparables(table, self._kind), comparables(table, self._kind, kept=True)
-            known = self._fits[table.name] = (table, *fits)
+            fits = [self._dialect.comparables(table, is_kept=each) for each in (False, True)]
+            known = self._fits[table.name] = (table, fits[0], fits[1])
         return tuple(
             [
                 value if value is ABSENT else fit(value)

@@ -1,10 +1,8 @@
-"""How a destination keeps values of a source: types of columns, and the value that is handed to it.
+"""Makes of values of a source those that a destination keeps (no IO).
 
-Where both are of one kind, columns are declared with the source's own words. Otherwise the type is
-the narrowest that holds every value of the column; a value that it cannot hold is refused
-(UnfitError) and never bent: text in a column of integers, which SQLite allows, or the character 0
-in a text, which PostgreSQL has no place for. Where a table of the destination was there before and
-has other types, `destinations/keeping.py` looks at what has become of the values.
+A value that the destination's column has no place for is refused (UnfitError) and never bent: text
+in a column of integers, which SQLite allows, or the character 0 in a text, which PostgreSQL has no
+place for. Which of these functions a column needs is what its `Dialect` says.
 """
 
 from __future__ import annotations
@@ -13,170 +11,63 @@ import json
 import math
 import re
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal, InvalidOperation
 from typing import Final
 
-from canopy.sync.changes import Column, Table
 from canopy.sync.errors import UnfitError
 from canopy.sync.values import ABSENT, Literal, Value
 
 Fit = Callable[[Value], Value]
-WholeFit = Callable[[Sequence[Value]], Sequence[Value]]
-
-SQLITE_TYPES: Final = {
-    "int": "INTEGER",
-    "float": "REAL",
-    "bool": "BOOLEAN",
-    "bytes": "BLOB",
-}
-"""TEXT for any other: SQLite has no exact type for decimals, and DECIMAL would make them floats."""
-
-POSTGRES_TYPES: Final = {
-    "int": "bigint",
-    "float": "double precision",
-    "decimal": "numeric",
-    "bool": "boolean",
-    "bytes": "bytea",
-    "date": "date",
-    "time": "time",
-    "timestamp": "timestamp",
-    "instant": "timestamptz",
-    "json": "json",  # as it is written; jsonb orders the keys
-    "uuid": "uuid",
-}
-
-DUCKDB_TYPES: Final = {
-    "int": "BIGINT",
-    "float": "DOUBLE",
-    "bool": "BOOLEAN",
-    "bytes": "BLOB",
-    "date": "DATE",
-    "time": "TIME",
-    "timestamp": "TIMESTAMP",
-    "uuid": "UUID",
-}
-"""VARCHAR for any other: its decimals have at most 38 digits."""
 
 
-MARIADB_TYPES: Final = {
-    "int": "bigint",
-    "float": "double",
-    "bool": "boolean",
-    "bytes": "longblob",
-    "date": "date",
-    "time": "time(6)",
-    "timestamp": "datetime(6)",
-    "instant": "datetime(6)",  # in UTC: its own type ends in 2038
-}
-"""A text for any other: its decimals have at most 65 digits."""
-EXACT: Final = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"
-"""Such that texts that differ in case, accents or blanks at the end are different."""
-KEY_BYTES: Final = 3_000
-"""Of all columns of a key together, in MariaDB."""
+class Fitting:
+    """Makes the values of one column fit. NULL and ABSENT are what they are everywhere."""
 
+    def __init__(self, fit: Fit, refused: Mapping[type, str]) -> None:
+        """`refused`: types of values that are refused whatever `fit` makes of them, and what they
+        are not."""
+        self._fit = fit
+        self._refused = refused
+        self._passing = PASSING.get(fit, frozenset())
 
-_LONG: Final = re.compile(r"(tiny|medium|long)?(text|blob)\b")
-"""Types of which MariaDB has a prefix in a key, on which the key of a copy does not rest."""
+    def one(self, value: Value) -> Value:
+        """What the destination is handed for a value. Raises UnfitError."""
+        if value is None or value is ABSENT:
+            return value
+        if type(value) in self._refused:
+            raise unfit(value, self._refused[type(value)])
+        return self._fit(value)
 
-
-def mariadb_type(table: Table, column: Column) -> str:
-    """How MariaDB declares a column of a table; in a key texts have a most length."""
-    is_long = column.name in table.keys and _LONG.match(column.declared)
-    if table.dialect == "mariadb" and column.declared and not is_long:
-        return column.declared
-    found = MARIADB_TYPES.get(column.type)
-    if found not in (None, "longblob"):
-        return str(found)
-    if column.name not in table.keys:
-        return found or f"longtext {EXACT}"
-    room = KEY_BYTES // len(table.key)
-    return f"varbinary({room})" if found else f"varchar({room // 4}) {EXACT}"
-
-
-def column_type(column: Column, source: str, destination: str) -> str:
-    """How a destination of this kind declares the column."""
-    if destination == source and (column.declared or source == "sqlite"):
-        return column.declared  # SQLite leaves values as they are in a column without a type
-    if destination == "sqlite":
-        return SQLITE_TYPES.get(column.type, "TEXT")
-    if destination == "duckdb":
-        return DUCKDB_TYPES.get(column.type, "VARCHAR")
-    return POSTGRES_TYPES.get(column.type, "text")
-
-
-def fits(table: Table, destination: str) -> list[Fit]:
-    """For each column of `table`, what makes of its values those that the destination is handed.
-    They raise UnfitError."""
-    return [
-        _fit(table, column, _of_source(table, column, destination), destination)
-        for column in table.columns
-    ]
-
-
-def _of_source(table: Table, column: Column, destination: str) -> Fit:
-    """As `_base`, of values of the source: a text that looks like a number is none where SQLite has
-    kept it beside numbers."""
-    base = _base(table, column, destination)
-    if table.dialect != "sqlite" or destination == "sqlite" or column.type != "decimal":
-        return base
-
-    def checked(value: Value) -> Value:
-        if type(value) is str:
-            raise _unfit(value, "number")
-        return base(value)
-
-    return checked
-
-
-def whole_fits(table: Table, destination: str) -> list[WholeFit]:
-    """As `fits`, for many values of a column at once: where all are of types that the destination
-    takes as they are, they are handed on together."""
-    found: list[WholeFit] = []
-    for column in table.columns:
-        base = _base(table, column, destination)
-        fit = _fit(table, column, _of_source(table, column, destination), destination)
-        found.append(_whole(fit, base))
-    return found
-
-
-def _base(table: Table, column: Column, destination: str) -> Fit:
-    """What is done to values that are not NULL, but for what some databases refuse."""
-    if destination == "sqlite":
-        return _kept if table.dialect == "sqlite" else to_sqlite
-    if destination == "mariadb" and table.dialect == "mariadb":
-        return _kept
-    if destination == "postgresql" and table.dialect == "postgresql":
-        return _same_words
-    return BASES.get(destination, POSTGRES_FITS).get(
-        column.type, to_words if destination == "mariadb" else to_text
-    )
-
-
-def _fit(table: Table, column: Column, base: Fit, destination: str) -> Fit:
-    if destination == "sqlite":
-        return base
-    if destination in ("duckdb", "postgresql"):
-        return _typed(_dated(table, column, base))
-    return _typed(_worded(base) if destination == "sqlalchemy" else base)
-
-
-def _whole(fit: Fit, base: Fit) -> WholeFit:
-    passing = PASSING.get(base, frozenset())
-
-    def fitted(values: Sequence[Value]) -> Sequence[Value]:
+    def many(self, values: Sequence[Value]) -> Sequence[Value]:
+        """As `one` of each value: where all are of types that are handed on as they are, they are
+        handed on together."""
+        if self._fit is kept:
+            return values
         kinds = set(map(type, values))
         kinds.discard(type(None))
         if (
-            kinds <= passing
-            and (int not in kinds or base is _same_words or _are_small(values))
-            and (str not in kinds or base in (to_sqlite, to_words) or not _have_zeros(values))
+            kinds <= self._passing
+            and (int not in kinds or self._fit is same_words or _are_small(values))
+            and (str not in kinds or self._fit in ANY_TEXT or not _have_zeros(values))
         ):
             return values
-        return list(map(fit, values))
+        return list(map(self.one, values))
 
-    return fitted if base is not _kept else lambda values: values
+    def number(self, value: Value) -> Value:
+        """As `canonical`, of a column of decimals, which SQLite may have converted."""
+        found = self.one(value)
+        if type(found) in (int, float, str):
+            try:
+                found = Decimal(repr(found) if type(found) is float else found)
+            except InvalidOperation:
+                return found
+        return canonical(found)
+
+    def comparable(self, value: Value) -> Value:
+        """As `canonical`, of what the destination is handed."""
+        return canonical(self.one(value))
 
 
 def _are_small(values: Sequence[Value]) -> bool:
@@ -200,37 +91,8 @@ def _have_zeros(values: Sequence[Value]) -> bool:
         return True
 
 
-def _worded(fit: Fit) -> Fit:
-    """`fit`, but what only its own database has words for is refused where it is no text."""
-
-    def checked(value: Value) -> Value:
-        found = fit(value)
-        if type(found) is Literal:
-            raise UnfitError(f"{found.text} is no value that this database has")
-        return found
-
-    return checked
-
-
-def _dated(table: Table, column: Column, fit: Fit) -> Fit:
-    """`fit`, but days 0 of MariaDB are refused."""
-    if table.dialect != "mariadb" or column.type not in ("date", "timestamp", "instant"):
-        return fit
-
-    def checked(value: Value) -> Value:
-        if type(value) is Literal:
-            raise UnfitError(f"{value.text} is no date that this database has")
-        return fit(value)
-
-    return checked
-
-
-def _typed(fit: Fit) -> Fit:
-    """`fit` for all but what passes every destination."""
-    return lambda value: value if value is None or value is ABSENT else fit(value)
-
-
-def _kept(value: Value) -> Value:
+def kept(value: Value) -> Value:
+    """The value as it is."""
     return value
 
 
@@ -266,8 +128,9 @@ def words(value: Value) -> str:
     return str(value)
 
 
-def _unfit(value: Value, what: str) -> UnfitError:
-    shown = repr(value)
+def unfit(value: Value, what: str) -> UnfitError:
+    """The error that says what a value is not."""
+    shown = value.text if type(value) is Literal else repr(value)
     return UnfitError(f"{shown[:60]}{'…' if len(shown) > 60 else ''} is no {what}")
 
 
@@ -275,7 +138,7 @@ def to_int(value: Value) -> Value:
     """A 64-bit integer."""
     if type(value) in (int, bool) and -(2**63) <= value < 2**63:
         return int(value)
-    raise _unfit(value, "64-bit integer")
+    raise unfit(value, "64-bit integer")
 
 
 def to_float(value: Value) -> Value:
@@ -284,14 +147,14 @@ def to_float(value: Value) -> Value:
         return value
     if type(value) is int and abs(value) <= 2**53:
         return float(value)
-    raise _unfit(value, "float")
+    raise unfit(value, "float")
 
 
 def to_bool(value: Value) -> Value:
     """True or False, which SQLite writes as 1 and 0."""
     if type(value) in (int, bool) and value in (0, 1):
         return bool(value)
-    raise _unfit(value, "boolean (0 or 1)")
+    raise unfit(value, "boolean (0 or 1)")
 
 
 _NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|NaN|-?Infinity")
@@ -307,7 +170,7 @@ def to_decimal(value: Value) -> Value:
         return Decimal(repr(value))
     if type(value) is str and _NUMBER.fullmatch(value):
         return Decimal(value)
-    raise _unfit(value, "number")
+    raise unfit(value, "number")
 
 
 def to_text(value: Value) -> Value:
@@ -317,9 +180,9 @@ def to_text(value: Value) -> Value:
     if type(value) is not str:
         if type(value) in (Decimal, date, time, datetime):
             return words(value)
-        raise _unfit(value, "text")
+        raise unfit(value, "text")
     if "\0" in value:
-        raise _unfit(value, "text that this database can keep: it has the character 0")
+        raise unfit(value, "text that this database can keep: it has the character 0")
     return value
 
 
@@ -338,7 +201,7 @@ def to_checked_json(value: Value) -> Value:
     except RecursionError:
         pass  # too deep to be looked at here
     except ValueError:
-        raise _unfit(value, "JSON") from None
+        raise unfit(value, "JSON") from None
     return found
 
 
@@ -350,7 +213,7 @@ def to_bytes(value: Value) -> Value:
     """Bytes."""
     if type(value) is bytes:
         return value
-    raise _unfit(value, "string of bytes")
+    raise unfit(value, "string of bytes")
 
 
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
@@ -365,7 +228,7 @@ def to_date(value: Value) -> Value:
             return date.fromisoformat(value)
         except ValueError:
             pass
-    raise _unfit(value, "date")
+    raise unfit(value, "date")
 
 
 _TOO_FINE: Final = re.compile(r"[.,]\d{7}")
@@ -383,66 +246,38 @@ def to_time(value: Value) -> Value:
             found = None
         if found is not None and found.tzinfo is None:
             return found
-    raise _unfit(value, "time")
+    raise unfit(value, "time")
 
 
 def to_timestamp(value: Value) -> Value:
     """A date and time without a zone, also from its ISO text."""
-    if type(value) is Literal:
-        return value
-    if type(value) is datetime and value.tzinfo is None:
-        return value
-    if type(value) is str and _DAY.match(value) and not _TOO_FINE.search(value):
-        try:
-            found = datetime.fromisoformat(value)
-        except ValueError:
-            found = None
-        if found is not None and found.tzinfo is None:
-            return found
-    raise _unfit(value, "timestamp without a zone")
+    return _moment(value, False, "timestamp without a zone")
 
 
 def to_instant(value: Value) -> Value:
-    """A date and time with a zone."""
-    if type(value) is Literal or (type(value) is datetime and value.tzinfo is not None):
-        return value
+    """A date and time with a zone, also from its ISO text."""
+    return _moment(value, True, "timestamp with a zone")
+
+
+def _moment(value: Value, is_zoned: bool, what: str) -> Value:
+    found = value
     if type(value) is str and _DAY.match(value) and not _TOO_FINE.search(value):
         try:
             found = datetime.fromisoformat(value)
         except ValueError:
-            found = None
-        if found is not None and found.tzinfo is not None:
-            return found
-    raise _unfit(value, "timestamp with a zone")
+            raise unfit(value, what) from None
+    if type(found) is Literal or (
+        type(found) is datetime and (found.tzinfo is not None) == is_zoned
+    ):
+        return found
+    raise unfit(value, what)
 
 
-def _same_words(value: Value) -> Value:
+def same_words(value: Value) -> Value:
+    """A value of another PostgreSQL."""
     if type(value) is str and "\0" in value:
-        raise _unfit(value, "text that PostgreSQL can keep: it has the character 0")
+        raise unfit(value, "text that PostgreSQL can keep: it has the character 0")
     return value
-
-
-POSTGRES_FITS: Final[dict[str, Fit]] = {
-    "int": to_int,
-    "float": to_float,
-    "decimal": to_decimal,
-    "bool": to_bool,
-    "text": to_text,
-    "bytes": to_bytes,
-    "date": to_date,
-    "time": to_time,
-    "timestamp": to_timestamp,
-    "instant": to_instant,
-    "json": to_checked_json,
-    "uuid": to_text,
-}
-
-DUCKDB_FITS: Final[dict[str, Fit]] = {
-    **{name: POSTGRES_FITS[name] for name in ("int", "float", "bool", "bytes", "date", "time")},
-    "timestamp": to_timestamp,
-    "decimal": lambda value: words(to_decimal(value)),
-    "json": to_json,
-}
 
 
 def to_words(value: Value) -> Value:
@@ -450,52 +285,23 @@ def to_words(value: Value) -> Value:
     return value if type(value) is str else to_text(value)
 
 
-def _finite(value: Value) -> Value:
+def to_finite(value: Value) -> Value:
+    """A float that is neither infinite nor NaN."""
     found = to_float(value)
     if math.isfinite(found):
         return found
-    raise _unfit(value, "float that MariaDB has")
+    raise unfit(value, "finite float")
 
 
-def _plain_date(fit: Fit) -> Fit:
-    def checked(value: Value) -> Value:
-        found = fit(value)
-        if type(found) is Literal:
-            raise UnfitError(f"{found.text} is no date that MariaDB has")
-        return found
-
-    return checked
+def in_utc(value: Value) -> Value:
+    """A date and time of UTC without its zone."""
+    return to_instant(value).astimezone(UTC).replace(tzinfo=None)
 
 
-def _in_utc(value: Value) -> Value:
-    found = _plain_date(to_instant)(value)
-    return found.astimezone(UTC).replace(tzinfo=None)
+def decimal_words(value: Value) -> Value:
+    """The text of a number with all of its digits."""
+    return words(to_decimal(value))
 
-
-MARIADB_FITS: Final[dict[str, Fit]] = {
-    "int": to_int,
-    "float": _finite,
-    "bool": to_bool,
-    "bytes": to_bytes,
-    "decimal": lambda value: words(to_decimal(value)),
-    "json": to_json,
-    "date": _plain_date(to_date),
-    "time": to_time,
-    "timestamp": _plain_date(to_timestamp),
-    "instant": _in_utc,
-}
-
-
-GENERAL_FITS: Final[dict[str, Fit]] = {
-    name: fit for name, fit in MARIADB_FITS.items() if name not in ("text", "json")
-}
-"""Of any database that SQLAlchemy knows."""
-
-BASES: Final = {
-    "duckdb": DUCKDB_FITS,
-    "mariadb": MARIADB_FITS,
-    "sqlalchemy": GENERAL_FITS,
-}
 
 PASSING: Final[dict[Fit, frozenset[type]]] = {
     to_int: frozenset((int,)),
@@ -509,40 +315,12 @@ PASSING: Final[dict[Fit, frozenset[type]]] = {
     to_sqlite: frozenset((int, str, bytes)),
     to_date: frozenset((date,)),
     to_time: frozenset((time,)),
-    _same_words: frozenset((int, float, bool, str, bytes, Decimal, date, time, datetime)),
+    same_words: frozenset((int, float, bool, str, bytes, Decimal, date, time, datetime)),
 }
 """Types of which a value is handed on as it is: an integer that is small enough, a text without the
 character 0."""
-
-
-def comparables(table: Table, destination: str, kept: bool = False) -> list[Fit]:
-    """For each column, what makes of a value of the source, or with `kept` of the destination, one
-    that is equal where the databases' values are: between two databases of one kind where type and
-    bytes are the same, else where the destination keeps the source's value. They raise
-    UnfitError."""
-    if table.dialect == destination:
-        return [exact] * len(table.columns)
-    base = _base if kept else _of_source
-    return [
-        _comparable(
-            _fit(table, column, base(table, column, destination), destination),
-            column.type == "decimal",
-        )
-        for column in table.columns
-    ]
-
-
-def _comparable(fit: Fit, is_number: bool) -> Fit:
-    def plain(value: Value) -> Value:
-        found = fit(value)
-        if is_number and type(found) in (int, float, str):  # a column that SQLite has converted
-            try:
-                found = Decimal(repr(found) if type(found) is float else found)
-            except InvalidOperation:
-                return found
-        return canonical(found)
-
-    return plain
+ANY_TEXT: Final = (to_sqlite, to_words)
+"""Those by which texts may have the character 0."""
 
 
 def exact(value: Value) -> Value:

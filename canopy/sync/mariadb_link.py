@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+import msgspec
 import pymysql
 from pymysql.constants import CLIENT
 from pymysql.converters import encoders
@@ -82,6 +83,49 @@ def asked(link: pymysql.Connection[Any], statement: str, values: Sequence[Any] =
     with link.cursor() as cursor:
         cursor.execute(statement, values or None)
         return list(cursor.fetchall())
+
+
+class Declared(msgspec.Struct, frozen=True):
+    """A column as the server's catalogue has it."""
+
+    name: str
+    type: str
+    charset: str
+    """Of a text, as is `collation`; "" of another type."""
+    collation: str
+    nullable: bool
+    generated: bool
+    key: bool
+    extra: str
+
+    @property
+    def words(self) -> str:
+        """The type with its character set and collation."""
+        if not self.charset:
+            return self.type
+        return f"{self.type} CHARACTER SET {self.charset} COLLATE {self.collation}"
+
+
+def declared_columns(link: pymysql.Connection[Any], table: str) -> list[Declared]:
+    """The columns of a table in their order; none, if there is no such table."""
+    found = asked(
+        link,
+        "SELECT COLUMN_NAME, COLUMN_TYPE, coalesce(CHARACTER_SET_NAME, ''), "
+        "coalesce(COLLATION_NAME, ''), IS_NULLABLE, EXTRA, COLUMN_KEY "
+        "FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = %s "
+        "ORDER BY ORDINAL_POSITION",
+        [table],
+    )
+    return [
+        Declared(
+            *(name, kind, charset, collation),
+            nullable=nullable == "YES",
+            generated="GENERATED" in extra,
+            key=key == "PRI",
+            extra=extra,
+        )
+        for name, kind, charset, collation, nullable, extra, key in found
+    ]
 
 
 class BinlogLink:

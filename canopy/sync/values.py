@@ -13,7 +13,7 @@ written in streams and must not change.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final, Generic, TypeAlias, TypeVar
@@ -63,6 +63,16 @@ UINT_MAX: Final = 2**64 - 1
 _EPOCH: Final = datetime(1970, 1, 1)
 _EPOCH_UTC: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def decoding(decoders: Sequence[Callable[[Any], Value]]) -> Callable[[Sequence[Any]], Row]:
+    """What makes a row of a driver's cells, by a function for each column; NULL is None."""
+
+    def decoded(cells: Sequence[Any]) -> Row:
+        pairs = zip(decoders, cells, strict=True)
+        return tuple([None if cell is None else decode(cell) for decode, cell in pairs])
+
+    return decoded
 
 
 def _wrapped(value: Value) -> Any:

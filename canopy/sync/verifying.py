@@ -12,18 +12,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
 from hashlib import blake2b
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
 from canopy.sync.assembling import Assembler
 from canopy.sync.changes import DELETE, FILL, SNAPSHOT, TRUNCATE, Change, Table, merged
-from canopy.sync.destinations.destination import Progress
+from canopy.sync.destinations.destination import Destination, Progress, View
 from canopy.sync.errors import SyncError, UnfitError
 from canopy.sync.filtering import RowFilter
-from canopy.sync.fitting import Fit, canonical, comparables
+from canopy.sync.fitting import Fit, canonical
 from canopy.sync.sources.source import Source, SourceView
 from canopy.sync.stream import TIMEOUT, Stream, change_in
 from canopy.sync.values import ABSENT, Row, Value, pack
@@ -36,27 +35,6 @@ LOOK: Final = 0.05
 ATTEMPTS: Final = 3
 SHOWN: Final = 100
 """Rows that differ and are named, of a table."""
-
-
-class TargetView(Protocol):
-    """A destination in one transaction."""
-
-    progress: Progress
-
-    def rows(self, table: Table) -> Iterator[Row]:
-        """All rows of a table, as often as wanted."""
-
-
-class Comparable(Protocol):
-    """A destination, as far as comparing needs it."""
-
-    kind: str
-
-    def progress(self) -> Progress:
-        """How far it has come by now."""
-
-    def view(self) -> AbstractContextManager[TargetView]:
-        """All tables as of one moment: in a single transaction."""
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -147,7 +125,7 @@ class Comparison:
     def __init__(
         self,
         source: Source,
-        destination: Comparable,
+        destination: Destination,
         stream: Stream,
         rows: RowFilter,
         clock: Callable[[], float] = time.monotonic,
@@ -216,7 +194,7 @@ class Comparison:
                 return found, believed
 
     def _keys(self, table: Table, changed: _Changed) -> set[Row]:
-        fit = comparables(table, self._destination.kind)
+        fit = self._destination.dialect.comparables(table)
         found = set()
         for key in changed.rows.get(table.name, {}):
             try:
@@ -305,13 +283,13 @@ class Comparison:
         self,
         table: Table,
         source: SourceView,
-        target: TargetView,
+        target: View,
         changed: _Changed,
         found: Verified,
         only: set[Row] | None,
     ) -> None:
-        kind = self._destination.kind
-        fit, kept = comparables(table, kind), comparables(table, kind, kept=True)
+        dialect = self._destination.dialect
+        fit, kept = dialect.comparables(table), dialect.comparables(table, is_kept=True)
 
         def expected() -> Iterator[Row]:
             rows = self._told(f"{table.name} of the source", source.rows(table))

@@ -1,6 +1,8 @@
 """Where changes go: one module for each kind of database.
 
-A `Destination` (``destination``) applies what was folded, and keeps the sync's position in the same
-transaction; ``sql`` is what databases have in common that know ``ON CONFLICT``, and each of the
-others is the rest of one; ``alchemy`` takes any database for which SQLAlchemy has a dialect.
+A `Destination` (``destination``) is a sink that has a schema: it applies what was folded, and keeps
+the sync's position in the same transaction. It does so over any DBAPI connection (``statements``
+are those for a table); each of the others is the rest of one kind of database, and ``alchemy``
+takes any for which SQLAlchemy has a dialect. ``keeping`` looks whether a table that was there
+before keeps values as they are.
 """

@@ -1,36 +1,37 @@
 """Any database for which SQLAlchemy has a dialect, as a destination.
 
-Rows are deleted by their keys and inserted, which every database can do. The position commits with
-them. What holds of the database's own collations and types is said in docs/design/sync.md.
+Rows are deleted by their keys and inserted, which every database can do. What holds of the
+database's own collations and types is said in docs/design/sync.md.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, Final
 
-import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
-from canopy.sinks import positions
-from canopy.sinks.alchemy import make_table, table_of
+from canopy.sinks.alchemy import columns_of, runner, table_of
+from canopy.sinks.database import Answer, Column
+from canopy.sync.changes import Column as Declared
 from canopy.sync.changes import Table
-from canopy.sync.conflicts import Conflict
-from canopy.sync.destinations.destination import Progress
-from canopy.sync.destinations.sql import SHARD, Statements, durable_name
-from canopy.sync.errors import FencedError, SchemaError, SyncError, UnfitError
-from canopy.sync.folding import Step
-from canopy.sync.values import ABSENT, Literal, Row
+from canopy.sync.destinations.destination import Destination, Found
+from canopy.sync.destinations.statements import Statements
+from canopy.sync.dialects import GENERAL
+from canopy.sync.errors import SchemaError, SyncError, UnfitError
+from canopy.sync.values import ABSENT, Literal, Row, Value
 
 AT_ONCE: Final = 1_000
 """Rows of one statement."""
 KEY: Final = 255
 """Characters of a text in a key."""
 _MYSQL: Final = ("mysql", "mariadb")
+_SIZE: Final = re.compile(r"^(DOUBLE PRECISION|BIGINT|LONGBLOB|LONGTEXT)\(\d+\)")
+"""Types of which databases say the size, though there is one only."""
 
 
 def _type(means: str, is_key: bool) -> sa.types.TypeEngine[Any]:
@@ -56,227 +57,154 @@ def _type(means: str, is_key: bool) -> sa.types.TypeEngine[Any]:
     return sa.Text().with_variant(mysql.LONGTEXT(collation="utf8mb4_bin"), *_MYSQL)
 
 
-class AlchemyView:
-    """A destination in one transaction."""
+class AlchemyDestination(Destination):
+    """Tables of one database. A table that is there is not altered."""
 
-    def __init__(self, destination: AlchemyDestination, progress: Progress) -> None:
-        self.progress = progress
-        self._destination = destination
-
-    def rows(self, table: Table) -> Iterator[Row]:
-        """All rows of a table, as often as wanted."""
-        yield from self._destination.scan(table)
-
-
-class AlchemyDestination:
-    """Tables of one database."""
-
-    kind = "sqlalchemy"
+    dialect = GENERAL
 
     def __init__(self, name: str, url: str) -> None:
         """Raises SyncError when there is no such dialect, or its driver is not installed."""
-        self._name = name
+        self._tables: dict[str, sa.Table] = {}
         try:
             self._engine = sa.create_engine(url)
             self._link = self._engine.connect()
         except (sa.exc.NoSuchModuleError, ImportError) as error:
             raise SyncError(f"{url.partition(':')[0]}: {error}; install its dialect") from None
-        self._meta = sa.MetaData()
-        self._syncs = sa.Table(
-            positions.SYNCS,
-            self._meta,
-            sa.Column("name", sa.String(60), primary_key=True),
-            sa.Column("next_offset", sa.BigInteger, nullable=False),
-            sa.Column("progress", _type("text", False), nullable=False),
-        )
-        words = ("name", "at", "tab", "row_key", "rule", "applied", "before", "incoming", "own")
-        columns = [sa.Column(word, _type("text", False)) for word in words]
-        self._noted = sa.Table("canopy_conflicts", self._meta, *columns)
-        self._positions = table_of(positions.TABLE, positions.COLUMNS)
-        with self._engine.begin() as connection:
-            make_table(connection, positions.TABLE, positions.COLUMNS)
-            self._meta.create_all(connection)
-        self._tables: dict[str, tuple[Statements, sa.Table]] = {}
-        self._offset: int | None = None  # of the last commit
-        self._began = False
+        super().__init__(name, self._link)
 
     def close(self) -> None:
         """See `Destination`."""
         self._link.close()
         self._engine.dispose()
 
-    def progress(self) -> Progress:
+    def run(self, statement: str, parameters: Mapping[str, object]) -> Answer:
         """See `Destination`."""
-        own, there = self._syncs, self._positions
-        found = self._link.execute(sa.select(own.c.progress).where(own.c.name == self._name))
-        text = found.scalar()
-        mine = there.c.durable == durable_name(self._name)
-        offset = self._link.execute(sa.select(there.c.next_offset).where(mine)).scalar()
-        if not self._began:
-            self._link.rollback()  # SQLAlchemy begins a transaction with each first statement
-        if text is None:
-            self._offset = None
-            return Progress()
-        progress = msgspec.json.decode(text, type=Progress)
-        self._offset = None if offset is None else int(offset)
-        for table in progress.tables.values():
-            self._learn(table)
-        return progress
+        found = runner(self._link)(statement, parameters)
+        if not self._in_transaction:
+            self._link.commit()  # SQLAlchemy begins a transaction with each first statement
+        return found
 
     def begin(self) -> None:
         """See `Destination`."""
         self._link.begin()
-        self._began = True
+        self._in_transaction = True
 
-    def commit(self, progress: Progress) -> None:
-        """See `Destination`."""
-        there, durable = self._positions, durable_name(self._name)
-        if self._offset is None:
-            place = {"stream": progress.name, "shard": SHARD, "durable": durable}
-            place |= {"stream_id": progress.stream, "selector": "", "next_offset": progress.offset}
-            try:
-                self._link.execute(sa.insert(there).values(**place))
-                done = 1
-            except sa.exc.IntegrityError:
-                done = 0
+    def _begin_view(self) -> None:
+        self.begin()
+
+    def _end(self, is_committed: bool) -> None:
+        if is_committed:
+            self._link.commit()
         else:
-            mine = (there.c.durable == durable) & (there.c.next_offset == self._offset)
-            at = {"next_offset": progress.offset, "stream_id": progress.stream}
-            done = self._link.execute(sa.update(there).where(mine).values(**at)).rowcount
-        if done != 1:
-            self.rollback()
-            raise FencedError(f"another process applies the sync {self._name}")
-        own, text = self._syncs, msgspec.json.encode(progress).decode()
-        values = {"next_offset": progress.offset, "progress": text}
-        changed = sa.update(own).where(own.c.name == self._name).values(**values)
-        if not self._link.execute(changed).rowcount:
-            self._link.execute(sa.insert(own).values(name=self._name, **values))
-        self._link.commit()
-        self._began = False
-        self._offset = progress.offset
+            self._link.rollback()
+        self._in_transaction = False
 
-    def rollback(self) -> None:
-        """See `Destination`."""
-        self._began = False
-        self._link.rollback()
+    def _make(self, table: str, columns: Sequence[Column]) -> None:
+        table_of(table, columns).create(self._link, checkfirst=True)
+        if not self._in_transaction:
+            self._link.commit()
 
-    def take_up(self, table: Table) -> None:
-        """See `Destination`. A table that is there is not altered."""
+    def _names(self, table: str) -> list[str]:
+        return columns_of(self._link, table)
+
+    def _catalog(self, table: Table) -> list[Found]:
         there = sa.inspect(self._link)
-        self._learn(table)
-        _, target = self._tables[table.name]
         if not there.has_table(table.name):
-            target.create(self._link)
-            return
-        names = {column["name"] for column in there.get_columns(table.name)}
-        lacking = [name for name in table.names if name not in names]
+            return []
+        keys = there.get_pk_constraint(table.name)["constrained_columns"]
+        return [
+            Found(
+                *(column["name"], self._words(column["type"])),
+                is_key=column["name"] in keys,
+                is_generated="computed" in column,
+            )
+            for column in there.get_columns(table.name)
+        ]
+
+    def _create(self, table: Table) -> None:
+        self._learn(table)
+        self._tables[table.name].create(self._link)
+
+    def _alter(self, table: Table, there: Sequence[str]) -> None:
+        lacking = [name for name in table.names if name not in there]
         if lacking:
             raise SchemaError(
                 f"the destination's table {table.name} lacks {lacking[0]}: add the column there, "
                 f"and run the sync again"
             )
-        if sorted(there.get_pk_constraint(table.name)["constrained_columns"]) != sorted(table.keys):
-            raise SchemaError(
-                f"the destination's table {table.name} needs the primary key "
-                f"({', '.join(table.keys)})"
-            )
+
+    def _type(self, table: Table, column: Declared) -> str:
+        return self._words(_type(column.type, column.name in table.keys))
+
+    def _holds(self, table: Table, own: str, wanted: str) -> bool:
+        return _SIZE.sub(r"\1", own) == _SIZE.sub(r"\1", wanted)
+
+    def _words(self, kind: sa.types.TypeEngine[Any]) -> str:
+        """A type as the database writes it."""
+        try:
+            return kind.compile(self._engine.dialect)
+        except sa.exc.CompileError:  # it is one that the dialect does not know
+            return "of an unknown type"
 
     def clear(self, table: Table) -> None:
         """See `Destination`."""
-        self._link.execute(sa.delete(self._tables[table.name][1]))
+        self._link.execute(sa.delete(self._tables[table.name]))
 
-    def load(self, table: Table, rows: Iterable[Row]) -> None:
-        """See `Destination`."""
-        statements, target = self._tables[table.name]
-        self._many(sa.insert(target), statements.table, statements.fitted(rows))
+    def _load(self, found: Statements, rows: Iterable[Row]) -> None:
+        target = self._tables[found.table.name]
+        self._many(sa.insert(target), _numbered("c", found.fitted(rows)))
 
-    def apply(self, step: Step) -> None:
-        """See `Destination`."""
-        statements, target = self._tables[step.table.name]
-        if step.clear:
-            self.clear(step.table)
-        keys = [*step.deletes, *(step.table.key_of(row) for row in step.upserts)]
-        if keys:
-            columns = [target.c[f"c{place}"] for place in step.table.key]
-            same = [column == sa.bindparam(f"k{n}") for n, column in enumerate(columns)]
-            fitted = statements.fitted_keys(keys)
-            rows = [{f"k{n}": _plain(v) for n, v in enumerate(key)} for key in fitted]
-            self._guarded(sa.delete(target).where(*same), rows)
-        self.load(step.table, step.upserts)
-        for key, row in step.updates:
-            moved = step.table.key_of(row)
-            if moved != key and ABSENT not in moved and self.fetch(step.table, [moved]):
-                # The row was sent again meanwhile, with its new key.
-                self._link.execute(sa.delete(target).where(*self._same(step.table, key)))
-                key = moved
-            (values,) = statements.fitted([row])
-            sets = {f"c{n}": _plain(v) for n, v in enumerate(values) if v is not ABSENT}
-            self._link.execute(sa.update(target).where(*self._same(step.table, key)).values(sets))
+    def _write(self, found: Statements, rows: Sequence[Row]) -> None:
+        self._delete(found, [found.table.key_of(row) for row in rows])
+        self._load(found, rows)
 
-    def _same(self, table: Table, key: Row) -> list[sa.ColumnElement[bool]]:
+    def _delete(self, found: Statements, keys: Sequence[Row]) -> None:
+        target = self._tables[found.table.name]
+        columns = [target.c[f"c{place}"] for place in found.table.key]
+        same = [column == sa.bindparam(f"k{n}") for n, column in enumerate(columns)]
+        self._many(sa.delete(target).where(*same), _numbered("k", found.fitted_keys(keys)))
+
+    def _update(self, found: Statements, key: Row, row: Row) -> None:
+        (values,) = _numbered("c", found.fitted([row]))
+        sets = {name: value for name, value in values.items() if value is not ABSENT}
+        changed = sa.update(self._tables[found.table.name]).where(*self._same(found, key))
+        self._link.execute(changed.values(sets))
+
+    def _fill(self, found: Statements, place: int, value: Value, only_null: bool) -> None:
+        target = self._tables[found.table.name]
+        changed = sa.update(target).values({f"c{place}": _plain(value)})
+        column = target.c[f"c{place}"]
+        self._link.execute(changed.where(column.is_(None)) if only_null else changed)
+
+    def _same(self, found: Statements, key: Row) -> list[sa.ColumnElement[bool]]:
         """The conditions for the row with this key."""
-        statements, target = self._tables[table.name]
-        (fitted,) = statements.fitted_keys([key])
-        return [target.c[f"c{p}"] == _plain(v) for p, v in zip(table.key, fitted, strict=True)]
-
-    def fill(self, table: Table, row: Row, only_null: bool) -> None:
-        """See `Destination`."""
-        statements, target = self._tables[table.name]
-        (values,) = statements.fitted([row])
-        for place, value in enumerate(values):
-            if row[place] is not ABSENT:
-                column = target.c[f"c{place}"]
-                changed = sa.update(target).values({f"c{place}": _plain(value)})
-                self._link.execute(changed.where(column.is_(None)) if only_null else changed)
+        columns = self._tables[found.table.name].c
+        (fitted,) = found.fitted_keys([key])
+        places = zip(found.table.key, fitted, strict=True)
+        return [columns[f"c{place}"] == _plain(value) for place, value in places]
 
     def fetch(self, table: Table, keys: Sequence[Row]) -> dict[Row, Row]:
         """See `Destination`."""
-        _, target = self._tables[table.name]
+        found, target = self._statements[table.name], self._tables[table.name]
         rows = {}
         for key in keys:
-            wanted = sa.select(target).where(*self._same(table, key)).with_for_update()
-            found = self._link.execute(wanted).fetchone()
-            if found is not None:
-                rows[key] = _zoned(table, found)
+            wanted = sa.select(target).where(*self._same(found, key)).with_for_update()
+            row = self._link.execute(wanted).fetchone()
+            if row is not None:
+                rows[key] = _zoned(table, row)
         return rows
 
     def scan(self, table: Table) -> Iterator[Row]:
         """See `Destination`."""
         found = self._link.execution_options(yield_per=AT_ONCE).execute(
-            sa.select(self._tables[table.name][1])
+            sa.select(self._tables[table.name])
         )
         for row in found:
             yield _zoned(table, row)
 
-    def note(self, conflicts: Sequence[Conflict]) -> None:
-        """See `Destination`."""
-        now = datetime.fromtimestamp(time.time(), UTC).isoformat(" ", "seconds")
-        for one in conflicts:
-            self._link.execute(
-                sa.insert(self._noted).values(
-                    *((self._name, now, one.table, one.key, one.rule)),
-                    *("yes" if one.applied else "no", one.before, one.incoming, one.own),
-                )
-            )
-
-    @contextmanager
-    def view(self) -> Iterator[AlchemyView]:
-        """See `Destination`."""
-        self.begin()
-        try:
-            yield AlchemyView(self, self.progress())
-        finally:
-            self.rollback()
-
-    def remove(self) -> None:
-        """See `Destination`."""
-        own, there = self._syncs, self._positions
-        self._link.execute(sa.delete(own).where(own.c.name == self._name))
-        self._link.execute(sa.delete(there).where(there.c.durable == durable_name(self._name)))
-        self._link.commit()
-
     def _learn(self, table: Table) -> None:
         """Columns have keys of their own here, as names may be those of parameters."""
+        super()._learn(table)
         columns = [
             sa.Column(
                 column.name,
@@ -288,24 +216,21 @@ class AlchemyDestination:
             )
             for place, column in enumerate(table.columns)
         ]
-        made = sa.Table(table.name, sa.MetaData(), *columns)
-        self._tables[table.name] = (Statements(table, self.kind, "?"), made)
+        self._tables[table.name] = sa.Table(table.name, sa.MetaData(), *columns)
 
-    def _many(self, statement: Any, table: Table, rows: Iterable[Sequence[Any]]) -> None:
-        some: list[dict[str, Any]] = []
-        for row in rows:
-            some.append({f"c{place}": _plain(value) for place, value in enumerate(row)})
-            if len(some) == AT_ONCE:
-                self._guarded(statement, some)
-                some = []
-        if some:
-            self._guarded(statement, some)
+    def _many(self, statement: Any, rows: Iterable[dict[str, Any]]) -> None:
+        rest = iter(rows)
+        while some := list(islice(rest, AT_ONCE)):
+            try:
+                self._link.execute(statement, some)
+            except sa.exc.DataError as error:
+                raise UnfitError(f"the destination says: {error.orig}") from None
 
-    def _guarded(self, statement: Any, rows: list[dict[str, Any]]) -> None:
-        try:
-            self._link.execute(statement, rows)
-        except sa.exc.DataError as error:
-            raise UnfitError(f"the destination says: {error.orig}") from None
+
+def _numbered(letter: str, rows: Iterable[Sequence[Any]]) -> Iterator[dict[str, Any]]:
+    """Rows as SQLAlchemy is handed them: by names of their columns."""
+    for row in rows:
+        yield {f"{letter}{place}": _plain(value) for place, value in enumerate(row)}
 
 
 def _plain(value: Any) -> Any:

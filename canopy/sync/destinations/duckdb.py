@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any, Final
 
 import duckdb
 
+from canopy.sinks.database import quoted
 from canopy.sync.changes import Table
-from canopy.sync.destinations.sql import SqlDestination, Statements, quoted
-from canopy.sync.values import Literal, Row
+from canopy.sync.destinations.destination import Destination, Found
+from canopy.sync.destinations.statements import Statements
+from canopy.sync.dialects import DUCKDB
+from canopy.sync.values import Literal, Row, Value, decoding
 
 DATES: Final = ("date", "timestamp")
 AT_ONCE: Final = 500
 """Rows of one statement."""
 
 
-class DuckdbDestination(SqlDestination):
+class DuckdbDestination(Destination):
     """A database file, which is made if it is not there."""
 
-    kind = "duckdb"
-    text_type = "VARCHAR"
+    dialect = DUCKDB
     has_savepoints = False
 
     def __init__(self, name: str, path: str) -> None:
@@ -30,22 +32,13 @@ class DuckdbDestination(SqlDestination):
     def _load(self, found: Statements, rows: Iterable[Row]) -> None:
         self._insert(found, found.fitted(rows), "")
 
-    def scan(self, table: Table) -> Iterator[Row]:
-        """See `Destination`. Dates are read as text: the driver knows none before Christ."""
+    def _reading(self, table: Table) -> tuple[list[str], str, Callable[[Sequence[Any]], Row]]:
+        """Dates are read as text: the driver knows none before Christ."""
         shown = [
             f"{quoted(column.name)}::VARCHAR" if column.type in DATES else quoted(column.name)
             for column in table.columns
         ]
-        dates = [column.type in DATES for column in table.columns]
-        cursor = self._execute(f"SELECT {', '.join(shown)} FROM {self._named(table)}")
-        while rows := cursor.fetchmany(1_000):
-            for row in rows:
-                yield tuple(
-                    [
-                        Literal(_read(v)) if is_date and v is not None else v
-                        for is_date, v in zip(dates, row, strict=True)
-                    ]
-                )
+        return shown, "", decoding([_read if c.type in DATES else _same for c in table.columns])
 
     def _upsert(self, found: Statements, rows: Sequence[Row]) -> None:
         self._insert(found, found.fitted(rows), found.conflict)
@@ -88,30 +81,20 @@ class DuckdbDestination(SqlDestination):
             f"USING TRY_CAST({column}::VARCHAR AS {kind})"
         )
 
-    def _doubtful(self, table: Table) -> dict[str, str]:
+    def _catalog(self, table: Table) -> list[Found]:
+        keys = self._execute(
+            "SELECT constraint_column_names FROM duckdb_constraints() "
+            "WHERE schema_name = ? AND table_name = ? AND constraint_type = 'PRIMARY KEY'",
+            self._place(table),
+        ).fetchone()
         found = self._execute(
             "SELECT column_name, data_type FROM duckdb_columns() WHERE schema_name = ? "
             "AND table_name = ?",
             self._place(table),
         )
-        there = dict(found.fetchall())
-        wanted = {column.name: self._type(table, column) for column in table.columns}
-        return {name: there[name] for name, kind in wanted.items() if there.get(name, kind) != kind}
-
-    def _columns(self, table: Table) -> list[str]:
-        found = self._execute(
-            "SELECT column_name FROM duckdb_columns() WHERE schema_name = ? AND table_name = ?",
-            self._place(table),
-        )
-        return [name for (name,) in found.fetchall()]
-
-    def _keys(self, table: Table) -> list[str]:
-        found = self._execute(
-            "SELECT constraint_column_names FROM duckdb_constraints() "
-            "WHERE schema_name = ? AND table_name = ? AND constraint_type = 'PRIMARY KEY'",
-            self._place(table),
-        ).fetchone()
-        return list(found[0]) if found else []
+        return [
+            Found(name, kind, bool(keys) and name in keys[0]) for name, kind in found.fetchall()
+        ]
 
 
 def _spelled(text: str) -> str:
@@ -120,5 +103,9 @@ def _spelled(text: str) -> str:
     return f"{day} (BC){space}{rest}" if text.endswith(" BC") else text
 
 
-def _read(text: str) -> str:
-    return f"{text.replace(' (BC)', '')} BC" if "(BC)" in text else text
+def _read(text: str) -> Value:
+    return Literal(f"{text.replace(' (BC)', '')} BC" if "(BC)" in text else text)
+
+
+def _same(value: Value) -> Value:
+    return value

@@ -10,21 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from canopy.sync.changes import Table
+from canopy.sync.dialects import Dialect
 from canopy.sync.errors import UnfitError
-from canopy.sync.fitting import comparables
 from canopy.sync.values import ABSENT, Row, Value
 
 
 class Keeping:
     """Looks at the rows of one table after they were written."""
 
-    def __init__(self, table: Table, kind: str, doubtful: Mapping[str, str]) -> None:
-        """`kind`: of the destination; `doubtful`: by name, the columns that are others than the
+    def __init__(self, table: Table, dialect: Dialect, doubtful: Mapping[str, str]) -> None:
+        """`dialect`: of the destination; `doubtful`: by name, the columns that are others than the
         sync would have made, and what they are."""
         self._table = table
         self._doubtful = dict(doubtful)
-        self._source = comparables(table, kind)
-        self._kept = comparables(table, kind, kept=True)
+        self._source = dialect.comparables(table)
+        self._kept = dialect.comparables(table, is_kept=True)
         self.has_keys = any(name in self._doubtful for name in table.keys)
 
     def check_met(self, found: Mapping[Row, Row]) -> None:

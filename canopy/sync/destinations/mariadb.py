@@ -7,21 +7,22 @@ KEY UPDATE` might change another row than the one that was meant, so rows are de
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import islice
 from typing import Any, Final
 
 import pymysql
 
-from canopy.sinks import positions
+from canopy.sinks.database import quoted
 from canopy.sync.changes import Column, Table
-from canopy.sync.destinations.sql import SqlDestination, Statements, computed, quoted
+from canopy.sync.destinations.destination import READ, Destination, Found
+from canopy.sync.destinations.statements import Statements
+from canopy.sync.dialects import MARIADB
 from canopy.sync.errors import SchemaError, UnfitError
-from canopy.sync.fitting import mariadb_type
-from canopy.sync.mariadb_link import Streaming, asked, connected
+from canopy.sync.mariadb_link import Streaming, asked, connected, declared_columns
 from canopy.sync.mariadb_values import decoder, selected
-from canopy.sync.values import Literal, Row
+from canopy.sync.values import Literal, Row, decoding
 
 AT_ONCE: Final = 500
 """Rows of one statement."""
@@ -36,16 +37,11 @@ _UNFIT: Final = frozenset((1048, 1062, 1264, 1265, 1292, 1366, 1406, 4025))
 """Errors of values that a column has no place for."""
 
 
-class MariadbDestination(SqlDestination):
+class MariadbDestination(Destination):
     """Tables of one database of a server. Its foreign keys are not looked at: the source has seen
     to them. Its triggers fire."""
 
-    kind = "mariadb"
-    mark = "%s"
-    text_type, int_type = "longtext", "bigint"
-    name_type = "varchar(60)"
-    begin_view = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
-    unless_there = positions.ADD.replace("INSERT", "INSERT IGNORE", 1)
+    dialect = MARIADB
 
     def __init__(self, name: str, url: str) -> None:
         self._url = url
@@ -118,23 +114,6 @@ class MariadbDestination(SqlDestination):
                     raise UnfitError(f"{found.table.name}, key {key}: {error}") from None
             raise refused
 
-    def fetch(self, table: Table, keys: Sequence[Row]) -> dict[Row, Row]:
-        """See `Destination`."""
-        found = self._statements[table.name]
-        shown, decoders = self._shown(table), [decoder(c.type) for c in table.columns]
-        rows = {}
-        for key, fitted in zip(keys, found.fitted_keys(keys), strict=True):
-            row = self._execute(
-                f"SELECT {shown.replace('%', '%%')} FROM {found.name} WHERE {found.key} FOR UPDATE",
-                fitted,
-            ).fetchone()
-            if row is not None:
-                rows[key] = tuple(
-                    None if cell is None else decode(cell)
-                    for decode, cell in zip(decoders, row, strict=True)
-                )
-        return rows
-
     def _make_conflicts(self) -> None:
         with closing(connected(self._url)) as self._altering:  # it would commit what is under way
             super()._make_conflicts()
@@ -142,24 +121,15 @@ class MariadbDestination(SqlDestination):
 
     def scan(self, table: Table) -> Iterator[Row]:
         """See `Destination`."""
-        decoders = [decoder(column.type) for column in table.columns]
-        statement = f"SELECT {self._shown(table)} FROM {quoted(table.name)}"
+        shown, _, decoded = self._reading(table)
         with self._connection.cursor(Streaming) as cursor:
-            cursor.execute(statement)
-            while rows := cursor.fetchmany(1_000):
-                for row in rows:
-                    yield tuple(
-                        [
-                            None if cell is None else decode(cell)
-                            for decode, cell in zip(decoders, row, strict=True)
-                        ]
-                    )
+            cursor.execute(f"SELECT {', '.join(shown)} FROM {quoted(table.name)}")
+            while rows := cursor.fetchmany(READ):
+                yield from map(decoded, rows)
 
-    def _shown(self, table: Table) -> str:
-        return ", ".join(selected(quoted(c.name), self._type(table, c)) for c in table.columns)
-
-    def _type(self, table: Table, column: Column) -> str:
-        return mariadb_type(table, column)
+    def _reading(self, table: Table) -> tuple[list[str], str, Callable[[Sequence[Any]], Row]]:
+        shown = [selected(quoted(c.name), self._type(table, c)) for c in table.columns]
+        return shown, " FOR UPDATE", decoding([decoder(column.type) for column in table.columns])
 
     def _change(self, table: Table, former: Table, old: Column) -> None:
         new = next((column for column in table.columns if column.name == old.name), None)
@@ -225,13 +195,8 @@ class MariadbDestination(SqlDestination):
             super().fill(table, row, only_null)
 
     def _changing(self, table: Table) -> list[str]:
-        found = asked(
-            self._connection,
-            "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() "
-            "AND TABLE_NAME = %s AND EXTRA LIKE 'on update%%'",
-            [table.name],
-        )
-        return [name for (name,) in found]
+        there = declared_columns(self._connection, table.name)
+        return [column.name for column in there if column.extra.startswith("on update")]
 
     def _query(self, statement: str) -> None:
         with self._refusing():
@@ -252,61 +217,26 @@ class MariadbDestination(SqlDestination):
         cursor.execute(statement, [_driven(value) for value in values] or None)
         return cursor
 
-    def _doubtful(self, table: Table) -> dict[str, str]:
-        there = asked(
-            self._connection,
-            "SELECT COLUMN_NAME, COLUMN_TYPE FROM information_schema.COLUMNS WHERE "
-            "TABLE_SCHEMA = DATABASE() AND TABLE_NAME = %s",
-            [table.name],
-        )
-        wanted = {column.name: _plain_type(self._type(table, column)) for column in table.columns}
-        return {
-            name: own for name, own in there if wanted.get(name) not in (None, _plain_type(own))
-        }
+    def _catalog(self, table: Table) -> list[Found]:
+        return [
+            Found(column.name, column.type, column.key, column.generated)
+            for column in declared_columns(self._connection, table.name)
+        ]
 
-    def _columns(self, table: Table) -> list[str]:
-        found = asked(
-            self._connection,
-            "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() "
-            "AND TABLE_NAME = %s",
-            [table.name],
-        )
-        return [name for (name,) in found]
-
-    def _keys(self, table: Table) -> list[str]:
-        found = asked(
-            self._connection,
-            "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() "
-            "AND TABLE_NAME = %s AND COLUMN_KEY = 'PRI'",
-            [table.name],
-        )
-        return [name for (name,) in found]
+    def _holds(self, table: Table, own: str, wanted: str) -> bool:
+        return _plain_type(own) == _plain_type(wanted)
 
     def _alter(self, table: Table, there: Sequence[str]) -> None:
-        generated = asked(
-            self._connection,
-            "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() "
-            "AND TABLE_NAME = %s AND EXTRA LIKE '%%GENERATED%%'",
-            [table.name],
-        )
-        for (name,) in generated:
-            if name in table.names:
-                raise SchemaError(computed(table, name))
         super()._alter(table, there)
-        merging = asked(
-            self._connection,
-            "SELECT COLUMN_NAME, COLLATION_NAME FROM information_schema.COLUMNS WHERE "
-            "TABLE_SCHEMA = DATABASE() AND TABLE_NAME = %s AND COLUMN_KEY = 'PRI' AND "
-            "COLLATION_NAME NOT LIKE '%%nopad_bin'",
-            [table.name],
-        )
-        for name, collation in merging:
-            column = table.columns[table.names.index(name)]
-            if not column.declared.endswith(f"COLLATE {collation}"):
+        for column in declared_columns(self._connection, table.name):
+            if not column.key or not column.collation or column.collation.endswith("nopad_bin"):
+                continue
+            wanted = next((each for each in table.columns if each.name == column.name), None)
+            if wanted is None or not wanted.declared.endswith(f"COLLATE {column.collation}"):
                 raise SchemaError(
-                    f"the key {name} of the destination's table {table.name} has the collation "
-                    f"{collation}, which takes different keys for one: ALTER TABLE … MODIFY … "
-                    f"COLLATE utf8mb4_nopad_bin"
+                    f"the key {column.name} of the destination's table {table.name} has the "
+                    f"collation {column.collation}, which takes different keys for one: ALTER "
+                    f"TABLE … MODIFY … COLLATE utf8mb4_nopad_bin"
                 )
 
 

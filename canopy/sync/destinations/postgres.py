@@ -7,24 +7,19 @@ go one by one in a pipeline, many through COPY into a temporary table from which
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Any, Final
 
 import psycopg
 
+from canopy.sinks.database import quoted
 from canopy.sync.changes import Column, Table
-from canopy.sync.destinations.destination import Progress
+from canopy.sync.destinations.destination import Destination, Found, Progress
 from canopy.sync.destinations.postgres_sequences import PostgresSequences
-from canopy.sync.destinations.sql import (
-    OVERRIDING,
-    SqlDestination,
-    Statements,
-    computed,
-    quoted,
-)
+from canopy.sync.destinations.statements import Statements
+from canopy.sync.dialects import POSTGRESQL
 from canopy.sync.errors import SchemaError, UnfitError
-from canopy.sync.fitting import POSTGRES_TYPES
 from canopy.sync.folding import Step
 from canopy.sync.postgres_values import (
     DOMAINS,
@@ -35,7 +30,7 @@ from canopy.sync.postgres_values import (
     to_copy,
     type_of,
 )
-from canopy.sync.values import Row
+from canopy.sync.values import Row, decoding
 
 MANY: Final = 100
 """Rows from which on COPY and a merge are faster than a pipeline."""
@@ -51,22 +46,19 @@ ECHO: Final = "canopy"
 """Prefix of the message in the server's log by which a source knows what was applied here."""
 
 
-class PostgresDestination(SqlDestination):
+class PostgresDestination(Destination):
     """Tables of one database: in the schema that they have at the source, those of `public` in the
     first one of the role's search path."""
 
-    kind = "postgresql"
-    mark = "%s"
-    text_type, int_type = "text", "bigint"
-    begin_view = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+    dialect = POSTGRESQL
 
     def __init__(self, name: str, conninfo: str) -> None:
         connection: psycopg.Connection[Any] = psycopg.connect(
             conninfo, autocommit=True, options=f"{SESSION} -c client_min_messages=warning"
         )
+        ((self._home,),) = connection.execute("SELECT current_schema()").fetchall()
         super().__init__(name, connection)
         self._sequences = PostgresSequences(self._execute)
-        self._home = str(self._one("SELECT current_schema()"))
         self._is_checked = False
         try:  # no triggers and foreign keys: the source has seen to them
             self._execute("SET session_replication_role = replica")
@@ -80,10 +72,10 @@ class PostgresDestination(SqlDestination):
             self._execute("SET CONSTRAINTS ALL DEFERRED")
         self._execute("SELECT pg_logical_emit_message(true, %s, %s)", [ECHO, self._name])
 
-    def commit(self, progress: Progress) -> None:
+    def store(self, progress: Progress) -> None:
         """See `Destination`."""
         self._sequences.advance()
-        super().commit(progress)
+        super().store(progress)
 
     def rollback(self) -> None:
         """See `Destination`."""
@@ -127,22 +119,9 @@ class PostgresDestination(SqlDestination):
         with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
             yield from copied(map(bytes, copy), decoders)
 
-    def fetch(self, table: Table, keys: Sequence[Row]) -> dict[Row, Row]:
-        """See `Destination`."""
-        found = self._statements[table.name]
-        rows = {}
-        decoders = self._decoders(table)
-        shown = ", ".join(f"{quoted(name)}::text" for name in table.names).replace("%", "%%")
-        for key, fitted in zip(keys, found.fitted_keys(keys), strict=True):
-            row = self._execute(
-                f"SELECT {shown} FROM {found.name} WHERE {found.key} FOR UPDATE", fitted
-            ).fetchone()
-            if row is not None:
-                rows[key] = tuple(
-                    None if cell is None else decode(cell)
-                    for decode, cell in zip(decoders, row, strict=True)
-                )
-        return rows
+    def _reading(self, table: Table) -> tuple[list[str], str, Callable[[Sequence[Any]], Row]]:
+        shown = [f"{quoted(name)}::text" for name in table.names]
+        return shown, " FOR UPDATE", decoding(self._decoders(table))
 
     def _place(self, table: Table) -> tuple[str, str]:
         return table.schema or self._home, table.bare
@@ -154,20 +133,14 @@ class PostgresDestination(SqlDestination):
         return self._execute(statement, values).fetchone()[0]
 
     def _decoders(self, table: Table) -> list[Decoder]:
-        kinds = dict(
-            self._execute(
-                "SELECT attname, atttypid::bigint FROM pg_attribute WHERE attrelid = "
-                "to_regclass(%s)",
-                [self._named(table)],
-            ).fetchall()
-        )
+        kinds = {row[0]: row[1] for row in self._columns(table)}
         domains = dict(self._execute(DOMAINS).fetchall())
         return [type_of(kinds[name], domains)[1] for name in table.names]
 
     def _type(self, table: Table, column: Column) -> str:
         declared = super()._type(table, column)
         known = self._one("SELECT to_regtype(%s) IS NOT NULL", declared)
-        return declared if known else POSTGRES_TYPES.get(column.type, "text")
+        return declared if known else self.dialect.types.get(column.type, "text")
 
     def _retype(self, table: Table, name: str, kind: str) -> None:
         column = quoted(name)
@@ -198,7 +171,7 @@ class PostgresDestination(SqlDestination):
         stage = self._staged(table, table.names, found.fitted_columns(rows))
         columns = ", ".join(map(quoted, table.names))
         self._execute(
-            f"INSERT INTO {self._named(table)} ({columns}) {OVERRIDING} "
+            f"INSERT INTO {self._named(table)} ({columns}){self.dialect.overriding} "
             f"SELECT {columns} FROM {stage} " + found.conflict.replace("%%", "%")
         )
 
@@ -247,70 +220,46 @@ class PostgresDestination(SqlDestination):
     def _spelled(self, values: Sequence[Any]) -> list[Any]:
         return [value if type(value) is int else spelled(value) for value in values]
 
-    def _doubtful(self, table: Table) -> dict[str, str]:
-        there = self._execute(
-            "SELECT attname, format_type(atttypid, atttypmod), coalesce(collisdeterministic, true) "
-            "FROM pg_attribute LEFT JOIN pg_collation c ON c.oid = attcollation "
-            "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped",
+    def _columns(self, table: Table) -> list[tuple[Any, ...]]:
+        """Of each column the name, the type's id and words, whether it is of the primary key and
+        that is checked at once, whether it is generated, or always an identity, and whether its
+        collation takes only the same texts for one."""
+        found: list[tuple[Any, ...]] = self._execute(
+            "SELECT attname, atttypid::bigint, format_type(atttypid, atttypmod), "
+            "coalesce(attnum = ANY((indkey::int2[])[0:indnkeyatts - 1]), false), "
+            "coalesce(indimmediate, true), attgenerated <> '', attidentity = 'a', "
+            "coalesce(collisdeterministic, true) FROM pg_attribute "
+            "LEFT JOIN pg_index ON indrelid = attrelid AND indisprimary "
+            "LEFT JOIN pg_collation c ON c.oid = attcollation "
+            "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
             [self._named(table)],
         ).fetchall()
-        by_name = {column.name: column for column in table.columns}
-        found = {}
-        for name, own, is_deterministic in there:
-            if name not in by_name:
-                continue
-            wanted = self._type(table, by_name[name])
-            wanted = LONG_NAMES.get(wanted, wanted)
-            if not _holds(own, wanted):
-                found[name] = own
-            elif name in table.keys and not is_deterministic:
-                found[name] = f"{own} with a collation that takes different texts for one"
         return found
 
-    def _columns(self, table: Table) -> list[str]:
-        found = self._execute(
-            "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 "
-            "AND NOT attisdropped",
-            [self._named(table)],
-        )
-        return [name for (name,) in found]
-
-    def _keys(self, table: Table) -> list[str]:
-        found = self._execute(
-            "SELECT attname FROM pg_attribute a JOIN pg_index i ON i.indrelid = a.attrelid "
-            "AND a.attnum = ANY((i.indkey::int2[])[0:i.indnkeyatts - 1]) "
-            "WHERE i.indisprimary AND i.indrelid = to_regclass(%s)",
-            [self._named(table)],
-        )
-        return [name for (name,) in found]
+    def _catalog(self, table: Table) -> list[Found]:
+        doubt = "with a collation that takes different texts for one"
+        return [
+            Found(name, words, is_key, is_generated, "" if is_deterministic else doubt)
+            for name, _, words, is_key, _, is_generated, _, is_deterministic in self._columns(table)
+        ]
 
     def _alter(self, table: Table, there: Sequence[str]) -> None:
-        found = self._execute(
-            "SELECT attname, attgenerated <> '', attidentity = 'a' FROM pg_attribute "
-            "WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped "
-            "AND (attgenerated <> '' OR attidentity = 'a')",
-            [self._named(table)],
-        ).fetchall()
-        for name, is_generated, is_identity in found:
-            if is_generated and name in table.names:
-                raise SchemaError(computed(table, name))
+        super()._alter(table, there)
+        for name, _, _, is_key, is_immediate, _, is_identity, _ in self._columns(table):
             if is_identity and name in table.names and name not in table.keys:
                 raise SchemaError(
                     f"the destination's column {table.name}.{name} is GENERATED ALWAYS AS "
                     f"IDENTITY, and cannot be set by an update: ALTER TABLE … ALTER COLUMN … SET "
                     f"GENERATED BY DEFAULT"
                 )
-        super()._alter(table, there)
-        deferrable = self._execute(
-            "SELECT 1 FROM pg_index WHERE indrelid = to_regclass(%s) AND indisprimary "
-            "AND NOT indimmediate",
-            [self._named(table)],
-        ).fetchone()
-        if deferrable:
-            raise SchemaError(
-                f"the primary key of the destination's table {table.name} is DEFERRABLE, by which "
-                f"rows cannot be merged: make it NOT DEFERRABLE there"
-            )
+            if is_key and not is_immediate:
+                raise SchemaError(
+                    f"the primary key of the destination's table {table.name} is DEFERRABLE, by "
+                    f"which rows cannot be merged: make it NOT DEFERRABLE there"
+                )
+
+    def _holds(self, table: Table, own: str, wanted: str) -> bool:
+        return _holds(own, LONG_NAMES.get(wanted, wanted))
 
 
 def _holds(own: str, wanted: str) -> bool:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from canopy.sinks.database import quoted
 from canopy.sync.changes import Column, Table
-from canopy.sync.destinations.destination import Progress
-from canopy.sync.destinations.sql import SqlDestination, computed, quoted
+from canopy.sync.destinations.destination import Destination, Found
+from canopy.sync.dialects import SQLITE
 from canopy.sync.errors import SchemaError
 
 KEPT: Final = frozenset(("", "BLOB"))
@@ -18,12 +18,11 @@ BUSY: Final = 30.0
 """Seconds to wait for another writer."""
 
 
-class SqliteDestination(SqlDestination):
+class SqliteDestination(Destination):
     """A database file, which is made if it is not there. Where it is a source, too, what is applied
     is marked in its log."""
 
-    kind = "sqlite"
-    text_type, int_type = "TEXT", "INTEGER"
+    dialect = SQLITE
 
     def __init__(self, name: str, path: str) -> None:
         is_new = not Path(path).exists()
@@ -39,15 +38,14 @@ class SqliteDestination(SqlDestination):
         """See `Destination`."""
         self._execute("BEGIN IMMEDIATE")
         self._in_transaction = True
-        self._is_source = bool(self._columns_of("canopy_applying"))
+        self._is_source = bool(self._names("canopy_applying"))
         if self._is_source:
             self._execute("INSERT INTO canopy_applying VALUES (?)", [self._name])
 
-    def commit(self, progress: Progress) -> None:
-        """See `Destination`."""
-        if self._is_source:
+    def _end(self, is_committed: bool) -> None:
+        if is_committed and self._is_source:
             self._execute("DELETE FROM canopy_applying")
-        super().commit(progress)
+        super()._end(is_committed)
 
     def _change(self, table: Table, former: Table, old: Column) -> None:
         """A column keeps its NOT NULL. It takes values of any type, but bends those that look like
@@ -69,52 +67,36 @@ class SqliteDestination(SqlDestination):
                 f"destination's column cannot be made anew: {error}"
             ) from None
 
-    def _alter(self, table: Table, there: Sequence[str]) -> None:
-        for row in self._execute(f"PRAGMA table_xinfo({quoted(table.name)})").fetchall():
-            if row[6] and row[1] in table.names:
-                raise SchemaError(computed(table, row[1]))
-        super()._alter(table, there)
-
-    def _options(self, table: Table) -> str:
-        return f" {table.options}" if table.options and table.dialect == self.kind else ""
+    def _catalog(self, table: Table) -> list[Found]:
+        name = quoted(table.name)
+        collations = {}
+        for index in self._execute(f"PRAGMA index_list({name})").fetchall():
+            if index[3] == "pk":
+                found = self._execute(f"PRAGMA index_xinfo({quoted(index[1])})")
+                collations = {row[2]: row[4].upper() for row in found if row[5]}
+        return [
+            Found(column, declared, bool(key), bool(hidden), doubt=_collating(collations, column))
+            for _, column, declared, _, _, key, hidden in self._execute(
+                f"PRAGMA table_xinfo({name})"
+            )
+        ]
 
     def _doubtful(self, table: Table) -> dict[str, str]:
-        (is_strict,) = self._execute(
+        strict = self._execute(
             "SELECT strict FROM pragma_table_list WHERE schema = 'main' AND name = ?", [table.name]
-        ).fetchone() or (0,)
-        there = {
-            row[1]: row[2] for row in self._execute(f"PRAGMA table_xinfo({quoted(table.name)})")
-        }
-        wanted_strict = bool(table.options) and table.dialect == self.kind
-        found = {}
-        for column in table.columns:
-            declared = there.get(column.name, "")
-            own = affinity(declared, bool(is_strict))
-            wanted = affinity(self._type(table, column), wanted_strict)
-            if own != wanted and own not in KEPT:
-                found[column.name] = declared
-        for name, collation in self._key_collations(table):
-            if name in table.keys and collation != "BINARY":
-                found[name] = f"{there.get(name, '')} COLLATE {collation}".strip()
-        return found
+        ).fetchone()
+        self._is_strict = bool(strict and strict[0])
+        return super()._doubtful(table)
 
-    def _key_collations(self, table: Table) -> list[tuple[str, str]]:
-        """The columns of the primary key's index, and how it compares them."""
-        for row in self._execute(f"PRAGMA index_list({quoted(table.name)})").fetchall():
-            if row[3] == "pk":
-                found = self._execute(f"PRAGMA index_xinfo({quoted(row[1])})")
-                return [(each[2], each[4].upper()) for each in found if each[5]]
-        return []
+    def _holds(self, table: Table, own: str, wanted: str) -> bool:
+        is_strict = bool(table.options) and table.dialect == self.dialect.name
+        found = affinity(own, self._is_strict)
+        return found in KEPT or found == affinity(wanted, is_strict)
 
-    def _columns(self, table: Table) -> list[str]:
-        return self._columns_of(table.name)
 
-    def _columns_of(self, table: str) -> list[str]:
-        return [row[1] for row in self._execute(f"PRAGMA table_xinfo({quoted(table)})")]
-
-    def _keys(self, table: Table) -> list[str]:
-        name = quoted(table.name)
-        return [row[1] for row in self._execute(f"PRAGMA table_info({name})") if row[5]]
+def _collating(collations: dict[str, str], column: str) -> str:
+    found = collations.get(column, "BINARY")
+    return "" if found == "BINARY" else f"COLLATE {found}"
 
 
 def affinity(declared: str, is_strict: bool = False) -> str:

@@ -6,16 +6,16 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-import msgspec
 import pymysql
 
+from canopy.sinks.database import quoted
 from canopy.sync.changes import Column, Table
 from canopy.sync.errors import SchemaError
-from canopy.sync.mariadb_link import asked
+from canopy.sync.mariadb_link import Declared, asked, declared_columns
 from canopy.sync.mariadb_values import decoder, meaning, selected
 from canopy.sync.sources import binlog_cells as cells
 from canopy.sync.sources.binlog import Layout
-from canopy.sync.values import Literal, Row
+from canopy.sync.values import Literal, Row, decoding
 
 PREFIX: Final = "canopy_"
 """Of tables that are a sync's own."""
@@ -50,11 +50,6 @@ _PAGED: Final = re.compile(
 NATIVE: Final = ("uuid", "inet4", "inet6")
 
 
-def quoted(name: str) -> str:
-    """A name for SQL in a session with ANSI_QUOTES."""
-    return '"' + name.replace('"', '""') + '"'
-
-
 def user_tables(link: pymysql.Connection[Any]) -> list[str]:
     """The names of the tables that can be captured."""
     found = asked(
@@ -66,18 +61,6 @@ def user_tables(link: pymysql.Connection[Any]) -> list[str]:
     return [name for (name,) in found]
 
 
-class _Declared(msgspec.Struct, frozen=True):
-    """A column as the server's catalogue has it."""
-
-    name: str
-    type: str
-    words: str
-    """With its character set and collation."""
-    nullable: bool
-    generated: bool
-    key: bool
-
-
 SEQUENCE: Final = frozenset(("next_not_cached_value", "minimum_value", "cycle_count"))
 
 
@@ -86,7 +69,7 @@ def is_sequence(layout: Layout) -> bool:
     return not layout.key and {field.name for field in layout.fields} >= SEQUENCE
 
 
-def _columns(link: pymysql.Connection[Any], table: str) -> list[_Declared]:
+def _columns(link: pymysql.Connection[Any], table: str) -> list[Declared]:
     """Raises SchemaError for a table with the rows of its past."""
     if asked(
         link,
@@ -98,19 +81,7 @@ def _columns(link: pymysql.Connection[Any], table: str) -> list[_Declared]:
             f"table {table} is system-versioned: the log has the rows of its past as well; leave "
             f"it out with --tables"
         )
-    found = asked(
-        link,
-        "SELECT COLUMN_NAME, COLUMN_TYPE, CHARACTER_SET_NAME, COLLATION_NAME, IS_NULLABLE, EXTRA, "
-        "COLUMN_KEY FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = DATABASE() AND "
-        "TABLE_NAME = %s ORDER BY ORDINAL_POSITION",
-        [table],
-    )
-    made = []
-    for name, kind, charset, collation, nullable, extra, key in found:
-        words = f"{kind} CHARACTER SET {charset} COLLATE {collation}" if charset else kind
-        generated = "GENERATED" in extra
-        made.append(_Declared(name, kind, words, nullable == "YES", generated, key == "PRI"))
-    return made
+    return declared_columns(link, table)
 
 
 def shape_of(link: pymysql.Connection[Any], name: str) -> Table:
@@ -220,15 +191,9 @@ def behind(link: pymysql.Connection[Any], table: Table, key: Row | None, most: i
 
 def scan(link: pymysql.Connection[Any], table: Table, where: str = "") -> Iterator[Row]:
     """All rows of a table, or those of a condition."""
-    decoders = [decoder(column.type) for column in table.columns]
+    decoded = decoding([decoder(column.type) for column in table.columns])
     shown = ", ".join(selected(quoted(c.name), c.declared) for c in table.columns)
     with link.cursor() as cursor:
         cursor.execute(f"SELECT {shown} FROM {quoted(table.name)} {where}")
         while rows := cursor.fetchmany(SCANNED):
-            for row in rows:
-                yield tuple(
-                    [
-                        None if cell is None else decode(cell)
-                        for decode, cell in zip(decoders, row, strict=True)
-                    ]
-                )
+            yield from map(decoded, rows)

@@ -22,8 +22,9 @@ from typing import Final
 
 import msgspec
 
+from canopy.sinks.database import quoted
 from canopy.sync.changes import DELETE, INSERT, UPDATE, Column, Table
-from canopy.sync.sources.sqlite_unique import Unique, quoted, unique_indexes
+from canopy.sync.sources.sqlite_unique import Unique, unique_indexes
 
 NOW: Final = "(julianday('now') - 2440587.5) * 86400.0"
 """Seconds since 1970, to a millisecond."""

@@ -11,6 +11,8 @@ import re
 import sqlite3
 from typing import Final, NamedTuple
 
+from canopy.sinks.database import quoted
+
 _TOKEN: Final = re.compile(
     r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`(?:[^`]|``)*`|\[[^\]]*\]|--[^\n]*|/\*.*?\*/|.",
     re.DOTALL,
@@ -28,11 +30,6 @@ class Unique(NamedTuple):
     than the index, which may have a condition of its own."""
     columns: tuple[str, ...] | None
     """Those that it is of; None: of expressions, which may look at any."""
-
-
-def quoted(name: str) -> str:
-    """A name for SQL."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def unique_indexes(database: sqlite3.Connection, table: str) -> list[Unique]:

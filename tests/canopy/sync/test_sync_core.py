@@ -33,9 +33,10 @@ from canopy.sync.changes import (
     check_table,
     merged,
 )
+from canopy.sync.dialects import DUCKDB, GENERAL, MARIADB, POSTGRESQL, SQLITE, Dialect
 from canopy.sync.errors import MalformedError, SchemaError, UnfitError
 from canopy.sync.filtering import RowFilter
-from canopy.sync.fitting import canonical, column_type, fits, to_checked_json, whole_fits
+from canopy.sync.fitting import canonical, to_checked_json
 from canopy.sync.folding import fold
 from canopy.sync.stream import last_commit, shapes
 from canopy.sync.values import ABSENT, Literal, Unpacking, pack, unpack
@@ -299,12 +300,12 @@ def test_folded_changes_come_to_the_same_rows(changes: list[Change], cut: int) -
 
 
 def test_types_and_values_of_one_database_in_another() -> None:
-    declared = [column_type(c, "sqlite", "sqlite") for c in ORDERS.columns]
+    declared = [SQLITE.type_of(ORDERS, c) for c in ORDERS.columns]
     assert declared == ["INTEGER", "TEXT", "NUMERIC(10,2)"]
-    assert [column_type(c, "sqlite", "postgresql") for c in ORDERS.columns] == [
+    assert [POSTGRESQL.type_of(ORDERS, c) for c in ORDERS.columns] == [
         *("bigint", "text", "numeric"),
     ]
-    to_postgres = fits(ORDERS, "postgresql")
+    to_postgres = [each.one for each in POSTGRESQL.fittings(ORDERS)]
     assert [fit(v) for fit, v in zip(to_postgres, (1, "x", 2.5), strict=True)] == [
         *(1, "x", Decimal("2.5")),
     ]
@@ -312,7 +313,7 @@ def test_types_and_values_of_one_database_in_another() -> None:
         with pytest.raises(UnfitError):
             to_postgres[place](value)
     theirs = msgspec.structs.replace(ORDERS, dialect="postgresql")
-    to_sqlite = fits(theirs, "sqlite")
+    to_sqlite = [each.one for each in SQLITE.fittings(theirs)]
     values = (2**70, math.nan, Decimal("1.10"))
     assert [fit(v) for fit, v in zip(to_sqlite, values, strict=True)] == [
         *(str(2**70), "NaN", "1.10"),
@@ -339,8 +340,10 @@ HARD: list[Any] = [0, 2**63, -(2**70), 1.5, float("nan"), True, Decimal("1.50"),
                    date(2026, 1, 2), time(1, 2), datetime(2026, 1, 2), "[1]", "7"]  # fmt: skip
 
 
-@pytest.mark.parametrize("destination", ["sqlite", "duckdb", "postgresql", "mariadb", "sqlalchemy"])
-def test_columns_are_made_fit_as_their_values_are(destination: str) -> None:
+@pytest.mark.parametrize(
+    "destination", [SQLITE, DUCKDB, POSTGRESQL, MARIADB, GENERAL], ids=lambda one: one.name
+)
+def test_columns_are_made_fit_as_their_values_are(destination: Dialect) -> None:
     names = (
         "int",
         "float",
@@ -355,16 +358,15 @@ def test_columns_are_made_fit_as_their_values_are(destination: str) -> None:
     )
     for dialect in ("sqlite", "postgresql", "mariadb"):
         table = Table("t", tuple(Column(n, n, "") for n in names), (0,), dialect)
-        whole, each = whole_fits(table, destination), fits(table, destination)
-        for fit_all, fit in zip(whole, each, strict=True):
+        for column in destination.fittings(table):
             for value in HARD:
                 try:
-                    expected = [None, fit(value)]
+                    expected = [None, column.one(value)]
                 except UnfitError:
                     with pytest.raises(UnfitError):
-                        fit_all([None, value])
+                        column.many([None, value])
                 else:
-                    assert repr(list(fit_all([None, value]))) == repr(expected)
+                    assert repr(list(column.many([None, value]))) == repr(expected)
 
 
 def test_shapes_of_what_was_not_finished_do_not_count() -> None:

@@ -171,7 +171,7 @@ def test_a_table_of_postgresql_that_rounds_is_refused(
         pair.go_on()
 
 
-def test_tables_of_duckdb_and_mariadb_that_round_are_refused(
+def test_tables_of_other_databases_that_round_are_refused(
     db: sqlite3.Connection, maria: MariadbServer, pairs: list[Pair], tmp_path: Path
 ) -> None:
     db.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, f REAL)")
@@ -184,6 +184,7 @@ def test_tables_of_duckdb_and_mariadb_that_round_are_refused(
     for url in (
         f"duckdb:{tmp_path / 'b.duck'}",
         f"mariadb://root@localhost/{name}?unix_socket={maria.socket}",
+        f"sqlalchemy:mysql+pymysql://root@localhost/{name}?unix_socket={maria.socket}",
     ):
         pair = Pair(f"sqlite:{tmp_path / 'a.db'}", url)
         pairs.append(pair)

@@ -21,6 +21,7 @@ from canopy.sync.changes import DELETE, INSERT, TRUNCATE, UPDATE, Change, Column
 from canopy.sync.conflicts import Conflict, Conflicts, parse_rule
 from canopy.sync.destinations.postgres import PostgresDestination
 from canopy.sync.destinations.sqlite import SqliteDestination
+from canopy.sync.dialects import SQLITE
 from canopy.sync.errors import SchemaError, SyncError
 from canopy.sync.filtering import RowFilter
 from canopy.sync.opening import open_destination, open_source
@@ -155,7 +156,7 @@ def test_a_parked_change_is_kept_and_both_sides_stay_as_they_are(pair: Pair) -> 
 )
 def test_the_rules(rule: str, change: Change, own: Any, applied: bool, conflict: bool) -> None:
     rows = {} if own is None else {(1,): own}
-    found, conflicts = Conflicts({"t": rule}, "sqlite").decide([change], T, rows)
+    found, conflicts = Conflicts({"t": rule}, SQLITE).decide([change], T, rows)
     assert (bool(found), bool(conflicts)) == (applied, conflict)
 
 
@@ -169,13 +170,13 @@ def test_the_rules(rule: str, change: Change, own: Any, applied: bool, conflict:
 )
 def test_a_row_that_gets_another_key_is_two_changes(rows: Any, applied: Change) -> None:
     change = Change(UPDATE, "t", (1, 4), (2, 4))
-    found, conflicts = Conflicts({"": "own"}, "sqlite").decide([change], T, rows)
+    found, conflicts = Conflicts({"": "own"}, SQLITE).decide([change], T, rows)
     assert (found, len(conflicts)) == ([applied], 1)
 
 
 def test_rows_that_come_again_after_a_table_was_emptied_are_there() -> None:
     changes = [Change(TRUNCATE, "t"), Change(INSERT, "t", None, (1, 10))]
-    found, conflicts = Conflicts({"": "own"}, "sqlite").decide(changes, T, {(1,): (1, 10)})
+    found, conflicts = Conflicts({"": "own"}, SQLITE).decide(changes, T, {(1,): (1, 10)})
     assert (found, conflicts) == (changes, [])
 
 
@@ -184,10 +185,10 @@ def test_rules_that_cannot_be_followed_are_errors() -> None:
         with pytest.raises(SyncError, match="no rule"):
             parse_rule(text)
     with pytest.raises(SchemaError, match="asks for v"):
-        Conflicts({"": "newest v"}, "sqlite").decide([], T, {})
+        Conflicts({"": "newest v"}, SQLITE).decide([], T, {})
     change = Change(UPDATE, "t", None, (1, 5))
     with pytest.raises(SchemaError, match="REPLICA IDENTITY FULL"):
-        Conflicts({"": "own"}, "sqlite").decide([change], T, {})
+        Conflicts({"": "own"}, SQLITE).decide([change], T, {})
 
 
 def test_sqlite_and_postgresql_both_ways(server: Server, tmp_path: Path) -> None:
