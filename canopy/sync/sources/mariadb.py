@@ -11,9 +11,9 @@ import re
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from typing import Any, Final
 
-import msgspec
 import pymysql
 
 from canopy.sync.changes import (
@@ -22,7 +22,6 @@ from canopy.sync.changes import (
     INSERT,
     MARK,
     SCHEMA,
-    SNAPSHOT,
     TRUNCATE,
     UPDATE,
     Change,
@@ -45,7 +44,17 @@ from canopy.sync.sources.mariadb_tables import (
     user_tables,
 )
 from canopy.sync.sources.resending import Resending, added, filled
-from canopy.sync.sources.source import ASKED, check_source, check_there, is_wanted, wanted_of
+from canopy.sync.sources.source import (
+    ASKED,
+    SourceView,
+    check_source,
+    check_there,
+    closed,
+    inserts,
+    is_wanted,
+    snapshot,
+    wanted_of,
+)
 from canopy.sync.values import Row
 
 TABLES: Final = (
@@ -91,6 +100,8 @@ _MOVED: Final = re.compile(
 _WORD: Final = re.compile(r"`(?:[^`]|``)+`|\"(?:[^\"]|\"\")+\"|[\w$]+")
 
 
+WHOLE: Final = 60.0
+"""Seconds for the rest of a transaction."""
 MERGED: Final = 1_000
 """Transactions that are handed on as one at most, so that a table which is sent anew for each of
 them is sent once."""
@@ -136,6 +147,7 @@ class MariadbSource:
         self._log: BinlogLink | None = None
         self._binlog = binlog.Binlog(dict(self._collations()))
         self._position = 0
+        self._begun = binlog.Begin(0, 0, 0, 0, False, False)  # the transaction that is being read
         self._server = 0  # of the GTID there
         self._logged: dict[str, Logged] = {}  # by table, as the log has it
         self._known: dict[str, Table] = {}  # as the stream has them
@@ -174,12 +186,12 @@ class MariadbSource:
         return int(self._one("SELECT @@last_gtid").rpartition("-")[2])
 
     @contextmanager
-    def view(self) -> Iterator[MariadbView]:
+    def view(self) -> Iterator[SourceView]:
         """See `Source`."""
         reader, (_, _, position) = self._reader()
         try:
             tables = [shape_of(self._sql, name) for name in self._captured()]
-            yield MariadbView(reader, position, tables)
+            yield SourceView(position, tables, partial(scan, reader))
         finally:
             reader.close()
 
@@ -205,14 +217,11 @@ class MariadbSource:
         """See `Source`. Nobody is locked out meanwhile."""
         reader, (_, server, position) = self._reader()
         try:
-            yield Change(SNAPSHOT)
-            for name in self._captured():
-                table = check_table(shape_of(self._sql, name))
-                self._known[name] = table
-                self._resending.forget(name)
-                yield Change(SCHEMA, name, schema=table)
-                for row in scan(reader, table):
-                    yield Change(INSERT, name, None, row, table)
+            tables = [check_table(shape_of(self._sql, name)) for name in self._captured()]
+            for table in tables:
+                self._known[table.name] = table
+                self._resending.forget(table.name)
+            yield from snapshot((table, scan(reader, table)) for table in tables)
         finally:
             reader.close()
         yield Change(END, commit=Commit(position, server, 0.0, self.id))
@@ -221,53 +230,47 @@ class MariadbSource:
     def changes(self, wait: float) -> Iterator[Change]:
         """See `Source`."""
         assert self._log is not None
-        held: Change | None = None
-        begun: binlog.Begin | None = None
-        echo, merged = False, 0
         commit = Commit(self._position, self._server, time.time(), self.id)
         for piece in self._resending.piece(self._known, commit):
             yield piece
             wait = 0.0
-        while True:
-            data = self._log.receive(wait if begun is None else 60.0)
-            if data is None:
-                break
+        while (data := self._log.receive(wait)) is not None:
             found = self._binlog.decode(data)
             if isinstance(found, binlog.Begin):
                 self._check(found)
-                begun, echo = found, False
-            elif begun is None:
-                continue
-            elif isinstance(found, binlog.RowsChange) and _is_own(found, APPLYING, self._schema):
+                self._begun = found
+                yield from closed(self._transaction(self._log), self._commit)
+                wait = 0.0
+
+    def _commit(self) -> Commit:
+        begun = self._begun
+        self._position, self._server = begun.sequence, begun.server
+        return Commit(begun.sequence, begun.server, float(begun.time), self.id)
+
+    def _transaction(self, log: BinlogLink) -> Iterator[Change]:
+        """The changes of the transaction that has begun, to its end; where tables follow that are
+        sent anew for it, also those of the next ones that are there."""
+        echo, merged = False, 0
+        while (data := log.receive(WHOLE)) is not None:
+            found = self._binlog.decode(data)
+            if isinstance(found, binlog.Begin):
+                self._check(found)
+                self._begun, echo = found, False
+            elif isinstance(found, binlog.RowsChange) and self._is_own(found, APPLYING):
                 echo = not self._echoes
-            elif isinstance(found, binlog.RowsChange) and _is_own(
-                found, "canopy_marks", self._schema
-            ):
-                if held is not None:
-                    yield held
-                held = Change(MARK, ASKED)
+            elif isinstance(found, binlog.RowsChange) and self._is_own(found, "canopy_marks"):
+                yield Change(MARK, ASKED)
             elif not echo:
-                for change in self._changes_of(found):
-                    if held is not None:
-                        yield held
-                    held = change
+                yield from self._changes_of(found)
             if isinstance(found, binlog.End) or (
-                isinstance(found, binlog.Statement) and begun is not None and begun.is_standalone
+                isinstance(found, binlog.Statement) and self._begun.is_standalone
             ):
-                if self._touched and merged < MERGED and self._log.begins_next():
+                if self._touched and merged < MERGED and log.begins_next():
                     merged += 1
-                    continue  # `begun` stays: what follows is a part of the same
-                for change in self._acted():
-                    if held is not None:
-                        yield held
-                    held = change
-                merged = 0
-                commit = Commit(begun.sequence, begun.server, float(begun.time), self.id)
-                yield msgspec.structs.replace(held or Change(MARK), commit=commit)
-                self._position, self._server = begun.sequence, begun.server
-                begun, held, wait = None, None, 0.0
-        if begun is not None:
-            raise pymysql.OperationalError(2013, "the server has sent a part of a transaction")
+                    continue
+                yield from self._acted()
+                return
+        raise pymysql.OperationalError(2013, "the server has sent a part of a transaction")
 
     def confirm(self, position: int) -> None:
         """See `Source`. The server keeps its log by its own rules."""
@@ -330,6 +333,9 @@ class MariadbSource:
     def _captured(self) -> list[str]:
         return wanted_of(self._wanted, user_tables(self._sql))
 
+    def _is_own(self, found: binlog.RowsChange, table: str) -> bool:
+        return (found.layout.schema, found.layout.name) == (self._schema, table)
+
     def _wants(self, schema: str, table: str) -> bool:
         if schema != self._schema or table.startswith(PREFIX):
             return False
@@ -379,14 +385,9 @@ class MariadbSource:
     def _renewed(self, name: str) -> Iterator[Change]:
         """A table that was dropped, renamed or made anew, and is there by now: its shape, and its
         rows instead of those that it had."""
-        is_other = name in self._known
-        table = self._known[name] = check_table(shape_of(self._sql, name))
+        table = check_table(shape_of(self._sql, name))
         self._logged.pop(name, None)
-        self._resending.forget(name)
-        yield Change(SCHEMA, name, schema=table)
-        if is_other:
-            yield Change(TRUNCATE, name, schema=table)
-        yield from self._resent(table)
+        yield from self._resending.replaced(self._known, table, self._rows(table))
 
     def _altered(self, name: str, is_moved: bool) -> Iterator[Change]:
         """A table that may be new, or have another shape: its shape, and its rows, if it has. One
@@ -437,7 +438,7 @@ class MariadbSource:
                 rows = scan(reader, table)
                 changes = filled(table, count, rows) if count else None
                 if changes is None and is_whole:
-                    changes = self._resent(table)
+                    changes = inserts(table, self._rows(table))
                 yield from self._resending.barrier(self._known, table, changes)
                 return
         yield from self._resending.barrier(self._known, table, None)
@@ -450,14 +451,13 @@ class MariadbSource:
             return list(scan(self._sql, table)) if after is None else []
         return list(scan(self._sql, table, behind(self._sql, table, after, most)))
 
-    def _resent(self, table: Table) -> Iterator[Change]:
+    def _rows(self, table: Table) -> Iterator[Row]:
         """All rows as they are now; what follows in the log brings about the same rows. None, if
         the table has another shape by now: then they are sent for that one."""
         if shape_of(self._sql, table.name) != table:
             return
         with closing(connected(self._url, streaming=True)) as reader:
-            for row in scan(reader, table):
-                yield Change(INSERT, table.name, None, row, table)
+            yield from scan(reader, table)
 
     def _collations(self) -> list[tuple[int, str]]:
         found = asked(
@@ -473,25 +473,8 @@ class MariadbSource:
         return str(found)
 
 
-def _is_own(found: binlog.RowsChange, table: str, schema: str) -> bool:
-    return found.layout.name == table and found.layout.schema == schema
-
-
 def _unquoted(name: str) -> str:
     """A name in a statement as the catalogue has it."""
     if name[0] not in '`"':
         return name
     return name[1:-1].replace(2 * name[0], name[0])
-
-
-class MariadbView:
-    """See `SourceView`."""
-
-    def __init__(self, reader: pymysql.Connection[Any], position: int, tables: list[Table]) -> None:
-        self.position = position
-        self.tables = tables
-        self._reader = reader
-
-    def rows(self, table: Table) -> Iterator[Row]:
-        """See `SourceView`."""
-        yield from scan(self._reader, table)

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
-import msgspec
 import psycopg
 from psycopg import sql
 
@@ -21,8 +20,6 @@ from canopy.sync.changes import (
     END,
     INSERT,
     MARK,
-    SCHEMA,
-    SNAPSHOT,
     TRUNCATE,
     UPDATE,
     Change,
@@ -47,7 +44,15 @@ from canopy.sync.sources.postgres_tables import (
 )
 from canopy.sync.sources.replication import Replication, lsn_number, lsn_text
 from canopy.sync.sources.resending import Resending, added, filled
-from canopy.sync.sources.source import ASKED, check_source, check_there, is_wanted
+from canopy.sync.sources.source import (
+    ASKED,
+    SourceView,
+    check_source,
+    check_there,
+    closed,
+    is_wanted,
+    snapshot,
+)
 from canopy.sync.values import ABSENT, Row
 
 ECHO: Final = "canopy"
@@ -56,6 +61,8 @@ NOTE: Final = "canopy-note"
 """Prefix of messages that are no changes: "mark", "target", and which table is taken in."""
 LOOK_EVERY: Final = 1.0
 """Seconds between two looks for tables that are new."""
+WHOLE: Final = 60.0
+"""Seconds for the rest of a transaction."""
 PATIENCE: Final = 10.0
 """Seconds for the server to end another connection."""
 
@@ -127,6 +134,8 @@ class PostgresSource:
         self._resending = Resending(self._piece)
         self._ends: dict[str, int] = {}  # by table, to where the log is read after its last piece
         self._position = 0
+        self._begun = pgoutput.Begin(0.0, 0)  # the transaction that is being read
+        self._end = 0  # of it
         self._looked = time.monotonic()  # for new tables
         self._seen: dict[Place, int] = {}  # of which shape they were then
 
@@ -149,7 +158,7 @@ class PostgresSource:
         return self._note("mark")
 
     @contextmanager
-    def view(self) -> Iterator[PostgresView]:
+    def view(self) -> Iterator[SourceView]:
         """See `Source`. A slot for a moment says at which position the transaction is."""
         link = Replication(self._conninfo)
         reader = psycopg.connect(self._conninfo, autocommit=True, options=SESSION)
@@ -159,8 +168,12 @@ class PostgresSource:
             reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             reader.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(snapshot))
             link.close()
-            yield PostgresView(
-                reader, position, [shape_of(reader, t) for t in self._publication.tables()]
+            shapes = [shape_of(reader, place) for place in self._publication.tables()]
+            decoders = {shape.table.name: shape.decoders for shape in shapes}
+            yield SourceView(
+                position,
+                [shape.table for shape in shapes],
+                lambda table: scan(reader, table, decoders[table.name]),
             )
         finally:
             link.close()
@@ -203,62 +216,54 @@ class PostgresSource:
         with psycopg.connect(self._conninfo, autocommit=True, options=SESSION) as reader:
             reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             reader.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(name))
-            yield Change(SNAPSHOT)
-            for place in self._publication.tables():
-                shape = shape_of(reader, place)
-                self._known[place.name] = shape.table
-                self._resending.forget(place.name)
-                yield Change(SCHEMA, place.name, schema=shape.table)
-                for row in scan(reader, shape.table, shape.decoders):
-                    yield Change(INSERT, place.name, None, row, shape.table)
+            shapes = [shape_of(reader, place) for place in self._publication.tables()]
+            for shape in shapes:
+                self._known[shape.table.name] = shape.table
+                self._resending.forget(shape.table.name)
+            yield from snapshot((s.table, scan(reader, s.table, s.decoders)) for s in shapes)
         yield Change(END, commit=Commit(position, 0, 0.0, self.id))
         self._begin(position)
 
     def changes(self, wait: float) -> Iterator[Change]:
         """See `Source`."""
-        held: Change | None = None
-        begun: pgoutput.Begin | None = None
-        echo = False
         if time.monotonic() > self._looked + LOOK_EVERY:
             self._look()
         commit = Commit(self._position, 0, time.time(), self.id)
         for piece in self._resending.piece(self._known, commit):
             yield piece
             wait = 0.0
-        while True:
-            data = self._link.receive(wait if begun is None else 60.0)
-            if data is None:
-                break
+        while (data := self._link.receive(wait)) is not None:
             found = pgoutput.decode(data)
             if isinstance(found, pgoutput.Begin):
-                begun, held, echo = found, None, False
-            elif isinstance(found, pgoutput.End):
-                assert begun is not None
-                if found.position > self._position:
-                    commit = Commit(found.position, begun.transaction, begun.time, self.id)
-                    yield msgspec.structs.replace(held or Change(MARK), commit=commit)
-                    self._position = found.position
-                begun, held, wait = None, None, 0.0
-            elif isinstance(found, pgoutput.Message):
-                if found.prefix == NOTE and found.content == b"mark":
-                    held = Change(MARK, ASKED)
-                echo = echo or (found.prefix == ECHO and not self._echoes)
-                if found.prefix == NOTE:
-                    for change in self._noted(found.content):
-                        if held is not None:
-                            yield held
-                        held = change
-            elif isinstance(found, pgoutput.Relation) or (found is not None and not echo):
-                # A relation is described once, be it for rows that are passed over.
-                for change in self._changes_of(found):
-                    if held is not None:
-                        yield held
-                    held = change
-        if begun is not None:
-            raise SyncError("the server has sent a part of a transaction, and no more")
+                self._begun, self._end = found, 0
+                yield from closed(self._transaction(), self._commit)
+                wait = 0.0
         if self._link.end > self._position + self.mark_every:
             self._position = self._link.end  # only what nobody wants is in between
             yield Change(MARK, commit=Commit(self._position, 0, 0.0, self.id))
+
+    def _commit(self) -> Commit | None:
+        if self._end <= self._position:
+            return None  # it was read before
+        self._position = self._end
+        return Commit(self._end, self._begun.transaction, self._begun.time, self.id)
+
+    def _transaction(self) -> Iterator[Change]:
+        """The changes of the transaction that has begun, to its end."""
+        echo = False
+        while (data := self._link.receive(WHOLE)) is not None:
+            found = pgoutput.decode(data)
+            if isinstance(found, pgoutput.End):
+                self._end = found.position
+                return
+            if isinstance(found, pgoutput.Message):
+                echo = echo or (found.prefix == ECHO and not self._echoes)
+                if found.prefix == NOTE:
+                    yield from self._noted(found.content)
+            elif isinstance(found, pgoutput.Relation) or (found is not None and not echo):
+                # A relation is described once, be it for rows that are passed over.
+                yield from self._changes_of(found)
+        raise SyncError("the server has sent a part of a transaction, and no more")
 
     def confirm(self, position: int) -> None:
         """See `Source`."""
@@ -317,8 +322,10 @@ class PostgresSource:
         return [place.name for place in self._publication.user_tables()]
 
     def _noted(self, note: bytes) -> Iterator[Change]:
-        """What a note in the log says of a table."""
-        if note.startswith(TAKEN_IN):
+        """What a note in the log says."""
+        if note == b"mark":
+            yield Change(MARK, ASKED)
+        elif note.startswith(TAKEN_IN):
             yield from self._taken_in(note[len(TAKEN_IN) :].decode())
         elif note.startswith(ALTERED):
             yield from self._altered(note[len(ALTERED) :].decode())
@@ -337,13 +344,8 @@ class PostgresSource:
         again: the rows that it had are gone."""
         place = self._publication.place(name)
         if place is not None:
-            is_other = name in self._known
-            table = self._known[name] = shape_of(self._sql, place).table
-            self._resending.forget(name)
-            yield Change(SCHEMA, name, schema=table)
-            if is_other:
-                yield Change(TRUNCATE, name, schema=table)
-            yield from self._resent(table)
+            table = shape_of(self._sql, place).table
+            yield from self._resending.replaced(self._known, table, self._rows(table))
 
     def _learn(self, found: pgoutput.Relation) -> Iterator[Change]:
         place = Place(found.schema, found.name)
@@ -392,14 +394,13 @@ class PostgresSource:
             self._ends[table.name] = self._note("target")
         return rows if self._position >= self._ends[table.name] else None
 
-    def _resent(self, table: Table) -> Iterator[Change]:
+    def _rows(self, table: Table) -> Iterator[Row]:
         """All rows as they are now; what follows in the log brings about the same rows. None, if
         the table has another shape by now: then they are sent for that one."""
         with psycopg.connect(self._conninfo, autocommit=True, options=SESSION) as reader:
             now = shape_of(reader, Place(table.schema or PUBLIC, table.bare))
             if now.table == table:
-                for row in scan(reader, table, now.decoders):
-                    yield Change(INSERT, table.name, None, row, table)
+                yield from scan(reader, table, now.decoders)
 
     def _note(self, content: str) -> int:
         """Commit a message of ours in the server's log: its position."""
@@ -409,19 +410,3 @@ class PostgresSource:
     def _one(self, statement: str, *values: str) -> Any:
         row = self._sql.execute(statement, values or None).fetchone()
         return None if row is None else row[0]
-
-
-class PostgresView:
-    """See `SourceView`."""
-
-    def __init__(
-        self, link: psycopg.Connection[Any], position: int, shapes: Sequence[Shape]
-    ) -> None:
-        self.position = position
-        self.tables = [shape.table for shape in shapes]
-        self._decoders = {shape.table.name: shape.decoders for shape in shapes}
-        self._link = link
-
-    def rows(self, table: Table) -> Iterator[tuple[Any, ...]]:
-        """See `SourceView`."""
-        yield from scan(self._link, table, self._decoders[table.name])

@@ -16,7 +16,8 @@ from typing import Final
 
 import msgspec
 
-from canopy.sync.changes import FILL, INSERT, SCHEMA, Change, Commit, Table
+from canopy.sync.changes import FILL, SCHEMA, TRUNCATE, Change, Commit, Table
+from canopy.sync.sources.source import inserts
 from canopy.sync.values import ABSENT, Row
 
 SAMPLE: Final = 1_000
@@ -65,7 +66,7 @@ def filled(table: Table, count: int, rows: Iterable[Row]) -> Iterator[Change] | 
     others = (row for row in chain(sample, rest) if repr(row[-count:]) != spelled)
     return chain(
         (Change(FILL, table.name, None, fill, table),),
-        (Change(INSERT, table.name, None, row, table) for row in others),
+        inserts(table, others),
     )
 
 
@@ -108,6 +109,19 @@ class Resending:
             yield Change(SCHEMA, table.name, schema=table)
             yield from changes
 
+    def replaced(
+        self, known: dict[str, Table], table: Table, rows: Iterable[Row]
+    ) -> Iterator[Change]:
+        """A table that is new, or in the place of another one of its name: its shape, and its rows
+        as they are by now in place of those that the other had. `known`: as of `barrier`."""
+        is_other = table.name in known
+        known[table.name] = table
+        self.forget(table.name)
+        yield Change(SCHEMA, table.name, schema=table)
+        if is_other:
+            yield Change(TRUNCATE, table.name, schema=table)
+        yield from inserts(table, rows)
+
     def begin(self, table: Table) -> Table:
         """Send all rows of a table. Returns the shape that the stream is told."""
         whole = msgspec.structs.replace(table, is_partial=False)
@@ -123,7 +137,7 @@ class Resending:
             rows = self._read(table, after, PIECE_ROWS)
             if rows is None:
                 continue
-            changes = [Change(INSERT, name, None, row, table) for row in rows]
+            changes = list(inserts(table, rows))
             del self._after[name]
             if rows:  # the other tables come first
                 self._after[name] = (table, table.key_of(rows[-1]))

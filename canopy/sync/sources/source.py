@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from fnmatch import fnmatchcase
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
-from canopy.sync.changes import Change, Commit, Table
+import msgspec
+
+from canopy.sync.changes import INSERT, MARK, SCHEMA, SNAPSHOT, Change, Commit, Table
 from canopy.sync.errors import SchemaError, SourceLostError
 from canopy.sync.values import Row
 
@@ -47,14 +49,39 @@ def check_source(commit: Commit, own: str) -> None:
         )
 
 
-class SourceView(Protocol):
+class SourceView(NamedTuple):
     """A source in one transaction."""
 
     position: int
     tables: list[Table]
+    rows: Callable[[Table], Iterator[Row]]
+    """All rows of a table, as often as wanted."""
 
-    def rows(self, table: Table) -> Iterator[Row]:
-        """All rows of a table, as often as wanted."""
+
+def inserts(table: Table, rows: Iterable[Row]) -> Iterator[Change]:
+    """Rows of a table as changes."""
+    return (Change(INSERT, table.name, None, row, table) for row in rows)
+
+
+def snapshot(tables: Iterable[tuple[Table, Iterable[Row]]]) -> Iterator[Change]:
+    """All rows of some tables, but for the END that has the position."""
+    yield Change(SNAPSHOT)
+    for table, rows in tables:
+        yield Change(SCHEMA, table.name, schema=table)
+        yield from inserts(table, rows)
+
+
+def closed(changes: Iterable[Change], commit: Callable[[], Commit | None]) -> Iterator[Change]:
+    """The changes of one transaction, the last, or a MARK, with its commit, which is known when all
+    have been read; None: they are not handed on."""
+    held: Change | None = None
+    for change in changes:
+        if held is not None:
+            yield held
+        held = change
+    found = commit()
+    if found is not None:
+        yield msgspec.structs.replace(held or Change(MARK), commit=found)
 
 
 class Source(Protocol):

@@ -13,11 +13,13 @@ import sqlite3
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from canopy.sinks.database import quoted
 from canopy.sync.changes import (
     DELETE,
     END,
@@ -25,7 +27,6 @@ from canopy.sync.changes import (
     INSERT,
     MARK,
     SCHEMA,
-    SNAPSHOT,
     TRUNCATE,
     Change,
     Commit,
@@ -34,7 +35,16 @@ from canopy.sync.changes import (
 )
 from canopy.sync.errors import SourceLostError, SyncError
 from canopy.sync.sources.resending import SAMPLE, added, filling
-from canopy.sync.sources.source import ASKED, check_source, check_there, is_wanted, wanted_of
+from canopy.sync.sources.source import (
+    ASKED,
+    SourceView,
+    check_source,
+    check_there,
+    closed,
+    is_wanted,
+    snapshot,
+    wanted_of,
+)
 from canopy.sync.sources.sqlite_triggers import (
     NOW,
     install,
@@ -44,7 +54,6 @@ from canopy.sync.sources.sqlite_triggers import (
     uninstall,
     user_tables,
 )
-from canopy.sync.sources.sqlite_unique import quoted
 from canopy.sync.values import ABSENT
 
 LOOK: Final = 0.004
@@ -91,6 +100,7 @@ class SqliteSource:
         self._live: dict[str, int] = {}  # by name, the newest number
         self._there: set[str] = set()
         self._position = 0
+        self._read_at = 0.0  # when what was read last was logged
         self._seen = -1  # SQLite's counter of commits
         self._schema = -1  # and of changed schemas
         self._forgotten = 0.0
@@ -132,7 +142,7 @@ class SqliteSource:
         return int(done.lastrowid or 0)
 
     @contextmanager
-    def view(self) -> Iterator[SqliteView]:
+    def view(self) -> Iterator[SourceView]:
         """See `Source`. Raises SyncError where a reader would keep all writers waiting."""
         if self._database.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
             raise SyncError(
@@ -145,7 +155,7 @@ class SqliteSource:
             database.execute("BEGIN")
             found = database.execute("SELECT max(id) FROM canopy_changes").fetchone()[0]
             tables = [self._shapes[number] for number in self._live.values()]
-            yield SqliteView(database, found or 0, tables)
+            yield SourceView(found or 0, tables, partial(scan, database))
         finally:
             database.close()
 
@@ -183,12 +193,8 @@ class SqliteSource:
         self._database.execute("BEGIN")
         try:
             position = self.end()
-            yield Change(SNAPSHOT)
-            for name, number in self._live.items():
-                table = self._shapes[number]
-                yield Change(SCHEMA, name, schema=table)
-                for row in scan(self._database, table):
-                    yield Change(INSERT, name, None, row, table)
+            tables = [self._shapes[number] for number in self._live.values()]
+            yield from snapshot((table, scan(self._database, table)) for table in tables)
             self._position = position
         finally:
             self._database.execute("COMMIT")
@@ -199,14 +205,19 @@ class SqliteSource:
         if not self._await_commit(wait):
             return
         end = self._end_of_known()
-        held: Change | None = None
-        last = 0.0
-        begun = self._position
+        if self._position < end:
+            yield from closed(self._read_to(end), self._commit)
+
+    def _commit(self) -> Commit:
+        return Commit(self._position, self._position, self._read_at, self.id)
+
+    def _read_to(self, end: int) -> Iterator[Change]:
+        width = 2 * max((len(table.columns) for table in self._shapes.values()), default=0)
+        values = "".join(f", v{place}" for place in range(width))
         while self._position < end:
-            width = 2 * max((len(table.columns) for table in self._shapes.values()), default=0)
             found = self._database.execute(
-                f"SELECT id, tab, op, at, applied, {', '.join(f'v{n}' for n in range(width))} "
-                f"FROM canopy_changes WHERE id > ? AND id <= ? ORDER BY id LIMIT {AT_ONCE}",
+                f"SELECT id, tab, op, at, applied{values} FROM canopy_changes "
+                f"WHERE id > ? AND id <= ? ORDER BY id LIMIT {AT_ONCE}",
                 (self._position, end),
             ).fetchall()
             if not found:
@@ -214,14 +225,8 @@ class SqliteSource:
             for row in found:
                 change = self._change(row)
                 if change is not None:
-                    if held is not None:
-                        yield held
-                    held = change
-            self._position = found[-1][0]
-            last = found[-1][3]
-        if self._position > begun:
-            commit = Commit(self._position, self._position, last, self.id)
-            yield msgspec.structs.replace(held or Change(MARK), commit=commit)
+                    yield change
+            self._position, self._read_at = found[-1][0], found[-1][3]
 
     def confirm(self, position: int) -> None:
         """See `Source`. The last change is kept, by which a database that was put back is known."""
@@ -408,19 +413,6 @@ def remove_reader(database: sqlite3.Connection, name: str) -> None:
             uninstall(database, table)
         for table in ("changes", "tables", "readers", "candidates", "source"):
             database.execute(f"DROP TABLE IF EXISTS canopy_{table}")
-
-
-class SqliteView:
-    """See `SourceView`."""
-
-    def __init__(self, database: sqlite3.Connection, position: int, tables: list[Table]) -> None:
-        self.position = position
-        self.tables = tables
-        self._database = database
-
-    def rows(self, table: Table) -> Iterator[tuple[Any, ...]]:
-        """See `SourceView`."""
-        yield from scan(self._database, table)
 
 
 def scan(database: sqlite3.Connection, table: Table) -> Iterator[tuple[Any, ...]]:
