@@ -102,6 +102,17 @@ class _Sqlite(Dialect):
         return super().type_of(table, column)
 
 
+TYPED: Final[Mapping[str, Fit]] = {
+    "int": fitting.to_int,
+    "float": fitting.to_float,
+    "bool": fitting.to_bool,
+    "bytes": fitting.to_bytes,
+    "date": fitting.to_date,
+    "time": fitting.to_time,
+    "timestamp": fitting.to_timestamp,
+}
+"""For databases whose columns keep values of their own type only."""
+
 SQLITE: Final = _Sqlite(
     name="sqlite",
     types={"int": "INTEGER", "float": "REAL", "bool": "BOOLEAN", "bytes": "BLOB"},
@@ -129,14 +140,8 @@ POSTGRESQL: Final = Dialect(
     },
     text="text",
     fits={
-        "int": fitting.to_int,
-        "float": fitting.to_float,
+        **TYPED,
         "decimal": fitting.to_decimal,
-        "bool": fitting.to_bool,
-        "bytes": fitting.to_bytes,
-        "date": fitting.to_date,
-        "time": fitting.to_time,
-        "timestamp": fitting.to_timestamp,
         "instant": fitting.to_instant,
         "json": fitting.to_checked_json,
     },
@@ -161,29 +166,14 @@ DUCKDB: Final = Dialect(
         "uuid": "UUID",
     },
     text="VARCHAR",  # for decimals, too: its own have at most 38 digits
-    fits={
-        "int": fitting.to_int,
-        "float": fitting.to_float,
-        "bool": fitting.to_bool,
-        "bytes": fitting.to_bytes,
-        "date": fitting.to_date,
-        "time": fitting.to_time,
-        "timestamp": fitting.to_timestamp,
-        "decimal": fitting.decimal_words,
-        "json": fitting.to_json,
-    },
+    fits={**TYPED, "decimal": fitting.decimal_words, "json": fitting.to_json},
     fit=fitting.to_text,
 )
 
 FINITE: Final[Mapping[str, Fit]] = {
-    "int": fitting.to_int,
+    **TYPED,
     "float": fitting.to_finite,
-    "bool": fitting.to_bool,
-    "bytes": fitting.to_bytes,
     "decimal": fitting.decimal_words,
-    "date": fitting.to_date,
-    "time": fitting.to_time,
-    "timestamp": fitting.to_timestamp,
     "instant": fitting.in_utc,
 }
 """For databases that have no infinity, and keep moments in UTC."""

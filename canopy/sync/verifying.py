@@ -19,7 +19,7 @@ import msgspec
 
 from canopy.sync.assembling import Assembler
 from canopy.sync.changes import DELETE, FILL, SNAPSHOT, TRUNCATE, Change, Table, merged
-from canopy.sync.destinations.destination import Destination, Progress, View
+from canopy.sync.destinations.destination import Destination, DestinationView, Progress
 from canopy.sync.errors import SyncError, UnfitError
 from canopy.sync.filtering import RowFilter
 from canopy.sync.fitting import Fit, canonical
@@ -283,7 +283,7 @@ class Comparison:
         self,
         table: Table,
         source: SourceView,
-        target: View,
+        target: DestinationView,
         changed: _Changed,
         found: Verified,
         only: set[Row] | None,

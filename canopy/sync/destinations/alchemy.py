@@ -19,7 +19,7 @@ from canopy.sinks.alchemy import columns_of, runner, table_of
 from canopy.sinks.database import Answer, Column
 from canopy.sync.changes import Column as Declared
 from canopy.sync.changes import Table
-from canopy.sync.destinations.destination import Destination, Found
+from canopy.sync.destinations.destination import Destination, Existing
 from canopy.sync.destinations.statements import Statements
 from canopy.sync.dialects import GENERAL
 from canopy.sync.errors import SchemaError, SyncError, UnfitError
@@ -107,13 +107,13 @@ class AlchemyDestination(Destination):
     def _names(self, table: str) -> list[str]:
         return columns_of(self._link, table)
 
-    def _catalog(self, table: Table) -> list[Found]:
+    def _catalog(self, table: Table) -> list[Existing]:
         there = sa.inspect(self._link)
         if not there.has_table(table.name):
             return []
         keys = there.get_pk_constraint(table.name)["constrained_columns"]
         return [
-            Found(
+            Existing(
                 *(column["name"], self._words(column["type"])),
                 is_key=column["name"] in keys,
                 is_generated="computed" in column,

@@ -80,7 +80,7 @@ class Progress(msgspec.Struct):
     """When, seconds since 1970 by the clock of the side that applies."""
 
 
-class Found(NamedTuple):
+class Existing(NamedTuple):
     """A column of a table that is there, as the database's catalogue has it."""
 
     name: str
@@ -91,7 +91,7 @@ class Found(NamedTuple):
     """Why it may take two values of a key for one."""
 
 
-class View(NamedTuple):
+class DestinationView(NamedTuple):
     """A destination in one transaction."""
 
     progress: Progress
@@ -170,11 +170,11 @@ class Destination:
         self._end(False)
 
     @contextmanager
-    def view(self) -> Iterator[View]:
+    def view(self) -> Iterator[DestinationView]:
         """All tables as of one moment: in a single transaction."""
         self._begin_view()
         try:
-            yield View(self.progress(), self.scan)
+            yield DestinationView(self.progress(), self.scan)
         finally:
             self.rollback()
 
@@ -416,7 +416,7 @@ class Destination:
         if new is not None and (kind := self._type(table, new)) != self._type(former, old):
             self._retype(table, old.name, kind)
 
-    def _catalog(self, table: Table) -> Sequence[Found]:
+    def _catalog(self, table: Table) -> Sequence[Existing]:
         """The columns of a table; none, if there is no such table."""
         raise NotImplementedError
 

@@ -10,7 +10,7 @@ import duckdb
 
 from canopy.sinks.database import quoted
 from canopy.sync.changes import Table
-from canopy.sync.destinations.destination import Destination, Found
+from canopy.sync.destinations.destination import Destination, Existing
 from canopy.sync.destinations.statements import Statements
 from canopy.sync.dialects import DUCKDB
 from canopy.sync.values import Literal, Row, Value, decoding
@@ -81,7 +81,7 @@ class DuckdbDestination(Destination):
             f"USING TRY_CAST({column}::VARCHAR AS {kind})"
         )
 
-    def _catalog(self, table: Table) -> list[Found]:
+    def _catalog(self, table: Table) -> list[Existing]:
         keys = self._execute(
             "SELECT constraint_column_names FROM duckdb_constraints() "
             "WHERE schema_name = ? AND table_name = ? AND constraint_type = 'PRIMARY KEY'",
@@ -93,7 +93,7 @@ class DuckdbDestination(Destination):
             self._place(table),
         )
         return [
-            Found(name, kind, bool(keys) and name in keys[0]) for name, kind in found.fetchall()
+            Existing(name, kind, bool(keys) and name in keys[0]) for name, kind in found.fetchall()
         ]
 
 

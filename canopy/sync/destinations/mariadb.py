@@ -16,7 +16,7 @@ import pymysql
 
 from canopy.sinks.database import quoted
 from canopy.sync.changes import Column, Table
-from canopy.sync.destinations.destination import READ, Destination, Found
+from canopy.sync.destinations.destination import READ, Destination, Existing
 from canopy.sync.destinations.statements import Statements
 from canopy.sync.dialects import MARIADB
 from canopy.sync.errors import SchemaError, UnfitError
@@ -217,9 +217,9 @@ class MariadbDestination(Destination):
         cursor.execute(statement, [_driven(value) for value in values] or None)
         return cursor
 
-    def _catalog(self, table: Table) -> list[Found]:
+    def _catalog(self, table: Table) -> list[Existing]:
         return [
-            Found(column.name, column.type, column.key, column.generated)
+            Existing(column.name, column.type, column.key, column.generated)
             for column in declared_columns(self._connection, table.name)
         ]
 

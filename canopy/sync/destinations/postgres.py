@@ -15,7 +15,7 @@ import psycopg
 
 from canopy.sinks.database import quoted
 from canopy.sync.changes import Column, Table
-from canopy.sync.destinations.destination import Destination, Found, Progress
+from canopy.sync.destinations.destination import Destination, Existing, Progress
 from canopy.sync.destinations.postgres_sequences import PostgresSequences
 from canopy.sync.destinations.statements import Statements
 from canopy.sync.dialects import POSTGRESQL
@@ -236,10 +236,10 @@ class PostgresDestination(Destination):
         ).fetchall()
         return found
 
-    def _catalog(self, table: Table) -> list[Found]:
+    def _catalog(self, table: Table) -> list[Existing]:
         doubt = "with a collation that takes different texts for one"
         return [
-            Found(name, words, is_key, is_generated, "" if is_deterministic else doubt)
+            Existing(name, words, is_key, is_generated, "" if is_deterministic else doubt)
             for name, _, words, is_key, _, is_generated, _, is_deterministic in self._columns(table)
         ]
 

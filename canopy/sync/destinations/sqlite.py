@@ -8,7 +8,7 @@ from typing import Final
 
 from canopy.sinks.database import quoted
 from canopy.sync.changes import Column, Table
-from canopy.sync.destinations.destination import Destination, Found
+from canopy.sync.destinations.destination import Destination, Existing
 from canopy.sync.dialects import SQLITE
 from canopy.sync.errors import SchemaError
 
@@ -67,7 +67,7 @@ class SqliteDestination(Destination):
                 f"destination's column cannot be made anew: {error}"
             ) from None
 
-    def _catalog(self, table: Table) -> list[Found]:
+    def _catalog(self, table: Table) -> list[Existing]:
         name = quoted(table.name)
         collations = {}
         for index in self._execute(f"PRAGMA index_list({name})").fetchall():
@@ -75,7 +75,9 @@ class SqliteDestination(Destination):
                 found = self._execute(f"PRAGMA index_xinfo({quoted(index[1])})")
                 collations = {row[2]: row[4].upper() for row in found if row[5]}
         return [
-            Found(column, declared, bool(key), bool(hidden), doubt=_collating(collations, column))
+            Existing(
+                column, declared, bool(key), bool(hidden), doubt=_collating(collations, column)
+            )
             for _, column, declared, _, _, key, hidden in self._execute(
                 f"PRAGMA table_xinfo({name})"
             )

@@ -147,7 +147,6 @@ class MariadbSource:
         self._log: BinlogLink | None = None
         self._binlog = binlog.Binlog(dict(self._collations()))
         self._position = 0
-        self._begun = binlog.Begin(0, 0, 0, 0, False, False)  # the transaction that is being read
         self._server = 0  # of the GTID there
         self._logged: dict[str, Logged] = {}  # by table, as the log has it
         self._known: dict[str, Table] = {}  # as the stream has them
@@ -238,24 +237,18 @@ class MariadbSource:
             found = self._binlog.decode(data)
             if isinstance(found, binlog.Begin):
                 self._check(found)
-                self._begun = found
-                yield from closed(self._transaction(self._log), self._commit)
+                yield from closed(self._transaction(self._log, found))
                 wait = 0.0
 
-    def _commit(self) -> Commit:
-        begun = self._begun
-        self._position, self._server = begun.sequence, begun.server
-        return Commit(begun.sequence, begun.server, float(begun.time), self.id)
-
-    def _transaction(self, log: BinlogLink) -> Iterator[Change]:
-        """The changes of the transaction that has begun, to its end; where tables follow that are
-        sent anew for it, also those of the next ones that are there."""
+    def _transaction(self, log: BinlogLink, begun: binlog.Begin) -> Iterator[Change | Commit]:
+        """The changes of a transaction that has begun, and its commit; where tables are sent anew
+        for it, those of the next ones that are there as well, as one."""
         echo, merged = False, 0
         while (data := log.receive(WHOLE)) is not None:
             found = self._binlog.decode(data)
             if isinstance(found, binlog.Begin):
                 self._check(found)
-                self._begun, echo = found, False
+                begun, echo = found, False
             elif isinstance(found, binlog.RowsChange) and self._is_own(found, APPLYING):
                 echo = not self._echoes
             elif isinstance(found, binlog.RowsChange) and self._is_own(found, "canopy_marks"):
@@ -263,12 +256,14 @@ class MariadbSource:
             elif not echo:
                 yield from self._changes_of(found)
             if isinstance(found, binlog.End) or (
-                isinstance(found, binlog.Statement) and self._begun.is_standalone
+                isinstance(found, binlog.Statement) and begun.is_standalone
             ):
                 if self._touched and merged < MERGED and log.begins_next():
                     merged += 1
                     continue
                 yield from self._acted()
+                self._position, self._server = begun.sequence, begun.server
+                yield Commit(begun.sequence, begun.server, float(begun.time), self.id)
                 return
         raise pymysql.OperationalError(2013, "the server has sent a part of a transaction")
 

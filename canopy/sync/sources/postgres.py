@@ -134,8 +134,6 @@ class PostgresSource:
         self._resending = Resending(self._piece)
         self._ends: dict[str, int] = {}  # by table, to where the log is read after its last piece
         self._position = 0
-        self._begun = pgoutput.Begin(0.0, 0)  # the transaction that is being read
-        self._end = 0  # of it
         self._looked = time.monotonic()  # for new tables
         self._seen: dict[Place, int] = {}  # of which shape they were then
 
@@ -235,26 +233,21 @@ class PostgresSource:
         while (data := self._link.receive(wait)) is not None:
             found = pgoutput.decode(data)
             if isinstance(found, pgoutput.Begin):
-                self._begun, self._end = found, 0
-                yield from closed(self._transaction(), self._commit)
+                yield from closed(self._transaction(found))
                 wait = 0.0
         if self._link.end > self._position + self.mark_every:
             self._position = self._link.end  # only what nobody wants is in between
             yield Change(MARK, commit=Commit(self._position, 0, 0.0, self.id))
 
-    def _commit(self) -> Commit | None:
-        if self._end <= self._position:
-            return None  # it was read before
-        self._position = self._end
-        return Commit(self._end, self._begun.transaction, self._begun.time, self.id)
-
-    def _transaction(self) -> Iterator[Change]:
-        """The changes of the transaction that has begun, to its end."""
+    def _transaction(self, begun: pgoutput.Begin) -> Iterator[Change | Commit]:
+        """The changes of a transaction that has begun, and its commit."""
         echo = False
         while (data := self._link.receive(WHOLE)) is not None:
             found = pgoutput.decode(data)
             if isinstance(found, pgoutput.End):
-                self._end = found.position
+                if found.position > self._position:  # else it was read before
+                    self._position = found.position
+                    yield Commit(found.position, begun.transaction, begun.time, self.id)
                 return
             if isinstance(found, pgoutput.Message):
                 echo = echo or (found.prefix == ECHO and not self._echoes)

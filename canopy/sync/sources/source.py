@@ -71,17 +71,17 @@ def snapshot(tables: Iterable[tuple[Table, Iterable[Row]]]) -> Iterator[Change]:
         yield from inserts(table, rows)
 
 
-def closed(changes: Iterable[Change], commit: Callable[[], Commit | None]) -> Iterator[Change]:
-    """The changes of one transaction, the last, or a MARK, with its commit, which is known when all
-    have been read; None: they are not handed on."""
+def closed(read: Iterable[Change | Commit]) -> Iterator[Change]:
+    """Changes, of which each that is followed by a commit has it; a MARK, where none was before."""
     held: Change | None = None
-    for change in changes:
-        if held is not None:
-            yield held
-        held = change
-    found = commit()
-    if found is not None:
-        yield msgspec.structs.replace(held or Change(MARK), commit=found)
+    for each in read:
+        if isinstance(each, Commit):
+            yield msgspec.structs.replace(held or Change(MARK), commit=each)
+            held = None
+        else:
+            if held is not None:
+                yield held
+            held = each
 
 
 class Source(Protocol):

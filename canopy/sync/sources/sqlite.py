@@ -100,7 +100,6 @@ class SqliteSource:
         self._live: dict[str, int] = {}  # by name, the newest number
         self._there: set[str] = set()
         self._position = 0
-        self._read_at = 0.0  # when what was read last was logged
         self._seen = -1  # SQLite's counter of commits
         self._schema = -1  # and of changed schemas
         self._forgotten = 0.0
@@ -206,14 +205,12 @@ class SqliteSource:
             return
         end = self._end_of_known()
         if self._position < end:
-            yield from closed(self._read_to(end), self._commit)
+            yield from closed(self._read_to(end))
 
-    def _commit(self) -> Commit:
-        return Commit(self._position, self._position, self._read_at, self.id)
-
-    def _read_to(self, end: int) -> Iterator[Change]:
+    def _read_to(self, end: int) -> Iterator[Change | Commit]:
         width = 2 * max((len(table.columns) for table in self._shapes.values()), default=0)
         values = "".join(f", v{place}" for place in range(width))
+        last = 0.0
         while self._position < end:
             found = self._database.execute(
                 f"SELECT id, tab, op, at, applied{values} FROM canopy_changes "
@@ -226,7 +223,8 @@ class SqliteSource:
                 change = self._change(row)
                 if change is not None:
                     yield change
-            self._position, self._read_at = found[-1][0], found[-1][3]
+            self._position, last = found[-1][0], found[-1][3]
+        yield Commit(self._position, self._position, last, self.id)
 
     def confirm(self, position: int) -> None:
         """See `Source`. The last change is kept, by which a database that was put back is known."""

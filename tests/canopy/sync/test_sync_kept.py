@@ -190,6 +190,7 @@ def test_tables_of_other_databases_that_round_are_refused(
         pairs.append(pair)
         with pytest.raises(UnfitError, match=r"t\.f, key \(2,\)"):
             pair.begin()
+        pair.apply.close()
 
 
 def test_a_text_that_is_no_utf_8_is_refused_with_its_key(
