@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from bench.experiments.recovery.plan import TICK, event, probe, selector
-from bench.experiments.recovery.verdict import DeliveredEvent, PublishedEvent
+from bench.experiments.recovery.verdict import DeliveredEvent, PublishedEvent, ToldGap
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import ControlError
-from overlay.client import Draft, Publish, Subscribe, Subscribed
+from canopy.client.notices import gap_of
+from overlay.client import Draft, Failed, Publish, Subscribe, Subscribed
 
 BURST: Final = 0.1
 """Seconds of events that may be published at once, after a wait."""
@@ -100,6 +101,7 @@ class FlowSubscriber(threading.Thread):
         super().__init__(daemon=True)
         self.client = client
         self.arrivals: list[DeliveredEvent] = []
+        self.gaps: list[ToldGap] = []
         self.flows: dict[str, str] = {}  # subscription -> flow
 
     def subscribe(self, flow: str) -> None:
@@ -117,6 +119,18 @@ class FlowSubscriber(threading.Thread):
             for one in found:
                 name = str(one.event.attributes["id"])
                 self.arrivals.append(DeliveredEvent(now, self.flows[one.subscription], name))
+            while self.client.notices:
+                self._told(self.client.notices.popleft())
+
+    def _told(self, failed: Failed) -> None:
+        """The node says that events may be missing."""
+        wall, now = time.time(), time.monotonic()
+        gap = gap_of(failed, wall)
+        names = gap.subscriptions or tuple(self.flows)
+        flows = tuple(self.flows[name] for name in names if name in self.flows)
+        since = gap.since - wall + now if gap.since else float("-inf")
+        until = gap.until - wall + now if gap.until else now
+        self.gaps.append(ToldGap(flows, since, until))
 
 
 def wait_until(holds: Callable[[], bool], timeout: float, pause: float = 0.02) -> bool:

@@ -1,6 +1,9 @@
 """How long an overlay of real processes takes to recover from kill -9, and what it loses.
 
-`python -m bench.recovery.measure --kill primary --rate 2000 --times 30 --json` starts for each
+    python -m bench.recovery.measure --kill primary --rate 2000 --times 30 --json
+    python -m bench.recovery.measure --simulated --kill primary --rate 500,2000 --json
+
+The first starts for each
 repetition an overlay on loopback, publishes at that rate, kills the primary (or the standby, a
 match broker that hosts trees, or a whole cluster of three beside another one; or cuts a link for
 good, between publisher's node and a host, or between a host and a subscriber's node) and reports,
@@ -14,9 +17,12 @@ for each kind of loss and rate, the median and the longest of
 * `late_until_s`: until events are delivered within half a second again;
 
 and the sums of what went wrong: `lost_before` and `lost_after`, events published before the kill
-(in flight through the killed node) and after it that never came; `duplicates` and `spurious`
+(in flight through the killed node) and after it that never came; `told`, how many of both are in a
+gap that their subscriber was told; `duplicates` and `spurious`
 deliveries, which must be 0; `failed`, repetitions that did not recover. The exit code is 1 if there
 were any of the last three. Progress goes to standard error.
+
+`--simulated` does the same in the simulator, with as many nodes, a seed for each repetition.
 """
 
 from __future__ import annotations
@@ -29,11 +35,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.experiments.recovery.plan import CUTS, KILLS, TrialError
+from bench.experiments.recovery.trial import Trial
 from bench.experiments.recovery.verdict import TIMES, Row, is_good, summary
 from bench.recovery.trial import ProcessTrial
 from bench.tracing import add_option
 from canopy.cli.demo.errors import DemoError
 from canopy.client.errors import ControlError
+from canopy.sim.world.cost import collector_at_rest
+from canopy.wire.transport.codec import WireCodec
 
 
 class Progress:
@@ -59,7 +68,7 @@ class Progress:
 def table(rows: Sequence[Row]) -> None:
     print(
         "kill      rate  times   first_s         all_s           subscribe_s     gap_s"
-        "           late_until_s     lost before/after  twice  spurious"
+        "           late_until_s     lost before/after/told  twice  spurious"
     )
     for row in rows:
         shown = ""
@@ -67,10 +76,10 @@ def table(rows: Sequence[Row]) -> None:
             each = row[name]
             pair = "-" if each["median"] is None else f"{each['median']:.2f} <= {each['most']:.2f}"
             shown += f"{pair:<16}"
-        lost = f"{row['lost_before']}/{row['lost_after']}"
+        lost = f"{row['lost_before']}/{row['lost_after']}/{row['told']}"
         end = f"{row['failed']} DID NOT RECOVER" if row["failed"] else ""
         print(
-            f"{row['kill']:<8}{row['rate']:>6g}{row['times']:>7}   {shown} {lost:>17}"
+            f"{row['kill']:<8}{row['rate']:>6g}{row['times']:>7}   {shown} {lost:>22}"
             f"{row['duplicates']:>7}{row['spurious']:>10}  {end}"
         )
 
@@ -92,6 +101,7 @@ def parse(args: Sequence[str] | None) -> argparse.Namespace:
     add("--kill", nargs="+", choices=(*KILLS, *CUTS), default=["primary"])
     add("--rate", type=rates, default=[2_000.0], metavar="R,R", help="events per second (2000)")
     add("--times", type=int, default=3, help="repetitions of each (3)")
+    add("--simulated", action="store_true", help="in the simulator")
     add_option(parser)
     add("--json", action="store_true", help="print one JSON list, with each repetition")
     add("--keep", type=Path, metavar="DIR", help="keep the nodes' data and logs here")
@@ -103,24 +113,36 @@ def repeat(options: argparse.Namespace, kill: str, rate: float, progress: Progre
     trials: list[Row] = []
     for number in range(options.times):
         head = f"{kill}, {rate:g}/s, {number + 1}"
-        with tempfile.TemporaryDirectory(prefix="canopy-bench-") as work:
-            out = Path(work) if options.keep is None else options.keep / head.replace("/", " per ")
-            try:
-                row = ProcessTrial(
-                    kill,
-                    rate,
-                    out,
-                    options.trace,
-                    lambda text: progress.say(f"{head}: {text}"),  # noqa: B023
-                ).run()
-            except (TrialError, DemoError, ControlError) as error:
-                progress.note(f"{head}: not measured: {error}")
-                row = None
-        progress.done += 1
-        if row is not None:
+        try:
+            if options.simulated:
+                row = simulated(kill, rate, number + 1)
+            else:
+                row = in_processes(kill, rate, head, options, progress)
+        except (TrialError, DemoError, ControlError, TimeoutError) as error:
+            progress.note(f"{head}: not measured: {error}")
+        else:
             trials.append(row)
             progress.note(f"{head}: " + ", ".join(f"{k} {v}" for k, v in row.items()))
-    return {**summary(kill, rate, trials), "trace": options.trace}
+        progress.done += 1
+    where = "simulator" if options.simulated else "processes"
+    return {"where": where, **summary(kill, rate, trials), "trace": options.trace}
+
+
+def in_processes(
+    kill: str, rate: float, head: str, options: argparse.Namespace, progress: Progress
+) -> Row:
+    """One trial of real processes."""
+    with tempfile.TemporaryDirectory(prefix="canopy-bench-") as work:
+        out = Path(work) if options.keep is None else options.keep / head.replace("/", " per ")
+        say = progress.say
+        trial = ProcessTrial(kill, rate, out, options.trace, lambda text: say(f"{head}: {text}"))
+        return trial.run()
+
+
+def simulated(kill: str, rate: float, seed: int) -> Row:
+    """One trial in the simulator, of as many nodes as there are processes."""
+    with collector_at_rest():
+        return Trial(kill, rate, 0, str(seed), WireCodec()).run()
 
 
 def main(args: Sequence[str] | None = None) -> int:

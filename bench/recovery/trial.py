@@ -169,7 +169,8 @@ class ProcessTrial:
         def verdict() -> RecoveryVerdict:
             arrivals = [one for each in self.subscribers for one in list(each.arrivals)]
             needing = (*found.needing, *probes)
-            return judge(publisher.so_far(), arrivals, killed_at, needing, late)
+            gaps = [gap for each in self.subscribers for gap in list(each.gaps)]
+            return judge(publisher.so_far(), arrivals, killed_at, needing, late, gaps)
 
         def is_done() -> bool:
             return verdict().all_s is not None and verdict().subscribe_s is not None

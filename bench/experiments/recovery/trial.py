@@ -39,6 +39,7 @@ from bench.experiments.recovery.verdict import (
     PublishedEvent,
     RecoveryVerdict,
     Row,
+    ToldGap,
     judge,
 )
 from canopy.sim.scenario.fault_injector import FaultInjector
@@ -136,7 +137,22 @@ class Trial:
             )
             for shown in self.world.clients.deliveries
         ]
-        return judge(self.sent, arrivals, killed_at, needing, late)
+        return judge(self.sent, arrivals, killed_at, needing, late, self._gaps())
+
+    def _gaps(self) -> list[ToldGap]:
+        """What the subscribers were told, in virtual time."""
+        clients = self.world.clients
+        flows: dict[tuple[str, int], tuple[str, ...]] = {}
+        for each in clients.subscriptions:
+            program = each.node, each.client
+            flows[program] = (*flows.get(program, ()), each.name)
+        found = []
+        for notice in clients.notices:
+            ahead = self.world.wall(notice.node) - self.world.now
+            since = float("-inf") if notice.since is None else notice.since - ahead
+            until = notice.time if notice.until is None else notice.until - ahead
+            found.append(ToldGap(flows[notice.node, notice.client], since, until))
+        return found
 
     # -- publishing ------------------------------------------------------------------------------
 

@@ -15,10 +15,13 @@ LATE: Final = 0.5
 """Seconds from publishing to delivery that are no longer usual. Not measured; would be measured
 by the slowest delivery of a run without faults."""
 
+ROUNDING: Final = 0.002
+"""Seconds by which the wall clock of a gap may differ from the clock of the trial."""
+
 Row = dict[str, Any]
 
 TIMES: Final = ("first_s", "all_s", "subscribe_s", "gap_s", "late_until_s")
-SUMS: Final = ("published", "lost_before", "lost_after", "duplicates", "spurious")
+SUMS: Final = ("published", "lost_before", "lost_after", "told", "duplicates", "spurious")
 
 
 class PublishedEvent(NamedTuple):
@@ -36,6 +39,20 @@ class DeliveredEvent(NamedTuple):
     at: float
     flow: str
     id: str
+
+
+class ToldGap(NamedTuple):
+    """A gap that the subscriber of these flows was told: events that were published within it may
+    be missing."""
+
+    flows: tuple[str, ...]
+    since: float
+    until: float
+
+    def covers(self, event: PublishedEvent) -> bool:
+        """Whether the event is one of those that may be missing."""
+        is_there = self.since - ROUNDING <= event.at <= self.until + ROUNDING
+        return is_there and event.flow in self.flows
 
 
 class RecoveryVerdict(NamedTuple):
@@ -56,6 +73,8 @@ class RecoveryVerdict(NamedTuple):
     """Events that were published before the kill and did not come (in flight through the killed)"""
     lost_after: int
     """… and after it."""
+    told: int
+    """Of both, those in a gap that their subscriber was told."""
     lost_last_s: float
     """When the last lost event was published, relative to the kill; 0.0 if none is lost."""
     duplicates: int
@@ -75,9 +94,11 @@ def judge(
     killed_at: float,
     needing: Iterable[str],
     subscribed: str = "",
+    gaps: Sequence[ToldGap] = (),
 ) -> RecoveryVerdict:
     """Hold what came against what was published. `needing` are the flows that needed the killed,
-    `subscribed` is the one that was subscribed to after the kill."""
+    `subscribed` is the one that was subscribed to after the kill, `gaps` are what subscribers were
+    told."""
     came: dict[str, float] = {}
     first: dict[str, float] = {}
     latest: dict[str, float] = {}
@@ -98,7 +119,8 @@ def judge(
             first.setdefault(one.flow, one.at - killed_at)
         if one.at - event.at > LATE and one.at > killed_at:
             late_until = max(late_until, one.at - killed_at)
-    lost = [event.at for name, event in sent.items() if event.wanted and name not in came]
+    missing = [event for name, event in sent.items() if event.wanted and name not in came]
+    lost = [event.at for event in missing]
     needed = [first.get(flow) for flow in needing]
     seen = [at for at in needed if at is not None]
     return RecoveryVerdict(
@@ -110,6 +132,7 @@ def judge(
         published=len(sent),
         lost_before=sum(at < killed_at for at in lost),
         lost_after=sum(at >= killed_at for at in lost),
+        told=sum(any(gap.covers(event) for gap in gaps) for event in missing),
         lost_last_s=max(lost) - killed_at if lost else 0.0,
         duplicates=duplicates,
         spurious=spurious,

@@ -17,6 +17,7 @@ from bench.experiments.recovery.verdict import (
     DeliveredEvent,
     PublishedEvent,
     RecoveryVerdict,
+    ToldGap,
     is_good,
     judge,
     summary,
@@ -29,7 +30,9 @@ KILL = 100.0
 
 
 def judged(
-    *arrivals: tuple[float, str, str], needing: tuple[str, ...] = ("a", "b")
+    *arrivals: tuple[float, str, str],
+    needing: tuple[str, ...] = ("a", "b"),
+    gaps: tuple[ToldGap, ...] = (),
 ) -> RecoveryVerdict:
     """Events at 99, 100.5 and 101 in flow a, at 101 in flow b; `no` has no subscriber."""
     sent = {
@@ -39,7 +42,7 @@ def judged(
         "4": PublishedEvent(101.0, "b", True),
         "no": PublishedEvent(101.0, "b", False),
     }
-    return judge(sent, [DeliveredEvent(*one) for one in arrivals], KILL, needing, "b")
+    return judge(sent, [DeliveredEvent(*one) for one in arrivals], KILL, needing, "b", gaps)
 
 
 ALL = ((99.1, "a", "1"), (101.7, "a", "2"), (101.2, "a", "3"), (102.5, "b", "4"))
@@ -65,6 +68,21 @@ def test_what_was_in_flight_is_distinguished_from_what_came_later() -> None:
     found = judged(*ALL[1:])
     assert (found.lost_before, found.lost_after) == (1, 0)
     assert found.lost_last_s == -1.0
+
+
+@pytest.mark.parametrize(
+    ("gap", "told"),
+    [
+        (ToldGap(("a",), 98.0, 100.6), 2),
+        (ToldGap(("a", "b"), float("-inf"), 103.0), 3),
+        (ToldGap(("b",), 98.0, 103.0), 0),
+        (ToldGap(("a",), 99.1, 100.4), 0),
+    ],
+)
+def test_what_is_missing_is_told_by_a_gap_of_its_flow_and_time(gap: ToldGap, told: int) -> None:
+    found = judged(ALL[3], gaps=(gap,))
+    assert (found.lost_before, found.lost_after) == (1, 2)
+    assert found.told == told
 
 
 @pytest.mark.parametrize(
