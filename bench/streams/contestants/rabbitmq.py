@@ -102,7 +102,7 @@ class RabbitMQ(AskingProgram):
     def reconnect(self) -> None:
         self.waiting, self.number, self.confirmed = {}, 0, 0
         self.loop.run_until_complete(self._open(self.ports[0]))
-        self.stack.callback(self._close)
+        self.stack.callback(self._begin_close)
 
     def carry(self, body: bytes) -> None:
         self.rows = [body]
@@ -148,6 +148,10 @@ class RabbitMQ(AskingProgram):
             custom_ioloop=self.loop,
         )
         return await ready
+
+    def _begin_close(self) -> None:
+        """Close the connection of one program of several; `_close`, of the first one, follows."""
+        self.connection.close()
 
     def _close(self) -> None:
         self.connection.close()

@@ -22,6 +22,8 @@ class RabbitStream(RabbitMQ):
 
     def __init__(self, folder: Path, stack: ExitStack, sub_entries: bool) -> None:
         self.sub_entries = sub_entries
+        self.closing: list[asyncio.Task[None]] = []
+        """Of all programs that were made of this one."""
         super().__init__(folder, stack, "stream")
 
     def settings(self, number: int) -> str:
@@ -41,8 +43,12 @@ class RabbitStream(RabbitMQ):
         # At all servers of the cluster, unless another program has done so.
         await self.producer.create_stream("bench", exists_ok=True)
 
+    def _begin_close(self) -> None:
+        self.closing.append(self.loop.create_task(self.producer.close()))
+
     def _close(self) -> None:
-        self.loop.run_until_complete(self.producer.close())
+        waiting = asyncio.gather(self.producer.close(), *self.closing)
+        self.loop.run_until_complete(waiting)
 
     def reader(self) -> tuple[str, ...]:
         return ("rabbitmq-stream", str(self.stream_ports[1]))
