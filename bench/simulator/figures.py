@@ -19,6 +19,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -171,6 +172,7 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("--nodes", type=int, help="the paper's points, in so many whole nodes")
     parser.add_argument("--x", type=int, action="append", help="only this point (repeatable)")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=1, help="points at a time (1)")
     parser.add_argument("--kept", type=Path, metavar="FILE", help="rows that are there already")
     parser.add_argument("--json", action="store_true", help="print one JSON list")
     parser.add_argument("--point", help=argparse.SUPPRESS)
@@ -182,14 +184,17 @@ def main(args: Sequence[str] | None = None) -> int:
         parser.error("name some of the figures 5 to 9")
     wanted = [point for number in given.figures for point in points(number, given)]
     kept, found = kept_rows(given.kept), []
-    for point in wanted:
-        row = kept.get(point.is_of)
-        if row is None:
-            row = measured_apart(point)
-            keep(given.kept, row)
-        found.append(row)
-        shown = "  ".join(f"{name} {value}" for name, value in row.items())
-        print(shown, file=sys.stderr, flush=True)
+    left = [point for point in wanted if point.is_of not in kept]
+    with ThreadPoolExecutor(given.jobs) as pool:
+        measured_now = pool.map(measured_apart, left)
+        for point in wanted:
+            row = kept.get(point.is_of)
+            if row is None:
+                row = next(measured_now)
+                keep(given.kept, row)
+            found.append(row)
+            shown = "  ".join(f"{name} {value}" for name, value in row.items())
+            print(shown, file=sys.stderr, flush=True)
     if given.json:
         print(json.dumps(found))
     return 0
