@@ -62,7 +62,7 @@ def run(one: Experiment, commands: Sequence[str]) -> bool:
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             print(f"{one.name}: {command} printed no rows: {error}", file=sys.stderr)
             return False
-        keep(RESULTS / f"{one.file}.json", found)
+        keep(RESULTS / f"{one.file}.json", {"form": one.form_of(command), **found})
         write_page()
         if found.get("exit_code"):
             print(f"{one.name}: {command} ended with {found['exit_code']}", file=sys.stderr)

@@ -12,7 +12,9 @@ The curves are of the paper's size: the product's walks, trees and counting in a
 own. [figures.md](figures.md) has everything that the paper leaves open, and which of its claims
 come out."""
 
-MODEL: Final = "python -m bench.simulator.figures {} --model --json"
+FIGURES: Final = "python -m bench.simulator.figures 5 6 7 8 9 "
+POINTS: Final = "--x 10 --x 30 --x 100 --x 300 --x 1000 --x 3000 "
+"""Two to four of each figure: hops of figure 6, nodes of 7, attributes of 9, subscriptions."""
 
 
 def _figure(
@@ -31,9 +33,9 @@ def _figure(
         question=question,
         reported=reported,
         file="figures-model",
-        fast=(),
-        full=(MODEL.format("5 6 7 8 9"),),
-        seconds=600,
+        fast=(f"{FIGURES}--model {POINTS}--jobs 2 --json",),
+        full=(f"{FIGURES}--model --json",),
+        seconds=35 if number == 5 else 0,
         tables=(f"figures-model.json | figure={number} | {columns} | cpu_s .0f: CPU s",),
         differs=differs,
     )
@@ -141,13 +143,12 @@ CBDLO: Final = Paper(
             question="Whether nodes that learn their tables by gossip cost what the model says.",
             reported=(Reported("nodes", "5.3", 3_000),),
             file="figures-full-nodes",
-            fast=(),
+            fast=(f"{FIGURES}--x 10 --x 50 --x 100 --jobs 2 --json",),
             full=(
-                "python -m bench.simulator.figures 5 6 7 8 9 --json",
-                "python -m bench.simulator.figures 5 6 7 8 9 --nodes 3000 "
-                "--kept build/figures.jsonl --json",
+                f"{FIGURES}--json",
+                f"{FIGURES}--nodes 3000 --kept build/figures.jsonl --json",
             ),
-            seconds=30_000,
+            seconds=60,
             tables=(
                 "figures-full-nodes.json | figure: figure | x ,: x | nodes ,: nodes | "
                 "hit_rate .1%: hit | model_hit_rate .1%: model | cbdlo ,.0f: cost | "

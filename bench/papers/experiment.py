@@ -59,16 +59,25 @@ class Experiment(NamedTuple):
     file: str
     """bench/results/FILE.json; "": the page that `differs` links has it."""
     fast: tuple[str, ...]
-    """Commands that print rows, of the size that fits into the fast form; (): it is not in it."""
+    """Commands that print rows, of the size that fits into the fast form; (): it is not in it. What
+    several experiments share is run once."""
     full: tuple[str, ...]
     """… of the paper's size, or as near as a machine of two cores comes; (): `fast` has it."""
     seconds: int
-    """That `fast` takes, about; `full` if there is no fast form."""
+    """That `fast` takes on two cores, about; `full` if there is no fast form; 0: another experiment
+    has the same commands."""
     tables: tuple[str, ...]
-    """What `bench.lab.tables` makes of the file."""
+    """What `bench.lab.tables` makes of the file; the page adds the form and the commit."""
     differs: str
     """What differs from the paper, and why."""
     picture: Picture | None = None
+
+    def form_of(self, command: str) -> str:
+        """Of which form a command is: "full" where its rows are of the paper's size, or as near as
+        may be; "fast"; or "", if it is neither's."""
+        if command in (self.full or self.fast):
+            return "full"
+        return "fast" if command in self.fast else ""
 
 
 class Drawing(NamedTuple):

@@ -6,6 +6,9 @@ from typing import Final
 
 from bench.papers.experiment import Drawing, Experiment, Ours, Paper, Picture, Reported
 
+TRANSMISSION: Final = "papers-minos-transmission"
+"""The file of what is sent by several producers, and at rising rates."""
+
 PRODUCERS: Final = Experiment(
     "minos-producers",
     "Minos",
@@ -26,16 +29,17 @@ PRODUCERS: Final = Experiment(
             ),
         ),
     ),
-    "papers-minos-producers",
-    ("python -m bench.papers.transmission --rows 100000 --json",),
-    ("python -m bench.papers.transmission --rows 4000000 --json",),
-    200,
+    TRANSMISSION,
+    ("python -m bench.papers.transmission --rows 100000 --seconds 1 --slowest 4000 --json",),
+    ("python -m bench.papers.transmission --rows 4000000 --seconds 20 --json",),
+    450,
     (
-        "papers-minos-producers.json | by=contestant,durable,rows | across=producers | "
+        "papers-minos-transmission.json | way=together | by=contestant,durable,rows | "
+        "across=producers | "
         "contestant: system | durable: on disk | rows ,: rows | 1.seconds .2f: 1 producer, s | "
         "50.seconds .2f: 50 producers, s | 200.seconds .2f: 200 producers, s | "
         "1.rows_per_second ,: rows/s with 1 | 200.rows_per_second ,: with 200 | "
-        "1.absent: not installed | run.commit: commit",
+        "1.absent: not installed",
     ),
     """\
 All producers are in one process, the consumer in another, three servers beside them, on two
@@ -50,6 +54,7 @@ a stream at a time, so that there is no row of 200 producers with these. Kafka a
         {"producers": " producers"},
         "",
         "s from first sent to last received",
+        where={"way": "together"},
     ),
 )
 
@@ -63,15 +68,15 @@ _RISING: Final = Experiment(
         Reported("Kafka", "4", 190_000, "messages a second"),
         Reported("shape", "4", None, words="Kafka first by far, then Minos, then RocketMQ"),
     ),
-    "papers-minos-throughput",
-    ("python -m bench.papers.transmission --rising --seconds 2 --json",),
-    ("python -m bench.papers.transmission --rising --seconds 20 --json",),
-    280,
+    TRANSMISSION,
+    PRODUCERS.fast,
+    PRODUCERS.full,
+    0,
     (
-        "papers-minos-throughput.json | contestant: system | durable: on disk | rate ,: "
-        "rows/s sent | "
+        "papers-minos-transmission.json | way=rising | contestant: system | durable: on disk | "
+        "rate ,: rows/s sent | "
         "rows_per_second ,: rows/s received | p50_ms .1f: p50, ms | p99_ms .1f: p99, ms | "
-        "carried: carried | absent: not installed | run.commit: commit",
+        "carried: carried | absent: not installed",
     ),
     """\
 The rate doubles; the series ends with the first one that is not carried: the producer cannot send
@@ -85,6 +90,7 @@ receipt by the consumer.""",
         {"contestant": ""},
         "rows a second received",
         "response time, p99, ms",
+        where={"way": "rising"},
         log=True,
     ),
 )
@@ -108,7 +114,7 @@ _UNPLUGGED: Final = Experiment(
     (
         "papers-minos-power.json | system: system | flush: flushes | rows ,: rows | "
         "losses_of_power: losses of power | lost ,: lost | repeated ,: repeated | "
-        "in_order: in order | absent: not measured | run.commit: commit",
+        "in_order: in order | absent: not measured",
     ),
     """\
 Each server has a file system of its own in a file (which takes root), whose unwritten part is
@@ -148,7 +154,7 @@ _CONSUMER: Final = Experiment(
     (
         "papers-minos-reliability.json | replicas: replicas | position: position | "
         "rows ,: rows | losses_of_power: losses of power | lost: lost | repeated: repeated | "
-        "in_order: in order | virtual_s ,: virtual s | run.commit: commit",
+        "in_order: in order | virtual_s ,: virtual s",
     ),
     """\
 In the simulator, whose disks lose what was not synced. Nothing is repeated where the consumer
@@ -172,7 +178,7 @@ _FEATURES: Final = Experiment(
     (
         "papers-minos-features.json | name: feature | sqs: SQS | kafka: Kafka | rocketmq: "
         "RocketMQ | "
-        "minos: Minos | here: here | tests: shown by | run.commit: commit",
+        "minos: Minos | here: here | tests: shown by",
     ),
     """\
 The columns of the others are the paper's, of 2017: Kafka has had idempotent producers and

@@ -20,7 +20,7 @@ COMMANDS: Final = """\
 # The five papers, experiment by experiment
 
     make papers                                    # the fast form: some twenty minutes
-    make papers PAPERS=full                        # the papers' sizes, as near as may be: hours
+    make papers PAPERS=full                        # the papers' sizes, as near as may be: a day
     python -m bench.papers --list                  # every table and figure, and what it takes
     python -m bench.papers venus minos-producers   # some of them
 
@@ -28,11 +28,17 @@ COMMANDS: Final = """\
 BEGIN: Final = """\
 Made by `python -m bench.papers --page`. Each number of ours comes from a file in `bench/results`,
 which has the command, the commit (`+`: with changes), the date, the processor and the load before
-and after; the line above a table says them. The papers measured other machines: 64 cores at 2.2
+and after; the lines above a table say them. A row's form is *full* where it is of the paper's size,
+or as near to it as two cores come, and *fast* where `make papers` takes less; without a form it was
+measured by another command, which is named. *Here* is what the full form has measured, or the fast
+one if that has not been run. The papers measured other machines: 64 cores at 2.2
 GHz and 126 GB for VENUS and Minos, hundreds of data centres for Tensor. Compare shapes and
 quotients, and absolute times only where the text says that they can be."""
 
-HEAD: Final = "| paper | table or figure | experiment | measured | commit | load |"
+HEAD: Final = "| paper | table or figure | experiment | form | measured | commit | load |"
+
+FORMS: Final = ("", "fast", "full")
+"""What counts more is behind."""
 
 
 def page(results: Path = RESULTS) -> str:
@@ -44,14 +50,13 @@ def page(results: Path = RESULTS) -> str:
 
 
 def runs_of(experiment: Experiment, results: Path = RESULTS) -> list[dict[str, Any]]:
-    """What its commands have left in its file, oldest first, or everything if they have left
-    nothing; [] if there is no file."""
+    """What is in its file: of other commands than its own, of the fast form, of the full form; []
+    if there is no file."""
     path = results / f"{experiment.file}.json"
     if not experiment.file or not path.exists():
         return []
     found: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-    mine = {*experiment.fast, *experiment.full}
-    return [run for run in found if run["command"] in mine] or found
+    return sorted(found, key=_rank)
 
 
 def draw_all(results: Path = RESULTS) -> None:
@@ -62,17 +67,17 @@ def draw_all(results: Path = RESULTS) -> None:
 
 
 def _overview(results: Path) -> Iterator[str]:
-    yield f"{HEAD}\n|---|---|---|---|---|---|\n"
+    yield f"{HEAD}\n|---|---|---|---|---|---|---|\n"
     for paper in PAPERS:
         for one in paper.experiments:
-            runs = runs_of(one, results)
-            last = runs[-1] if runs else {}
-            link = f"[{one.title}](#{one.name})"
-            when = (last.get("date", "no"), last.get("commit", ""), _load(last))
-            yield f"| {one.paper} | {one.place} | {link} |" + "".join(
-                f" {text} |" if text else " |" for text in when
-            )
-            yield "\n"
+            last = {_form(run): run for run in runs_of(one, results)} or {"": {"date": "no"}}
+            for form, run in last.items():
+                link = f"[{one.title}](#{one.name})"
+                when = (form, run["date"], run.get("commit", ""), _load(run))
+                yield f"| {one.paper} | {one.place} | {link} |" + "".join(
+                    f" {text} |" if text else " |" for text in when
+                )
+                yield "\n"
     yield "\n"
 
 
@@ -92,25 +97,48 @@ def _paper(paper: Paper, results: Path) -> Iterator[str]:
 def _experiment(one: Experiment, results: Path) -> Iterator[str]:
     yield f"### {one.name}\n\n"
     yield wrapped(f"**{one.place[0].upper()}{one.place[1:]}: {one.title}.** {one.question}")
-    yield from (f"    {command}\n" for command in one.fast or one.full)
+    yield from (f"    {line}\n" for line in _commands(one))
     runs = runs_of(one, results)
+    yield "\n"
     if runs:
-        last = runs[-1]
-        where = f"{last['processor']}, {last['cores']} cores"
-        told = [f"commit {last['commit']}", last["date"], where]
-        told += [f"load {_load(last)}"] if last["load"] else []
-        ran = last["command"]
-        other = f" (`{ran}`)" if ran not in (*one.fast, *one.full) else ""
-        yield f"\nMeasured at {', '.join(told)}{other}.\n"
+        yield from map(_measured, runs)
     elif one.file:
-        yield "\nNot measured yet.\n"
+        yield "Not measured yet.\n"
     yield "\n" + "".join(_reported(one, runs)) + "\n"
     rows = [row for run in runs for row in run["rows"]]
     if one.picture is not None and series_of(one.picture, rows):
         yield f"![{one.title}](papers/{one.name}.svg)\n\n"
     for spec in one.tables if runs else ():
-        yield f"<!-- table: {spec} -->\n{table(spec, results)}\n"
+        whole = f"{spec} | run.form: form | run.commit: commit"
+        yield f"<!-- table: {whole} -->\n{table(whole, results)}\n"
     yield wrapped(one.differs)
+
+
+def _commands(one: Experiment) -> Iterator[str]:
+    """Those of both forms; of many alike the first and the last."""
+    yield from one.fast
+    if one.fast and one.full:
+        yield "# the full form:"
+    yield from one.full if len(one.full) < 4 else (one.full[0], "# …", one.full[-1])
+
+
+def _measured(run: dict[str, Any]) -> str:
+    """When and where a run was: a line of a list."""
+    form = _form(run)
+    what = f"The {form} form" if form else f"`{run['command']}`"
+    told = [f"commit {run['commit']}", run["date"]]
+    told += [f"{run['processor']}, {run['cores']} cores"]
+    told += [f"load {_load(run)}"] if run["load"] else []
+    return f"* {what}: {', '.join(told)}.\n"
+
+
+def _form(run: dict[str, Any]) -> str:
+    form: str = run.get("form", "")
+    return form
+
+
+def _rank(run: dict[str, Any]) -> int:
+    return FORMS.index(_form(run))
 
 
 def wrapped(text: str) -> str:

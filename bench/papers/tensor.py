@@ -15,8 +15,7 @@ def _columns(file: str) -> str:
     return (
         f"{file}.json | subscribers ,: subscribers | messages ,: messages | nodes: nodes | "
         "distribution_s .3f: distributed in, s | messages_per_second ,: messages/s | "
-        "{delivered:,} of {expected:,}: deliveries | cpu_s: CPU s of the simulator | "
-        "run.commit: commit"
+        "{delivered:,} of {expected:,}: deliveries | cpu_s: CPU s of the simulator"
     )
 
 
@@ -133,7 +132,7 @@ _LOAD: Final = Experiment(
     (
         "papers-tensor-load.json | batch: batch | brokers: brokers | messages ,: messages | "
         "mean ,: copies passed on by a broker, mean | deviation ,: standard deviation | "
-        "deviation_after_20_s ,: in the 20 s after | run.commit: commit",
+        "deviation_after_20_s ,: in the 20 s after",
     ),
     """\
 Brokers are the twelve nodes of the headquarters and of the divisions. With one kind of message
@@ -187,7 +186,7 @@ _OUTAGES: Final = Experiment(
         "elected_s .1f: owner again, s | elsewhere_s .1f: subscribed elsewhere, s | "
         "normal_s .1f: others normal, s | "
         "disturbed_s .1f: … again, after the return | back_s .1f: back after its return, s | "
-        "told: deliveries missing elsewhere, told | lost: not told | run.commit: commit",
+        "told: deliveries missing elsewhere, told | lost: not told",
     ),
     """\
 The owner of the messages' tree is in the area that is lost, with three of the five voters of its
@@ -218,7 +217,7 @@ _BACKLOG: Final = Experiment(
     600,
     (
         "backlog.json | of=link | size: size | out_s .0f: out of reach for, s | lost ,: lost | "
-        "named ,: named as lost | peak_bytes ,: bytes kept at most | run.commit: commit",
+        "named ,: named as lost | peak_bytes ,: bytes kept at most",
     ),
     """\
 Here the floor is 1 MB a link (`links.queue_floor`), since a node has many links;
@@ -248,7 +247,7 @@ _HEALTH: Final = Experiment(
         "health-elections.json | file: the file | trials: trials | sick_named: it names the "
         "sick node | "
         "sick_leads: the sick node leads next | elected_s .2f: elected after, s | "
-        "failed: that primary failed, too | run.commit: commit",
+        "failed: that primary failed, too",
     ),
     """\
 [health.md](health.md) has the trial and how well the signals of table III distinguish faults.""",

@@ -1,22 +1,22 @@
 """VENUS, figure 7, and Minos, figures 7 and 8: from the first row sent to the last row received.
 
     python -m bench.papers.transmission --rows 100000 --producers 1 50 200 --json
-    python -m bench.papers.transmission --rising --json
-    python -m bench.papers.transmission --only canopy redis
+    python -m bench.papers.transmission --seconds 3 --json
+    python -m bench.papers.transmission --rows 100000 --seconds 1 --only canopy redis
 
 Contestants are those of `bench.streams.peers` (which names who is not installed, and how to get
 it): three servers and three replicas each, on this machine, taking turns. Producers are programs
 with a connection each, in one process; the consumer is another process. Rows have 100 bytes, as
 Minos's.
 
-* `--producers`: so many send `--rows` together, in batches of 256 with `AHEAD` under way in all;
-  `seconds` from the first row sent until the consumer has the last (Minos, figure 7; with one
-  producer VENUS's, figure 7), `received` how many came.
-* `--rising`: one producer, whose rate doubles as long as the consumer keeps up (`carried`);
-  of each rate the rows a second that came, and `p50_ms` and `p99_ms` from sending to receipt
-  (Minos, figure 8).
+* `--rows` (`together`): of so many in all, each of `--producers` sends its share, in batches of 256
+  with `AHEAD` under way in all; `seconds` from the first row sent until the consumer has the last
+  (Minos, figure 7; with one producer VENUS's, figure 7), `received` how many came.
+* `--seconds` (`rising`): one producer, whose rate doubles after so long, from `--slowest` on, as
+  long as the consumer keeps up (`carried`); of each rate the rows a second that came, and `p50_ms`
+  and `p99_ms` from sending to receipt (Minos, figure 8).
 
-Progress goes to standard error.
+With both a contestant is started once for both. Progress goes to standard error.
 """
 
 from __future__ import annotations
@@ -163,6 +163,7 @@ class Turn:
         took = found["last"] - began
         said(f"{self.name}, {producers} producers: {rows:,} rows in {took:.2f} s")
         return {
+            "way": "together",
             **self.about,
             "producers": producers,
             "rows": rows,
@@ -172,9 +173,9 @@ class Turn:
             "rows_per_second": round(found["received"] / took),
         }
 
-    def rise(self, seconds: float) -> Iterator[dict[str, Any]]:
-        """A row for each rate, up to the first that is not carried."""
-        for rate in RATES:
+    def rise(self, seconds: float, slowest: int) -> Iterator[dict[str, Any]]:
+        """A row for each rate from `slowest` on, up to the first that is not carried."""
+        for rate in (rate for rate in RATES if rate >= slowest):
             self._runs += 1
             began = time.monotonic()
             sent = self.loop.run_until_complete(pace(self.programs[0], self._runs, rate, seconds))
@@ -188,6 +189,7 @@ class Turn:
             is_carried = found["last"] <= ended + BEHIND and sent >= ENOUGH * rate * seconds
             about = {"rate": rate, "sent": sent, "received": found["received"]}
             yield {
+                "way": "rising",
                 **self.about,
                 **about,
                 "rows_per_second": round(came),
@@ -206,12 +208,20 @@ def measured(name: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """The rows of a contestant."""
     with ExitStack() as stack:
         turn = Turn(name, stack)
-        if args.rising:
-            yield from turn.rise(args.seconds)
-        else:
-            for producers in args.producers:
-                if "atomic" not in name or producers <= BATCHES_MOST:
-                    yield turn.transmit(producers, args.rows)
+        if args.seconds:
+            yield from turn.rise(args.seconds, args.slowest)
+        for producers in args.producers if args.rows else ():
+            if "atomic" not in name or producers <= BATCHES_MOST:
+                yield turn.transmit(producers, args.rows)
+
+
+def left_out(name: str, how: str, args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """The rows of a contestant that is not installed."""
+    about = {"contestant": name, "durable": "", "absent": how}
+    if args.seconds:
+        yield {"way": "rising", **about}
+    if args.rows:
+        yield {"way": "together", **about, "rows": args.rows, "producers": 1}
 
 
 def main() -> int:
@@ -222,12 +232,16 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--json", action="store_true", help="on one line")
-    parser.add_argument("--rows", type=int, default=100_000, help="of all producers (100,000)")
+    parser.add_argument("--rows", type=int, default=0, help="of all producers (0: not measured)")
     parser.add_argument("--producers", nargs="+", type=int, default=[1, 50, 200])
-    parser.add_argument("--rising", action="store_true", help="at rising rates instead")
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each rate (3)")
+    parser.add_argument(
+        "--seconds", type=float, default=0.0, help="of each rising rate (0: not measured)"
+    )
+    parser.add_argument("--slowest", type=int, default=RATES[0], help="rate, rows a second (1,000)")
     parser.add_argument("--only", nargs="+", help="contestants whose name has one of these words")
     args = parser.parse_args()
+    if not args.rows and not args.seconds:
+        parser.error("--rows, --seconds or both say what to measure")
     rows: list[dict[str, Any]] = []
     failed = False
     for name in TAKING_PART:
@@ -235,8 +249,7 @@ def main() -> int:
             continue
         if how := absent(TAKING_PART[name]):
             said(f"{name} is not installed: {how}")
-            about = {"contestant": name, "durable": "", "rows": args.rows, "producers": 1}
-            rows.append({**about, "absent": how})
+            rows += left_out(name, how, args)
             continue
         found: list[dict[str, Any]] = []
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from bench.papers.experiment import Drawing, Experiment, Ours, Paper, Picture, Reported
-from bench.papers.minos import PRODUCERS
+from bench.papers.minos import PRODUCERS, TRANSMISSION
 
 
 def _captured(operation: str) -> Ours:
@@ -29,12 +29,12 @@ _CAPTURE: Final = Experiment(
     ),
     "papers-venus-capture",
     ("python -m bench.papers.capture --changes 100000 --json",),
-    ("python -m bench.papers.capture --changes 1000000 --json",),
-    180,
+    (),
+    90,
     (
         "papers-venus-capture.json | way=capture | source: from | from: by | replicas: replicas | "
         "operation: operation | changes ,: changes | written_s .2f: written in, s | "
-        "capture_s .2f: captured in, s | run.commit: commit",
+        "capture_s .2f: captured in, s",
     ),
     """\
 *Here* in the first table is PostgreSQL's own log, with three replicas. The paper's source is
@@ -72,7 +72,7 @@ _COPY: Final = Experiment(
     (
         "papers-venus-capture.json | way=copy | source: from | to: to | replicas: replicas | "
         "operation: operation | changes ,: changes | written_s .2f: written in, s | "
-        "through_s .2f: there after, s | same: the same | run.commit: commit",
+        "through_s .2f: there after, s | same: the same",
     ),
     """\
 The paper's figure has no numbers in its text; its source is Oracle and its destination
@@ -90,14 +90,14 @@ _TRANSMISSION: Final = Experiment(
         Reported("VENUS over Kafka and RocketMQ", "4.3", 2, "times as fast, nearly"),
         Reported("shape", "4.3", None, words="VENUS first, Kafka and RocketMQ alike"),
     ),
-    "papers-minos-producers",
+    TRANSMISSION,
     PRODUCERS.fast,
     PRODUCERS.full,
     0,
     (
-        "papers-minos-producers.json | producers=1 | contestant: system | durable: on disk | "
-        "rows ,: rows | seconds .2f: seconds | rows_per_second ,: rows/s | "
-        "absent: not installed | run.commit: commit",
+        "papers-minos-transmission.json | way=together | producers=1 | contestant: system | "
+        "durable: on disk | rows ,: rows | seconds .2f: seconds | rows_per_second ,: rows/s | "
+        "absent: not installed",
     ),
     """\
 Measured by [minos-producers](#minos-producers) with one producer. Kafka and RocketMQ are not
@@ -123,13 +123,13 @@ _POWER: Final = Experiment(
     ),
     "papers-venus-power",
     ("python -m bench.papers.power --copy --json",),
-    ("python -m bench.papers.power --copy --changes 1000000 --json",),
+    (),
     40,
     (
         "papers-venus-power.json | replicas: replicas | changes ,: changes of each kind | "
         "losses_of_power: losses of power | lost: lost | repeated: repeated | same: tables "
         "the same | "
-        "virtual_s ,: virtual s | cpu_s: CPU s | run.commit: commit",
+        "virtual_s ,: virtual s | cpu_s: CPU s",
     ),
     """\
 In the simulator, with product nodes, both sides of the sync and real SQLite files; its disks lose

@@ -36,6 +36,11 @@ def test_every_experiment_has_a_name_of_its_own_and_commands_that_there_are() ->
             program, flag, module, *_ = shlex.split(line)
             assert (program, flag) == ("python", "-m")
             assert find_spec(module), line
+        for run in pages.runs_of(one):
+            assert run.get("form", "") == one.form_of(run["command"]), run["command"]
+    fast = [one for one in experiments() if one.fast]
+    assert {one.paper for one in fast} == {paper.name for paper in PAPERS}
+    assert sum(one.seconds for one in fast) <= 20 * 60
     for feature in FEATURES:
         assert all(place_of(test) for test in feature.tests)
 
@@ -61,7 +66,7 @@ def experiment(**other: Any) -> Experiment:
         ),
         "one",
         ("python -m bench.papers.capture --json",),
-        (),
+        ("python -m bench.papers.capture --changes 1000000 --json",),
         1,
         ("one.json | kind: kind | took .1f: took",),
         "It differs.",
@@ -69,8 +74,11 @@ def experiment(**other: Any) -> Experiment:
     return found._replace(**other)
 
 
-def kept(folder: Path, commit: str, line: str, rows: list[dict[str, Any]]) -> None:
-    keep(folder / "one.json", {"command": line, "commit": commit, **HEAD, "rows": rows})
+def kept(
+    folder: Path, commit: str, line: str, rows: list[dict[str, Any]], form: str = "fast"
+) -> None:
+    run = {"command": line, "commit": commit, **HEAD, "rows": rows}
+    keep(folder / "one.json", {"form": form, **run} if form else run)
 
 
 def test_ours_stands_beside_theirs_with_commit_and_load(tmp_path: Path) -> None:
@@ -79,8 +87,21 @@ def test_ours_stands_beside_theirs_with_commit_and_load(tmp_path: Path) -> None:
     kept(tmp_path, "abc+", one.fast[0], [{"kind": "a", "took": 1}, {"kind": "b", "took": 2.5}])
     text = "".join(pages._experiment(one, tmp_path))
     assert "| rows | 4.2 | 18.161 s | 2.50 s |\n| shape | 4.2 | flat | |\n" in text
-    assert "Measured at commit abc+, 2026-01-02, p, 2 cores, load 0.5 to 1.0." in text
-    assert "| kind | took |\n|---|---|\n| a | 1.0 |\n| b | 2.5 |\n" in text
+    assert "* The fast form: commit abc+, 2026-01-02, p, 2 cores, load 0.5 to 1.0.\n" in text
+    head = "| kind | took | form | commit |\n|---|---|---|---|\n"
+    assert f"{head}| a | 1.0 | fast | abc+ |\n| b | 2.5 | fast | abc+ |\n" in text
+
+
+def test_the_full_form_stands_beside_the_paper_though_the_fast_one_is_newer(tmp_path: Path) -> None:
+    one = experiment()
+    kept(tmp_path, "abc", one.full[0], [{"kind": "b", "took": 18.5}], "full")
+    kept(tmp_path, "def", one.fast[0], [{"kind": "b", "took": 2.5}])
+    kept(tmp_path, "old", "python -m bench.papers.features", [{"kind": "b", "took": 1}], "")
+    text = "".join(pages._experiment(one, tmp_path))
+    assert "| rows | 4.2 | 18.161 s | 18.50 s |\n" in text
+    assert "* The full form: commit abc, " in text
+    assert "* `python -m bench.papers.features`: commit old, " in text
+    assert "| b | 18.5 | full | abc |\n| b | 2.5 | fast | def |\n| b | 1.0 | | old |\n" in text
 
 
 def test_a_picture_has_a_series_for_each_value_and_the_last_row_of_a_point() -> None:
