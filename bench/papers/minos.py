@@ -32,7 +32,7 @@ PRODUCERS: Final = Experiment(
     TRANSMISSION,
     ("python -m bench.papers.transmission --rows 100000 --seconds 1 --slowest 4000 --json",),
     ("python -m bench.papers.transmission --rows 4000000 --seconds 20 --json",),
-    450,
+    270,
     (
         "papers-minos-transmission.json | way=together | by=contestant,durable,rows | "
         "across=producers | "
@@ -150,7 +150,7 @@ _CONSUMER: Final = Experiment(
     "papers-minos-reliability",
     ("python -m bench.papers.power --consumer --rows 5000 --json",),
     ("python -m bench.papers.power --consumer --rows 100000 --json",),
-    20,
+    5,
     (
         "papers-minos-reliability.json | replicas: replicas | position: position | "
         "rows ,: rows | losses_of_power: losses of power | lost: lost | repeated: repeated | "
@@ -174,7 +174,7 @@ _FEATURES: Final = Experiment(
     "papers-minos-features",
     ("python -m bench.papers.features --json",),
     (),
-    25,
+    20,
     (
         "papers-minos-features.json | name: feature | sqs: SQS | kafka: Kafka | rocketmq: "
         "RocketMQ | "

@@ -40,7 +40,7 @@ _MESSAGES: Final = Experiment(
     "papers-tensor-messages",
     ("python -m bench.papers.distribution --messages 1 10 100 1000 10000 20000 --json",),
     ("python -m bench.papers.distribution --messages 1 1000 10000 100000 1000000 --json",),
-    40,
+    35,
     (_columns("papers-tensor-messages"),),
     """\
 Tensor's subscribers look for new versions now and then, and its replication goes tier by tier:
@@ -93,7 +93,7 @@ _SUBSCRIBERS: Final = Experiment(
         "python -m bench.papers.distribution --subscribers 20 200 600 2000 --messages 100000 "
         "--json",
     ),
-    90,
+    60,
     (_columns("papers-tensor-subscribers"),),
     """\
 All of them run in the simulator: subscribers are programs of 24 nodes at points, each of which
@@ -128,7 +128,7 @@ _LOAD: Final = Experiment(
     "papers-tensor-load",
     ("python -m bench.papers.distribution --load --messages 1000 --json",),
     ("python -m bench.papers.distribution --load --messages 100000 --json",),
-    15,
+    10,
     (
         "papers-tensor-load.json | batch: batch | brokers: brokers | messages ,: messages | "
         "mean ,: copies passed on by a broker, mean | deviation ,: standard deviation | "
@@ -180,7 +180,7 @@ _OUTAGES: Final = Experiment(
     "papers-tensor-outages",
     ("python -m bench.papers.outages --points 12 --subscribers 24 --json",),
     ("python -m bench.papers.outages --seeds 20 --points 60 --subscribers 240 --json",),
-    100,
+    45,
     (
         "papers-tensor-outages.json | experiment: what | seed: seed | nodes: nodes | dark: lost | "
         "elected_s .1f: owner again, s | elsewhere_s .1f: subscribed elsewhere, s | "

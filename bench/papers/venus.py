@@ -30,7 +30,7 @@ _CAPTURE: Final = Experiment(
     "papers-venus-capture",
     ("python -m bench.papers.capture --changes 100000 --json",),
     (),
-    90,
+    70,
     (
         "papers-venus-capture.json | way=capture | source: from | from: by | replicas: replicas | "
         "operation: operation | changes ,: changes | written_s .2f: written in, s | "
@@ -124,7 +124,7 @@ _POWER: Final = Experiment(
     "papers-venus-power",
     ("python -m bench.papers.power --copy --json",),
     (),
-    40,
+    35,
     (
         "papers-venus-power.json | replicas: replicas | changes ,: changes of each kind | "
         "losses_of_power: losses of power | lost: lost | repeated: repeated | same: tables "
