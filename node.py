@@ -559,10 +559,7 @@ class Node:
         self._finish_turn()
 
     def _finish_turn(self) -> None:
-        self.turns.settle()
-        self.links.flush()
-        while self.turns.settle():  # a flush can find a link broken
-            self.links.flush()
+        self.turns.settle(self.links.flush)  # which can find a link broken
         if self._ring_known and not self._ready and self.view.is_filled:
             self._ready = True
             self.trace("ready")

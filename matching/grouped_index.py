@@ -14,7 +14,7 @@ caller; it also counts how often each key was the witness.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence, Set
 from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
@@ -73,7 +73,7 @@ class Grouping(Generic[Key, Group]):
     def __contains__(self, key: object) -> bool:
         return key in self._group_of
 
-    def groups(self) -> Iterable[Group]:
+    def groups(self) -> Set[Group]:
         """All groups that have at least one key."""
         return self._sizes.keys()
 

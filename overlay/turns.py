@@ -121,17 +121,20 @@ class Turns:
                 peer, message = inbox.popleft()
                 self._owners[type(message)](peer, message)
 
-    def settle(self) -> bool:
+    def settle(self, flush: Callable[[], None] | None = None) -> None:
         """`run`, where no message is being handled whose sender could be held to it: what a handler
-        refuses then is left out, and the rest goes on."""
-        was_any = False
-        while self._events or self._inbox:
-            was_any = True
-            try:
-                self.run()
-            except ProtocolError:
-                self._refused()
-        return was_any
+        refuses then is left out, and the rest goes on. Then `flush`, which may bring more, until
+        nothing is left."""
+        while True:
+            while self._events or self._inbox:
+                try:
+                    self.run()
+                except ProtocolError:
+                    self._refused()
+            if flush is not None:
+                flush()
+            if not (self._events or self._inbox):
+                return
 
     def deadline(self) -> float | None:
         """When the next timer is due (monotonic seconds), None if there is none."""

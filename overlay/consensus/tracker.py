@@ -138,10 +138,10 @@ class Tracker(Generic[Known]):
 
     def holders(self, voters: Sequence[Peer], own: int, number: int) -> tuple[NodeId, ...]:
         """The voters that have entry `number` on disk, as far as the leader knows."""
-        has = {node for node, known in self.followers.items() if known.match >= number}
+        has = [node for node, known in self.followers.items() if known.match >= number]
         if own >= number:
-            has.add(self.me)
-        return tuple(voter.id for voter in voters if voter.id in has)
+            has.append(self.me)
+        return tuple([voter.id for voter in voters if voter.id in has])
 
     def heard_since(self, voters: Sequence[Peer], now: float) -> float:
         """Since when a majority of `voters` has answered, with the leader, which answers itself at

@@ -16,7 +16,7 @@ from zlib import crc32
 
 from overlay.hybrid_clock import HybridClock
 from overlay.links.connections import ConnectionTable, HandshakeStage, LinkConnection
-from overlay.links.constants import ACK_DELAY, ACK_SHARE, CORRUPTION_SHARE, STALL_ANSWER
+from overlay.links.constants import ACK_SHARE, CORRUPTION_SHARE, STALL_ANSWER
 from overlay.links.context import LinkContext
 from overlay.links.deadlines import DeadlineQueue
 from overlay.links.detouring import Detouring
@@ -367,12 +367,12 @@ class Links:
             self._write_batch(session, connection, batch)
         if session.queued:
             self._dialler.reschedule(session)  # no credit: the peer has to be asked for it
-        if not session.ack_due:
-            return
-        if session.ack_is_urgent(ACK_SHARE):
-            connection.write(session.make_ack(self._clock()))
-        elif session.schedule_ack():
-            self._acks.append((self._clock() + ACK_DELAY, session))
+        if session.ack_due and (delay := session.ack_within(ACK_SHARE)) is not None:
+            now = self._clock()
+            if delay:
+                self._acks.append((now + delay, session))
+            else:
+                connection.write(session.make_ack(now))
 
     def _write_batch(self, session: LinkSession, connection: Carrier, batch: InFlightBatch) -> None:
         frame = session.make_batch(batch, self._clock(), self._hybrid.read())

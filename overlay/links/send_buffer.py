@@ -122,12 +122,12 @@ class SendBuffer:
         self._urgent = max(0, self._urgent - count)
         self.is_blocked = self.is_blocked and bool(queued)
         self.queued_bytes -= size
-        body, compressed = self._codec.join([encoded for encoded, _ in taken]), False
+        encoded, messages = zip(*taken, strict=True)
+        body, compressed = self._codec.join(encoded), False
         if self._settings.compress and len(body) > COMPRESS_FROM:
             small = zlib.compress(body, 1)
             if len(small) < len(body):
                 body, compressed = small, True
-        messages = tuple([message for _, message in taken])
         batch = InFlightBatch(self.number, zlib.crc32(body), compressed, body, messages)
         self.number += 1
         self.in_flight.append(batch)

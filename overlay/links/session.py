@@ -368,16 +368,15 @@ class LinkSession(HasDeadline):
         buffer.queue_limit = self._replay.size(now)
         self._resize_at = now + BACKLOG_PERIOD
 
-    def ack_is_urgent(self, share: int) -> bool:
-        """Whether 1/`share` of the window waits for an acknowledgement."""
-        return self._ack_bytes * share >= self._settings.window
-
-    def schedule_ack(self) -> bool:
-        """Note that a delayed acknowledgement is scheduled. False if one is already."""
+    def ack_within(self, share: int) -> float | None:
+        """Within how many seconds what has arrived is to be acknowledged, which is noted: at once,
+        where that is 1/`share` of the window. None: that is scheduled already."""
+        if self._ack_bytes * share >= self._settings.window:
+            return 0.0
         if self._ack_timed:
-            return False
+            return None
         self._ack_timed = True
-        return True
+        return ACK_DELAY
 
     def ack_delay_over(self) -> bool:
         """The delay of the scheduled acknowledgement is over: whether to send it now."""

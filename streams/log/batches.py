@@ -103,7 +103,7 @@ def encode_batches(batches: Sequence[EventBatch]) -> bytes:
 def join_batches(heads: Sequence[BatchHead], rows: Sequence[bytes]) -> bytes:
     """The rows of a chunk with batches that have these heads, and these rows (`encode_rows`)."""
     encoded = _ENCODER.encode(heads)
-    count = sum(head.count for head in heads)
+    count = sum([head.count for head in heads])
     length = len(encoded).to_bytes(_LENGTH, "big")
     return b"".join((length, encoded, _ARRAY, count.to_bytes(4, "big"), *rows))
 

@@ -489,6 +489,8 @@ class ShardLeader:
     def commit(self) -> None:
         """Commit what a majority of the replicas has on disk."""
         mine = self.replica
+        if mine.committed == mine.log.end.number:
+            return
         number = self.tracker.committable(mine.replicas, mine.durable)
         if number > mine.committed:
             self._commit_to(number)

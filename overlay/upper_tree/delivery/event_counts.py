@@ -22,6 +22,8 @@ def by_source(events: Sequence[Event]) -> dict[EventSource, list[int]]:
     if not events:
         return {}
     publisher, incarnation = events[0].publisher, events[0].incarnation
+    if len(events) == 1:
+        return {(publisher, incarnation): [events[0].sequence]}
     numbers = [
         e.sequence for e in events if e.incarnation == incarnation and e.publisher == publisher
     ]
@@ -79,7 +81,8 @@ class EventCounts:
         self._counts.setdefault(source, {}).update(amounts)
         self._order.append((source, numbers))
         self._size += len(numbers)
-        self._forget()
+        if self._size > self._kept:
+            self._forget()
         return True
 
     def add(self, events: Sequence[Event], amount: int) -> None:
@@ -103,7 +106,8 @@ class EventCounts:
         if new:
             self._order.append((source, new))
             self._size += len(new)
-            self._forget()
+            if self._size > self._kept:
+                self._forget()
 
     def discard(self, events: Iterable[Event]) -> None:
         """Forget these. Their places are kept until they would have been forgotten: one that is

@@ -60,8 +60,11 @@ class QueueSharing:
 
     def _waited(self, visit: Visit, came: float) -> bool:
         """Whether it came before each of the trees that it visits was given more hosts."""
-        trees = [self._trees.get(attribute) for attribute in trees_of(visit)]
-        return all(tree is not None and came < tree.hosts_grew_at for tree in trees)
+        for attribute in trees_of(visit):
+            tree = self._trees.get(attribute)
+            if tree is None or came >= tree.hosts_grew_at:
+                return False
+        return True
 
     def _common_hosts(self, visit: Visit) -> dict[NodeId, Peer]:
         """The hosts that serve all that the visit's events ask for here."""

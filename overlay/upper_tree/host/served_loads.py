@@ -3,18 +3,18 @@
 A host measures how much of its time events take (`LoadMeter`), and counts which trees they visit.
 What an event costs is divided evenly among the trees that it visits here, since it is matched once
 for all of them. Where a tree has several virtual nodes here they share by the places of some of the
-events, drawn by chance; the owner also cuts by these places. So counting costs nothing per event,
-and some microseconds per event that is drawn.
+events, drawn by chance; the owner also cuts by these places. So counting costs nothing per event;
+where a drawn event lies is looked up when its tree is reported.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from random import Random
 from typing import NamedTuple
 
-from matching import Cut, Interval, place
+from matching import Attributes, Cut, Interval, place
 from overlay.client import Event
 from overlay.machine import Port
 from overlay.upper_tree.host.constants import (
@@ -25,7 +25,7 @@ from overlay.upper_tree.host.constants import (
     REPORTED_LEAST,
 )
 from overlay.upper_tree.host_load import LoadMeter, ServedLoad, VirtualNodeLoad
-from overlay.upper_tree.messages import value_in
+from overlay.upper_tree.messages import EVENT_TREE
 
 
 class VisitSample:
@@ -33,8 +33,7 @@ class VisitSample:
 
     def __init__(self, attribute: str, rng: Random) -> None:
         self.attribute = attribute
-        self.places: deque[Cut] = deque(maxlen=PLACES_MOST)
-        """Where the drawn events lie in the tree's value space, the newest last."""
+        self._events_drawn: deque[Attributes] = deque(maxlen=PLACES_MOST)  # the newest last
         self._rng = rng
         self._stride = 1  # one in so many is drawn, on average
         self._until_next = 0  # events until the next that is drawn
@@ -47,7 +46,7 @@ class VisitSample:
         self.count(len(events), trees)
         self._until_next -= len(events)
         while self._until_next < 0:
-            self.draw(events[self._until_next])
+            self.draw((events[self._until_next].attributes,))
             self._until_next += 1 + self._rng.randrange(2 * self._stride - 1)
 
     def count(self, events: int, trees: int) -> None:
@@ -56,21 +55,27 @@ class VisitSample:
         if trees == 1:
             self._alone += events
 
-    def draw(self, event: Event) -> None:
-        """Remember where an event lies in the tree."""
-        value = value_in(event, self.attribute)
-        if value is not None:
-            self.places.append(place(value))
-            self._drawn += 1
+    def draw(self, events: Collection[Attributes]) -> None:
+        """Remember events, by their attributes, in order."""
+        self._events_drawn.extend(events)
+        self._drawn += len(events)
 
-    def take(self) -> tuple[float, float, list[Cut]]:
+    def take(self) -> tuple[float, float, int]:
         """The events since the last call, as shares of what they cost; of these the share of events
-        that visited nothing else; and the newest places, of those or of earlier ones."""
-        found = (self._events, float(self._alone), list(self.places))
+        that visited nothing else; and how many were drawn, of those or of earlier ones."""
+        found = (self._events, float(self._alone))
         self._stride = max(1, int(self._events) // PLACES_LEAST)
-        newest = min(len(self.places), max(self._drawn, PLACES_LEAST))
+        newest = min(len(self._events_drawn), max(self._drawn, PLACES_LEAST))
         self._events, self._alone, self._drawn = 0.0, 0, 0
-        return (*found[:2], found[2][len(found[2]) - newest :])
+        return (*found, newest)
+
+    def places(self, newest: int) -> list[Cut]:
+        """Where so many of the events that were drawn last lie in the tree's value space."""
+        drawn = list(self._events_drawn)[len(self._events_drawn) - newest :]
+        if self.attribute == EVENT_TREE:
+            return [place(True)] * len(drawn)
+        values = [attributes.get(self.attribute) for attributes in drawn]
+        return [place(value) for value in values if value is not None]
 
 
 class SampledTree(NamedTuple):
@@ -103,12 +108,12 @@ class ServedLoads:
         total = sum([events for _, _, events, _, _ in taken])
         seconds = 1 / self._meter.service if self._meter.service else 0.0
         self._nodes.clear()
-        for intervals, sample, events, alone, places in taken:
+        for intervals, sample, events, alone, newest in taken:
             share = self._busy * events / total if total else 0.0
             if share >= REPORTED_LEAST:
                 by_itself = share * min(1.0, alone / events)
                 self._nodes[sample.attribute] = _divided(
-                    sample.attribute, intervals, share, by_itself, seconds, places
+                    sample.attribute, intervals, share, by_itself, seconds, sample.places(newest)
                 )
 
     @property

@@ -8,14 +8,16 @@ costs one lookup in place of a dozen decisions for each of its ten trees.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from random import Random
 
 import msgspec
 
+from matching import Attributes
 from overlay.bounded import BoundedDict
 from overlay.client import Event
-from overlay.upper_tree.host.constants import PLACES_LEAST, TOGETHER_MOST
+from overlay.upper_tree.host.constants import PLACES_LEAST, PLACES_MOST, TOGETHER_MOST
 from overlay.upper_tree.host.hosted_tree import HostedTree
 
 
@@ -30,14 +32,15 @@ class TreesTogether(msgspec.Struct, eq=False):
     stride: int = 1
     until_next: int = 0
     drawn: int = 0  # with this stride
+    samples: deque[Attributes] = msgspec.field(default_factory=lambda: deque(maxlen=PLACES_MOST))
+    """The events that were drawn, until they are handed over."""
 
     def visited(self, events: Sequence[Event], rng: Random) -> None:
         """These events have visited all of the trees."""
         self.events += len(events)
         self.until_next -= len(events)
         while self.until_next < 0:
-            for tree in self.trees.values():
-                tree.visits.draw(events[self.until_next])
+            self.samples.append(events[self.until_next].attributes)
             self.drawn += 1
             if self.drawn == PLACES_LEAST:  # many come since the last measurement
                 self.stride, self.drawn = 2 * self.stride, 0
@@ -47,7 +50,9 @@ class TreesTogether(msgspec.Struct, eq=False):
         """Add what was counted to the trees' samples."""
         for tree in self.trees.values():
             tree.visits.count(self.events, len(self.trees))
+            tree.visits.draw(self.samples)
         self.events = 0
+        self.samples.clear()
 
 
 class KnownTogether:

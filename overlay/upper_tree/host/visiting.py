@@ -17,6 +17,7 @@ answer may be lost.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 
 import msgspec
 
@@ -59,7 +60,8 @@ from overlay.upper_tree.visits import (
 def check_visit(visit: Visit) -> None:
     """ProtocolError if an event has not the attribute of a tree that it visits, or the visit names
     an event that is not there, or asks for shards of another value."""
-    check_places(len(visit.events), [places for _, places in visit.apart])
+    if visit.apart:
+        check_places(len(visit.events), [places for _, places in visit.apart])
     if visit.part is not None:
         _check_part(visit, visit.part)
     for trees, events in groups_of(visit):
@@ -100,6 +102,9 @@ def is_from_host(visit: Visit, sender: NodeId, trees: Mapping[str, HostedTree]) 
         if name in trees
     )
 
+
+tree_of = itemgetter(0)
+"""The tree of a key of the index of all registrations (hosted_tree.py)."""
 
 Recipients = dict[int, dict[str, int]]
 """By an event's sequence number and tree: how many nodes are interested."""
@@ -323,7 +328,7 @@ class VisitHandler:
         me = self.port.me.id
         events: Sequence[Event] = self.visit.events
         traced = self.port.sampled(events)
-        if not self.is_confined and all(group == me for group in self.index.groups()):
+        if not self.is_confined and self.index.groups() <= {me}:
             if self._visitors or not self.whole:
                 accepted = {sequence for part in self.parts.values() for sequence in part}
                 accepted.update(*self._visitors.values())
@@ -346,12 +351,11 @@ class VisitHandler:
         whole = dict.fromkeys(() if self._visitors else self.whole)
         batch: dict[NodeId, NodeMatches] = {}
         closely: dict[int, None] = {}  # the registration found is of a tree not visited here
-        numbers = [event.sequence for event in events]
         found = index.find_by_group([event.attributes for event in events])
         for where, keys in found.values():
             first, id_ = keys[0]
             peer = self.trees[first].subscriber(id_)
-            trees = [attribute for attribute, _ in keys]
+            trees = list(map(tree_of, keys))
             is_named = index.size(peer.id) >= NAMED_FROM  # else matching costs the node less
             if whole.keys() >= dict.fromkeys(trees).keys():
                 found_ids = [id_.removeprefix(peer.id) for _, id_ in keys] if is_named else []
@@ -361,7 +365,7 @@ class VisitHandler:
             spans: list[Interval] = []
             mine = batch[peer.id] = NodeMatches(peer, [], [], spans)
             for place_, (attribute, id_) in zip(where, keys, strict=True):
-                span = by_tree[attribute].get(numbers[place_])
+                span = by_tree[attribute].get(events[place_].sequence)
                 if span is None or (
                     self.shards and not self._matches(attribute, events[place_], id_)
                 ):

@@ -200,6 +200,13 @@ class Publisher(Machine):
         pairs: list[PendingPair] = []
         for names, alike in by_names.items():
             pairs += self._dispatch(names, alike, largest, visits)
+        if pairs:
+            self._dispatch_pairs(pairs, visits)
+        self._retry.within(self.replicas.timeout)
+        self._send_all(visits, largest)
+
+    def _dispatch_pairs(self, pairs: Sequence[PendingPair], visits: VisitsByHost) -> None:
+        """Add pairs that are routed one by one to `visits`, as far as they need not wait."""
         held = self._searches.held
         for pair in [pair for pair in pairs if pair[1] in held]:
             self.pending.await_tree(pair)  # behind those that wait for it already
@@ -208,8 +215,6 @@ class Publisher(Machine):
             self._route(ready, visits)
         else:
             self._routes.add(ready)
-        self._retry.within(self.replicas.timeout)
-        self._send_all(visits, largest)
 
     def _dispatch(
         self, names: tuple[str, ...], events: list[Event], largest: int, visits: VisitsByHost
@@ -340,9 +345,13 @@ class Publisher(Machine):
         """Send each host what visits it."""
         now = self.port.now
         for host, groups in visits.values():
-            trees = dict.fromkeys([name for names, _ in groups for name in names])
-            first = min(events[0].sequence for _, events in groups)
-            last = max(events[-1].sequence for _, events in groups)
+            trees: Iterable[str]
+            trees, events = groups[0]
+            first, last = events[0].sequence, events[-1].sequence
+            if len(groups) > 1:
+                trees = dict.fromkeys([name for names, _ in groups for name in names])
+                first = min([events[0].sequence for _, events in groups])
+                last = max([events[-1].sequence for _, events in groups])
             self._recent.note(host.id, trees, first, last, now)
         for host, groups in visits.values():
             self._send(host, groups, largest)

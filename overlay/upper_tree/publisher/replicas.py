@@ -165,10 +165,10 @@ class ReplicaSelector:
     def at_once(self, events: int) -> int:
         """For how many of so many events a host is to be chosen together, at least one: for all of
         them where there is nothing to choose."""
-        if not self.by_time or not any(each.is_choice for each in self._rankings.values()):
+        most = self.predictor.at_once if self.by_time else None
+        if most is None or not any(each.is_choice for each in self._rankings.values()):
             return max(1, events)
-        most = self.predictor.at_once
-        return max(1, events if most is None else min(events, most))
+        return max(1, min(events, most))
 
     # --- learning ---
 

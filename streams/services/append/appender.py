@@ -161,11 +161,11 @@ class Appender(LedShard):
         if message.session > self.replica.log.end.number and not self._fork:
             self.refuse(sender, message.request, MOVED, "a later leader opened this session")
             return
-        sizes = sum(len(batch.rows) for batch in message.batches)
-        if wrong := self._obstacle(message.producer, sizes, message.batches):
+        sizes = [len(batch.rows) for batch in message.batches]
+        if wrong := self._obstacle(message.producer, sum(sizes), message.batches):
             self.refuse(sender, message.request, *wrong)
             return
-        if any(len(batch.rows) > BATCH_MOST for batch in message.batches):
+        if max(sizes, default=0) > BATCH_MOST:
             reason = f"a batch has {BATCH_MOST} bytes of rows at most"
             self.refuse(sender, message.request, TOO_LARGE, reason)
             return
@@ -240,7 +240,7 @@ class Appender(LedShard):
         if crowded or (mine and mine + size > PRODUCER_MOST):
             return FULL, "too much is not committed yet"
         if batches:
-            rows = self._queued_rows + sum(batch.count for batch in batches)
+            rows = self._queued_rows + sum([batch.count for batch in batches])
             if reason := self.leader.retention.full(size + self._queued_bytes, rows):
                 return QUOTA, reason
         return None
@@ -453,7 +453,7 @@ class Appender(LedShard):
         if request.waits or request not in self._requests:
             return
         del self._requests[request]
-        runs = tuple(run for run in request.runs if isinstance(run, Run))
+        runs = tuple([run for run in request.runs if isinstance(run, Run)])
         if len(runs) > 1:
             runs = tuple(sorted(runs, key=lambda run: run.sequence))
         self.port.send(request.sender, RowsAppended(self.replica.shard, request.number, runs))

@@ -120,6 +120,7 @@ def test_events_that_visit_trees_together_are_counted_for_each_of_them() -> None
         node.port.world.jump(0.001)
     node.hosting.samples()
     for name, last in (("x", 30), ("y", 1)):
-        events, alone, places = node.hosting.trees[name].visits.take()
-        assert (events, alone) == (15.0, 0.0), "each is half of what an event costs"
-        assert places[-1][1] == last
+        sample = node.hosting.trees[name].visits
+        events, alone, drawn = sample.take()
+        assert (events, alone, drawn) == (15.0, 0.0, 30), "each is half of what an event costs"
+        assert sample.places(drawn)[-1][1] == last
