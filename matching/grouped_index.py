@@ -168,18 +168,17 @@ class Grouping(Generic[Key, Group]):
         self, batch: Sequence[Attributes], witnesses: Mapping[int, Key]
     ) -> Shares[Key, Group]:
         """`share` where for some events a witness is known, by index in the batch (ascending), and
-        there is only one group: only the other events are matched."""
+        there is only one group: only the other events are matched, and count as hits."""
         if len(witnesses) == len(batch):
             wanted, keys = list(witnesses), list(witnesses.values())
-            self._hits.update(keys)
             return Shares(wanted, keys, {self._group_of[keys[0]]: wanted} if keys else {})
+        others = [place for place in range(len(batch)) if place not in witnesses]
+        matched = self.find_many([batch[place] for place in others])
+        self._hits.update(key for _, _, key in matched)
         pairs = [(place, self._group_of[key], key) for place, key in witnesses.items()]
-        if len(pairs) < len(batch):
-            others = [place for place in range(len(batch)) if place not in witnesses]
-            matched = self.find_many([batch[place] for place in others])
-            pairs += [(others[position], group, key) for position, group, key in matched]
-            pairs.sort(key=itemgetter(0))
-        return self._share_pairs(pairs)
+        pairs += [(others[position], group, key) for position, group, key in matched]
+        pairs.sort(key=itemgetter(0))
+        return self._divided(pairs)
 
     def _is_for_kernel(self, found: Pairs) -> bool:
         """Whether what the block engine found is complete, and enough to be sorted there."""
@@ -196,6 +195,12 @@ class Grouping(Generic[Key, Group]):
 
     def _share_pairs(self, pairs: Iterable[tuple[int, Group, Key]]) -> Shares[Key, Group]:
         """`share` for pairs, in the order of the events."""
+        found = list(pairs)
+        self._hits.update(key for _, _, key in found)
+        return self._divided(found)
+
+    def _divided(self, pairs: Iterable[tuple[int, Group, Key]]) -> Shares[Key, Group]:
+        """Pairs, in the order of the events, divided among the groups."""
         shares: Shares[Key, Group] = Shares([], [], {})
         wanted, witnesses, places = shares
         for position, group, key in pairs:
@@ -203,7 +208,6 @@ class Grouping(Generic[Key, Group]):
                 wanted.append(position)
                 witnesses.append(key)
             places.setdefault(group, []).append(len(wanted) - 1)
-            self._hits[key] += 1
         return shares
 
     def _find_fast(self, batch: Sequence[Attributes]) -> Pairs | None:

@@ -140,11 +140,16 @@ class Predicate:
             self._function = condition(self.expression)
         return self._function(attributes)
 
-    def matches(self, attributes: Attributes) -> bool:
-        """Whether the predicate is true; unknown does not match."""
+    @property
+    def truth(self) -> Truth:
+        """The predicate as the tables of `is_true`, for who looks at very many."""
         if self._truth is None:
             self._truth = truth_of(self.expression)
-        return is_true(self._truth, attributes)
+        return self._truth
+
+    def matches(self, attributes: Attributes) -> bool:
+        """Whether the predicate is true; unknown does not match."""
+        return is_true(self._truth or self.truth, attributes)
 
     def explain(self, attributes: Attributes) -> Explanation:
         """The verdict on every part of the predicate, with the event's values."""

@@ -137,7 +137,7 @@ def named_registration_is_believed() -> None:
             return original(self, events, named)
         batch = [event.attributes for event in events]
         found = map(self._gathered.find, named)
-        known = {place: mine[0] for place, mine in enumerate(found) if mine is not None}
+        known = {place: mine.id for place, mine in enumerate(found) if mine is not None}
         return self.gathering.share_found(batch, known)
 
     replace(original, _share)

@@ -11,6 +11,7 @@ What is no comparison of an attribute with a constant is tested by its function 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -18,71 +19,94 @@ from matching.selector import expression as nodes
 from matching.selector.evaluate import COMPARE, ConditionFunction, condition
 from matching.selector.expression import Expression
 from matching.selector.like import matcher
-from matching.values import RANKS, Attributes
+from matching.values import RANKS, Attributes, Value
 
 Test: TypeAlias = tuple[str, int, Callable[[Any, Any], bool], Any]
 """An attribute, the rank that its value must have (`values.RANKS`), and a function that has to be
 true of the value and this constant."""
 
-Range: TypeAlias = tuple[str, float, float]
-"""An attribute whose value must be a number from the first up to the second."""
-
 NUMBER: Final = RANKS[float]
+
+EXACT: Final = 2**53
+"""Up to here every integer is a float, so that the next float is the next number that a value can
+be: what is greater than a constant is at least the float behind it."""
 
 
 class Truth(NamedTuple):
-    """All of these have to be true."""
+    """All of these have to be true. The first two have all their parts in one row, so that a
+    predicate that was not looked at lately is in few lines of memory."""
 
-    closed: tuple[Range, ...]
-    """With their ends …"""
-    half_open: tuple[Range, ...]
-    """… and without the upper one."""
+    ranges: tuple[Any, ...]
+    """An attribute whose value must be a number, from which one to which one, both included; the
+    next attribute, and so on."""
+    same: tuple[Any, ...]
+    """An attribute and the text or boolean that its value must be; and so on."""
     tests: tuple[Test, ...]
     others: tuple[ConditionFunction, ...]
 
 
 def truth_of(node: Expression) -> Truth:
     """The tables of a condition, for `is_true`. TypeError if it is no condition."""
-    numbers: dict[str, dict[str, float]] = {}  # by attribute and operator
+    numbers: dict[str, tuple[float, float]] = {}  # by attribute, from where to where
+    same: list[Any] = []
     tests: list[Test] = []
     others: list[ConditionFunction] = []
     for part in _operands(node):
         match part:
             case nodes.Comparison(op, nodes.Attribute(name), nodes.Literal(value)):
-                rank = RANKS[type(value)]
-                if rank == NUMBER and op not in numbers.get(name, ()):
-                    numbers.setdefault(name, {})[op] = value  # type: ignore[assignment]
+                ends = _ends(op, value)
+                if ends is not None:
+                    low, high = numbers.get(name, (-math.inf, math.inf))
+                    numbers[name] = max(low, ends[0]), min(high, ends[1])
+                elif op == "=" and type(value) in (str, bool):
+                    same += (name, value)
                 else:
-                    tests.append((name, rank, COMPARE[op], value))
+                    tests.append((name, RANKS[type(value)], COMPARE[op], value))
             case nodes.Like(nodes.Attribute(name), pattern, escape):
                 tests.append((name, RANKS[str], _accepts, matcher(pattern, escape)))
             case _:
                 others.append(condition(part))
-    closed: list[Range] = []
-    half_open: list[Range] = []
-    for name, ends in numbers.items():
-        if ends.keys() == {">=", "<="}:
-            closed.append((name, ends[">="], ends["<="]))
-        elif ends.keys() == {">=", "<"}:
-            half_open.append((name, ends[">="], ends["<"]))
-        else:
-            tests += [(name, NUMBER, COMPARE[op], value) for op, value in ends.items()]
-    return Truth(tuple(closed), tuple(half_open), tuple(tests), tuple(others))
+    # Adding zero makes numbers that lie beside one another, and not where they were parsed.
+    ranges = [
+        part for name, (low, high) in numbers.items() for part in (name, low + 0.0, high + 0.0)
+    ]
+    return Truth(tuple(ranges), tuple(same), tuple(tests), tuple(others))
+
+
+def _ends(op: str, value: Value) -> tuple[float, float] | None:
+    """The least and the greatest number of which a comparison with this constant is true; None:
+    they are not known as floats."""
+    if RANKS[type(value)] != NUMBER or not -EXACT < value < EXACT:  # type: ignore[operator]
+        return None
+    number = float(value)
+    match op:
+        case "=":
+            return number, number
+        case ">=":
+            return number, math.inf
+        case ">":
+            return math.nextafter(number, math.inf), math.inf
+        case "<=":
+            return -math.inf, number
+        case "<":
+            return -math.inf, math.nextafter(number, -math.inf)
+    return None
 
 
 def is_true(truth: Truth, attributes: Attributes) -> bool:
     """Whether a condition is true of an event; unknown is not."""
-    closed, half_open, tests, others = truth
+    ranges, same, tests, others = truth
     value: Any
-    for name, low, high in closed:
+    parts = iter(ranges)
+    for name in parts:
         value = attributes.get(name)
         kind = type(value)
-        if (kind is not float and kind is not int) or not low <= value <= high:
+        if (kind is not float and kind is not int) or not next(parts) <= value <= next(parts):
             return False
-    for name, low, high in half_open:
-        value = attributes.get(name)
-        kind = type(value)
-        if (kind is not float and kind is not int) or not low <= value < high:
+    parts = iter(same)
+    for name in parts:
+        value, constant = attributes.get(name), next(parts)
+        if value != constant or type(value) is not type(constant):
             return False
     for name, rank, test, constant in tests:
         value = attributes.get(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -29,10 +30,14 @@ def test_it_is_true_where_its_evaluation_is(
 
 RANGES = ("a BETWEEN 1 AND 3", "a >= 1 AND a < 3", "a < 3 AND a >= 1", "a > 1 AND a <= 3")
 RANGES += ("a >= 0 AND a >= 1 AND a <= 3", "a >= 1 AND a <> 2", "a >= '1' AND a < '3'", "a = TRUE")
-VALUES = (0, 1, 1.0, 2, 3, 3.0, 2**53 + 1, True, False, "1", "2", "3", None)
+RANGES += ("a > 1 AND a < 3", "a = 1 AND a < 3", "a > 3 AND a < 1", "a > 0", "a < 0", "a = '1'")
+LARGE = [f"a {op} {2**53 + more}" for op in ("<", "<=", "=", ">", ">=") for more in (-1, 0, 1)]
+EDGES = [end for at in (0.0, 1.0, 3.0) for end in (math.nextafter(at, -1), math.nextafter(at, 9))]
+VALUES = (0, -0.0, 1, 1.0, 2, 3, 3.0, *EDGES, True, False, "1", "2", "3", None)
+VALUES += (2**53 - 1, 2.0**53, 2**53, 2**53 + 1, -(2**53) - 1, 1e300, -math.inf)
 
 
-@pytest.mark.parametrize("selector", [*RANGES, "a >= 1 AND a < 9007199254740993"])
+@pytest.mark.parametrize("selector", [*RANGES, *LARGE, "a >= 1 AND a < 9007199254740993"])
 def test_ends_of_ranges_and_kinds_of_values_are_told_apart(selector: str) -> None:
     predicate = compile_selector(selector)
     for value in VALUES:
@@ -44,8 +49,8 @@ def test_ends_of_ranges_and_kinds_of_values_are_told_apart(selector: str) -> Non
 @pytest.mark.parametrize(
     ("selector", "sizes"),
     [
-        ("a BETWEEN 1 AND 2 AND b >= 0 AND b < 1", (1, 1, 0, 0)),
-        ("a > 1 AND t = 'x' AND t LIKE 'x%' AND f = TRUE", (0, 0, 4, 0)),
+        ("a BETWEEN 1 AND 2 AND b >= 0 AND b < 1", (6, 0, 0, 0)),
+        ("a > 1 AND t = 'x' AND t LIKE 'x%' AND f = TRUE", (3, 4, 1, 0)),
         ("a = 1 OR b = 2", (0, 0, 0, 1)),
     ],
 )

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from matching import GroupedIndex, Grouping, Index, Predicate, Shares
+from matching.selector.truth import Truth, is_true
 from overlay.bounded import BoundedDict
 from overlay.client import Delivery, Event
 from overlay.incidents import contain
@@ -80,6 +81,15 @@ class PartialMatch(msgspec.Struct):
         return len(attributes)
 
 
+class GatheredSubscription(msgspec.Struct):
+    """A subscription of a client that gathers."""
+
+    id: str
+    truth: Truth
+    named: int = 0
+    """How many events it was shown that a host named it for."""
+
+
 class GatheredSubscriptions:
     """The subscriptions of clients that gather, also by what hosts call their registrations
     (`Deliver.found`)."""
@@ -87,24 +97,33 @@ class GatheredSubscriptions:
     def __init__(self, me: NodeId) -> None:
         self._me = me
         self.predicates: dict[str, Predicate] = {}
-        self.by_name: dict[str, tuple[str, Predicate]] = {}
+        self.by_name: dict[str, GatheredSubscription] = {}
         """Those of which a host has named a registration."""
 
-    def find(self, name: str) -> tuple[str, Predicate] | None:
-        """The subscription whose registration a host calls so, with its predicate; None: there is
-        none."""
-        subscription = self._me + name.rpartition("/")[0]
-        predicate = self.predicates.get(subscription)
+    def find(self, name: str) -> GatheredSubscription | None:
+        """The subscription whose registration a host calls so; None: there is none."""
+        id_ = self._me + name.rpartition("/")[0]
+        predicate = self.predicates.get(id_)
         if predicate is None:
             return None
-        found = self.by_name[name] = subscription, predicate
+        found = self.by_name[name] = GatheredSubscription(id_, predicate.truth)
         return found
+
+    def named(self, subscription: str) -> int:
+        """How many events it was shown for which a host has named it."""
+        conjunctions = len(self.predicates[subscription].conjunctions)
+        known = map(self.by_name.get, self._names(subscription, conjunctions))
+        return sum([each.named for each in known if each is not None])
 
     def remove(self, subscription: str, conjunctions: int) -> None:
         """The subscription, of so many conjunctions, has ended."""
         del self.predicates[subscription]
-        for number in range(conjunctions):
-            self.by_name.pop(f"{subscription.removeprefix(self._me)}/{number}", None)
+        for name in self._names(subscription, conjunctions):
+            self.by_name.pop(name, None)
+
+    def _names(self, subscription: str, conjunctions: int) -> list[str]:
+        mine = subscription.removeprefix(self._me)
+        return [f"{mine}/{number}" for number in range(conjunctions)]
 
 
 class RecipientLookup:
@@ -241,7 +260,7 @@ class Receiver(Machine):
     def delivered_to(self, subscription: str) -> int:
         """How many of the events that its client has gathered are counted for this subscription:
         each is counted for one that it matches."""
-        return self.gathering.hits(subscription)
+        return self.gathering.hits(subscription) + self._gathered.named(subscription)
 
     # --- events ---
 
@@ -514,8 +533,9 @@ class Receiver(Machine):
         for place_, (name, attributes) in enumerate(zip(named, batch, strict=True)):
             if name:
                 mine = known.get(name) or self._gathered.find(name)
-                if mine is not None and mine[1].matches(attributes):
-                    found[place_] = mine[0]
+                if mine is not None and is_true(mine.truth, attributes):
+                    found[place_] = mine.id
+                    mine.named += 1
         return self.gathering.share_found(batch, found)
 
     def _show(

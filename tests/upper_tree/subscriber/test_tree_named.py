@@ -47,6 +47,10 @@ class Rig:
         self.port.emitted.clear()
         return shown
 
+    def counted(self) -> int:
+        """For how many events the node says that they were for one of its subscriptions."""
+        return sum(map(self.receiver.delivered_to, self.receiver.pivots))
+
 
 def count_matches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """For each event that is matched against all subscriptions its x, from now on."""
@@ -70,6 +74,7 @@ def test_what_the_host_names_is_checked_and_nothing_else(monkeypatch: pytest.Mon
     assert rig.receiver.delivered_to("s.1") == 1
     assert rig.deliver(event(3, x=5)) == {1: [3]}
     assert matched == [5], "without a name it is matched"
+    assert rig.counted() == 3
 
 
 @pytest.mark.parametrize("name", [".2/0", ".7/0", "", "/", ".0", "t.0/0", "."])
@@ -77,6 +82,7 @@ def test_an_event_whose_name_is_wrong_is_matched_with_all_others(name: str) -> N
     rig = Rig("x > 1", "x > 3", "x > 9")
     assert rig.deliver(event(1, x=5), event(2, x=2), found=(name, ".0/0")) == {1: [1, 2]}
     assert "recheck_failed" not in rig.port.counts
+    assert rig.counted() == 2
 
 
 def test_a_subscription_that_has_ended_is_shown_nothing_though_a_host_named_it_before() -> None:
