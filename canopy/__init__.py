@@ -135,6 +135,10 @@ _HOMES: Final = {
 
 def __getattr__(name: str) -> Any:
     """Load a public name from its module (PEP 562)."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("canopy-overlay")
     for module, names in _HOMES.items():
         if name in names:
             return getattr(import_module(module), name)

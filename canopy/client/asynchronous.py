@@ -40,6 +40,13 @@ from canopy.client.resubscription import (
 from canopy.client.seals import Sealer, open_seals
 from canopy.client.session import expected
 from canopy.client.streams.appending import Appending, AppendResult, ProducerStart, batches_of
+from canopy.client.streams.management import (
+    StreamChanges,
+    StreamFounding,
+    change,
+    founding,
+    whole,
+)
 from canopy.client.streams.membership import (
     GroupArguments,
     GroupChanges,
@@ -61,11 +68,14 @@ from overlay.client import (
     Done,
     Draft,
     Event,
+    GetStreams,
     Publish,
+    RemoveStream,
     Reply,
     StreamEvent,
+    Streams,
 )
-from overlay.info import TransactionInfo
+from overlay.info import StreamInfo, TransactionInfo
 from overlay.stream_client import GroupRow
 
 R = TypeVar("R", bound=Reply)
@@ -164,6 +174,30 @@ class AsyncClient:
         """Publish events in batches, as `canopy.Client.publish_many`."""
         batches = self._drafting.batches(events, receipt)
         return await carry_out(self._publishing.steps(batches, receipt, timeout))
+
+    async def streams(self, timeout: float = 30.0) -> tuple[StreamInfo, ...]:
+        """All streams, as `canopy.Client.streams`."""
+        return whole(await self.ask(GetStreams(0), Streams, timeout))
+
+    async def stream(self, name: str, timeout: float = 30.0) -> StreamInfo:
+        """A stream, as `canopy.Client.stream`."""
+        return (await self.ask(GetStreams(0, name), Streams, timeout)).streams[0]
+
+    async def add_stream(
+        self, name: str, *, timeout: float = 30.0, **options: Unpack[StreamFounding]
+    ) -> StreamInfo:
+        """Found a stream, as `canopy.Client.add_stream`."""
+        return (await self.ask(founding(name, options), Streams, timeout)).streams[0]
+
+    async def edit_stream(
+        self, name: str, *, timeout: float = 30.0, **changes: Unpack[StreamChanges]
+    ) -> StreamInfo:
+        """Change options of a stream, as `canopy.Client.edit_stream`."""
+        return (await self.ask(change(name, changes), Streams, timeout)).streams[0]
+
+    async def remove_stream(self, name: str, timeout: float = 30.0) -> None:
+        """Remove a stream for ever, as `canopy.Client.remove_stream`."""
+        await self.ask(RemoveStream(0, name), Done, timeout)
 
     async def append(
         self,

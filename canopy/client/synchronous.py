@@ -20,6 +20,13 @@ from canopy.client.resubscription import SUBACK_TIMEOUT, Backoff, Wanted
 from canopy.client.seals import open_seals
 from canopy.client.session import expected
 from canopy.client.streams.appending import Appending, AppendResult, ProducerStart, batches_of
+from canopy.client.streams.management import (
+    StreamChanges,
+    StreamFounding,
+    change,
+    founding,
+    whole,
+)
 from canopy.client.streams.membership import (
     GroupArguments,
     GroupChanges,
@@ -41,11 +48,14 @@ from overlay.client import (
     Done,
     Draft,
     Event,
+    GetStreams,
     PackedEvents,
+    RemoveStream,
     Reply,
     StreamEvent,
+    Streams,
 )
-from overlay.info import TransactionInfo
+from overlay.info import StreamInfo, TransactionInfo
 from overlay.stream_client import GroupRow
 
 R = TypeVar("R", bound=Reply)
@@ -149,6 +159,38 @@ class Client:
         published."""
         batches = self._drafting.batches(events, receipt)
         return carry_out(self._publishing.steps(batches, receipt, timeout))
+
+    def streams(self, timeout: float = 30.0) -> tuple[StreamInfo, ...]:
+        """All streams of the overlay in order of name, each with its options and the nodes of its
+        replicas. Raises CommandTimeoutError where a part of the ring did not answer, and as
+        `ask`."""
+        return whole(self.ask(GetStreams(0), Streams, timeout))
+
+    def stream(self, name: str, timeout: float = 30.0) -> StreamInfo:
+        """A stream with what its replicas, consumers and groups say of themselves. Raises
+        CommandFailed (unknown), and as `ask`."""
+        return self.ask(GetStreams(0, name), Streams, timeout).streams[0]
+
+    def add_stream(
+        self, name: str, *, timeout: float = 30.0, **options: Unpack[StreamFounding]
+    ) -> StreamInfo:
+        """Found a stream: it is there for good when this returns. Options are those of `canopy
+        stream add`; without any it has one shard of three replicas, and keeps everything.
+
+        Raises CommandFailed (exists, usage, full, time-out: perhaps it is there), and as `ask`."""
+        return self.ask(founding(name, options), Streams, timeout).streams[0]
+
+    def edit_stream(
+        self, name: str, *, timeout: float = 30.0, **changes: Unpack[StreamChanges]
+    ) -> StreamInfo:
+        """Change options of a stream; what is not given stays. Raises CommandFailed (unknown,
+        usage), and as `ask`."""
+        return self.ask(change(name, changes), Streams, timeout).streams[0]
+
+    def remove_stream(self, name: str, timeout: float = 30.0) -> None:
+        """Remove a stream and all that it has, for ever. Raises CommandFailed (unknown), and as
+        `ask`."""
+        self.ask(RemoveStream(0, name), Done, timeout)
 
     def append(
         self,

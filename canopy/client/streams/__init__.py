@@ -9,5 +9,5 @@ out.
 *Read in this order*: `appending`: events into streams, as a producer or not. `transacting`: events
 that are decided later. `reading`: events by content. `membership`: events shared in groups. `away`:
 how long both look for their node.
-`wording`: options of streams and groups, in sentences.
+`management`: streams as a whole. `wording`: options of streams and groups, in sentences.
 """

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -489,5 +490,6 @@ def test_importing_the_library_loads_nothing_heavy() -> None:
 def test_public_names_are_there() -> None:
     for name in canopy.__all__:
         assert getattr(canopy, name).__name__ == name
+    assert canopy.__version__ == version("canopy-overlay")
     with pytest.raises(AttributeError, match="nothing"):
         canopy.nothing  # noqa: B018

@@ -13,8 +13,7 @@ import trio
 
 import canopy.trio
 from canopy.client.synchronous import connect
-from overlay.client import GetStreams, Streams
-from overlay.stream_client import AddStream, GetGroups, GroupRow, Groups
+from overlay.stream_client import GetGroups, GroupRow, Groups
 from tests.support.real.real_overlay import PATIENCE, Overlay, status, wait_ready
 
 MEMBER = """
@@ -42,7 +41,8 @@ def test_a_group_goes_on_when_a_member_and_the_leader_are_killed(overlay: Overla
         overlay.start(status(first).address)
     wait_ready(*overlay.clients)
     time.sleep(1.0)  # until everybody is in somebody's view
-    made = first.ask(AddStream(0, "s"), Streams, PATIENCE).streams[0]
+    with connect(overlay.folder / "0") as client:
+        made = client.add_stream("s", sources=(), keep_bytes=0)
     nodes = {status(client).node: place for place, client in enumerate(overlay.clients)}
     stays = next(p for n, p in nodes.items() if n not in {r.node for r in made.shards[0].replicas})
     node = overlay.folder / str(stays)
@@ -79,8 +79,9 @@ async def shared(node: Path, overlay: Overlay, nodes: dict[str, int]) -> list[Gr
             if len(rows) == 13:
                 await client.edit_group("s", "g", max_deliver=9)
                 await member.flush()
-                found = await client.ask(GetStreams(0, "s"), Streams, PATIENCE)
-                overlay.kill(nodes[found.streams[0].shards[0].leader])
+                assert (await client.edit_stream("s", keep_seconds=3_600)).keep_seconds == 3_600
+                assert [each.name for each in await client.streams()] == ["s"]
+                overlay.kill(nodes[(await client.stream("s")).shards[0].leader])
             if len({row.offset for row in rows}) == 26:
                 break
         await member.flush()
