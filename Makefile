@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-lock
 DEMO_STAMP := $(VENV)/.made-for-demo
 
-.PHONY: setup demo demo-sync test test-times faults cluster upgrade fuzz check bench bench-guard bench-overlays papers tables soak pairs stream-search stream-soak soak-sync confinement examples guides sync-types mutations lock release clean
+.PHONY: setup demo demo-sync test test-times faults cluster upgrade fuzz check bench bench-guard bench-overlays papers tables soak pairs stream-search stream-soak soak-sync confinement examples guides sync-types mutations mutants lock release clean
 
 # With everything, for tests and all commands; `make demo` alone takes what the demo and the first
 # guides need: half of it.
@@ -163,9 +163,15 @@ stream-soak: setup
 	  --every 0.8 --verbose \
 	  $(STREAM_SOAK)
 
-# Faults planted one at a time: does the soak, or the test that a fault names, find each?
+# Faults planted one at a time: does the test that each names find it? Some half an hour, and it goes
+# on where it was ended. Writes bench/results/mutations.json and docs/lab/mutations.md.
 mutations: setup
 	$(BIN)/python -m bench.mutations.check $(MUTATIONS)
+
+# Weekly: the code that changed within a week, changed at random, and what no test notices of that.
+# MUTANTS="--minutes 120 --since v0.1.0".
+mutants: setup
+	$(BIN)/python -m bench.mutations.mutants $(MUTANTS)
 
 # All extras, with hashes for every platform, and no registry's address.
 lock:

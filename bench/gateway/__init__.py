@@ -1,1 +1,1 @@
-"""Faults that are planted into the gateway (bench/mutations)."""
+"""What the gateway costs."""

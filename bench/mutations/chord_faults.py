@@ -1,42 +1,37 @@
-"""Faults in the clusters and their ring: log, election, membership, merging
-of rings and of clusters."""
+"""Faults in clusters and their ring: election, log, recovery, merging."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from random import Random
 
-from msgspec.structs import replace as changed
-
-from bench.mutations.planting import fault, replace, replaced
+from bench.mutations.planting import fault, replace
 from overlay.bounded import BoundedDict
 from overlay.chord.cluster.election import Election
 from overlay.chord.cluster.follower_log import FollowerLog
-from overlay.chord.cluster.heartbeat import ElectionTimeout, Heartbeat
+from overlay.chord.cluster.heartbeat import Heartbeat
 from overlay.chord.cluster.journal import Journal, Snapshot
 from overlay.chord.cluster.leader_log import LeaderLog
-from overlay.chord.cluster.messages import LogAck, LogEntries, LogEntry, VoteRecord
-from overlay.chord.events import ArcTaken
+from overlay.chord.cluster.messages import LogAck, VoteRecord
+from overlay.chord.epochs import ELECTION_BITS, above_fork
 from overlay.chord.membership.cluster_merge import ClusterMerges
-from overlay.chord.membership.handover import HandOver, HandOvers, HandOverTimeout
-from overlay.chord.membership.members import ClusterMembers
-from overlay.chord.membership.taking_in import TakingIn
 from overlay.chord.membership.taking_over import TakingOver
 from overlay.chord.merging.merging import Merging
 from overlay.chord.merging.phase import MergePhase
-from overlay.chord.messages import ArcGiven, Cluster, MergeAnswer, MergeOffer, TakeOver
+from overlay.chord.messages import ArcGiven, Cluster, MergeAnswer, TakeOver
+from overlay.chord.recovery.observers import Observers
 from overlay.chord.ring.pointers import Pointers
-from overlay.chord.ring.stabilisation import Stabilisation
-from overlay.chord.role import ClusterRole
+from overlay.chord.ring.ring_state import RingState
 from overlay.chord.role_changes import RoleChanges
+from overlay.links.events import MessageDropped
 from overlay.machine import Key, NodeId, Peer
-from overlay.upper_tree.owner.registrations.arc_merge import ArcMerge
-from overlay.upper_tree.owner.registrations.restoration import TreeRestoration
 from overlay.upper_tree.owner.registrations.tree_stop import TreeStop
 
-BEHIND_TESTS = "tests/chord/cluster/test_chord_stored.py"
 
-
-@fault("P2")
+@fault(
+    "P2",
+    "tests/chord/ring/test_chord_pointers.py",
+    "test_a_better_successor_is_adopted_with_its_own_list",
+)
 def successors_beyond_first_not_adopted() -> None:
     """A cluster takes a new first successor but keeps the rest of its list, as the original Chord
     did."""
@@ -48,21 +43,8 @@ def successors_beyond_first_not_adopted() -> None:
     replace(original, adopt)
 
 
-@fault("P2")
-def both_halves_own_the_arc() -> None:
-    """A cluster that splits goes on owning the arc that it has given away."""
-    original = HandOvers._shrunk
-
-    def _shrunk(self: HandOvers, arc: Cluster) -> Cluster:
-        own = self.role.cluster
-        assert own is not None
-        return changed(original(self, arc), start=own.start)
-
-    replace(original, _shrunk)
-
-
 @fault(
-    "P4",
+    "I3",
     "tests/chord/cluster/test_chord_election.py",
     "test_the_lease_ends_before_another_member_may_be_elected",
 )
@@ -77,69 +59,9 @@ def primary_ignores_its_lease() -> None:
 
 @fault(
     "P4",
-    "tests/chord/cluster/test_chord_turns.py",
-    "test_who_hears_the_primary_again_asks_for_no_epoch",
+    "tests/chord/cluster/test_chord_election.py",
+    "test_without_a_majority_no_candidate_is_elected",
 )
-def candidate_ignores_returned_primary() -> None:
-    """A candidate goes on with its trial election though it has heard the primary meanwhile."""
-    original = Election._count_vote
-
-    def _count_vote(self: Election, node: NodeId, timeout: float = 0.0) -> None:
-        heard, never = self.heartbeat.heard_at, float("-inf")
-        self.heartbeat.heard_at = never
-        original(self, node, timeout)
-        if self.heartbeat.heard_at == never:
-            self.heartbeat.heard_at = heard
-
-    replace(original, _count_vote)
-
-
-@fault(
-    "P4",
-    "tests/chord/cluster/test_chord_restart.py",
-    "test_the_last_member_leads_on_though_its_primary_had_asked_it_to_wait",
-)
-def promise_taken_for_round_trip() -> None:
-    """A node that was started again takes what it has promised its primary to wait for the time
-    that messages take now."""
-    original = Heartbeat.resume
-
-    def resume(self: Heartbeat, timeout: float) -> None:
-        self._asked_timeout = max(self._asked_timeout, timeout)
-        original(self, timeout)
-
-    replace(original, resume)
-
-
-@fault(
-    "P4",
-    "tests/chord/cluster/test_chord_election_timeout.py",
-    "test_an_outage_is_no_measure_of_the_network",
-)
-def outage_measured_as_round_trip() -> None:
-    """Heartbeats that are answered after an outage count with all of its time."""
-
-    def note(self: ElectionTimeout, took: float, asked: float, now: float) -> None:
-        self._remember(took, now)
-
-    replace(ElectionTimeout.note, note)
-
-
-@fault(
-    "P2",
-    "tests/chord/recovery/test_chord_part_claimed.py",
-    "test_keys_whose_cluster_has_ended_are_taken_by_the_one_after_it",
-)
-def predecessor_never_missed() -> None:
-    """A cluster does not look for the one before it, which nobody leads, unless a link is lost."""
-
-    def _look_back(self: Stabilisation, own: Cluster) -> None:
-        pass
-
-    replace(Stabilisation._look_back, _look_back)
-
-
-@fault("P4")
 def election_without_majority() -> None:
     """A candidate leads as soon as one voter has granted it the epoch."""
     original, majority = Election._count_vote, FollowerLog.majority
@@ -155,38 +77,9 @@ def election_without_majority() -> None:
     replace(original, _count_vote)
 
 
-@fault("P1")
-def voter_acknowledges_untaken_entries() -> None:
-    """A voter acknowledges all entries of a message and takes only the first."""
-    original = FollowerLog.on_entries
-
-    def on_entries(self: FollowerLog, sender: Peer, message: LogEntries) -> None:
-        voter_log = self.voter_log
-        before = None if voter_log is None else voter_log.next
-        original(self, sender, changed(message, entries=message.entries[:1]))
-        if voter_log is not None and voter_log is self.voter_log and voter_log.next != before:
-            following = message.after[1] + len(message.entries)
-            self.port.send(sender, LogAck(message.key, message.epoch, following))
-
-    replace(original, on_entries)
-
-
-@fault("P1")
-def voter_acknowledges_before_storing() -> None:
-    """A voter acknowledges entries of the log without writing them to its disk."""
-    original = FollowerLog.on_entries
-
-    def append(self: Journal, items: Sequence[LogEntry], at_once: bool = False) -> None:
-        pass
-
-    def on_entries(self: FollowerLog, sender: Peer, message: LogEntries) -> None:
-        with replaced(Journal.append, append):
-            original(self, sender, message)
-
-    replace(original, on_entries)
-
-
-@fault("P1", BEHIND_TESTS, "test_a_voter_acknowledges_what_its_disk_has")
+@fault(
+    "I2", "tests/chord/cluster/test_chord_stored.py", "test_a_voter_acknowledges_what_its_disk_has"
+)
 def voter_acknowledges_before_the_disk() -> None:
     """A voter acknowledges entries while its disk is still writing them."""
 
@@ -198,46 +91,8 @@ def voter_acknowledges_before_the_disk() -> None:
     replace(FollowerLog._acknowledge, _acknowledge)
 
 
-@fault("P1", BEHIND_TESTS, "test_a_primary_counts_its_own_copy_when_its_disk_has_it")
-def primary_counts_itself_before_the_disk() -> None:
-    """A primary takes an entry for stored at itself while its disk is still writing it."""
-
-    original = LeaderLog._commit
-
-    def _commit(self: LeaderLog) -> None:
-        unstored, self.local.journal.unstored = self.local.journal.unstored, 0
-        original(self)
-        self.local.journal.unstored = unstored
-
-    replace(original, _commit)
-
-
-@fault("P1", BEHIND_TESTS, "test_who_votes_is_on_disk_before_anybody_hears_of_it")
-def voters_changed_behind_the_turn() -> None:
-    """A primary sends an entry that changes the voters before its own disk has it."""
-    original = Journal.append
-
-    def append(self: Journal, items: Sequence[LogEntry], at_once: bool = False) -> None:
-        original(self, items)
-
-    replace(original, append)
-
-
-@fault("P1")
-def restarted_primary_leads_on() -> None:
-    """A primary leads on after a restart without being elected again."""
-
-    def resume(self: ClusterRole, cluster: Cluster) -> None:
-        self.must_be_elected = False
-        self._describe(cluster)
-        self._ring.serve_as_member(cluster)
-        self._changed("started again")
-
-    replace(ClusterRole.resume, resume)
-
-
 @fault(
-    "P1",
+    "I5",
     "tests/chord/membership/test_chord_split.py",
     "test_who_falls_silent_before_it_is_decided_serves_nothing_when_it_wakes",
 )
@@ -255,7 +110,7 @@ def new_primary_serves_before_decision() -> None:
 
 
 @fault(
-    "P4",
+    "D5",
     "tests/chord/cluster/test_chord_restart.py",
     "test_the_file_grows_to_a_few_times_the_state_and_no_further",
 )
@@ -290,23 +145,7 @@ def merging_cluster_ends_early() -> None:
 
 
 @fault(
-    "P1",
-    "tests/chord/membership/test_chord_split.py",
-    "test_a_split_is_given_up_when_its_arc_would_be_quiesced_for_too_long",
-)
-def split_quiesces_without_bound() -> None:
-    """A split quiesces its arc for as long as something is under way in it."""
-    original = HandOvers._begin
-
-    def _begin(self: HandOvers, handover: HandOver) -> None:
-        original(self, handover)
-        self.port.cancel_timer(HandOverTimeout())
-
-    replace(original, _begin)
-
-
-@fault(
-    "promise: what is given up is reported",
+    "D13",
     "tests/overlay/test_overlay_healing.py",
     "test_of_two_sides_that_both_went_on_each_hears_that_it_lacks_what_the_other_published",
 )
@@ -321,26 +160,10 @@ def other_side_unheard_of() -> None:
 
 
 @fault(
-    "P1",
-    "tests/chord/membership/test_chord_recruiting.py",
-    "test_a_cluster_that_lacks_members_comes_before_one_that_grows",
+    "I4",
+    "tests/chord/membership/test_chord_cluster_merge.py",
+    "test_a_majority_that_is_lost_before_it_is_decided_gives_nothing_away",
 )
-def growing_cluster_recruits_first() -> None:
-    """An idle node serves in whichever cluster asks first, also in one that has its size."""
-
-    def idle_for(self: ClusterRole) -> float:
-        return float("inf")
-
-    replace(ClusterRole.idle_for, idle_for)
-
-
-# --- a cluster that merges with the next one ---
-
-MERGE_TESTS = "tests/chord/membership/test_chord_cluster_merge.py"
-TREE_TESTS = "tests/upper_tree/owner/registrations/test_tree_arc_merge.py"
-
-
-@fault("P1", MERGE_TESTS, "test_a_majority_that_is_lost_before_it_is_decided_gives_nothing_away")
 def merge_decided_without_majority() -> None:
     """A cluster that merges sends its state as soon as its primary has written the decision."""
     original = ClusterMerges.hand_over
@@ -355,132 +178,10 @@ def merge_decided_without_majority() -> None:
 
 
 @fault(
-    "P1",
-    MERGE_TESTS,
-    "test_an_arc_is_not_taken_before_a_majority_of_the_next_cluster_has_its_state",
+    "I8",
+    "tests/upper_tree/owner/registrations/test_tree_arc_merge.py",
+    "test_the_state_is_handed_over_when_no_publisher_has_a_summary",
 )
-def arc_taken_without_majority() -> None:
-    """The next cluster serves an arc that it takes as soon as its primary has written the state."""
-    original = TakingIn.committed
-
-    def committed(self: TakingIn) -> None:
-        if self._stored_at >= 0:
-            self._stored_at = min(self._stored_at, self.leader_log.committed - 1)
-        original(self)
-
-    replace(original, committed)
-
-
-@fault(
-    "P1",
-    MERGE_TESTS,
-    "test_trees_that_do_not_come_to_rest_keep_their_cluster_which_serves_them_again",
-)
-def merging_cluster_decides_on() -> None:
-    """A cluster goes on deciding in its arc while it stops its trees for a merge."""
-
-    def is_leaving(self: ClusterMerges, key: Key) -> bool:
-        return False
-
-    replace(ClusterMerges.is_leaving, is_leaving)
-
-
-@fault(
-    "P1",
-    MERGE_TESTS,
-    "test_it_is_not_given_away_under_another_epoch_than_it_was_promised_for",
-)
-def merge_goes_on_under_another_epoch() -> None:
-    """A cluster gives its arc away though its epoch has changed since that was promised."""
-    original = ClusterMerges.hand_over
-
-    def consider(self: ClusterMerges) -> None:
-        own = self.role.led
-        if own is not None and self.current is not None and self.current.arc.epoch != own.epoch:
-            return
-        considered(self)
-
-    def hand_over(self: ClusterMerges, entries: tuple[bytes, ...]) -> None:
-        own = self.role.led
-        if own is not None and self.current is not None:
-            self.current.arc = changed(self.current.arc, version=own.version)
-        original(self, entries)
-
-    considered = ClusterMerges.consider
-    replace(considered, consider)
-    replace(original, hand_over)
-
-
-@fault("P1", MERGE_TESTS, "test_an_arc_that_was_taken_is_not_taken_again")
-def taken_arc_not_remembered() -> None:
-    """A cluster that has taken an arc, and has split it off again, takes it a second time."""
-    original = TakingIn.on_offer
-
-    def on_offer(self: TakingIn, sender: Peer, message: MergeOffer) -> None:
-        config = self.log.config if self.log.voter_log is not None else None
-        if config is not None and config.taken is not None:
-            assert self.log.voter_log is not None
-            self.log.voter_log.override(changed(config, taken=None))
-        original(self, sender, message)
-
-    replace(original, on_offer)
-
-
-@fault(
-    "P1",
-    MERGE_TESTS,
-    "test_a_state_that_came_in_part_is_dropped_by_the_next_primary_and_sent_again",
-)
-def partial_state_kept() -> None:
-    """A voter keeps what has come of an arc's state though the primary that took it is gone."""
-    original = FollowerLog._emit_gone
-
-    def _emit_gone(self: FollowerLog, key: Key, start: Key) -> None:
-        promised = None if self.voter_log is None else self.voter_log.config.promised
-        if promised is None or promised.key != key:
-            original(self, key, start)
-
-    replace(original, _emit_gone)
-
-
-@fault("P1", MERGE_TESTS, "test_a_cluster_takes_no_arc_with_which_it_would_soon_split")
-def full_cluster_takes_an_arc() -> None:
-    """A cluster takes the arc of a small one however much it owns itself."""
-
-    def _has_room(self: TakingIn, offered: MergeOffer) -> bool:
-        return True
-
-    replace(TakingIn._has_room, _has_room)
-
-
-@fault(
-    "P1",
-    MERGE_TESTS,
-    "test_trees_that_do_not_come_to_rest_keep_their_cluster_which_serves_them_again",
-)
-def promise_is_never_withdrawn() -> None:
-    """A cluster keeps its promise to take an arc that the other one has kept."""
-
-    def _withdraw(self: TakingIn) -> None:
-        pass
-
-    replace(TakingIn._withdraw, _withdraw)
-
-
-@fault("C6", TREE_TESTS, "test_the_state_is_handed_over_when_the_hosts_have_said_that_they_stopped")
-def merged_while_hosts_serve() -> None:
-    """A cluster that merges hands its state over while its hosts still serve its trees."""
-    original = ArcMerge._step
-
-    def _step(self: ArcMerge) -> None:
-        original(self)
-        if self._under_way and not self._stop.step():
-            self._hand_over()
-
-    replace(original, _step)
-
-
-@fault("C5", TREE_TESTS, "test_the_state_is_handed_over_when_no_publisher_has_a_summary")
 def merged_while_summaries_are_cached() -> None:
     """A cluster that merges does not wait for the end of publishers' summaries of its trees."""
 
@@ -494,68 +195,71 @@ def merged_while_summaries_are_cached() -> None:
     replace(TreeStop._is_stopped, _is_stopped)
 
 
-@fault("C6", TREE_TESTS, "test_an_arc_that_is_kept_is_served_again")
-def kept_arc_not_served_again() -> None:
-    """A cluster that keeps its arc after all does not give its hosts their registrations again."""
+@fault(
+    "P5",
+    "tests/papers/test_papers_phoenix_clusters.py",
+    "test_p5_as_many_machines_as_are_missing_are_requested",
+)
+def lost_cluster_not_replaced() -> None:
+    """No member of a cluster that lost its majority leads on."""
 
-    def cancel(self: TreeStop) -> None:
-        self._stopping = False
+    def lead_own_log(self: RoleChanges, epoch: int) -> None:
+        pass
 
-    replace(TreeStop.cancel, cancel)
+    replace(RoleChanges.lead_own_log, lead_own_log)
 
 
 @fault(
-    "C6",
-    TREE_TESTS,
-    "test_the_next_cluster_serves_the_trees_from_its_own_hosts_when_its_log_has_them",
+    "I3",
+    "tests/chord/recovery/test_chord_recovery.py",
+    "test_who_outlives_a_fork_goes_on_in_its_branch_and_not_in_its_lineage",
 )
-def taken_trees_not_planted() -> None:
-    """A cluster that takes an arc has its trees in the log and decides about none of them."""
+def fork_overrides_are_not_unique() -> None:
+    """Two clusters that override the same fork take the same epoch."""
 
-    def on_arc_taken(self: TreeRestoration, event: ArcTaken) -> None:
-        self._clusters.forget_log(event.arc.key)
+    def same(epoch: int, rng: Random) -> int:
+        return epoch | ((1 << ELECTION_BITS) - 1)
 
-    replace(TreeRestoration.on_arc_taken, on_arc_taken)
-
-
-@fault("P1", MERGE_TESTS, "test_0_keeps_clusters_from_merging")
-def merge_below_ignored() -> None:
-    """A cluster that misses members merges whatever `cluster.merge_below` says."""
-    original = ClusterMerges._begin_if_small
-
-    def _begin_if_small(self: ClusterMerges, own: Cluster) -> None:
-        settings = self.recruiting.settings
-        self.recruiting.settings = changed(settings, merge_below=settings.size)
-        original(self, own)
-        self.recruiting.settings = settings
-
-    replace(original, _begin_if_small)
+    replace(above_fork, same)
 
 
 @fault(
-    "P4",
-    "tests/chord/cluster/test_chord_hello.py",
-    "test_who_believes_late_that_a_primary_was_elected_answers_its_hello_then",
+    "P5",
+    "tests/chord/recovery/test_chord_observing.py",
+    "test_a_suback_waits_for_an_observer_for_a_while_and_then_no_more",
 )
-def late_follower_says_nothing() -> None:
-    """A member that follows a primary only after it has asked others does not answer its HELLO."""
+def suback_ignores_observers() -> None:
+    """A SUBACK waits for no copy of the log outside of the cluster."""
 
-    def _follow(self: ClusterMembers) -> None:
-        self.election.cancel()
-        self.heartbeat.start_following()
+    def is_copied(self: Observers, index: int) -> bool:
+        return True
 
-    replace(ClusterMembers._follow, _follow)
+    replace(Observers.is_copied, is_copied)
 
 
 @fault(
     "P1",
-    "tests/chord/cluster/test_chord_hello.py",
-    "test_a_voter_that_is_started_again_at_once_gets_what_was_under_way",
+    "tests/chord/cluster/test_chord_dropped.py",
+    "test_a_voter_gets_what_the_link_had_no_room_for",
 )
-def returned_voter_not_asked() -> None:
-    """A primary does not ask a voter that is reachable again how far its log is."""
+def unsent_primary_forgets_what_was_dropped() -> None:
+    """Entries and greetings for which a link had no room are not sent again."""
 
-    def restart_follower(self: LeaderLog, peer: Peer) -> None:
-        pass
+    def nothing(self: LeaderLog, event: MessageDropped) -> None:
+        return None
 
-    replace(LeaderLog.restart_follower, restart_follower)
+    replace(LeaderLog.dropped, nothing)
+
+
+@fault(
+    "M6",
+    "tests/papers/test_papers_phoenix_clusters.py",
+    "test_p4_messages_for_q_are_kept_and_go_to_r",
+)
+def lookups_wait_for_no_primary() -> None:
+    """A cluster whose primary is gone keeps no lookups for the next one."""
+
+    def awaits_primary(self: RingState, key: Key) -> bool:
+        return False
+
+    replace(RingState.awaits_primary, awaits_primary)

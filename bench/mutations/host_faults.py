@@ -1,8 +1,8 @@
-"""Faults of the hosts: what they serve and match, and the copies that they send."""
+"""Faults at the hosts of attribute trees, and in what crosses regions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from msgspec.structs import replace as changed
 
@@ -10,97 +10,32 @@ from bench.mutations.planting import fault, replace
 from matching import Cut, Interval
 from overlay.client import Event
 from overlay.links.events import MessageDropped
-from overlay.machine import NodeId, Peer
+from overlay.machine import Peer
+from overlay.regions import distance
+from overlay.upper_tree.delivery.access_nodes import AccessNodes
 from overlay.upper_tree.delivery.delegation import Delegation
-from overlay.upper_tree.delivery.fan_out import CopyBudget
+from overlay.upper_tree.delivery.fan_out import CopyBudget, Part
+from overlay.upper_tree.delivery.recipients import Recipient
+from overlay.upper_tree.host.gathering import Choice, ShardGathering
 from overlay.upper_tree.host.hosted_tree import HostedTree
 from overlay.upper_tree.host.hosting import Hosting
-from overlay.upper_tree.host.queued_events import QueuedEvents
+from overlay.upper_tree.host.urgency import LatencyMap
 from overlay.upper_tree.host.visit_scheduler import VisitScheduler
-from overlay.upper_tree.host.visiting import VisitHandler
 from overlay.upper_tree.messages import (
     Accepted,
-    Assign,
-    Assigned,
     Deliver,
-    Entry,
     Visit,
 )
-from overlay.upper_tree.owner.rebalance import Rebalance
-from overlay.upper_tree.publisher.publisher import Publisher
-from overlay.upper_tree.publisher.replicas import ReplicaSelector
-from overlay.upper_tree.visits import select_events
+from overlay.upper_tree.publisher import load_prediction
 
-OUT_OF_REACH = "tests/upper_tree/delivery/test_tree_out_of_reach.py"
-
-
-@fault("C6")
-def host_keeps_first_map() -> None:
-    """A host ignores every partition map after its first."""
-    original = Hosting.on_assign
-
-    def on_assign(self: Hosting, sender: Peer, message: Assign) -> None:
-        tree = self.trees.get(message.attribute)
-        if tree is None or tree.version == (0, 0) or not message.intervals:
-            original(self, sender, message)
-        elif not self._is_fenced(message.attribute, message.version[0]):
-            self.port.send(sender, Assigned(message.attribute, message.version))
-
-    replace(original, on_assign)
+ACCESS_NODES = "tests/upper_tree/delivery/test_tree_access_nodes.py"
 
 
 @fault(
-    "C6",
-    "tests/upper_tree/owner/test_tree_silent_hosts.py",
-    "test_another_host_serves_beside_a_silent_one_with_all_registrations",
+    "I6",
+    "tests/papers/test_papers_cbdlo_trees.py",
+    "test_section_2_the_subspaces_are_adjacent_disjoint_and_cover_all_values",
 )
-def silent_hosts_not_relieved() -> None:
-    """Virtual nodes of a silent host wait until its link is given up."""
-
-    def _relief(self: Rebalance, entry: Entry, hosts: Sequence[Peer]) -> Peer | None:
-        return None
-
-    replace(Rebalance._relief, _relief)
-
-
-@fault(
-    "C6",
-    "tests/overlay/test_overlay_replicas.py",
-    "test_events_for_virtual_nodes_of_one_host_that_stands_still_are_late_by_two_seconds",
-)
-def silent_hosts_not_asked_about() -> None:
-    """A publisher whose hosts of a tree are all silent does not ask whether there is another."""
-
-    def _ask_anew(self: Publisher, attributes: Iterable[str]) -> None:
-        self._ask_anew_at = float("inf")
-
-    replace(Publisher._ask_anew, _ask_anew)
-
-
-@fault("C6")
-def host_keeps_ended_registrations() -> None:
-    """A host keeps registrations that their subscriber has ended."""
-
-    def uninstall(self: HostedTree, id_: str) -> None:
-        pass
-
-    replace(HostedTree.uninstall, uninstall)
-
-
-@fault("C6")
-def host_accepts_foreign_events() -> None:
-    """A host accepts events for a tree that it does not serve and drops them."""
-
-    def _give_back(self: VisitHandler, attribute: str, sequences: list[int]) -> None:
-        incarnation = self.visit.events[0].incarnation if self.visit.events else 0
-        accepted = Accepted(incarnation, (((attribute,), tuple(sequences)),), ())
-        self.port.send(self.visit.origin, accepted)
-        self.port.count("visits_given_back", len(sequences))
-
-    replace(VisitHandler._give_back, _give_back)
-
-
-@fault("C6")
 def interval_without_lower_end() -> None:
     """A host does not count an interval's lower end as part of it."""
     original = HostedTree.span
@@ -113,7 +48,7 @@ def interval_without_lower_end() -> None:
 
 
 @fault(
-    "C6",
+    "D13",
     "tests/upper_tree/owner/test_tree_serving.py",
     "test_a_host_without_a_lease_gives_events_back",
 )
@@ -127,8 +62,8 @@ def host_serves_without_lease() -> None:
 
 
 @fault(
-    "M3",
-    OUT_OF_REACH,
+    "D14",
+    "tests/upper_tree/delivery/test_tree_out_of_reach.py",
     "test_publishers_are_slowed_down_to_what_a_subscriber_s_link_carries",
 )
 def hosts_not_held_back() -> None:
@@ -143,7 +78,11 @@ def hosts_not_held_back() -> None:
     replace(original, take)
 
 
-@fault("C11")
+@fault(
+    "C11",
+    "tests/upper_tree/delivery/test_tree_access_nodes.py",
+    "test_with_more_regions_than_copies_each_is_still_entered_once",
+)
 def delegate_keeps_share() -> None:
     """A delegate does not pass on the deliveries of its share."""
     original = Delegation._pass_on
@@ -156,7 +95,11 @@ def delegate_keeps_share() -> None:
     replace(original, _pass_on)
 
 
-@fault("C11")
+@fault(
+    "C11",
+    "tests/upper_tree/delivery/test_tree_deliveries.py",
+    "test_copies_are_counted_and_where_they_are_too_many_delegates_help",
+)
 def host_sends_all_copies() -> None:
     """A host sends all copies of an event itself, however many, and uses no delegates."""
 
@@ -166,18 +109,8 @@ def host_sends_all_copies() -> None:
     replace(CopyBudget.room, room)
 
 
-@fault("C11")
-def copies_limited_per_handling() -> None:
-    """A node limits the copies of each handling of an event and not those of all together."""
-
-    def spend(self: CopyBudget, events: Sequence[Event], copies: int = 1) -> None:
-        pass
-
-    replace(CopyBudget.spend, spend)
-
-
 @fault(
-    "promise: what is given up is reported",
+    "D7",
     "tests/upper_tree/delivery/test_tree_holding.py",
     "test_what_finds_no_room_on_a_link_is_not_lost",
 )
@@ -191,59 +124,93 @@ def dropped_on_link_unheeded() -> None:
 
 
 @fault(
-    "P7",
-    "tests/upper_tree/host/test_tree_queued_events.py",
-    "test_an_event_that_waits_is_not_queued_again",
+    "D12",
+    "tests/upper_tree/hot_values/test_tree_gathering.py",
+    "test_every_shard_matches_its_registrations_and_the_publisher_hears_when_all_have",
 )
-def waiting_events_queued_again() -> None:
-    """A host that is behind queues an event as often as it comes."""
+def event_accepted_before_all_shards_matched_it() -> None:
+    """A gatherer accepts an event as soon as it has asked the other shards."""
+    original = ShardGathering.begin
 
-    def without_repeated(self: QueuedEvents, visit: Visit) -> Visit:
-        return visit
+    def begin(
+        self: ShardGathering,
+        tree: HostedTree,
+        visit: Visit,
+        value: Interval,
+        events: Sequence[Event],
+        choice: Choice,
+    ) -> None:
+        original(self, tree, visit, value, events, choice)
+        numbers = tuple([event.sequence for event in events])
+        taken = (((tree.attribute,), numbers),)
+        self.port.send(visit.origin, Accepted(events[0].incarnation, taken, ()))
 
-    replace(QueuedEvents.without_repeated, without_repeated)
-
-
-@fault(
-    "P7",
-    "tests/upper_tree/host/test_tree_queued_events.py",
-    "test_events_are_the_same_in_all_that_they_have_and_for_the_same_trees",
-)
-def repeated_events_known_by_number() -> None:
-    """A host drops what has the number of an event that waits, for whatever trees."""
-
-    def without_repeated(self: QueuedEvents, visit: Visit) -> Visit:
-        waiting = self._waiting.get(self._key(visit))
-        known = waiting.events if waiting is not None else {}
-        new = [at for at, each in enumerate(visit.events) if each.sequence not in known]
-        return select_events(visit, new)
-
-    replace(QueuedEvents.without_repeated, without_repeated)
+    replace(original, begin)
 
 
-@fault(
-    "P7",
-    "tests/upper_tree/host/test_tree_queued_events.py",
-    "test_a_publisher_of_which_something_waits_hears_so",
-)
-def waiting_publishers_not_told() -> None:
-    """A host says nothing to publishers whose events wait there."""
+@fault("M1", ACCESS_NODES, "test_an_event_crosses_once_into_each_interested_region")
+def copy_for_each_node_of_a_region() -> None:
+    """A host sends every recipient in another region a copy of its own."""
 
-    def _tell_waiting(self: VisitScheduler) -> None:
+    def divide(
+        self: AccessNodes, recipients: Sequence[Recipient]
+    ) -> tuple[list[Recipient], list[Part[Recipient]]]:
+        return list(recipients), []
+
+    replace(AccessNodes.divide, divide)
+
+
+@fault("M1", ACCESS_NODES, "test_when_the_access_node_dies_no_other_node_loses_anything")
+def share_of_a_lost_access_node_forgotten() -> None:
+    """What an access node, or any delegate, had to pass on is dropped when its link is lost."""
+
+    def _spread_anew(self: Delegation, message: Deliver) -> None:
         pass
 
-    replace(VisitScheduler._tell_waiting, _tell_waiting)
+    replace(Delegation._spread_anew, _spread_anew)
+
+
+@fault(
+    "M2",
+    "tests/upper_tree/owner/test_tree_regions.py",
+    "test_a_node_that_is_asked_for_a_region_names_those_near_it_first",
+)
+def redirects_ignore_regions() -> None:
+    """A node names other nodes in any order, whatever the region that it is asked for."""
+
+    def anywhere(one: str, other: str) -> int:
+        return 0
+
+    replace(distance, anywhere)
+
+
+@fault(
+    "P6",
+    "tests/upper_tree/host/test_tree_urgency.py",
+    "test_a_types_priority_is_the_mean_of_its_subscribers_levels",
+)
+def latency_levels_add_up() -> None:
+    """A type is the more urgent the more subscribers it has, whatever their levels."""
+    original = LatencyMap.priority
+
+    def priority(self: LatencyMap, event_type: object) -> float | None:
+        found = original(self, event_type)
+        if found is None or not isinstance(event_type, str):
+            return found
+        return found * self._named.get(event_type, (0, 1))[1]
+
+    replace(original, priority)
 
 
 @fault(
     "P7",
-    "tests/upper_tree/publisher/test_tree_replicas.py",
-    "test_what_waits_at_a_host_that_works_is_not_sent_again",
+    "tests/upper_tree/publisher/test_tree_load_prediction.py",
+    "test_where_all_are_behind_the_smallest_time_wins_not_the_smallest_queue",
 )
-def late_hosts_asked_again() -> None:
-    """A publisher sends again what waits for `tree.retry`, however long events take at the host."""
+def shortest_queue_is_chosen() -> None:
+    """A publisher takes the host at which the fewest events wait, however slow that is."""
 
-    def late_after(self: ReplicaSelector, node: NodeId) -> float:
-        return self.timeout_most
+    def predicted_time(queue: float, service: float) -> float:
+        return queue
 
-    replace(ReplicaSelector.late_after, late_after)
+    replace(load_prediction.predicted_time, predicted_time)

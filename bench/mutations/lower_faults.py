@@ -1,35 +1,29 @@
-"""Faults in the links and in the random graph: batches, walks, access points."""
+"""Faults in the links and in the random graph: batches, views, walks, access points."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Sequence
-from itertools import count
 
 from msgspec.structs import replace as changed
 
-from bench.mutations.planting import fault, replace
-from overlay.links.connections import LinkConnection
-from overlay.links.constants import MIN_RTO
-from overlay.links.deadlines import NEVER
+from bench.mutations.planting import fault, replace, replace_constant
+from overlay.backlog import Backlog
+from overlay.links import receive_buffer
 from overlay.links.messages import Batch
 from overlay.links.receive_buffer import Arrival, ReceiveBuffer
-from overlay.links.send_buffer import InFlightBatch, SendBuffer
-from overlay.links.session import Carrier, LinkSession, SessionState
+from overlay.links.send_buffer import InFlightBatch
+from overlay.links.session import LinkSession
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.crawl import Crawl
 from overlay.lower_random.heard_peers import HeardPeers
 from overlay.lower_random.messages import AccessPoint, Neighbour, Walk
 from overlay.lower_random.relaying import Relaying
-from overlay.machine import Message, NodeId, Peer, Port
+from overlay.lower_random.view import View
+from overlay.machine import NodeId, Peer, Port
 from overlay.settings import ViewSettings
 
-CUT_TESTS = "tests/overlay/test_overlay_relaying.py"
-DETOUR_TESTS = "tests/links/test_links_detours.py"
-LATE_TESTS = "tests/links/test_links_late.py"
 
-
-@fault("M3")
+@fault("I1", "tests/links/test_links_gaps.py", "test_a_new_connection_brings_what_was_kept_again")
 def link_skips_missing_batches() -> None:
     """A link takes a batch that came too early for the next one and forgets those between."""
     original = ReceiveBuffer.receive
@@ -42,7 +36,9 @@ def link_skips_missing_batches() -> None:
     replace(original, receive)
 
 
-@fault("V3")
+@fault(
+    "D2", "tests/links/test_links_gaps.py", "test_a_damaged_batch_is_not_taken_and_still_expected"
+)
 def link_ignores_digests() -> None:
     """A link accepts batches whose body does not match the digest."""
     original = ReceiveBuffer.receive
@@ -53,7 +49,11 @@ def link_ignores_digests() -> None:
     replace(original, receive)
 
 
-@fault("C3")
+@fault(
+    "C3",
+    "tests/papers/test_papers_cbdlo_walks.py",
+    "test_section_3_1_the_walk_does_not_return_to_the_last_k_nodes[4]",
+)
 def walk_ignores_trace() -> None:
     """A walk ignores its trace list and returns to nodes that it has visited."""
     original = Crawl._forward
@@ -64,7 +64,11 @@ def walk_ignores_trace() -> None:
     replace(original, _forward)
 
 
-@fault("C3")
+@fault(
+    "I11",
+    "tests/papers/test_papers_cbdlo_walks.py",
+    "test_section_3_1_step_2_2_a_walk_ends_at_the_largest_number_of_hops",
+)
 def walk_does_not_count_hops() -> None:
     """A walk goes on beyond its hop limit, since no hop is subtracted."""
     original = Crawl._forward
@@ -75,7 +79,11 @@ def walk_does_not_count_hops() -> None:
     replace(original, _forward)
 
 
-@fault("C4")
+@fault(
+    "C4",
+    "tests/papers/test_papers_cbdlo_walks.py",
+    "test_section_3_2_recovery_starts_at_a_random_node_of_the_trace_with_half_of_the_hops",
+)
 def walk_recovers_with_whole_limit() -> None:
     """A blocked walk starts again with its whole hop limit and not with half of it."""
     original = Crawl._recover
@@ -87,7 +95,7 @@ def walk_recovers_with_whole_limit() -> None:
 
 
 @fault(
-    "C1",
+    "A38",
     "tests/attacks/test_attacks_sampling.py",
     "test_places_that_are_drawn_anew_go_to_who_was_heard_of_and_not_to_who_is_heard",
 )
@@ -102,36 +110,10 @@ def heard_peers_not_remembered() -> None:
 
 
 @fault(
-    "C1",
-    "tests/attacks/test_attacks_sampling.py",
-    "test_of_too_many_that_were_heard_of_a_sample_is_kept",
+    "C2",
+    "tests/papers/test_papers_cbdlo_walks.py",
+    "test_section_2_each_node_caches_access_points_of_a_certain_number_of_attributes",
 )
-def newest_peers_remembered() -> None:
-    """Of too many peers that were heard of a node with a ranked view remembers those that were
-    named last."""
-    numbers = count(2**62, -1)
-
-    def _rank(self: HeardPeers, node: NodeId) -> bytes:
-        return next(numbers).to_bytes(8, "big")
-
-    replace(HeardPeers._rank, _rank)
-
-
-@fault(
-    "C1",
-    "tests/attacks/test_attacks_sampling.py",
-    "test_who_is_lost_is_not_remembered",
-)
-def lost_peers_remembered() -> None:
-    """A node with a ranked view goes on naming peers that it could not reach."""
-
-    def forget(self: HeardPeers, node: NodeId) -> None:
-        pass
-
-    replace(HeardPeers.forget, forget)
-
-
-@fault("C2")
 def access_points_unbounded() -> None:
     """A node keeps access points for ten times the attributes that the setting allows."""
     original = AccessPoints.__init__
@@ -158,53 +140,10 @@ def access_points_of_another_ring() -> None:
 
 
 @fault(
-    "C3",
-    "tests/lower_random/test_lower_transcripts.py",
-    "test_a_walk_to_a_silent_node_is_reported_lost_and_begins_again_with_half_of_the_hops",
+    "P3",
+    "tests/overlay/test_overlay_relaying.py",
+    "test_events_go_on_when_their_only_host_is_behind_a_cut_link",
 )
-def lost_walk_is_not_reported() -> None:
-    """A node that has sent a walk to a silent neighbour says nothing to the walk's origin."""
-
-    def _report_lost(self: Crawl, messages: Iterable[Message]) -> None:
-        pass
-
-    replace(Crawl._report_lost, _report_lost)
-
-
-@fault(
-    "C2",
-    "tests/lower_random/test_lower_points.py",
-    "test_among_the_newest_epoch_the_healthy_come_first_and_none_is_excluded",
-)
-def hit_names_one_host() -> None:
-    """A hit names one access point of a tree and none beside it."""
-    original = AccessPoints.points
-
-    def points(self: AccessPoints, attribute: str, exclude: NodeId = "") -> tuple[AccessPoint, ...]:
-        return original(self, attribute, exclude)[:1]
-
-    replace(original, points)
-
-
-@fault(
-    "C3",
-    "tests/lower_random/test_lower_crawl.py",
-    "test_an_access_point_of_a_ring_that_was_left_meanwhile_is_no_hit",
-)
-def hit_of_a_former_ring_is_used() -> None:
-    """A walk that began in another ring ends with an access point of that ring."""
-    original = Crawl._end_found
-
-    def _end_found(
-        self: Crawl, number: int, found: Sequence[AccessPoint], hop: int, sender: Peer | None
-    ) -> None:
-        ours = self._access_points.ring
-        original(self, number, [changed(each, ring=ours) for each in found], hop, sender)
-
-    replace(original, _end_found)
-
-
-@fault("P3", CUT_TESTS, "test_events_go_on_when_their_only_host_is_behind_a_cut_link")
 def silent_link_not_gone_around() -> None:
     """No other node is asked whether it reaches a peer whose link is silent."""
 
@@ -214,110 +153,73 @@ def silent_link_not_gone_around() -> None:
     replace(Relaying.open, open_)
 
 
-@fault("P3", DETOUR_TESTS, "test_a_quiet_link_that_is_watched_is_not_taken_for_dead")
-def quiet_peer_dead_without_probes() -> None:
-    """Other nodes are asked for a silent peer only while something sent to it is unacknowledged."""
-    original = LinkSession._silent_at
+@fault(
+    "C1",
+    "tests/papers/test_papers_cbdlo_walks.py",
+    "test_section_2_the_topology_stays_a_random_graph_with_short_ways",
+)
+def views_hold_only_whom_they_met() -> None:
+    """A node takes into its view only who has exchanged with it, and nobody whom that one names."""
+    original = View._take
 
-    def _silent_at(self: LinkSession) -> float:
-        waits = self.is_suspected or self.state is SessionState.CONNECTING
-        return original(self) if waits else NEVER
+    def _take(
+        self: View, entry: Neighbour, replaceable: list[NodeId], first_hand: bool = True
+    ) -> None:
+        if first_hand:
+            original(self, entry, replaceable)
 
-    replace(original, _silent_at)
-
-
-@fault("P3", DETOUR_TESTS, "test_a_peer_that_was_merely_slow_keeps_its_connection")
-def slow_link_left_for_another_way() -> None:
-    """A session moves to another way though its own link has answered meanwhile."""
-
-    def wants(self: LinkSession, connection: Carrier, now: float) -> bool:
-        return self.candidate is None
-
-    replace(LinkSession.wants, wants)
-
-
-@fault("P3", DETOUR_TESTS, "test_the_direct_way_is_taken_again_when_it_carries_both_directions")
-def detour_taken_for_ever() -> None:
-    """A session that goes by way of another node does not try its direct way again."""
-
-    def look_back_due(self: LinkSession) -> float:
-        return NEVER
-
-    replace(LinkSession.look_back_due, look_back_due)
+    replace(original, _take)
 
 
 @fault(
-    "M3",
-    LATE_TESTS,
-    "test_a_peer_that_is_late_all_the_time_is_asked_for_by_other_ways_only_at_first",
+    "C10",
+    "tests/papers/test_papers_cbdlo_walks.py",
+    "test_section_4_the_wrong_entry_does_not_come_back_by_gossip",
 )
-def late_peer_is_suspected() -> None:
-    """A peer that acknowledges late is suspected as if it had said nothing."""
-    original = LinkSession.restart_retransmission
+def wrong_access_points_come_back() -> None:
+    """A node forgets a wrong access point and not that it was wrong."""
+    original = AccessPoints._mark_stale
 
-    def restart_retransmission(self: LinkSession, now: float) -> None:
-        original(self, now)
-        self._rto = MIN_RTO
-        self._await_acknowledgement(now)
+    def _mark_stale(self: AccessPoints, attribute: str, peer_id: NodeId, version: object) -> None:
+        original(self, attribute, peer_id, version)  # type: ignore[arg-type]
+        self._stale.pop((attribute, peer_id), None)
 
-    replace(original, restart_retransmission)
+    replace(original, _mark_stale)
 
 
-@fault("M3", LATE_TESTS, "test_to_a_peer_that_reads_late_nothing_goes_twice_nor_another_way")
-def late_answer_repeats_everything() -> None:
-    """After an answer all batches that are under way are sent again, those behind the question
-    too."""
-    original = SendBuffer.unacknowledged_before
+@fault("M3", "tests/links/test_links_flow.py", "test_acknowledgements_ride_on_batches")
+def batches_acknowledge_nothing() -> None:
+    """A link sends an acknowledgement of its own though a batch has carried it."""
+    original = LinkSession.make_batch
 
-    def unacknowledged_before(self: SendBuffer, end: int) -> list[InFlightBatch]:
-        return original(self, self.number)
+    def make_batch(self: LinkSession, batch: InFlightBatch, now: float, clock: int) -> Batch:
+        is_due = self.ack_due
+        made = original(self, batch, now, clock)
+        self.ack_due = is_due
+        return made
 
-    replace(original, unacknowledged_before)
+    replace(original, make_batch)
 
 
 @fault(
-    "P3",
-    LATE_TESTS,
-    "test_the_answer_on_the_link_itself_counts_if_it_comes_just_behind_another_node_s",
+    "T3",
+    "tests/links/test_links_backlog.py",
+    "test_it_holds_what_is_written_in_the_mean_time_of_a_disconnect",
 )
-def late_link_is_left_at_once() -> None:
-    """A session moves to another way as soon as another node has reached its peer."""
+def disconnects_are_not_measured() -> None:
+    """A replay buffer is made for the disconnect that is assumed, however long they take."""
 
-    def answered(self: LinkConnection, now: float) -> None:
-        self.take_over_at = now
+    def disconnect(self: Backlog, now: float) -> float:
+        return self._assumed
 
-    replace(LinkConnection.answered, answered)
-
-
-@fault("P3", LATE_TESTS, "test_who_looks_late_itself_reads_first_what_has_arrived")
-def late_look_counts_against_the_peer() -> None:
-    """A node that looks late at what should have been acknowledged suspects the peer at once."""
-    original = LinkSession.is_overdue
-
-    def is_overdue(self: LinkSession, now: float) -> bool:
-        self._is_excused = True
-        return original(self, now)
-
-    replace(original, is_overdue)
+    replace(Backlog.disconnect, disconnect)
 
 
-@fault("M3", LATE_TESTS, "test_what_a_peer_does_not_handle_soon_waits_at_the_sender")
-def late_peer_gets_whole_windows() -> None:
-    """A sender has as much under way as the credit allows, however late it is acknowledged."""
-
-    def measured(self: SendBuffer, round_trip: float, size: int) -> None:
-        self.window = self._settings.window
-
-    replace(SendBuffer.measured, measured)
-
-
-@fault("M3", LATE_TESTS, "test_an_urgent_message_overtakes_what_waits_and_no_other_urgent_one")
-def late_link_holds_up_urgent_messages() -> None:
-    """A heartbeat waits behind everything that its link has not sent yet."""
-    original = SendBuffer.enqueue
-
-    def enqueue(self: SendBuffer, encoded: bytes, message: Message) -> bool:
-        self.is_blocked = False
-        return original(self, encoded, message)
-
-    replace(original, enqueue)
+@fault(
+    "A16",
+    "tests/links/test_links_flow.py",
+    "test_compressed_bodies_that_are_broken_or_bombs_break_the_protocol",
+)
+def compressed_bodies_have_no_bound() -> None:
+    """A compressed body is unpacked however large it becomes."""
+    replace_constant(receive_buffer, "MAX_BODY", 1 << 40)

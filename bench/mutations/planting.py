@@ -3,7 +3,7 @@
 A fault is a function that calls `replace` (or `replaced`, for as long as another call runs) with
 the original symbol and with what stands in its place. The symbol is Python, not text: a tool that
 renames it renames it here as well, and mypy refuses a fault whose symbol or signature is gone.
-Faults are planted before any node is built, in a process of their own.
+Faults are planted before any node is built, in a process of their own (tests/conftest.py).
 """
 
 from __future__ import annotations
@@ -28,10 +28,15 @@ class PlantedFault(NamedTuple):
     """One fault that can be planted."""
 
     name: str  # on the command line
-    breaks: str  # the mechanism or promise that it breaks
+    stands_for: str  # id of a mechanism, invariant, promise or attack (docs/design)
     what: str  # one plain sentence without its full stop
     plant: Callable[[], None]
-    test: str  # id of the test that fails with it; "": the soak finds it
+    test: str  # id of the test that fails with it
+
+    @property
+    def found_by(self) -> str:
+        """The test's name, as the table has it."""
+        return self.test.rpartition("::")[2]
 
 
 FAULTS: dict[str, PlantedFault] = {}
@@ -39,17 +44,17 @@ FAULTS: dict[str, PlantedFault] = {}
 
 
 def fault(
-    breaks: str, file: str = "", test: str = ""
+    stands_for: str, file: str, test: str
 ) -> Callable[[Callable[[], None]], Callable[[], None]]:
-    """Register the decorated function as a fault; its docstring says what the fault does. `file`
-    and `test` name the test that finds it where the soak does not."""
+    """Register the decorated function as a fault that stands for what has this id; its docstring
+    says what the fault does. `file` and `test` name the test that finds it."""
 
     def register(plant: Callable[[], None]) -> Callable[[], None]:
         name = plant.__name__.replace("_", "-")
         if name in FAULTS:
             raise ValueError(f"two faults are called {name}")
         what = " ".join((plant.__doc__ or "").split()).removesuffix(".")
-        FAULTS[name] = PlantedFault(name, breaks, what, plant, f"{file}::{test}" if test else "")
+        FAULTS[name] = PlantedFault(name, stands_for, what, plant, f"{file}::{test}")
         return plant
 
     return register
@@ -84,8 +89,8 @@ def replace(original: Callable[P, R], by: Callable[P, R]) -> Callable[[], None]:
     return undo
 
 
-def replace_constant(module: ModuleType, name: str, value: object) -> Callable[[], None]:
-    """Give a constant of a module another value there. Returns what undoes it."""
+def replace_constant(module: ModuleType | type, name: str, value: object) -> Callable[[], None]:
+    """Give a module's constant, or a class's property, another value. Returns what undoes it."""
     original = getattr(module, name)
     setattr(module, name, value)
     return lambda: setattr(module, name, original)

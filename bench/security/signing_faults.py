@@ -1,22 +1,34 @@
-"""Faults of signed events."""
+"""Faults in signed events and in sealed payloads."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from msgspec.structs import replace as changed
 
 from bench.mutations.planting import fault, replace, replace_constant
+from canopy.wire.keys import sealing
+from canopy.wire.keys.sealing import Seals
 from canopy.wire.keys.signing import KeySigner
 from overlay.client import Event
 from overlay.links.signing import Signature
-from overlay.upper_tree import event_proofs
-from overlay.upper_tree.event_proofs import EventProofs, Fault, leaf_of
+from overlay.upper_tree.event_proofs import leaf_of
 
 SIGNATURES = "tests/attacks/events/test_attacks_signatures.py"
+SEALS = "tests/attacks/events/test_attacks_seals.py"
 
 
-@fault("keys", SIGNATURES, "test_nothing_of_an_event_can_be_altered")
+class _NoAttributes:
+    def encode(self, attributes: Mapping[str, Any]) -> bytes:
+        return msgspec.msgpack.encode({})
+
+
+@fault("A29", SIGNATURES, "test_nothing_of_an_event_can_be_altered")
 def signing_leaves_the_payload_out() -> None:
     """What is signed has attributes and identity of an event, and not its payload."""
     original = leaf_of
@@ -27,7 +39,7 @@ def signing_leaves_the_payload_out() -> None:
     replace(leaf_of, bare)
 
 
-@fault("keys", SIGNATURES, "test_no_part_of_a_proof_can_be_altered_or_taken_for_another_s")
+@fault("A29", SIGNATURES, "test_no_part_of_a_proof_can_be_altered_or_taken_for_another_s")
 def signing_believes_any_key() -> None:
     """It is not looked whether a publisher's id follows from the key that has signed."""
 
@@ -41,29 +53,22 @@ def signing_believes_any_key() -> None:
     replace(KeySigner.holds, any_key)
 
 
-@fault("keys", SIGNATURES, "test_a_host_that_alters_events_is_found_out")
-def signing_takes_the_unsigned() -> None:
-    """Where only signed events are wanted, an event without a signature is taken."""
-    original = EventProofs.fault
-
-    def lenient(self: EventProofs, event: Event) -> Fault:
-        return "" if event.proof is None else original(self, event)
-
-    replace(EventProofs.fault, lenient)
+@fault("A41", SEALS, "test_an_envelope_belongs_to_its_event")
+def sealing_binds_no_attributes() -> None:
+    """An envelope opens with whatever attributes, so that a host may move it to another event."""
+    replace_constant(sealing, "_ATTRIBUTES", _NoAttributes())
 
 
-@fault("keys", SIGNATURES, "test_a_path_leads_from_one_place_only")
-def signing_hashes_pairs_in_any_order() -> None:
-    """The hash over two neighbours is the same whichever of them is the left one."""
-    original = event_proofs._node
+@fault("A41", SEALS, "test_no_number_is_used_twice")
+def sealing_goes_on_after_a_fork() -> None:
+    """A process that was forked goes on with the numbers of the one before."""
+    original = Seals.seal
 
-    def sorted_pair(left: bytes, right: bytes) -> bytes:
-        return original(*sorted((left, right)))
+    def going_on(
+        self: Seals, attributes: Mapping[str, Any], payload: bytes, payload_type: str
+    ) -> tuple[bytes, str]:
+        if self._sealing is not None:
+            self._sealing = self._sealing._replace(process=os.getpid())
+        return original(self, attributes, payload, payload_type)
 
-    replace(event_proofs._node, sorted_pair)
-
-
-@fault("keys", SIGNATURES, "test_what_is_not_signed_or_was_long_ago")
-def signing_never_ends() -> None:
-    """A signed event is taken however old it is."""
-    replace_constant(event_proofs, "AGE_MOST", float("inf"))
+    replace(Seals.seal, going_on)

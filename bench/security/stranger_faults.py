@@ -1,52 +1,39 @@
 """Faults of what keeps out strangers, ids that nobody has certified, and tenants in each other's
-names."""
+names.
+"""
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import ssl
 
 from cryptography import x509
 
 from bench.mutations.planting import fault, replace, replace_constant
-from canopy.gateway.mqtt import messages
-from canopy.gateway.serving import Doors
-from canopy.wire import driver
-from canopy.wire.admin import http
 from canopy.wire.keys import certificates
 from canopy.wire.keys.signing import KeySigner
 from canopy.wire.process.node_process import NodeProcess
-from canopy.wire.process.security import NodeSecurity
-from canopy.wire.sparing import Sparing
+from canopy.wire.transport import connection
 from canopy.wire.transport.handshake_turns import HandshakeTurns
 from canopy.wire.transport.local_users import Address, Owner, owner_of
-from canopy.wire.transport.tls import TlsPipe
-from overlay.hybrid_clock import HybridClock
+from canopy.wire.transport.tls import TlsPipe, new_context
 from overlay.links.signing import Chain
 from overlay.machine import Message, NodeId
 from overlay.rights import Principal, refusal
-from overlay.tenants import quotas
-from overlay.tenants.quotas import Quotas
-from overlay.upper_tree import sliced_inbox
 from overlay.upper_tree.messages import Register
-from streams.services.append import append_server
+from streams.shard.hosting.shard_hosts import HostedShard, ShardHosts
 from streams.tenant_rules import named
 
-CERTIFICATES = "tests/attacks/certificates/test_attacks_certificates.py"
-CLOCKS = "tests/links/test_links_hybrid_clock.py"
-GATEWAY = "tests/canopy/gateway/test_gateway_parts.py"
-INBOX = "tests/upper_tree/test_tree_sliced_inbox.py"
-KEYS = "tests/canopy/wire/keys/test_wire_keys.py"
-PLACES = "tests/canopy/gateway/test_gateway_places.py"
-SAMPLING = "tests/attacks/test_attacks_sampling.py"
+NO_CHECK_TIME = ssl.VerifyFlags(0x200000)
+"""OpenSSL's, which Python does not name."""
+
+TRANSPORT = "tests/attacks/test_attacks_transport.py"
 TENANTS = "tests/attacks/test_attacks_tenants.py"
 USERS = "tests/attacks/machine/test_attacks_users.py"
-TRANSPORT = "tests/attacks/test_attacks_transport.py"
-WATCHED = "tests/canopy/wire/admin/test_wire_admin.py"
 
 
 @fault(
-    "keys",
-    CERTIFICATES,
+    "A7",
+    "tests/attacks/certificates/test_attacks_certificates.py",
     "test_a_strange_certificate_at_the_issuer_ends_its_connection_alone",
 )
 def strangers_end_nodes_by_certificates() -> None:
@@ -54,7 +41,7 @@ def strangers_end_nodes_by_certificates() -> None:
     replace_constant(certificates, "UNREADABLE", (ValueError, x509.ExtensionNotFound))
 
 
-@fault("keys", TRANSPORT, "test_what_comes_after_a_goodbye_is_not_kept")
+@fault("A9", TRANSPORT, "test_what_comes_after_a_goodbye_is_not_kept")
 def strangers_are_heard_after_their_goodbye() -> None:
     """What comes after a peer's goodbye in TLS is kept."""
     original = TlsPipe.decrypt
@@ -66,28 +53,11 @@ def strangers_are_heard_after_their_goodbye() -> None:
     replace(TlsPipe.decrypt, deaf)
 
 
-@fault("keys", TRANSPORT, "test_in_a_flood_from_many_addresses_the_oldest_stranger_goes")
-def strangers_take_all_places() -> None:
-    """Nobody makes room for others who are not authenticated either."""
-
-    class Endless(OrderedDict[object, object]):
-        def __len__(self) -> int:
-            return 0
-
-    replace_constant(driver, "OrderedDict", Endless)
-
-
-@fault("keys", TRANSPORT, "test_what_strangers_do_is_written_down_sparingly")
-def strangers_fill_the_log() -> None:
-    """Each thing that a stranger does has its line in the log and in the audit file."""
-
-    def always(self: Sparing, kind: str) -> int:
-        return 1
-
-    replace(Sparing.due, always)
-
-
-@fault("keys", KEYS, "test_who_is_revoked_is_so_under_every_later_id_of_its_key")
+@fault(
+    "A8",
+    "tests/canopy/wire/keys/test_wire_keys.py",
+    "test_who_is_revoked_is_so_under_every_later_id_of_its_key",
+)
 def revoked_keys_have_other_ids() -> None:
     """Who is revoked is believed under the next id of its key."""
 
@@ -97,7 +67,11 @@ def revoked_keys_have_other_ids() -> None:
     replace(certificates.ids_of, alone)
 
 
-@fault("keys", SAMPLING, "test_ids_that_the_overlay_has_not_certified_enter_no_view")
+@fault(
+    "A38",
+    "tests/attacks/test_attacks_sampling.py",
+    "test_ids_that_the_overlay_has_not_certified_enter_no_view",
+)
 def views_take_ids_that_nobody_has_certified() -> None:
     """An entry of a view whose node has signed it is good, whoever made its key."""
 
@@ -107,21 +81,7 @@ def views_take_ids_that_nobody_has_certified() -> None:
     replace(KeySigner.vouches, anybody)
 
 
-@fault("keys", SAMPLING, "test_a_node_that_is_revoked_leaves_what_others_say_of_views")
-def views_keep_who_is_revoked() -> None:
-    """What was found of a node's certificate is believed after it was revoked."""
-    original = NodeSecurity.vouches
-    known: dict[Chain, bool] = {}
-
-    def once(self: NodeSecurity, node: NodeId, chain: Chain, votes: bool = False) -> bool:
-        if chain not in known:
-            known[chain] = original(self, node, chain, votes)
-        return known[chain]
-
-    replace(NodeSecurity.vouches, once)
-
-
-@fault("promise: every event", TENANTS, "test_a_registration_replaces_no_other_node_s")
+@fault("A27", TENANTS, "test_a_registration_replaces_no_other_node_s")
 def registrations_replace_those_of_others() -> None:
     """A node may register under the id of another's registration."""
     original = refusal
@@ -132,7 +92,7 @@ def registrations_replace_those_of_others() -> None:
     replace(refusal, any_id)
 
 
-@fault("keys", TENANTS, "test_names_by_which_programs_end_one_another_are_each_tenant_s_own")
+@fault("A27", TENANTS, "test_names_by_which_programs_end_one_another_are_each_tenant_s_own")
 def tenants_read_as_others() -> None:
     """A tenant's durable consumers and producers have the names that its programs give them."""
 
@@ -142,83 +102,7 @@ def tenants_read_as_others() -> None:
     replace(named, as_said)
 
 
-@fault("keys", TENANTS, "test_nobody_appends_as_another_node")
-def nodes_append_as_others() -> None:
-    """A node may append as another node itself does."""
-
-    def never(sender: object, producer: str) -> None:
-        return None
-
-    replace(append_server._check, never)
-
-
-@fault("keys", TENANTS, "test_long_selectors_of_a_leaf_are_taken_a_few_at_a_time")
-def leaves_register_long_selectors() -> None:
-    """How much of long selectors a leaf asks for is not bounded."""
-
-    def whole(self: Quotas, sender: Principal, message: Message) -> tuple[Message | None, int]:
-        return message, 0
-
-    replace(Quotas.shortened, whole)
-
-
-@fault("keys", TENANTS, "test_what_costs_much_to_answer_counts_for_many_questions")
-def leaves_ask_for_much_at_once() -> None:
-    """Renewals and questions for documents have no quota."""
-    costs = {k: 1 for k in quotas.QUESTION_COSTS if k not in ("Renew", "DocumentVersion")}
-    replace_constant(quotas, "QUESTION_COSTS", costs)
-
-
-@fault("C6", INBOX, "test_a_long_selector_counts_for_as_many_as_it_costs")
-def long_selectors_count_as_short_ones() -> None:
-    """A turn takes as many registrations with long selectors as with short ones."""
-    replace_constant(sliced_inbox, "LONG_PER", 1 << 30)
-
-
-@fault("traces", CLOCKS, "test_who_lies_takes_nobody_further_than_a_day_ahead_of_its_own_clock")
-def clocks_follow_any_other() -> None:
-    """A hybrid logical clock follows whoever is ahead, however far."""
-    original = HybridClock.observe
-
-    def believing(self: HybridClock, seen: int) -> None:
-        self._own = None
-        original(self, seen)
-
-    replace(HybridClock.observe, believing)
-
-
-@fault("health", WATCHED, "test_callers_are_bounded_and_who_says_nothing_is_disconnected")
-def silent_callers_keep_probes_out() -> None:
-    """Who opens connections to the metrics and says nothing keeps all others out."""
-
-    class Empty(OrderedDict[object, object]):
-        def __bool__(self) -> bool:
-            return False
-
-    replace_constant(http, "OrderedDict", Empty)
-
-
-@fault("gateway", PLACES, "test_one_more_ends_the_connection_that_has_shown_no_token_for_longest")
-def silent_connections_fill_the_gateway() -> None:
-    """Who opens connections to the gateway and shows no token keeps all others out."""
-
-    def full(self: Doors) -> bool:
-        return self._open < self._most
-
-    replace(Doors._has_room, full)
-
-
-@fault("gateway", GATEWAY, "test_what_mqtt_cannot_carry_is_left_out_and_ends_no_subscriber")
-def an_event_ends_all_mqtt_subscribers() -> None:
-    """Texts that MQTT forbids, or that are too long for it, are sent all the same."""
-
-    def always(text: str) -> bool:
-        return True
-
-    replace(messages._fits, always)
-
-
-@fault("keys", USERS, "test_another_user_of_the_machine_is_refused")
+@fault("A42", USERS, "test_another_user_of_the_machine_is_refused")
 def users_of_the_machine_are_heard() -> None:
     """A socket that its program has closed counts as root's, as kernels show it."""
 
@@ -230,7 +114,7 @@ def users_of_the_machine_are_heard() -> None:
     replace(owner_of, whoever)
 
 
-@fault("keys", USERS, "test_no_hello_ends_a_node_whose_id_is_locked_on_the_machine")
+@fault("A42", USERS, "test_no_hello_ends_a_node_whose_id_is_locked_on_the_machine")
 def users_end_nodes_by_a_greeting() -> None:
     """Without keys a Hello with the node's own id ends its process, whoever says it."""
 
@@ -240,7 +124,7 @@ def users_end_nodes_by_a_greeting() -> None:
     replace(NodeProcess._is_alone_with_its_id, never)
 
 
-@fault("keys", TRANSPORT, "test_handshakes_of_all_other_machines_have_one_rate")
+@fault("A9", TRANSPORT, "test_handshakes_of_all_other_machines_have_one_rate")
 def strangers_handshakes_have_no_rate() -> None:
     """Handshakes begin as they come, from however many addresses."""
 
@@ -248,3 +132,36 @@ def strangers_handshakes_have_no_rate() -> None:
         return None
 
     replace(HandshakeTurns.wait, at_once)
+
+
+@fault("A18", TRANSPORT, "test_a_peer_that_never_reads_is_cut_off_at_a_bound")
+def who_never_reads_is_written_to() -> None:
+    """What is queued for a peer that does not read has no bound."""
+    replace_constant(connection, "QUEUE_LIMIT", 1 << 40)
+
+
+@fault(
+    "A24",
+    "tests/attacks/test_attacks_shards.py",
+    "test_who_has_no_part_in_a_shard_neither_destroys_nor_stops_it",
+)
+def shards_hear_any_member() -> None:
+    """A replica of a shard hears members that have no part in it."""
+
+    def _may_speak(self: ShardHosts, hosted: HostedShard, node: NodeId, message: object) -> bool:
+        return True
+
+    replace(ShardHosts._may_speak, _may_speak)
+
+
+@fault("A4", TRANSPORT, "test_a_certificate_holds_for_its_time")
+def certificates_hold_for_ever() -> None:
+    """TLS does not look when a certificate holds."""
+    original = new_context
+
+    def timeless(is_server: bool) -> ssl.SSLContext:
+        context = original(is_server)
+        context.verify_flags |= NO_CHECK_TIME
+        return context
+
+    replace(new_context, timeless)

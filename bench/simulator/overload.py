@@ -5,8 +5,8 @@
 Ten programs publish as fast as their nodes admit events, at ten nodes that may not host; four hosts
 have processors of a hundredth of the usual speed. So each publisher has some hundred events under
 way, and they wait at the hosts for longer than `tree.retry`. Two rows for each seed: as it is, and
-with the planted faults of `WITHOUT`, by which publishers send again what waits for `tree.retry`,
-take hosts for silent that do not answer, and hosts queue events as often as they come. With
+`unprotected`, where publishers send again what waits for `tree.retry`, take hosts for silent that
+do not answer, and hosts queue events as often as they come. With
 `--kill` one of the hosts, no member of the cluster if there is one, is killed in the middle of the
 load.
 """
@@ -23,19 +23,18 @@ from typing import Any
 
 import msgspec
 
-from bench.mutations import planted as planted
-from bench.mutations.planting import plant
+from bench.mutations.planting import replace
 from canopy.sim.world.clients import Publication
 from canopy.sim.world.processor import Processor
 from canopy.sim.world.world import World
 from canopy.wire.transport.codec import WireCodec
+from overlay.machine import NodeId
 from overlay.settings import Settings
+from overlay.upper_tree.host.queued_events import QueuedEvents
+from overlay.upper_tree.host.visit_scheduler import VisitScheduler
+from overlay.upper_tree.messages import Visit
+from overlay.upper_tree.publisher.replicas import ReplicaSelector
 
-WITHOUT = (
-    "late-hosts-asked-again",
-    "waiting-publishers-not-told",
-    "waiting-events-queued-again",
-)
 SLOWER = 100
 PROCESSOR = Processor(
     per_input=SLOWER * 0.000_02,
@@ -49,6 +48,23 @@ BATCH, AHEAD = 64, 4
 
 SETTLE = 600.0
 COUNTED = ("visits_queued", "visits_elsewhere", "visits_retried", "visits_repeated", "duplicates")
+
+
+def unprotect() -> None:
+    """Take out of this process what keeps nodes from doing twice what waits."""
+
+    def late_after(self: ReplicaSelector, node: NodeId) -> float:
+        return self.timeout_most
+
+    def _tell_waiting(self: VisitScheduler) -> None:
+        pass
+
+    def without_repeated(self: QueuedEvents, visit: Visit) -> Visit:
+        return visit
+
+    replace(ReplicaSelector.late_after, late_after)
+    replace(VisitScheduler._tell_waiting, _tell_waiting)
+    replace(QueuedEvents.without_repeated, without_repeated)
 
 
 class Overload:
@@ -131,12 +147,12 @@ def both(seeds: Iterable[int], seconds: float, kills: bool) -> list[dict[str, An
     """A row with and one without the protection for each seed, each in a process of its own."""
     rows: list[dict[str, Any]] = []
     for seed in seeds:
-        for faults in ("", ",".join(WITHOUT)):
+        for option in ([], ["--unprotected"]):
             command = [sys.executable, "-m", "bench.simulator.overload", "--seconds", str(seconds)]
-            command += ["--one", str(seed), "--faults", faults, *(["--kill"] if kills else [])]
+            command += ["--one", str(seed), *option, *(["--kill"] if kills else [])]
             done = subprocess.run(command, capture_output=True, text=True, check=True)
             found = json.loads(done.stdout)
-            rows.append({"protected": "no" if faults else "yes", **found})
+            rows.append({"protected": "no" if option else "yes", **found})
             print(rows[-1], file=sys.stderr, flush=True)
     return rows
 
@@ -151,11 +167,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--kill", action="store_true", help="kill a host in the middle of it")
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")
     parser.add_argument("--one", type=int, default=0, help="one run with this seed")
-    parser.add_argument("--faults", default="", help="plant these faults in it, by commas")
+    parser.add_argument("--unprotected", action="store_true", help="… without what protects")
     chosen = parser.parse_args(arguments)
     if chosen.one:
-        for name in filter(None, chosen.faults.split(",")):
-            plant(name)
+        if chosen.unprotected:
+            unprotect()
         print(json.dumps(row(chosen.one, chosen.seconds, chosen.kill)))
         return 0
     rows = both(range(1, chosen.seeds + 1), chosen.seconds, chosen.kill)

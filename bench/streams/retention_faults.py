@@ -1,19 +1,20 @@
-"""Faults in what a shard keeps for its readers, and in what it may have."""
+"""Faults in what a shard keeps: retention, quotas, times, newest rows."""
 
 from __future__ import annotations
 
 from bench.mutations.planting import fault, replace
+from streams.log.batches import Row
 from streams.log.shard_log import ShardLog
-from streams.log.state import ShardState
+from streams.log.table import KeyTable, NewestRow, TableView, key_of
+from streams.services.read.history import Expiry
 from streams.shard.leader import ShardLeader
-from streams.shard.retention import Keep, over, quota_floor
+from streams.shard.retention import Keep, over
 
 BOUNDS = "tests/streams/shard/test_streams_bounds.py"
-KEPT = "promise: nothing unread expires unless the stream says so"
-BOUNDED = "promise: a shard has no more than it may have"
+TABLES_SOAK = "tests/streams/tables/test_streams_tables_soak.py"
 
 
-@fault(KEPT, BOUNDS, "test_what_a_durable_consumer_has_not_read_stays")
+@fault("T2", BOUNDS, "test_what_a_durable_consumer_has_not_read_stays")
 def shard_retention_ignores_consumers() -> None:
     """A shard's leader lets rows go that a durable consumer has not read."""
     original = ShardLeader.retain
@@ -24,17 +25,7 @@ def shard_retention_ignores_consumers() -> None:
     replace(original, retain)
 
 
-@fault(KEPT, BOUNDS, "test_what_a_durable_consumer_has_not_read_stays")
-def shard_dropped_rows_are_not_counted() -> None:
-    """Nobody hears that rows were dropped which a durable consumer had not read."""
-
-    def _raise_floor(self: ShardState, offset: int, expired: int) -> None:
-        self.floor = max(self.floor, offset)
-
-    replace(ShardState._raise_floor, _raise_floor)
-
-
-@fault(BOUNDED, BOUNDS, "test_a_full_shard_refuses_and_says_why_until_there_is_room")
+@fault("T8", BOUNDS, "test_a_full_shard_refuses_and_says_why_until_there_is_room")
 def shard_quota_is_ignored() -> None:
     """A full shard takes rows."""
 
@@ -44,11 +35,58 @@ def shard_quota_is_ignored() -> None:
     replace(over, never)
 
 
-@fault(BOUNDED, BOUNDS, "test_a_full_shard_may_drop_its_oldest_rows_and_counts_for_whom")
-def shard_oldest_rows_are_not_dropped() -> None:
-    """A stream that is to drop its oldest rows keeps them."""
+@fault(
+    "S11",
+    "tests/streams/programs/reader/test_streams_expiry.py",
+    "test_rows_are_delivered_until_they_are_past_their_time",
+)
+def expired_rows_are_delivered() -> None:
+    """History delivers rows that are past their time."""
 
-    def lowest(keep: Keep, log: ShardLog) -> int:
-        return log.first_offset
+    def is_over(self: Expiry, time: int) -> bool:
+        return False
 
-    replace(quota_floor, lowest)
+    replace(Expiry.is_over, is_over)
+
+
+@fault("S9", TABLES_SOAK, "test_the_newest_rows_fold_to_what_was_committed_through_faults")
+def table_keeps_the_older_value() -> None:
+    """The table keeps the first row of a key, and not the newest."""
+
+    def add(self: KeyTable, offset: int, row: Row, size: int) -> None:
+        self.end = max(self.end, offset + 1)
+        key = key_of(row.attributes, self.key)
+        if key is None:
+            return
+        if self.is_deletion(row):
+            self.places.pop(key, None)
+        else:
+            self.places.setdefault(key, NewestRow(offset, size))
+
+    replace(KeyTable.add, add)
+
+
+@fault("S9", TABLES_SOAK, "test_the_newest_rows_fold_to_what_was_committed_through_faults")
+def table_forgets_deletions_too_early() -> None:
+    """A deletion that is not kept any more lets the row before it count again."""
+    original = KeyTable.add
+
+    def add(self: KeyTable, offset: int, row: Row, size: int) -> None:
+        if not self.is_deletion(row):
+            original(self, offset, row, size)
+
+    replace(original, add)
+
+
+@fault(
+    "V5",
+    "tests/streams/tables/test_streams_tables.py",
+    "test_a_view_has_what_was_the_newest_when_it_was_made",
+)
+def table_view_loses_replaced_rows() -> None:
+    """A reading does not get the rows that were replaced while it read the newest ones."""
+
+    def replaced(self: TableView, offset: int) -> None:
+        return None
+
+    replace(TableView.replaced, replaced)

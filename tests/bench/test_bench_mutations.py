@@ -1,28 +1,49 @@
-"""Faults can be planted, and the check finds a planted fault and only that."""
+"""Faults can be planted, stand for all that is promised, and are found by the tests they name."""
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
-from bench.lab.record import RESULTS
-from bench.lab.tables import rows_of
 from bench.mutations import check as mutations
-from bench.mutations.check import ROOT, Catch, check, failure, row, table
+from bench.mutations.check import (
+    CRASH,
+    HANG,
+    RED,
+    ROOT,
+    ROWS,
+    Ran,
+    check,
+    is_found,
+    page,
+    row,
+    row_of,
+)
 from bench.mutations.planted import FAULTS
 from bench.mutations.planting import fault, replace, replaced
 from overlay.upper_tree import partition
 from overlay.upper_tree.host.hosted_tree import HostedTree
 from overlay.upper_tree.partition import tree_children
 
-WALK = FAULTS["walk-ignores-trace"]
+DESIGN = ROOT / "docs" / "design"
 
-NOT_FOUND = {"own-visits-uncut"}
-"""Faults of which docs/lab/mutations.md says why nothing finds them."""
+REFUSED_BY_TYPE = {"A1", "A15", "A17"}
+"""Attacks that no replaced function lets in: OpenSSL and the types of messages refuse them, and
+their tests try every field and generated inputs."""
+
+POINTS = FAULTS["access-points-of-another-ring"]
+
+
+def ids(page: str, letters: str) -> list[str]:
+    """The ids that the tables of a page of the design name, in order."""
+    text = (DESIGN / page).read_text(encoding="utf-8")
+    return re.findall(rf"^\| ([{letters}]\d+) \|", text, re.M)
 
 
 def test_every_fault_can_be_planted() -> None:
@@ -51,27 +72,40 @@ def test_every_fault_can_be_planted() -> None:
 
 
 def test_faults_say_what_they_do_and_name_tests_that_exist() -> None:
-    assert len(FAULTS) >= 50
     for planted in FAULTS.values():
         assert len(planted.what.split()) > 4, planted.name
-        if planted.test:
-            path, *_, name = planted.test.split("[")[0].split("::")
-            assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), planted.name
+        path, *_, name = planted.test.split("[")[0].split("::")
+        assert f"def {name}(" in (ROOT / path).read_text(encoding="utf-8"), planted.name
 
 
-def test_each_fault_has_one_row_that_says_what_it_does_and_what_finds_it() -> None:
-    """A row that is missing here is made as docs/lab/mutations.md says."""
-    rows = list(rows_of(RESULTS / "mutations.json"))
-    assert sorted(found["fault"] for found in rows) == sorted(FAULTS)
-    for found in rows:
-        planted = FAULTS[found["fault"]]
-        is_ = row(Catch(planted, None if planted.test else 1, "red", 1.0))
-        if not planted.test:
-            found["found_by"] = re.sub("[0-9]+$", "1", found["found_by"])
-        elif planted.name in NOT_FOUND:
-            is_["found_by"] = "not found"
-        for key in ("what", "breaks", "found_by"):
-            assert found[key] == is_[key], planted.name
+def test_each_mechanism_promise_and_attack_has_a_fault_that_stands_for_it() -> None:
+    must = ids("overview.md", "CPVMT") + ids("promises.md", "DSY") + ids("security.md", "A")
+    stands_for = {planted.stands_for for planted in FAULTS.values()}
+    assert set(must) - stands_for == REFUSED_BY_TYPE
+    assert stands_for <= {*must, *ids("overview.md", "I")}
+    for letter in "DSYA":
+        own = sorted(int(id_[1:]) for id_ in must if id_[0] == letter)
+        assert own == list(range(1, len(own) + 1)), f"{letter}: one number each"
+
+
+def test_a_fault_of_an_attack_is_found_by_a_test_that_the_table_of_attacks_names() -> None:
+    text = (DESIGN / "security.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| (A\d+) \| (.*) \|$", text, re.M))
+    for planted in FAULTS.values():
+        if planted.stands_for[0] == "A":
+            path, _, name = planted.test.partition("[")[0].partition("::")
+            places = [f"`{folder}/`" for folder in Path(path).parents]
+            named = (f"{Path(path).name}`", f"{Path(path).name}::", f"::{name}`", *places)
+            assert any(one in rows[planted.stands_for] for one in named), planted.name
+
+
+def test_the_page_is_that_of_the_rows() -> None:
+    """`python -m bench.mutations.check` makes both, and all rows are of one commit."""
+    (run,) = json.loads(ROWS.read_text(encoding="utf-8"))
+    rows = [{**found, "run": run} for found in run["rows"]]
+    text = mutations.PAGE.read_text(encoding="utf-8")
+    assert text.startswith(page(rows))
+    assert len(text.splitlines()) < 250
 
 
 def test_a_replaced_function_is_replaced_where_it_was_imported() -> None:
@@ -102,55 +136,68 @@ def test_two_faults_of_one_name_are_refused() -> None:
         pass
 
     with pytest.raises(ValueError, match="two faults"):
-        fault("C3")(walk_ignores_trace)
-
-
-def test_a_planted_fault_is_found_by_the_soak() -> None:
-    catch = check(WALK, 40, {})
-    assert catch.seed is not None
-    assert catch.by.startswith("walk:")
+        fault("C3", "", "")(walk_ignores_trace)
 
 
 def test_a_planted_fault_is_found_by_its_test() -> None:
-    planted = FAULTS["access-points-of-another-ring"]
-    assert check(planted, 0, {}).found
-    assert failure(planted.test, "") == ""
+    command = [sys.executable, "-m", "bench.mutations.check", "--only", POINTS.name]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "1 of 1 found\n"
+    assert done.stderr.endswith(f"{POINTS.name}: {POINTS.found_by}\n")
 
 
-def test_a_fixture_that_fails_is_a_test_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = "E\nERROR tests/test_a.py::test_b - OSError: gone\n1 error in 0.1s\n"
-    done = subprocess.CompletedProcess([], 1, said, "")
-    monkeypatch.setattr(mutations.subprocess, "run", lambda *_, **__: done)
-    assert failure("tests/test_a.py::test_b", "") == "OSError: gone"
+def test_only_a_test_that_fails_has_found_something() -> None:
+    """Not one that passes, hangs or cannot be run."""
+    for code in (0, 1, 2, 4, CRASH, HANG):
+        found = row_of(Ran(POINTS.name, [POINTS.test], code, "", 1.0))
+        assert is_found(found) == (code == 1)
 
 
-def test_a_seed_that_is_red_anyway_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Red with the fault: 2, 5 and 9; without it: 2 and 5."""
-    asked: list[tuple[bool, int, int]] = []
+def test_of_tests_that_fail_without_a_fault_nothing_is_planted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said = (
+        "PASSED a.py::x[1]\nFAILED a.py::x[2] - no\nPASSED a.py::y\n"
+        "ERROR a.py::z - OSError\nPASSED a.py::z\nPASSED a.py::v[1 - 2]\n"
+    )
 
-    def fake(fault: str, first: int, seeds: int) -> tuple[int | None, str]:
-        asked.append((bool(fault), first, seeds))
-        for seed in (2, 5, 9) if fault else (2, 5):
-            if first <= seed < first + seeds:
-                return seed, "bad"
-        return None, "not found"
+    def run(tasks: Iterable[tuple[str, Sequence[str]]], workers: int) -> Iterator[Ran]:
+        return (Ran(*task, code=1, said=said, seconds=1.0) for task in tasks)
 
-    monkeypatch.setattr(mutations, "soak", fake)
-    red: dict[int, bool] = {}
-    assert check(WALK, 20, red).seed == 9
-    assert red == {2: True, 5: True, 9: False}
-    assert asked[::2] == [(True, 1, 20), (True, 3, 18), (True, 6, 15)]
-    assert check(WALK, 8, red).seed is None
-    assert check(WALK, 5, red).seed is None
+    monkeypatch.setattr(mutations, "run_tests", run)
+    names = ["x", "x[1]", "y", "z", "v", "w"]
+    few = dict(zip(names, FAULTS.values(), strict=False))
+    tests = [fault._replace(test=f"a.py::{name}") for name, fault in few.items()]
+    found = {row["fault"]: row["found_by"] for row in check(tests)}
+    red = [name for name, fault in few.items() if found[fault.name] == RED]
+    assert red == ["x", "z", "w"]
 
 
-def test_the_table_says_what_was_not_found() -> None:
-    ring = FAULTS["access-points-of-another-ring"]
-    catches = [Catch(WALK, 7, "walk: a|b", 1.0), Catch(WALK, None, "", 1.0)]
-    catches += [Catch(ring, None, "assert 1", 1.0), Catch(ring, None, "", 1.0)]
-    lines = table(catches)
-    assert "| walk-ignores-trace | C3 | soak, seed 7 | walk: a\\|b |" in lines
-    assert "**not found**" in lines[3]
-    assert ring.test.rpartition("::")[2] in lines[4]
-    assert "**not found**" in lines[5]
-    assert row(catches[0])["found_by"] == "soak, seed 7"
+def test_a_run_goes_on_where_it_was_ended_and_keeps_each_row(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ran: list[str] = []
+
+    def run(tasks: Iterable[tuple[str, Sequence[str]]], workers: int) -> Iterator[Ran]:
+        for name, tests in tasks:
+            ran.extend([name] if name else [])
+            said = "".join(f"PASSED {test}\n" for test in tests)
+            yield Ran(name, tests, bool(name), said, 1.0)
+
+    few = dict(list(FAULTS.items())[:5])
+    monkeypatch.setattr(mutations, "FAULTS", few)
+    monkeypatch.setattr(mutations, "run_tests", run)
+    monkeypatch.setattr(mutations, "changed", list)
+    monkeypatch.setattr(mutations, "ROWS", tmp_path / "mutations.json")
+    monkeypatch.setattr(mutations, "write_page", lambda: None)
+    head = mutations.place("x")["commit"].removesuffix("+")
+    former = [row(planted, planted.found_by, 1.0) for planted in list(few.values())[:2]]
+    for commit, left in ((head, list(few)[2:]), ("another", list(few))):
+        run_before = {"command": "x", "commit": commit, "load": [0, 0], "rows": former}
+        mutations.write(mutations.ROWS, [run_before])
+        ran.clear()
+        assert mutations.main([]) == 0
+        assert sorted(ran) == sorted(left)
+        (kept,) = json.loads(mutations.ROWS.read_text(encoding="utf-8"))
+        assert [found["fault"] for found in kept["rows"]] == list(few)
+        assert kept["commit"] == head
