@@ -11,8 +11,9 @@ Read in this order:
 - the core, without IO: ``session`` one connection (with ``frames`` and ``arrivals``: decoding,
   order and credit), ``resubscription`` what is subscribed across connections, ``consumer`` what
   was received and not handed out, ``publishing`` from events to publications and back to a result,
-  ``streams`` the same for durable streams (``steps`` are carried out by either face), ``seals``
-  payloads that are sealed when they leave and opened when they come;
+  ``calls`` events that ask for answers, ``streams`` the same for durable streams (``steps`` are
+  carried out by either face), ``seals`` payloads that are sealed when they leave and opened when
+  they come;
 - the faces: ``blocking`` one connection over a blocking socket (any command, no reconnecting),
   ``synchronous`` the `Client` and `Subscription` of `canopy.connect` on top of it,
   ``async_link`` and ``asynchronous`` the same for trio and asyncio (canopy/trio.py,

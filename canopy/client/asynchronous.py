@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Generic, Self, TypeVar, Unpack
 
 from canopy.client.async_link import AsyncLink, Runtime, carry_out
+from canopy.client.calls import Call, answering
 from canopy.client.consumer import Consumer, ManySelectors, OneSelector
 from canopy.client.errors import CommandFailed, ControlError, UnreachableError
 from canopy.client.frames import OpaqueEvent
@@ -61,6 +62,7 @@ from canopy.client.streams.transacting import (
     Transacting,
     TransactionCore,
 )
+from matching import Value
 from overlay.client import (
     CREDIT,
     Command,
@@ -174,6 +176,36 @@ class AsyncClient:
         """Publish events in batches, as `canopy.Client.publish_many`."""
         batches = self._drafting.batches(events, receipt)
         return await carry_out(self._publishing.steps(batches, receipt, timeout))
+
+    async def call(
+        self,
+        event: Attributes | Draft,
+        payload: bytes = b"",
+        payload_type: str = "",
+        *,
+        most: int = 1,
+        timeout: float = 5.0,
+    ) -> list[Event]:
+        """Publish an event that asks for answers, as `canopy.Client.call`."""
+        call = Call(self._drafting.draft(event, payload, payload_type), most, timeout)
+        async with self.subscribe(call.selector) as answers:
+            await self.publish(call.draft)
+            while left := call.left:
+                call.take(await answers.receive(left))
+        return call.found
+
+    async def answer(
+        self,
+        event: Event,
+        attributes: Mapping[str, Value],
+        payload: bytes = b"",
+        payload_type: str = "",
+        *,
+        timeout: float = 30.0,
+    ) -> PublishResult:
+        """Answer an event of a `call`, as `canopy.Client.answer`."""
+        given = answering(event, attributes)
+        return await self.publish(given, payload, payload_type, timeout=timeout)
 
     async def streams(self, timeout: float = 30.0) -> tuple[StreamInfo, ...]:
         """All streams, as `canopy.Client.streams`."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Self, TypeVar, Unpack
 
 from canopy.client.blocking import ControlClient, carry_out
+from canopy.client.calls import Call, answering
 from canopy.client.consumer import Consumer, ManySelectors, OneSelector
 from canopy.client.contexts import node_of
 from canopy.client.errors import CommandFailed, ControlError, UnreachableError
@@ -41,6 +42,7 @@ from canopy.client.streams.transacting import (
     Transacting,
     TransactionCore,
 )
+from matching import Value
 from overlay.client import (
     CREDIT,
     Command,
@@ -159,6 +161,40 @@ class Client:
         published."""
         batches = self._drafting.batches(events, receipt)
         return carry_out(self._publishing.steps(batches, receipt, timeout))
+
+    def call(
+        self,
+        event: Attributes | Draft,
+        payload: bytes = b"",
+        payload_type: str = "",
+        *,
+        most: int = 1,
+        timeout: float = 5.0,
+    ) -> list[Event]:
+        """Publish an event that asks for answers, and return them: when there are `most`, or those
+        that came within `timeout` seconds, perhaps none.
+
+        Whoever's selector the event matches may `answer`. Each call makes a subscription of its
+        own, and ends it. Raises as `subscribe` and `publish`.
+        """
+        call = Call(self._drafting.draft(event, payload, payload_type), most, timeout)
+        with self.subscribe(call.selector) as answers:
+            self.publish(call.draft)
+            while left := call.left:
+                call.take(answers.receive(left))
+        return call.found
+
+    def answer(
+        self,
+        event: Event,
+        attributes: Mapping[str, Value],
+        payload: bytes = b"",
+        payload_type: str = "",
+        *,
+        timeout: float = 30.0,
+    ) -> PublishResult:
+        """Answer an event of a `call`. Raises ValueError if it asks for none, and as `publish`."""
+        return self.publish(answering(event, attributes), payload, payload_type, timeout=timeout)
 
     def streams(self, timeout: float = 30.0) -> tuple[StreamInfo, ...]:
         """All streams of the overlay in order of name, each with its options and the nodes of its

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,11 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     made = Node(tmp_path_factory.mktemp("node"))
     yield made
     made.overlay.stop()
+
+
+def answer_one(client: canopy.Client, asked: canopy.Subscription) -> None:
+    event = next(iter(asked))
+    client.answer(event, {"by": "thread"})
 
 
 def numbers(events: list[canopy.Event]) -> list[object]:
@@ -295,6 +301,40 @@ class TestAsynchronous:
                         break
                 status = await client.ask(GetStatus(0), Status)
                 assert status.subscriptions == 0
+
+        RUN[kind](main)
+
+    def test_a_call_gets_the_answers_to_it_alone(self, kind: str, node: Node) -> None:
+        """Two programs answer, one twice; nobody answers what matches no selector."""
+
+        async def main() -> None:
+            async with (
+                CONNECT[kind](node.data) as client,
+                client.subscribe("n > 0") as asked,
+                client.subscribe("TRUE") as everything,
+            ):
+                with canopy.connect(node.data) as other, other.subscribe("n > 0") as also:
+                    answering = threading.Thread(target=answer_one, args=(other, also))
+                    answering.start()
+                    calls = [partial(client.call, {"n": 21}, most=3, timeout=PATIENCE)]
+                    calls.append(partial(client.call, {"n": -1}, timeout=0.3))
+                    found: list[list[canopy.Event]] = []
+
+                    async def ask() -> None:
+                        found.extend([await call() for call in calls])
+
+                    async def answer() -> None:
+                        event = await next_event(asked)
+                        await client.answer(event, {"by": "task", "n": 1})
+                        await client.answer(event, {"by": "task", "n": 2})
+
+                    await several(kind, ask, answer)
+                    answering.join()
+                by = sorted(str(event.attributes["by"]) for event in found[0])
+                assert (by, found[1]) == (["task", "task", "thread"], [])
+                with pytest.raises(ValueError, match="asks for no answer"):
+                    await client.answer(found[0][0], {})
+                assert isinstance(await next_event(everything), canopy.Event)
 
         RUN[kind](main)
 
