@@ -36,6 +36,7 @@ from matching.selector.expression import (
     tree,
 )
 from matching.selector.like import cover
+from matching.selector.truth import Compared
 from matching.selector.unparse import unparse
 from matching.values import (
     EVERYTHING,
@@ -114,6 +115,16 @@ class Constraint:
         if not self._terms:
             self._terms = tuple([_term(self.attribute, *one) for one in self._comparisons])
         return self._terms
+
+    def compared(self) -> list[Compared]:
+        """What the attribute is compared with, of a constraint made by `comparing`."""
+        found: list[Compared] = []
+        for op, first, last in self._comparisons:
+            if last is None:
+                found.append((self.attribute, op, first))
+            else:
+                found += [(self.attribute, ">=", first), (self.attribute, "<=", last)]
+        return found
 
     def tree_text(self) -> str:
         """The tree of `expression` as JSON text."""

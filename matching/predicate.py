@@ -34,7 +34,7 @@ from matching.selector.expression import (
     disjoin,
     tree,
 )
-from matching.selector.truth import Truth, is_true, truth_of
+from matching.selector.truth import Truth, is_true, truth_of, truth_of_all
 from matching.selector.unparse import unparse
 from matching.values import Attributes
 
@@ -144,7 +144,8 @@ class Predicate:
     def truth(self) -> Truth:
         """The predicate as the tables of `is_true`, for who looks at very many."""
         if self._truth is None:
-            self._truth = truth_of(self.expression)
+            plain = [one for test in self._tests for one in test.compared()]
+            self._truth = truth_of_all(plain) if plain else truth_of(self.expression)
         return self._truth
 
     def matches(self, attributes: Attributes) -> bool:

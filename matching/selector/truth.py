@@ -12,7 +12,7 @@ What is no comparison of an attribute with a constant is tested by its function 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from matching.selector import expression as nodes
@@ -24,6 +24,9 @@ from matching.values import RANKS, Attributes, Value
 Test: TypeAlias = tuple[str, int, Callable[[Any, Any], bool], Any]
 """An attribute, the rank that its value must have (`values.RANKS`), and a function that has to be
 true of the value and this constant."""
+
+Compared: TypeAlias = tuple[str, str, Value]
+"""An attribute, an operator, and the constant that it is compared with."""
 
 NUMBER: Final = RANKS[float]
 
@@ -47,13 +50,18 @@ class Truth(NamedTuple):
 
 def truth_of(node: Expression) -> Truth:
     """The tables of a condition, for `is_true`. TypeError if it is no condition."""
+    return truth_of_all(map(_compared, _operands(node)))
+
+
+def truth_of_all(parts: Iterable[Compared | Expression]) -> Truth:
+    """The tables of an AND, for `is_true`. TypeError if some part is no condition."""
     numbers: dict[str, tuple[float, float]] = {}  # by attribute, from where to where
     same: list[Any] = []
     tests: list[Test] = []
     others: list[ConditionFunction] = []
-    for part in _operands(node):
+    for part in parts:
         match part:
-            case nodes.Comparison(op, nodes.Attribute(name), nodes.Literal(value)):
+            case (name, op, value):
                 ends = _ends(op, value)
                 if ends is not None:
                     low, high = numbers.get(name, (-math.inf, math.inf))
@@ -116,6 +124,13 @@ def is_true(truth: Truth, attributes: Attributes) -> bool:
         if function(attributes) is not True:
             return False
     return True
+
+
+def _compared(part: Expression) -> Compared | Expression:
+    match part:
+        case nodes.Comparison(op, nodes.Attribute(name), nodes.Literal(value)):
+            return name, op, value
+    return part
 
 
 def _accepts(value: str, function: Callable[[str], bool]) -> bool:

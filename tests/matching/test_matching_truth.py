@@ -23,7 +23,9 @@ from tests.matching.matching_strategies import PATIENT, events, typed, wild, wil
 def test_it_is_true_where_its_evaluation_is(
     trees: list[Expression], some: list[dict[str, Any]]
 ) -> None:
-    for predicate in (*map(Predicate, trees), Predicate(And(tuple(trees)))):
+    predicates = [*map(Predicate, trees), Predicate(And(tuple(trees)))]
+    predicates += [compile_selector(predicate.text) for predicate in predicates]
+    for predicate in predicates:
         for event in some:
             assert predicate.matches(event) is (predicate.evaluate(event) is True)
 
