@@ -88,6 +88,16 @@ class Conjunction:
         operands = (atom.operand for atom in atoms)
         return tuple(sorted({each.name for each in operands if isinstance(each, Attribute)}))
 
+    @property
+    def is_box(self) -> bool:
+        """Whether it asks for nothing but one exact interval of each of its attributes."""
+        if self.residual is not None:
+            return False
+        for constraint in self.constraints.values():
+            if len(constraint.intervals) != 1 or not constraint.exact:
+                return False
+        return True
+
     def _residual_atoms(self) -> tuple[Expression, ...]:
         if self.residual is None:
             return ()

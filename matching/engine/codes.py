@@ -24,6 +24,8 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
 
+import numpy as np
+
 from matching.values import Cut, Interval
 
 MISSING = -(2**63)
@@ -181,6 +183,20 @@ class Coder:
         lo, loose = self._end(low, acquired, True)
         hi, wide = self._end(high, acquired, False)
         return lo, hi, loose or wide
+
+    def numbers(self, intervals: Sequence[Interval]) -> list[tuple[int, int]]:
+        """`interval` of intervals from one number to another; nothing if one of them is no such, or
+        is loose."""
+        lows, highs = [one.lo for one in intervals], [one.hi for one in intervals]
+        if any(cut[0] != 1 for cut in (*lows, *highs)):
+            return []
+        ends = np.array([[cut[1] for cut in lows], [cut[1] for cut in highs]], np.float64)
+        if not (np.abs(ends) < EXACT).all():
+            return []
+        bits = (ends + 0.0).view(np.int64)
+        codes = np.where(bits >= 0, bits, bits ^ HIGHEST)
+        codes += np.array([[cut[2] for cut in lows], [cut[2] - 1 for cut in highs]], np.int64)
+        return list(zip(*codes.tolist(), strict=True))
 
     def _end(self, cut: Cut, acquired: list[str], lower: bool) -> tuple[int, bool]:
         """(the first code after a lower cut or the last one before an upper cut, loose)."""

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from matching.conjunction import Conjunction
+from matching.constraint import Constraint
 from matching.engine.codes import HIGHEST, LOWEST, Coder, is_common
 from matching.engine.kernels import layout
 from matching.engine.kernels.layout import BOUNDS, COLUMNS, FEW_ROWS, INDEXED, ROWS, aligned
@@ -21,6 +22,9 @@ from matching.engine.kernels.layout import BOUNDS, COLUMNS, FEW_ROWS, INDEXED, R
 Job = list[int]
 """A conjunction encoded for the insertion kernels: label, flags, number of parts, and for each part
 (column, lowest code, highest code). See `J_LABEL` in `layout`."""
+
+Jobs = npt.NDArray[np.int64]
+"""Jobs of one length; int64[count, words]."""
 
 # A column has rows if at least this share of the sample uses it: rows cost memory for every
 # subscription, and those of a rarely used column exclude few. Not measured; would be measured by
@@ -173,3 +177,66 @@ class Columns:
             job[layout.J_FLAGS] = layout.ALWAYS
         job[layout.J_COUNT] = (len(job) - layout.J_PARTS) // 3
         return job
+
+    def has(self, names: Collection[str]) -> bool:
+        """Whether all of these attributes have columns, and a record has room for them."""
+        return len(names) <= self.stride and all(name in self._of for name in names)
+
+    def encode_alike(
+        self,
+        names: Sequence[str],
+        labels: Sequence[int],
+        conjunctions: Sequence[Conjunction],
+        acquired: Sequence[list[str]],
+    ) -> tuple[Jobs, Sequence[int]]:
+        """The jobs of conjunctions of these attributes, which all have columns (`has`), and of
+        nothing but one exact interval of each: as `encode` makes them, attribute by attribute. Also
+        which of them (by their place) are loose, for Python to evaluate."""
+        jobs = np.empty((len(labels), layout.J_PARTS + 3 * len(names)), np.int64)
+        jobs[:, layout.J_LABEL] = labels
+        jobs[:, layout.J_COUNT] = len(names)
+        always, loose = False, list[int]()
+        for part, name in enumerate(names):
+            column = self._of[name]
+            always |= column >= self.indexed
+            at = layout.J_PARTS + 3 * part
+            jobs[:, at] = column
+            constraints = [conjunction.constraints[name] for conjunction in conjunctions]
+            if self._share_codes(constraints):
+                jobs[:, at + 1 : at + 3] = [constraint.codes or () for constraint in constraints]
+            else:
+                jobs[:, at + 1 : at + 3] = self._codes_of(constraints, acquired, loose)
+        jobs[:, layout.J_FLAGS] = layout.ALWAYS if always else 0
+        jobs[loose, layout.J_FLAGS] = layout.ALWAYS + layout.PYTHON
+        return jobs, loose
+
+    def _share_codes(self, constraints: Sequence[Constraint]) -> bool:
+        """Note the codes of those constraints that have none yet; whether all have some, which are
+        the same in all engines, as those of intervals of numbers are."""
+        fresh = [constraint for constraint in constraints if constraint.codes is None]
+        if not fresh:
+            return True
+        codes = self._coder.numbers([constraint.intervals[0] for constraint in fresh])
+        if len(codes) < len(fresh):
+            return False
+        for constraint, found in zip(fresh, codes, strict=True):
+            constraint.codes = found
+        return True
+
+    def _codes_of(
+        self, constraints: Sequence[Constraint], acquired: Sequence[list[str]], loose: list[int]
+    ) -> list[tuple[int, int]]:
+        """The codes of the one interval of each of these constraints, as in `encode_alike`."""
+        found: list[tuple[int, int]] = []
+        for place, constraint in enumerate(constraints):
+            codes = constraint.codes
+            if codes is None:
+                interval = constraint.intervals[0]
+                low, high, is_loose = self._coder.interval(interval, acquired[place])
+                codes = low, high
+                if is_loose:
+                    loose.append(place)
+                elif is_common(interval):
+                    constraint.codes = codes
+            found.append(codes)
+        return found

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import random
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matching import Index, Predicate, attr, compile_selector, warm
+from matching.engine import block_engine
 from matching.engine.block_engine import BlockEngine
 from matching.engine.codes import EXACT, MISSING, Coder, StringDictionary, number_code
+from matching.engine.columns import Columns
 from matching.engine.events import MAX_SHAPES
 from matching.engine.kernels import layout
 from matching.selector.evaluate import condition
@@ -21,7 +24,10 @@ from matching.values import Interval, prefix_interval
 from tests.matching.matching_strategies import (
     PATIENT,
     any_value,
+    big_ints,
     events,
+    floats,
+    ints,
     strings,
     typed,
     wild,
@@ -34,6 +40,7 @@ additions = st.lists(st.tuples(keys, st.one_of(typed, wild)), min_size=1, max_si
 steps = st.lists(st.one_of(keys, additions), min_size=1, max_size=20)
 """A key that is removed, or predicates that are added together: of a key that is there, or twice
 among them, the last one counts."""
+finite = st.one_of(ints, floats, big_ints, st.floats(allow_nan=False, allow_infinity=False))
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -46,8 +53,19 @@ def _warm() -> None:
     steps=steps,
     batch=st.lists(st.one_of(events, wild_events), min_size=1, max_size=4),
     change_over=st.integers(1, 8),
+    alike_from=st.sampled_from([1, 8]),
 )
 def test_block_engine_is_brute_force_through_any_churn(
+    steps: list[int | list[tuple[int, Expression]]],
+    batch: list[Event],
+    change_over: int,
+    alike_from: int,
+) -> None:
+    with mock.patch.object(block_engine, "ALIKE_FROM", alike_from):
+        through_churn(steps, batch, change_over)
+
+
+def through_churn(
     steps: list[int | list[tuple[int, Expression]]], batch: list[Event], change_over: int
 ) -> None:
     index: Index[int] = Index(change_over)
@@ -74,6 +92,36 @@ def test_what_is_added_together_is_found(trees: list[Expression], event: Event) 
     index: Index[int] = Index(1)
     index.add_many(enumerate(Predicate(tree) for tree in trees))
     assert index.match(event) == [n for n, t in enumerate(trees) if Predicate(t).matches(event)]
+
+
+@settings(PATIENT, max_examples=40)
+@given(ends=st.lists(st.tuples(strings, finite, finite, finite), min_size=1, max_size=12))
+def test_conjunctions_of_one_shape_are_encoded_as_each_by_itself(
+    ends: list[tuple[str, float, float, float]],
+) -> None:
+    """Also where a string has no code of its own, or integers share one."""
+    made = [
+        (attr("a") == text) & attr("b").between(*sorted([low, high])) & (attr("c") >= other)
+        for text, low, high, other in ends
+    ]
+    conjunctions = [conjunction for one in made for conjunction in one.conjunctions]
+    with mock.patch("matching.engine.codes.APPEND_GAP", 1):
+        one, many = Columns(conjunctions[:1]), Columns(conjunctions[:1])
+        alone: list[list[str]] = [[] for _ in conjunctions]
+        right = [one.encode(n, each, alone[n]) for n, each in enumerate(conjunctions)]
+        for conjunction in conjunctions:
+            for constraint in conjunction.constraints.values():
+                constraint.codes = None  # as if no engine had asked
+        together: list[list[str]] = [[] for _ in conjunctions]
+        names = tuple(conjunctions[0].constraints)
+        assert many.has(names)
+        assert all(each.is_box for each in conjunctions)
+        labels = range(len(conjunctions))
+        jobs, loose = many.encode_alike(names, labels, conjunctions, together)
+    flags = [job[layout.J_FLAGS] for job in right]
+    assert {n for n, flag in enumerate(flags) if flag & layout.PYTHON} == set(loose)
+    assert jobs.tolist() == right
+    assert together == alone
 
 
 def _random_predicate(rng: random.Random) -> Predicate:
