@@ -49,6 +49,8 @@ class RoleChanges(LeadershipParts):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._led_since = 0.0  # since when this cluster is led, as far as this node knows
+        self._is_fork = False  # this node leads it without those who have led it before
+        self._forks_before: int | None = None  # its fork count before it first overrode a fork
         # Elections because of what single nodes said: since when, and how many.
         self._raised = BoundedDict[NodeId, tuple[float, int]](REMOVED_MOST)
         self.election.report_to(self)
@@ -83,7 +85,7 @@ class RoleChanges(LeadershipParts):
         if fork_id(voted_epoch) == fork_id(own.epoch):
             self.election.raise_epoch(voted_epoch)
         elif self._was_always_led() and (
-            fork_count(voted_epoch) > fork_count(own.epoch) or self._is_kept_from(sender.id)
+            fork_count(voted_epoch) > self._count_before(own) or self._is_kept_from(sender.id)
         ):
             self.election.raise_epoch(above_fork(voted_epoch, self.port.rng))
 
@@ -102,7 +104,7 @@ class RoleChanges(LeadershipParts):
     def found(self, cluster: Cluster) -> None:
         """Lead a new cluster, of which this node is the only member."""
         self.port.count("founded")
-        self._led_since = self.port.now
+        self._begin_branch(self.port.now)
         self.members.begin()
         self.role.adopt(cluster, "founded")
         self.leader_log.found(cluster)
@@ -133,7 +135,7 @@ class RoleChanges(LeadershipParts):
         """No other member can lead: this node does, with its log."""
         self.election.lead_without_majority(epoch)
         # A node that has a majority meanwhile was never without a leader.
-        self._led_since = self.port.now
+        self._begin_branch(self.port.now, is_fork=True)
         self.handovers.abort()
 
     def election_won(self, cluster: Cluster, campaign: Campaign) -> None:
@@ -158,11 +160,15 @@ class RoleChanges(LeadershipParts):
             elif forked:  # whose primary has sent hosts and publishers something else
                 self.port.emit(Elected(cluster, before.primary, forked))
             return
-        self._led_since = self.heartbeat.led_continuously_since()
+        self._begin_branch(self.heartbeat.led_continuously_since())
         self.ring.rejoin(cluster, before.primary)
         self.recruiting.begin()
         if not campaign.transfer:
             self.port.emit(Elected(cluster, before.primary, forked))
+
+    def _begin_branch(self, since: float, is_fork: bool = False) -> None:
+        """This node leads; the cluster was led without a gap from `since` on."""
+        self._led_since, self._is_fork, self._forks_before = since, is_fork, None
 
     # -- another node leads ----------------------------------------------------------------------
 
@@ -257,6 +263,8 @@ class RoleChanges(LeadershipParts):
         lost either, and have the voters grant an epoch above that of the cluster that took its own
         place."""
         self.port.count("forks_overridden")
+        if self._forks_before is None and not self._is_fork:
+            self._forks_before = fork_count(own.epoch)
         if other.key != own.key and own.owns(other.key):
             self.port.emit(ArcDivided(replace(own, key=other.key)))
             self._give_back(own, other)
@@ -274,10 +282,17 @@ class RoleChanges(LeadershipParts):
     def _overrides(self, own: Cluster, other: Cluster) -> bool:
         """Whether `other` has taken the place of this cluster, or claims what this one took in its
         place, and this one was never without a leader. (Of two with the same key the one that was
-        there before the fork goes on in the fork's own branch, which ends the matter.)"""
-        before = fork_count(own.epoch) if own.key == other.key else 0
+        there before the fork goes on in the fork's own branch, which ends the matter. It does
+        so once more for each fork that it meets then: where several nodes were cut off, each
+        alone, there is one for each of them, and any of these may have the highest epoch.)"""
+        before = self._count_before(own) if own.key == other.key else 0
         forked = fork_count(other.epoch) > before
         return forked and self._was_always_led()
+
+    def _count_before(self, own: Cluster) -> int:
+        """How many forks there were before those that this cluster, which this node leads, has
+        overridden."""
+        return fork_count(own.epoch) if self._forks_before is None else self._forks_before
 
     def _was_always_led(self) -> bool:
         """Whether the cluster has been led for `NOT_LOST_AFTER` seconds, now by this node."""

@@ -24,7 +24,7 @@ from overlay.chord.cluster.heartbeat import Heartbeat
 from overlay.chord.cluster.leader_log import LeaderLog
 from overlay.chord.cluster.messages import ClusterHello
 from overlay.chord.constants import CONTACT_AGAIN, LEAVE_WITHIN, REMOVED_MOST
-from overlay.chord.epochs import fork_count
+from overlay.chord.epochs import fork_id
 from overlay.chord.events import ClaimBelieved, Fenced, MemberJoined, MemberLeaving, MemberLost
 from overlay.chord.keys import in_arc
 from overlay.chord.membership.departures import Departures
@@ -379,10 +379,11 @@ class ClusterMembers:
             self.accept_description(other.primary, other)
 
     def _is_led(self, own: Cluster, other: Cluster) -> bool:
-        """Whether `other` is a fork of the own cluster, which still has its primary."""
-        forked = fork_count(other.epoch) > fork_count(own.epoch)
+        """Whether `other` is of another branch than the own cluster, which still has its primary.
+        (That may have overridden a fork, and go on in its branch; so a fork's count says
+        nothing.)"""
         return (
-            forked
+            fork_id(other.epoch) != fork_id(own.epoch)
             and own.primary.id not in (other.primary.id, self.port.me.id)
             and not self.heartbeat.is_primary_silent()
         )
