@@ -229,14 +229,15 @@ _HEALTH: Final = Experiment(
     "Tensor",
     "section IV.C, figure 7",
     "sick nodes are kept from leading",
-    "The standby of a cluster is sick, and its primary is lost: with the health file and without.",
+    "The standby of a cluster is sick, and its primary is lost: judged by nobody, by itself (as by "
+    "default) and by the health file.",
     (
         Reported("shape", "IV.C", None, words="sub-healthy nodes are removed from the candidates"),
         Reported(
-            "the sick node leads, of ten trials, with the file",
+            "the sick node leads, of ten trials, by default",
             "",
             None,
-            ours=Ours("sick_leads", {"file": "with"}, ""),
+            ours=Ours("sick_leads", {"by": "itself"}, ""),
         ),
     ),
     "health-elections",
@@ -244,8 +245,8 @@ _HEALTH: Final = Experiment(
     ("python -m bench.health.elections",),
     1_200,
     (
-        "health-elections.json | file: the file | trials: trials | sick_named: it names the "
-        "sick node | "
+        "health-elections.json | by: judged by | trials: trials | "
+        "sick_named: the sick node is named | "
         "sick_leads: the sick node leads next | elected_s .2f: elected after, s | "
         "failed: that primary failed, too",
     ),
