@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, Final
 
@@ -54,6 +55,10 @@ async def terminal(data: Path, picture: Path, publish: Callable[[], None]) -> No
                     await pilot.pause(0.05)
 
         await until(lambda: app.attachment.up)
+
+        def more_than(count: int) -> bool:
+            return len(app.attachment.subscriptions) > count
+
         for there, (name, selector) in enumerate(SELECTORS.items()):
             await pilot.press("a")
             await until(lambda: app.screen.query("SelectorInput Input"))
@@ -61,7 +66,7 @@ async def terminal(data: Path, picture: Path, publish: Callable[[], None]) -> No
             app.screen.query_one("#name", Input).value = name
             await until(lambda: not app.screen.query_one("#ok").disabled)
             await pilot.press("enter")
-            await until(lambda there=there: len(app.attachment.subscriptions) > there)
+            await until(partial(more_than, there))
         await pilot.pause(2.0)  # until all are acknowledged
         await asyncio.to_thread(publish)
         await pilot.pause(2.0)  # until the events are there and drawn
