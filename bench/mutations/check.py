@@ -13,15 +13,18 @@ ended goes on where it was. Two tests run at a time at most.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import IO, Any, Final
 
 import pytest
 
@@ -29,7 +32,7 @@ import node  # noqa: F401  what each child would import
 from bench.lab import tables
 from bench.lab.record import RESULTS, ROOT, place, write
 from bench.lab.tables import PAGES, rows_of
-from bench.mutations.planted import FAULTS, PlantedFault
+from bench.mutations.planted import FAULTS, PlantedFault, plant
 from bench.mutations.planting import VARIABLE
 
 Row = dict[str, Any]
@@ -51,7 +54,7 @@ PARTS: Final = {
 }
 """What an id's letter says."""
 
-TIMEOUT: Final = 600.0
+TIMEOUT: Final = 300.0
 """Seconds for one test: what takes longer hangs, and has found nothing."""
 
 HANG: Final = 124
@@ -60,7 +63,14 @@ HANG: Final = 124
 CRASH: Final = 3
 """… and of those that could not be run, which is pytest's."""
 
-RED: Final = "not found: its test fails without it"
+RED: Final = -1
+"""In the place of a code: the test fails without the fault."""
+
+NOT_FOUND: Final = {
+    0: "not found",
+    RED: "not found: its test fails without it",
+    HANG: "not found: it hangs",
+}
 
 HEAD: Final = """# Planted faults
 
@@ -76,113 +86,116 @@ at by changing the code at random ([`make mutants`](../../CONTRIBUTING.md#plante
 """
 
 
-class Ran(NamedTuple):
-    """How tests ran with a fault, or without one."""
-
-    fault: str  # "": none
-    tests: Sequence[str]
-    code: int  # pytest's; HANG
-    said: str
-    seconds: float
-
-
-class _Child:
-    """A process in which tests run: a fork of this one, which has imported the product. To import
-    it takes longer than most of the tests."""
-
-    def __init__(self, fault: str, tests: Sequence[str]) -> None:
-        self._task = (fault, tests)
-        self._output = tempfile.TemporaryFile("w+")  # noqa: SIM115  closed when it has ended
-        self._began = time.monotonic()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        self._pid = os.fork()
-        if self._pid:
-            return
+def in_a_fork(run: Callable[[], int], most: float = TIMEOUT) -> Callable[[], int | None]:
+    """Run this in a fork of this process, for `most` seconds. Returns what says with which code it
+    has ended; None: it has not yet."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    began, pid = time.monotonic(), os.fork()
+    if not pid:
         code = CRASH
         try:
             os.setsid()
-            for stream in (1, 2):
-                os.dup2(self._output.fileno(), stream)
-            os.environ[VARIABLE] = fault
-            options = ["-q", "-rA", "--tb=line", "-p", "no:cacheprovider"]
-            code = int(pytest.main([*options, *(["-x"] if fault else []), *tests]))
-            sys.stdout.flush()
+            code = run()
+        except BaseException:
+            traceback.print_exc()
         finally:
+            sys.stdout.flush()
             os._exit(code)
 
-    def ended(self) -> Ran | None:
-        """How they ran; None: they still do."""
-        pid, status = os.waitpid(self._pid, os.WNOHANG)
-        seconds = time.monotonic() - self._began
-        if not pid and seconds < TIMEOUT * len(self._task[1]):
+    def ended() -> int | None:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() < began + most:
             return None
-        code = os.waitstatus_to_exitcode(status)
-        if not pid:
-            os.killpg(self._pid, signal.SIGKILL)
-            os.waitpid(self._pid, 0)
-            code = HANG
-        self._output.seek(0)
-        with self._output:
-            return Ran(*self._task, code, self._output.read(), seconds)
+        os.killpg(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        return HANG
+
+    return ended
 
 
-def run_tests(tasks: Iterable[tuple[str, Sequence[str]]], workers: int) -> Iterator[Ran]:
-    """Run tests, each with a fault ("": none), so many at a time, as they end."""
-    left, children = list(tasks)[::-1], list[_Child]()
-    while left or children:
-        while left and len(children) < workers:
-            children.append(_Child(*left.pop()))
-        time.sleep(0.02)
-        for child in list(children):
-            if ran := child.ended():
-                children.remove(child)
-                yield ran
+class Tries:
+    """A plugin of pytest that runs the tests of faults without them, and those that pass with each.
+    Each runs in a fork of the process that has collected them, which takes longer than most of
+    them."""
+
+    def __init__(self, faults: Sequence[PlantedFault], found: Callable[[Row], None]) -> None:
+        self._faults = faults
+        self._found = found
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Run them in the place of what pytest would run."""
+        tests = {fault.test for fault in self._faults}
+        good = {test for test in sorted(tests) if self._code(session, test, "") == 0}
+        for fault in self._faults:
+            began = time.monotonic()
+            code = self._code(session, fault.test, fault.name) if fault.test in good else RED
+            self._found(row(fault, code, time.monotonic() - began))
+        return True
+
+    def _code(self, session: pytest.Session, test: str, fault: str) -> int:
+        items = [i for i in session.items if test in (i.nodeid, i.nodeid.partition("[")[0])]
+
+        def run() -> int:
+            os.environ[VARIABLE] = fault
+            if fault:
+                plant(fault)
+            for item, following in zip(items, [*items[1:], None], strict=True):
+                session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            return int(bool(session.testsfailed)) if items else CRASH
+
+        ended = in_a_fork(run)
+        while (code := ended()) is None:
+            time.sleep(0.01)
+        return code
 
 
-def passed(ran: Ran) -> set[str]:
-    """Those of the tests that have passed."""
-    found = {"PASSED": set[str](), "FAILED": set[str](), "ERROR": set[str]()}
-    for line in ran.said.splitlines():
-        word, _, rest = line.partition(" ")
-        if word in found:
-            test = rest.partition(" - ")[0]
-            found[word] |= {test, test.partition("[")[0]}
-    return set(ran.tests) & (found["PASSED"] - found["FAILED"] - found["ERROR"])
-
-
-def row(fault: PlantedFault, found_by: str, seconds: float) -> Row:
-    """As bench/results/mutations.json has it."""
+def row(fault: PlantedFault, code: int, seconds: float) -> Row:
+    """As bench/results/mutations.json has it. `code`: of its test with the fault, or RED."""
     return {
         "fault": fault.name,
         "stands_for": fault.stands_for,
         "what": fault.what[:1].lower() + fault.what[1:],
-        "found_by": found_by,
+        "found_by": NOT_FOUND.get(code, fault.found_by if code == 1 else "not found: no test ran"),
         "seconds": round(seconds, 1),
     }
 
 
-def row_of(ran: Ran) -> Row:
-    """What came of a fault, whose test is known to pass without it."""
-    fault = FAULTS[ran.fault]
-    found_by = {0: "not found", 1: fault.found_by, HANG: "not found: it hangs"}.get(ran.code)
-    if found_by is None:
-        print(ran.said[-2_000:], file=sys.stderr)
-        found_by = "not found: it cannot be run"
-    return row(fault, found_by, ran.seconds)
-
-
 def check(faults: Iterable[PlantedFault], workers: int = 1) -> Iterator[Row]:
-    """For each file of tests: run them without faults, and those that pass with each."""
+    """A row for each fault. The tests of so many files run at a time."""
     files: dict[str, list[PlantedFault]] = {}
     for fault in faults:
         files.setdefault(fault.test.partition("::")[0], []).append(fault)
-    for some in files.values():
-        (without,) = run_tests([("", sorted({fault.test for fault in some}))], 1)
-        good = passed(without)
-        yield from (row(fault, RED, 0.0) for fault in some if fault.test not in good)
-        tasks = [(fault.name, [fault.test]) for fault in some if fault.test in good]
-        yield from map(row_of, run_tests(tasks, workers))
+    left = list(files.values())[::-1]
+    running: list[tuple[list[PlantedFault], IO[str], Callable[[], int | None]]] = []
+    while left or running:
+        while left and len(running) < workers:
+            some, kept = left.pop(), tempfile.TemporaryFile("w+")  # noqa: SIM115
+            most = TIMEOUT * (2 * len(some) + 1)
+            running.append((some, kept, in_a_fork(partial(of_file, some, kept), most)))
+        time.sleep(0.02)
+        for some, kept, ended in list(running):
+            if ended() is not None:
+                running.remove((some, kept, ended))
+                with kept:
+                    kept.seek(0)
+                    rows = {found["fault"]: found for found in map(json.loads, kept)}
+                yield from (rows.get(fault.name) or row(fault, CRASH, 0.0) for fault in some)
+
+
+def of_file(faults: Sequence[PlantedFault], kept: IO[str]) -> int:
+    """Write rows of faults whose tests are in one file, one a line. Returns pytest's exit code."""
+
+    def found(row: Row) -> None:
+        print(json.dumps(row), file=kept, flush=True)
+
+    with open(os.devnull, "w") as nothing:
+        os.dup2(nothing.fileno(), sys.stdout.fileno())
+    options = ["-q", "--tb=line", "-p", "no:cacheprovider"]
+    file = faults[0].test.partition("::")[0]
+    return int(pytest.main([*options, file], plugins=[Tries(faults, found)]))
 
 
 def is_found(found: Row) -> bool:
