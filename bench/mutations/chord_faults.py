@@ -20,7 +20,6 @@ from overlay.chord.merging.phase import MergePhase
 from overlay.chord.messages import ArcGiven, Cluster, MergeAnswer, TakeOver
 from overlay.chord.recovery.observers import Observers
 from overlay.chord.ring.pointers import Pointers
-from overlay.chord.ring.ring_state import RingState
 from overlay.chord.role_changes import RoleChanges
 from overlay.links.events import MessageDropped
 from overlay.machine import Key, NodeId, Peer
@@ -254,12 +253,15 @@ def unsent_primary_forgets_what_was_dropped() -> None:
 @fault(
     "M6",
     "tests/papers/test_papers_phoenix_clusters.py",
-    "test_p4_messages_for_q_are_kept_and_go_to_r",
+    "test_p4_the_first_candidate_that_is_left_takes_qs_place[0]",
 )
-def lookups_wait_for_no_primary() -> None:
-    """A cluster whose primary is gone keeps no lookups for the next one."""
+def standby_does_not_take_over() -> None:
+    """The standby leaves the place of a primary that is gone to the other members."""
+    original = Election._may_campaign
 
-    def awaits_primary(self: RingState, key: Key) -> bool:
-        return False
+    def _may_campaign(self: Election) -> bool:
+        own = self.role.cluster
+        is_standby = own is not None and own.standby == self.port.me
+        return original(self) and not is_standby
 
-    replace(RingState.awaits_primary, awaits_primary)
+    replace(original, _may_campaign)

@@ -120,8 +120,8 @@ def earlier_life_shown() -> None:
 
 @fault(
     "C5",
-    "tests/papers/test_papers_cbdlo_trees.py",
-    "test_section_5_3_an_event_that_no_walk_brings_into_a_tree_is_not_lost",
+    "tests/upper_tree/publisher/test_tree_finder.py",
+    "test_an_absence_by_the_owner_is_certain",
 )
 def no_lookup_after_failed_walk() -> None:
     """A publisher whose walk failed takes the tree for absent and does not ask the ring."""
@@ -202,7 +202,7 @@ def change_of_delegate_unsaid() -> None:
 @fault(
     "C8",
     "tests/papers/test_papers_cbdlo_delivery.py",
-    "test_the_subscriber_counts_the_attributes_that_match",
+    "test_an_attribute_that_matches_twice_counts_once",
 )
 def counting_counts_twice() -> None:
     """Counting routing counts an attribute as often as it comes and not once."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace as changed
 
 from bench.mutations.planting import fault, replace
-from matching import Cut, Interval
+from matching import Interval
 from overlay.client import Event
 from overlay.links.events import MessageDropped
 from overlay.machine import Peer
@@ -32,22 +32,6 @@ ACCESS_NODES = "tests/upper_tree/delivery/test_tree_access_nodes.py"
 
 
 @fault(
-    "I6",
-    "tests/papers/test_papers_cbdlo_trees.py",
-    "test_section_2_the_subspaces_are_adjacent_disjoint_and_cover_all_values",
-)
-def interval_without_lower_end() -> None:
-    """A host does not count an interval's lower end as part of it."""
-    original = HostedTree.span
-
-    def span(self: HostedTree, spot: Cut) -> Interval | None:
-        found = original(self, spot)
-        return None if found is not None and found.lo == spot else found
-
-    replace(original, span)
-
-
-@fault(
     "D13",
     "tests/upper_tree/owner/test_tree_serving.py",
     "test_a_host_without_a_lease_gives_events_back",
@@ -63,8 +47,8 @@ def host_serves_without_lease() -> None:
 
 @fault(
     "D14",
-    "tests/upper_tree/delivery/test_tree_out_of_reach.py",
-    "test_publishers_are_slowed_down_to_what_a_subscriber_s_link_carries",
+    "tests/upper_tree/host/test_tree_scheduler.py",
+    "test_a_host_that_is_held_back_accepts_nothing_until_it_is_no_more",
 )
 def hosts_not_held_back() -> None:
     """A host goes on accepting events while the link to a subscriber carries less."""

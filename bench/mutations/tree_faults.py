@@ -98,8 +98,8 @@ def leases_never_lapse() -> None:
 
 @fault(
     "C7",
-    "tests/papers/test_papers_cbdlo_trees.py",
-    "test_section_4_an_event_travels_along_the_tree_to_the_node_of_its_value",
+    "tests/upper_tree/test_tree_partition.py",
+    "test_the_midpoint_tree_has_one_root_reaches_every_node_and_is_balanced",
 )
 def midpoint_tree_wrong_right_child() -> None:
     """A right child in a midpoint tree is the next node and not the right part's midpoint."""

@@ -200,8 +200,9 @@ def test_an_attribute_that_matches_twice_counts_once() -> None:
     node keeps the set of attributes that matched."""
     node = Subscriber(COUNTING)
     node.subscribe("a", "x = 1 AND y = 2")
-    one = event(1, x=1, y=3)
+    one = event(1, x=1, y=2)
     assert [node.deliver(one, attribute="x", counted=(("a/0",),)) for _ in range(3)] == [[]] * 3
+    assert node.deliver(one, attribute="y", counted=(("a/0",),)) == [("a", 1)]
 
 
 def test_attributes_of_different_subscriptions_are_not_counted_together() -> None:

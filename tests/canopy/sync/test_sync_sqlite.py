@@ -187,6 +187,10 @@ def test_either_side_is_killed_at_every_step(
     monkeypatch.setattr(Reading, "most", 4)
     rng = Random(3)
     work(kit.db, rng, 30)
+    drained(kit.capture())
+    drained(kit.apply())
+    kit.open.pop().close()
+    kit.open.pop().close()
     for step in range(60):
         kit.stream.kill_at, kit.stream.lost = step % 7, lost
         try:
@@ -198,7 +202,7 @@ def test_either_side_is_killed_at_every_step(
         kit.stream.kill_at = -1
         kit.open.pop().close()
         target = Mortal("shop", str(kit.target))
-        target.left = step % 13 + 3
+        target.left = step % 37 + 3
         try:
             drained(kit.apply(target))
         except Killed:
