@@ -172,7 +172,8 @@ def check(faults: Iterable[PlantedFault], workers: int = 1) -> Iterator[Row]:
     running: list[tuple[list[PlantedFault], IO[str], Callable[[], int | None]]] = []
     while left or running:
         while left and len(running) < workers:
-            some, kept = left.pop(), tempfile.TemporaryFile("w+")  # noqa: SIM115
+            some = left.pop()
+            kept: IO[str] = tempfile.TemporaryFile("w+")  # noqa: SIM115  closed when read
             most = TIMEOUT * (2 * len(some) + 1)
             running.append((some, kept, in_a_fork(partial(of_file, some, kept), most)))
         time.sleep(0.02)
@@ -191,8 +192,7 @@ def of_file(faults: Sequence[PlantedFault], kept: IO[str]) -> int:
     def found(row: Row) -> None:
         print(json.dumps(row), file=kept, flush=True)
 
-    with open(os.devnull, "w") as nothing:
-        os.dup2(nothing.fileno(), sys.stdout.fileno())
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     options = ["-q", "--tb=line", "-p", "no:cacheprovider"]
     file = faults[0].test.partition("::")[0]
     return int(pytest.main([*options, file], plugins=[Tries(faults, found)]))

@@ -6,26 +6,14 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from bench.mutations import check as mutations
-from bench.mutations.check import (
-    CRASH,
-    HANG,
-    RED,
-    ROOT,
-    ROWS,
-    Ran,
-    check,
-    is_found,
-    page,
-    row,
-    row_of,
-)
-from bench.mutations.planted import FAULTS
+from bench.mutations.check import CRASH, HANG, RED, ROOT, ROWS, Row, Tries, is_found, page, row
+from bench.mutations.planted import FAULTS, PlantedFault
 from bench.mutations.planting import fault, replace, replaced
 from overlay.upper_tree import partition
 from overlay.upper_tree.host.hosted_tree import HostedTree
@@ -38,6 +26,7 @@ REFUSED_BY_TYPE = {"A1", "A15", "A17"}
 their tests try every field and generated inputs."""
 
 POINTS = FAULTS["access-points-of-another-ring"]
+WALK = FAULTS["walk-ignores-trace"]
 
 
 def ids(page: str, letters: str) -> list[str]:
@@ -147,30 +136,26 @@ def test_a_planted_fault_is_found_by_its_test() -> None:
 
 
 def test_only_a_test_that_fails_has_found_something() -> None:
-    """Not one that passes, hangs or cannot be run."""
-    for code in (0, 1, 2, 4, CRASH, HANG):
-        found = row_of(Ran(POINTS.name, [POINTS.test], code, "", 1.0))
-        assert is_found(found) == (code == 1)
+    """Not one that passes, hangs, cannot be run or fails without the fault."""
+    for code in (0, 1, 2, 4, CRASH, HANG, RED):
+        assert is_found(row(POINTS, code, 1.0)) == (code == 1)
 
 
 def test_of_tests_that_fail_without_a_fault_nothing_is_planted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    said = (
-        "PASSED a.py::x[1]\nFAILED a.py::x[2] - no\nPASSED a.py::y\n"
-        "ERROR a.py::z - OSError\nPASSED a.py::z\nPASSED a.py::v[1 - 2]\n"
-    )
+    ran: list[str] = []
 
-    def run(tasks: Iterable[tuple[str, Sequence[str]]], workers: int) -> Iterator[Ran]:
-        return (Ran(*task, code=1, said=said, seconds=1.0) for task in tasks)
+    def run(self: Tries, session: object, test: str, name: str) -> int:
+        ran.append(name)
+        return int(name != "" or test == WALK.test)
 
-    monkeypatch.setattr(mutations, "run_tests", run)
-    names = ["x", "x[1]", "y", "z", "v", "w"]
-    few = dict(zip(names, FAULTS.values(), strict=False))
-    tests = [fault._replace(test=f"a.py::{name}") for name, fault in few.items()]
-    found = {row["fault"]: row["found_by"] for row in check(tests)}
-    red = [name for name, fault in few.items() if found[fault.name] == RED]
-    assert red == ["x", "z", "w"]
+    monkeypatch.setattr(Tries, "_code", run)
+    rows: list[Row] = []
+    Tries([POINTS, WALK], rows.append).pytest_runtestloop(None)  # type: ignore[arg-type]
+    assert ran == ["", "", POINTS.name]
+    assert [is_found(found) for found in rows] == [True, False]
+    assert "without it" in rows[1]["found_by"]
 
 
 def test_a_run_goes_on_where_it_was_ended_and_keeps_each_row(
@@ -178,26 +163,25 @@ def test_a_run_goes_on_where_it_was_ended_and_keeps_each_row(
 ) -> None:
     ran: list[str] = []
 
-    def run(tasks: Iterable[tuple[str, Sequence[str]]], workers: int) -> Iterator[Ran]:
-        for name, tests in tasks:
-            ran.extend([name] if name else [])
-            said = "".join(f"PASSED {test}\n" for test in tests)
-            yield Ran(name, tests, bool(name), said, 1.0)
+    def check(faults: Iterable[PlantedFault], workers: int) -> Iterator[Row]:
+        for planted in faults:
+            ran.append(planted.name)
+            yield row(planted, 1, 1.0)
 
     few = dict(list(FAULTS.items())[:5])
     monkeypatch.setattr(mutations, "FAULTS", few)
-    monkeypatch.setattr(mutations, "run_tests", run)
+    monkeypatch.setattr(mutations, "check", check)
     monkeypatch.setattr(mutations, "changed", list)
     monkeypatch.setattr(mutations, "ROWS", tmp_path / "mutations.json")
     monkeypatch.setattr(mutations, "write_page", lambda: None)
     head = mutations.place("x")["commit"].removesuffix("+")
-    former = [row(planted, planted.found_by, 1.0) for planted in list(few.values())[:2]]
+    former = [row(planted, 1, 1.0) for planted in list(few.values())[:2]]
     for commit, left in ((head, list(few)[2:]), ("another", list(few))):
         run_before = {"command": "x", "commit": commit, "load": [0, 0], "rows": former}
         mutations.write(mutations.ROWS, [run_before])
         ran.clear()
         assert mutations.main([]) == 0
-        assert sorted(ran) == sorted(left)
+        assert ran == left
         (kept,) = json.loads(mutations.ROWS.read_text(encoding="utf-8"))
         assert [found["fault"] for found in kept["rows"]] == list(few)
         assert kept["commit"] == head
