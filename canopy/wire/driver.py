@@ -9,7 +9,7 @@ run to completion, queue their output, and flush. Then, in this order:
 3. the frames of the turn go to the peers,
 4. the disk of its shards is handed what was asked of it, or carries it out at once: then what the
    node says to that is the next turn,
-5. the timer is set again if the node's next deadline moved forward,
+5. the timer is set again if the node's next deadline is earlier than it was,
 
 so that no frame leaves before the records that it depends on are on disk. The methods that the node
 calls only queue and return; none calls back.
@@ -156,8 +156,8 @@ class TrioDriver:
         self._connections: dict[int, Connection] = {}
         self._written: dict[int, Connection] = {}  # in this turn
         self._last_number = 0
-        self._alarm = math.inf  # when the timer task wakes up
-        self._timer = trio.lowlevel.ParkingLot()
+        self._alarm = math.inf  # when the timer task wakes up, by this clock …
+        self._sleep = trio.CancelScope()  # … whose sleep this ends, by trio's
         self._turns = 0
         self.turn_times = TurnTimes()
         """How long its turns took, those before it listened included."""
@@ -313,8 +313,9 @@ class TrioDriver:
         self._spent = spent
         self.turn_times.measure(now, spent)
         deadline = self.node.deadline()
-        if deadline is not None and deadline < self._alarm:
-            self._timer.unpark_all()
+        if deadline is not None and deadline < self._alarm:  # moved here: to wake it for that is a
+            self._alarm = deadline  # round of trio's loop
+            self._sleep.deadline = trio.current_time() + max(deadline - now, TICK_LEAST)
         if written:
             self.turn(self.node.on_disk, written)
 
@@ -576,16 +577,11 @@ class TrioDriver:
     async def _tick(self) -> None:
         last = 0  # number of the turn of the last tick
         while True:
-            deadline = self.node.deadline()
-            if deadline is None:
-                self._alarm = math.inf
-                await self._timer.park()
-                continue
-            now = self.clock()
-            if deadline > now:
-                self._alarm = deadline
-                with trio.move_on_after(max(deadline - now, TICK_LEAST)):
-                    await self._timer.park()
+            deadline, now = self.node.deadline(), self.clock()
+            if deadline is None or deadline > now:
+                self._alarm = math.inf if deadline is None else deadline
+                with trio.move_on_after(max(self._alarm - now, TICK_LEAST)) as self._sleep:
+                    await trio.sleep_forever()
                 continue
             self._alarm = -math.inf  # awake: no wake-up needed
             is_alone = self._turns == last

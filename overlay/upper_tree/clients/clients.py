@@ -476,8 +476,7 @@ class LocalClients(Machine):
         """Publications whose events look alike set out as one batch."""
         drafts = [draft for _, command in together for draft in command.events]
         alike = uniform_batch(drafts)
-        denied = self._policies.denied([draft.attributes for draft in drafts])
-        if alike is None or denied:
+        if alike is None or self._policies.denied([draft.attributes for draft in drafts]):
             for client, command in together:
                 self._admit_closely(client, command)
             return

@@ -71,6 +71,9 @@ def refusal(draft: Draft) -> str | None:
     if fault is not None:
         return fault
     for name, value in attributes.items():
+        kind = type(value)
+        if kind is float and isfinite(value):  # type: ignore[arg-type]  # as most are
+            continue
         if value is not None and (reason := check_value(value)) is not None:
             return f"attribute {name!r}: {reason}"
     return None
