@@ -19,8 +19,8 @@ and then what does:
 - ``stream`` the stream as both sides see it; ``sources`` and ``destinations``, folders with manuals
   of their own; ``capturing`` and ``applying``, the two sides, ``conflicts`` of two-way sync;
 - ``definitions`` what is to be kept in sync on a machine, ``opening`` databases by their URLs,
-  ``mariadb_link`` connections to MariaDB, ``running`` the sides in threads, ``verifying`` that both
-  have the same rows.
+  ``mariadb_link`` connections to MariaDB and its catalogue, ``postgres_catalog`` PostgreSQL's,
+  ``running`` the sides in threads, ``verifying`` that both have the same rows.
 
 Called by `canopy sync` (canopy/cli). It knows the client library, and databases by their drivers,
 which the extra `sync` brings and which are imported when they are used.

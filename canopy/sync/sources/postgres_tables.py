@@ -9,8 +9,10 @@ from typing import Any, Final, NamedTuple
 import psycopg
 from psycopg import sql
 
+from canopy.sync import postgres_catalog
 from canopy.sync.changes import Column, Table, check_table
 from canopy.sync.errors import SchemaError
+from canopy.sync.postgres_catalog import columns_of
 from canopy.sync.postgres_values import DOMAINS, Decoder, copied, spelled, type_of
 from canopy.sync.sources import pgoutput
 from canopy.sync.sources.source import wanted_of
@@ -142,11 +144,11 @@ class Publication:
         """For each published table a number that is another one when it has been altered."""
         found = self._sql.execute(
             "SELECT nspname, relname, hashtext(string_agg(concat_ws(' ', attname, atttypid, "
-            f"atttypmod, attnotnull, array_position({KEY}, attnum)), ',' "
-            "ORDER BY attnum)) FROM pg_publication_rel JOIN pg_publication p ON p.oid = prpubid "
+            f"atttypmod, attnotnull, array_position({postgres_catalog.KEY}, attnum)), ',' "
+            "ORDER BY attnum)) FROM pg_publication_rel JOIN pg_publication b ON b.oid = prpubid "
             "JOIN pg_class c ON c.oid = prrelid JOIN pg_namespace n ON n.oid = relnamespace "
             "JOIN pg_attribute ON attrelid = c.oid AND attnum > 0 AND NOT attisdropped "
-            "AND attgenerated = '' LEFT JOIN pg_index ON indrelid = c.oid AND indisprimary "
+            "AND attgenerated = '' LEFT JOIN pg_index p ON p.indrelid = c.oid AND p.indisprimary "
             "WHERE pubname = %s GROUP BY 1, 2",
             (self._name,),
         )
@@ -212,33 +214,28 @@ class Publication:
                 )
 
 
-KEY: Final = "(indkey::int2[])[0:indnkeyatts - 1]"
-"""The columns of an index that are its key: others are only INCLUDEd."""
-
-
 def check_identity(link: psycopg.Connection[Any], place: Place) -> None:
     """Raises SchemaError where the server would not tell which row has changed, or would refuse
     programs that change rows of a published table."""
-    found = link.execute(
-        f"SELECT relreplident::text, p.indimmediate, "
-        f"(SELECT attname FROM pg_attribute WHERE attrelid = c.oid AND attgenerated <> '' "
-        f" AND attnum = ANY((p.indkey::int2[])[0:p.indnkeyatts - 1]) LIMIT 1), "
-        f"(SELECT (p.indkey::int2[])[0:p.indnkeyatts - 1] <@ {KEY} FROM pg_index r "
-        f" WHERE r.indrelid = c.oid AND r.indisreplident) "
-        f"FROM pg_class c JOIN pg_index p ON p.indrelid = c.oid AND p.indisprimary "
-        f"WHERE c.oid = to_regclass(%s)",
-        (place.quoted.as_string(link),),
-    ).fetchone()
-    if found is None:
+    columns = columns_of(link, place.quoted.as_string(link))
+    key = [column for column in columns if column.place_in_key is not None]
+    if not key:
         return
-    identity, is_immediate, generated, has_key = found
-    if generated:
-        raise SchemaError(
-            f"the primary key of table {place.name} has the generated column {generated}, of which "
-            f"the server's log says nothing: leave the table out with --tables, or give it a key "
-            f"of other columns"
-        )
-    if identity == "d" and not is_immediate:
+    for column in key:
+        if column.is_generated:
+            raise SchemaError(
+                f"the primary key of table {place.name} has the generated column {column.name}, of "
+                f"which the server's log says nothing: leave the table out with --tables, or give "
+                f"it a key of other columns"
+            )
+    ((identity, has_key),) = link.execute(
+        "SELECT relreplident::text, (SELECT array_agg(attname::text) @> %s::text[] "
+        "FROM pg_index r JOIN pg_attribute ON attrelid = r.indrelid AND attnum = "
+        "ANY((r.indkey::int2[])[0:r.indnkeyatts - 1]) WHERE r.indrelid = c.oid AND "
+        "r.indisreplident) FROM pg_class c WHERE c.oid = to_regclass(%s)",
+        ([column.name for column in key], place.quoted.as_string(link)),
+    ).fetchall()
+    if identity == "d" and not key[0].is_key_immediate:
         raise SchemaError(
             f"the primary key of table {place.name} is DEFERRABLE: the server would refuse UPDATE "
             f"and DELETE once it is captured. ALTER TABLE … REPLICA IDENTITY FULL first, or leave "
@@ -268,34 +265,26 @@ def shape_of(
 ) -> Shape:
     """The shape of a table: as it is now, or with these columns (name, type's id, modifier) of
     before, whose types the catalogue still knows."""
-    there = link.execute(
-        "SELECT attname, atttypid::bigint, atttypmod, format_type(atttypid, atttypmod), "
-        "attnotnull, "
-        f"(SELECT array_position({KEY}, attnum) FROM pg_index i "
-        f" WHERE i.indrelid = attrelid AND i.indisprimary) "
-        "FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped "
-        "AND attgenerated = '' ORDER BY attnum",
-        (place.quoted.as_string(link),),
-    ).fetchall()
-    by_name = {row[0]: row for row in there}
+    there = columns_of(link, place.quoted.as_string(link))
+    by_name = {column.name: column for column in there if not column.is_generated}
     domains = dict(link.execute(DOMAINS).fetchall())
     made: list[Column] = []
     decoders: list[Decoder] = []
     keys: list[tuple[int, int]] = []
-    for column, kind, modifier in columns or [(row[0], row[1], row[2]) for row in there]:
+    now = [(known.name, known.type, known.modifier) for known in by_name.values()]
+    for column, kind, modifier in columns or now:
         known = by_name.get(column)
-        if known is not None and known[1:3] == (kind, modifier):
-            declared = known[3]
+        if known is not None and (known.type, known.modifier) == (kind, modifier):
+            declared = known.words
         else:
             (declared,) = link.execute(
                 "SELECT format_type(%s::oid, %s)", (kind, modifier)
             ).fetchone() or ("",)
-        if known is not None and known[5] is not None:
-            keys.append((known[5], len(made)))
+        if known is not None and known.place_in_key is not None:
+            keys.append((known.place_in_key, len(made)))
         means, decode = type_of(kind, domains)
         decoders.append(decode)
-        nullable = known is None or not known[4]
-        made.append(Column(column, means, declared, nullable))
+        made.append(Column(column, means, declared, known is None or not known.is_required))
     if not made:
         raise SchemaError(f"the database has no table {place.schema}.{place.table}")
     key = tuple(number for _, number in sorted(keys))
