@@ -22,7 +22,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from canopy.client.async_link import Signal, Stream
+from canopy.client.async_link import Signal, SocketStream
 from canopy.client.asynchronous import (
     AsyncClient,
     AsyncGathering,
@@ -79,10 +79,10 @@ class _Stream:
 class _Runtime:
     """Implements `canopy.client.async_link.Runtime` with asyncio."""
 
-    async def open(self, path: str) -> Stream:
+    async def open(self, path: str) -> SocketStream:
         return _Stream(*await asyncio.open_unix_connection(path))
 
-    async def adopt(self, connect: Callable[[], socket.socket]) -> Stream:
+    async def adopt(self, connect: Callable[[], socket.socket]) -> SocketStream:
         made = await asyncio.to_thread(connect)
         return _Stream(*await asyncio.open_unix_connection(sock=made))
 

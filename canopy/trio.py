@@ -24,7 +24,7 @@ from typing import TypeVar
 
 import trio
 
-from canopy.client.async_link import Signal, Stream
+from canopy.client.async_link import Signal, SocketStream
 from canopy.client.asynchronous import (
     AsyncClient,
     AsyncGathering,
@@ -83,10 +83,10 @@ class _Stream:
 class _Runtime:
     """Implements `canopy.client.async_link.Runtime` with trio."""
 
-    async def open(self, path: str) -> Stream:
+    async def open(self, path: str) -> SocketStream:
         return _Stream(await trio.open_unix_socket(path))
 
-    async def adopt(self, connect: Callable[[], socket.socket]) -> Stream:
+    async def adopt(self, connect: Callable[[], socket.socket]) -> SocketStream:
         made = await trio.to_thread.run_sync(connect)
         return _Stream(trio.SocketStream(trio.socket.from_stdlib_socket(made)))
 

@@ -24,7 +24,7 @@ from bench.experiments.frame import Experiment, Table
 from bench.experiments.running import Progress, no_progress
 from canopy.sim.checks.node_state import led
 from canopy.sim.scenario.paper_load import paper_load
-from canopy.sim.scenario.run import Run
+from canopy.sim.scenario.run import ScenarioRun
 from canopy.sim.scenario.scenario import Scenario
 from canopy.sim.world.clients import Publication
 from canopy.sim.world.cost import collector_at_rest
@@ -109,7 +109,7 @@ class Failure:
             load=paper_load(count, plan.nodes, plan.seed) if plan.paper else None,
             settings=plan.settings,
         )
-        self.first = Run(scenario, codec, lambda stage, time, share: progress(stage, share))
+        self.first = ScenarioRun(scenario, codec, lambda stage, time, share: progress(stage, share))
         self.world = self.first.world
         rng = self.world.generator("failure")
         names = [f"n{number}" for number in range(plan.nodes)]

@@ -14,7 +14,7 @@ import msgspec
 
 from bench.experiments.frame import Experiment, Table
 from bench.experiments.running import PlanError, Progress, no_progress
-from canopy.sim.scenario.run import Run
+from canopy.sim.scenario.run import ScenarioRun
 from canopy.sim.scenario.scenario import Scenario
 from canopy.sim.world.cost import collector_at_rest
 from overlay.links.events import Codec
@@ -77,7 +77,7 @@ class Revocation:
             settings=plan.settings,
             keys=True,
         )
-        self.first = Run(scenario, codec, lambda stage, time, share: progress(stage, share))
+        self.first = ScenarioRun(scenario, codec, lambda stage, time, share: progress(stage, share))
         self.world = self.first.world
         self.world.roles = {
             f"n{number}": Role.VOTER if number < plan.voters else Role.MEMBER

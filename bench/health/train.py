@@ -36,7 +36,7 @@ from canopy.traces.analysis.health.learnt import (
     features,
 )
 from canopy.traces.analysis.health.signals import SIGNALS, crashes_by_window, signals_of
-from canopy.traces.analysis.health.windows import Window, read_windows
+from canopy.traces.analysis.health.windows import NodeWindow, read_windows
 from canopy.wire.transport.codec import WireCodec
 
 LEARNT_FROM: Final = 0
@@ -100,7 +100,7 @@ def samples(spark: Any, seeds: Sequence[int], folder: Path) -> list[Sample]:
 def vector(sample: Sample) -> dict[str, float]:
     """The features of a sample."""
     _, node, number, crashes = sample
-    return features(node.windows.get(number, Window()), crashes)
+    return features(node.windows.get(number, NodeWindow()), crashes)
 
 
 def learn(spark: Any, found: Sequence[Sample], seeds: Sequence[int]) -> Model:

@@ -8,12 +8,12 @@ from typing import Any
 
 from bench.mutations.planting import fault, replace
 from canopy.client.remote import AccessFile, _check_node
-from canopy.gateway.access import Access, Grant
+from canopy.gateway.access import GatewayRules, Permission
 from canopy.gateway.mqtt.door import _Session
 from canopy.traces.redaction import Redaction
 from canopy.wire.control.scopes import refusal
 from canopy.wire.driver import TrioDriver
-from canopy.wire.token_file import Token
+from canopy.wire.token_file import ProgramToken
 from canopy.wire.transport.connection import Connection
 from overlay.client import Command
 
@@ -24,7 +24,7 @@ PROGRAMS = "tests/attacks/test_attacks_programs.py"
 def programs_may_ask_anything() -> None:
     """A token allows every command, whatever its scopes are."""
 
-    def never(token: Token, command: Command) -> str:
+    def never(token: ProgramToken, command: Command) -> str:
         return ""
 
     replace(refusal, never)
@@ -76,10 +76,10 @@ def keys_connect_without_bound() -> None:
 def gateway_token_does_not_confine() -> None:
     """A follower gets all that it asks for, not only what its token allows."""
 
-    def unconfined(self: Grant, selector: str) -> str:
+    def unconfined(self: Permission, selector: str) -> str:
         return selector
 
-    replace(Grant.confined, unconfined)
+    replace(Permission.confined, unconfined)
 
 
 @fault(
@@ -92,7 +92,7 @@ def gateway_keeps_wills_of_lost_tokens() -> None:
     original = _Session._leave_will
 
     async def _leave_will(self: _Session) -> None:
-        self._access = Access(None)
+        self._access = GatewayRules(None)
         await original(self)
 
     replace(original, _leave_will)

@@ -14,7 +14,7 @@ from canopy.wire.keys.signing import KeySigner
 from canopy.wire.process.node_process import NodeProcess
 from canopy.wire.transport import connection
 from canopy.wire.transport.handshake_turns import HandshakeTurns
-from canopy.wire.transport.local_users import Address, Owner, owner_of
+from canopy.wire.transport.local_users import Address, SocketOwner, owner_of
 from canopy.wire.transport.tls import TlsPipe, new_context
 from overlay.links.signing import Chain
 from overlay.machine import Message, NodeId
@@ -106,9 +106,9 @@ def tenants_read_as_others() -> None:
 def users_of_the_machine_are_heard() -> None:
     """A socket that its program has closed counts as root's, as kernels show it."""
 
-    def whoever(family: int, local: Address, remote: Address) -> Owner | None:
+    def whoever(family: int, local: Address, remote: Address) -> SocketOwner | None:
         found = original(family, local, remote)
-        return found if found is None or found.inode else Owner(0, 1)
+        return found if found is None or found.inode else SocketOwner(0, 1)
 
     original = owner_of
     replace(owner_of, whoever)

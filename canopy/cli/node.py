@@ -92,7 +92,7 @@ def node(
     from canopy.wire.config import load_config, unknown_variables
     from canopy.wire.process.arguments import hide_tokens
     from canopy.wire.process.node_process import run_node
-    from canopy.wire.process.reloading import Source
+    from canopy.wire.process.reloading import ConfigSource
 
     if is_shown(flags.get("join")):
         hidden = "it is overwritten there now" if hide_tokens() else "and is there still"
@@ -115,7 +115,7 @@ def node(
     def read() -> NodeConfig:
         return load_config(file, environment, {**flags, "peers": list(peers) or None, **given})
 
-    return run_node(read(), source=Source(file or "", read))
+    return run_node(read(), source=ConfigSource(file or "", read))
 
 
 def is_shown(join: str | None) -> bool:

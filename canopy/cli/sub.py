@@ -19,8 +19,8 @@ from canopy.cli.delivery.lines import Show, printer, template_of, warn_of_absent
 from canopy.cli.errors import OK, TIME_OUT
 from canopy.cli.node_search import NodeSearch
 from canopy.cli.output import on_reader_gone, visible
-from canopy.cli.streams.following import Wanted
-from canopy.cli.streams.share import Shared, from_stream, group_options
+from canopy.cli.streams.following import FollowOptions
+from canopy.cli.streams.share import GroupNotice, from_stream, group_options
 from overlay.client import LEVELS
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def sub(
     stream: str,
     start: str | None,
     durable: str,
-    shared: Shared,
+    shared: GroupNotice,
     count: int | None,
     seconds: float | None,
     latency_level: int | None,
@@ -134,7 +134,7 @@ def sub(
             raise click.UsageError("--diff takes two selectors and, if at all, --json")
         return _compare(diff, as_json, timeout, connect, wait)
     if shared or stream or start is not None or durable:
-        wanted = Wanted(stream, selector, start, durable, count, seconds, timeout)
+        wanted = FollowOptions(stream, selector, start, durable, count, seconds, timeout)
         return from_stream(wanted, shared, template, raw, as_json, connect, wait)
     if selector is None:
         raise click.UsageError("Missing argument 'SELECTOR'.")

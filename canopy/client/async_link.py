@@ -37,7 +37,7 @@ R = TypeVar("R", bound=Reply)
 T = TypeVar("T")
 
 
-class Stream(Protocol):
+class SocketStream(Protocol):
     """A connected Unix socket. Its methods raise OSError when it has ended."""
 
     async def send_all(self, data: bytes) -> None:
@@ -66,10 +66,10 @@ class Signal(Protocol):
 class Runtime(Protocol):
     """The primitives that differ between trio and asyncio."""
 
-    async def open(self, path: str) -> Stream:
+    async def open(self, path: str) -> SocketStream:
         """Connect to a Unix socket; raises OSError."""
 
-    async def adopt(self, connect: Callable[[], socket.socket]) -> Stream:
+    async def adopt(self, connect: Callable[[], socket.socket]) -> SocketStream:
         """The stream of the socket that `connect` returns in a thread; raises what it raises."""
 
     async def sleep(self, seconds: float) -> None:
@@ -111,7 +111,7 @@ class AsyncLink(ResumableConnection):
     def __init__(
         self,
         runtime: Runtime,
-        stream: Stream,
+        stream: SocketStream,
         where: str,
         credit: int,
         sealer: Sealer | None = None,
@@ -136,7 +136,7 @@ class AsyncLink(ResumableConnection):
     ) -> AsyncLink:
         """Connect to a node; arguments and errors as of `ControlClient.connect`."""
         path = find_socket(where)
-        opened: list[Stream] = []
+        opened: list[SocketStream] = []
 
         async def attempt() -> None:
             if is_access_file(path):

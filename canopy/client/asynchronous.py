@@ -36,7 +36,7 @@ from canopy.client.publishing import (
 from canopy.client.resubscription import (
     SUBACK_TIMEOUT,
     Backoff,
-    Wanted,
+    KeptSelector,
 )
 from canopy.client.seals import Sealer, open_seals
 from canopy.client.session import expected
@@ -350,7 +350,7 @@ class AsyncClient:
     ) -> Opening[AsyncSubscription]:
         """Subscribe, as `canopy.Client.subscribe`: ``await`` it, or enter it with ``async with``,
         which unsubscribes in the end."""
-        wanted = [Wanted(selector, name, latency_level)]
+        wanted = [KeptSelector(selector, name, latency_level)]
         return self._opening_of(AsyncSubscription, wanted, credit, timeout, resume)
 
     def gather(
@@ -361,7 +361,7 @@ class AsyncClient:
         timeout: float = SUBACK_TIMEOUT,
     ) -> Opening[AsyncGathering]:
         """Subscribe to many selectors together, as `canopy.Client.gather`."""
-        wanted = [Wanted(selector) for selector in selectors]
+        wanted = [KeptSelector(selector) for selector in selectors]
         return self._opening_of(AsyncGathering, wanted, credit, timeout)
 
     async def request(self, command: Command, timeout: float = 30.0) -> Reply:
@@ -379,7 +379,12 @@ class AsyncClient:
         return await self._runtime.in_thread(job)
 
     def _opening_of(
-        self, kind: type[F], wanted: list[Wanted], credit: int, timeout: float, resume: str = ""
+        self,
+        kind: type[F],
+        wanted: list[KeptSelector],
+        credit: int,
+        timeout: float,
+        resume: str = "",
     ) -> Opening[F]:
         async def opened() -> F:
             consumer = kind(
@@ -605,7 +610,7 @@ class _AsyncConsumer(Consumer[AsyncLink, T, E]):
         self,
         runtime: Runtime,
         link: Callable[[], Awaitable[AsyncLink]],
-        wanted: Iterable[Wanted],
+        wanted: Iterable[KeptSelector],
         reconnect: float,
         timeout: float,
         on_closed: Callable[[object], object],
@@ -680,11 +685,11 @@ class AsyncGathering(ManySelectors[AsyncLink], _AsyncConsumer[OpaqueEvent, Opaqu
     """Many selectors' events, each once: an asynchronous iterable, and context manager that
     unsubscribes all. An event's attributes are decoded when they are asked for."""
 
-    async def add(self, selector: str, *, name: str = "", latency_level: int = 0) -> Wanted:
+    async def add(self, selector: str, *, name: str = "", latency_level: int = 0) -> KeptSelector:
         """Subscribe to one more; what to `remove` it with. Raises as `Client.subscribe`."""
-        return await carry_out(self._adding(Wanted(selector, name, latency_level)))
+        return await carry_out(self._adding(KeptSelector(selector, name, latency_level)))
 
-    async def remove(self, wanted: Wanted) -> None:
+    async def remove(self, wanted: KeptSelector) -> None:
         """Unsubscribe what `add` has returned. Raises a ControlError."""
         await carry_out(self._removing(wanted))
 

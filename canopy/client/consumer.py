@@ -27,8 +27,8 @@ from canopy.client.resubscription import (
     OPENING,
     SUBACK_TIMEOUT,
     UNSUBSCRIBE_TIMEOUT,
+    KeptSelector,
     Resubscription,
-    Wanted,
 )
 from canopy.client.session import expected
 from canopy.client.steps import Link, Steps
@@ -63,7 +63,7 @@ class Consumer(Generic[L, T, E]):
     def __init__(
         self,
         link: Callable[[], Any],
-        wanted: Iterable[Wanted],
+        wanted: Iterable[KeptSelector],
         reconnect: float = math.inf,
         timeout: float = SUBACK_TIMEOUT,
         on_closed: Callable[[object], object] = lambda consumer: None,
@@ -291,7 +291,7 @@ class ManySelectors(Consumer[L, OpaqueEvent, OpaqueEvent]):
 
     _gathers = True
 
-    def _adding(self, wanted: Wanted) -> Steps[Wanted]:
+    def _adding(self, wanted: KeptSelector) -> Steps[KeptSelector]:
         """Subscribe to one more, on the present connection."""
         if self._link is None:
             raise UnreachableError("the node is away; add the selector when it is back")
@@ -300,7 +300,7 @@ class ManySelectors(Consumer[L, OpaqueEvent, OpaqueEvent]):
         self._state.add(wanted, expected(reply, Subscribed).subscription)
         return wanted
 
-    def _removing(self, wanted: Wanted) -> Steps[None]:
+    def _removing(self, wanted: KeptSelector) -> Steps[None]:
         """Unsubscribe one, if it is subscribed at the node now."""
         link, id_ = self._link, self._state.remove(wanted)
         if link is not None and id_:

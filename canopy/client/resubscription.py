@@ -77,7 +77,7 @@ class Backoff:
         return now
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class KeptSelector(msgspec.Struct, frozen=True):
     """A selector that a program has subscribed, with what it said about it."""
 
     selector: str
@@ -94,12 +94,12 @@ class Resubscription:
     def __init__(self, gathers: bool, patience: float = math.inf) -> None:
         """`gathers`: events come once for all subscriptions; `patience`: how long a lost node is
         looked for before that is an error."""
-        self.ids: dict[str, Wanted] = {}
+        self.ids: dict[str, KeptSelector] = {}
         """By the node's name of the subscription, as long as the connection lasts."""
-        self.wanted: list[Wanted] = []
+        self.wanted: list[KeptSelector] = []
         self.position: SessionPosition | None = None
         """Where the program was when its connection was lost; None: there is nothing to resume."""
-        self._former: dict[str, Wanted] = {}  # `ids` of that session
+        self._former: dict[str, KeptSelector] = {}  # `ids` of that session
         self._is_successor = False  # of a process that has ended
         self._gathers = gathers
         self._patience = patience
@@ -252,13 +252,13 @@ class Resubscription:
         """Seconds until the next attempt may be made."""
         return max(0.0, self._next_try - now)
 
-    def add(self, wanted: Wanted, id_: str = "") -> None:
+    def add(self, wanted: KeptSelector, id_: str = "") -> None:
         """One more, to be made with the next connection; `id_`: the node has acknowledged it."""
         self.wanted.append(wanted)
         if id_:
             self.ids[id_] = wanted
 
-    def remove(self, wanted: Wanted) -> str:
+    def remove(self, wanted: KeptSelector) -> str:
         """Forget a subscription; returns its id at the node, "" if no connection has it."""
         self.wanted.remove(wanted)
         found = next((id_ for id_, one in self.ids.items() if one == wanted), "")

@@ -31,7 +31,7 @@ from overlay.client import (
 from overlay.stream_client import GroupRow, PrepareEvents, RowsTaken
 
 if TYPE_CHECKING:
-    from canopy.wire.keys.sealing import Opened, Seal
+    from canopy.wire.keys.sealing import OpenedPayload, Seal
 
 SEALING: Final = (Publish, DryRun, AppendEvents, PrepareEvents)
 """Commands whose events have payloads."""
@@ -45,7 +45,9 @@ class Sealer(Protocol):
     ) -> tuple[bytes, str]:
         """The envelope of a payload, and its type."""
 
-    def open(self, attributes: Mapping[str, Any], payload: bytes, payload_type: str) -> Opened:
+    def open(
+        self, attributes: Mapping[str, Any], payload: bytes, payload_type: str
+    ) -> OpenedPayload:
         """What is in an envelope."""
 
 

@@ -17,7 +17,7 @@ from canopy.client.errors import CommandFailed, ControlError, UnreachableError
 from canopy.client.frames import OpaqueEvent
 from canopy.client.notices import Gap, Notice
 from canopy.client.publishing import Attributes, Drafting, Publishing, PublishResult, check_one
-from canopy.client.resubscription import SUBACK_TIMEOUT, Backoff, Wanted
+from canopy.client.resubscription import SUBACK_TIMEOUT, Backoff, KeptSelector
 from canopy.client.seals import open_seals
 from canopy.client.session import expected
 from canopy.client.streams.appending import Appending, AppendResult, ProducerStart, batches_of
@@ -419,7 +419,7 @@ class Client:
         CommandTimeoutError without an acknowledgement within `timeout` seconds, and
         UnreachableError while the node is away.
         """
-        wanted = [Wanted(selector, name, latency_level)]
+        wanted = [KeptSelector(selector, name, latency_level)]
         link = self._opener(credit)
         made = Subscription(link, wanted, self._reconnect, timeout, self._forget)
         if resume:
@@ -435,7 +435,7 @@ class Client:
     ) -> Gathering:
         """Subscribe to many selectors together: an event comes once, however many it matches, and
         the fastest way. More can be added. Raises as `subscribe`."""
-        wanted = [Wanted(selector) for selector in selectors]
+        wanted = [KeptSelector(selector) for selector in selectors]
         link = self._opener(credit)
         return self._opened(Gathering(link, wanted, self._reconnect, timeout, self._forget))
 
@@ -702,7 +702,7 @@ class _BlockingConsumer(Consumer[ControlClient, T, E]):
     def __init__(
         self,
         link: Callable[[], ControlClient],
-        wanted: Iterable[Wanted],
+        wanted: Iterable[KeptSelector],
         reconnect: float = math.inf,
         timeout: float = SUBACK_TIMEOUT,
         on_closed: Callable[[object], object] = lambda consumer: None,
@@ -769,10 +769,10 @@ class Gathering(ManySelectors[ControlClient], _BlockingConsumer[OpaqueEvent, Opa
     """Many selectors' events, each once. A context manager that unsubscribes all, and an iterable
     of events whose attributes are decoded when they are asked for."""
 
-    def add(self, selector: str, *, name: str = "", latency_level: int = 0) -> Wanted:
+    def add(self, selector: str, *, name: str = "", latency_level: int = 0) -> KeptSelector:
         """Subscribe to one more; what to `remove` it with. Raises as `Client.subscribe`."""
-        return carry_out(self._adding(Wanted(selector, name, latency_level)))
+        return carry_out(self._adding(KeptSelector(selector, name, latency_level)))
 
-    def remove(self, wanted: Wanted) -> None:
+    def remove(self, wanted: KeptSelector) -> None:
         """Unsubscribe what `add` has returned. Raises a ControlError."""
         carry_out(self._removing(wanted))

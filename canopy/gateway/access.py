@@ -16,7 +16,7 @@ from canopy.wire.token_file import Scope, TokenFile, TokensError, named_in
 from matching import Predicate, compile_selector
 
 
-class Refused(Exception):  # noqa: N818 - what happened to a request
+class RequestRefused(Exception):  # noqa: N818 - what happened to a request
     """A request is not carried out. `status`: of HTTP; the message is for who asked."""
 
     def __init__(self, status: int, reason: str) -> None:
@@ -25,7 +25,7 @@ class Refused(Exception):  # noqa: N818 - what happened to a request
         self.reason = reason
 
 
-class Grant(msgspec.Struct, frozen=True):
+class Permission(msgspec.Struct, frozen=True):
     """What somebody may do. `name`: of the token, "" without tokens; `secret` is kept to look
     whether the token is still good, and is never written anywhere."""
 
@@ -42,12 +42,12 @@ class Grant(msgspec.Struct, frozen=True):
     def check(self, scope: Scope) -> None:
         """Raise Refused without `scope`."""
         if scope not in self.scopes:
-            raise Refused(403, f"the token {self.name} does not allow to {scope}")
+            raise RequestRefused(403, f"the token {self.name} does not allow to {scope}")
 
     def check_stream(self, stream: str) -> None:
         """Raise Refused unless it allows to append to this stream."""
         if not named_in(stream, self.streams):
-            raise Refused(
+            raise RequestRefused(
                 403,
                 f"the token {self.name} does not name stream {stream} as one that it appends to: "
                 f"canopy gateway token add … --stream {stream}",
@@ -65,11 +65,11 @@ class Grant(msgspec.Struct, frozen=True):
         return compile_selector(self.publish) if self.publish else None
 
 
-ANYBODY = Grant("", ("publish", "subscribe"), streams=("*",))
+ANYBODY = Permission("", ("publish", "subscribe"), streams=("*",))
 """What everybody may where there are no tokens: the gateway is for this machine then."""
 
 
-class Access:
+class GatewayRules:
     """The gateway's rules. `hosts`: names under which it may be called; any if it is empty."""
 
     def __init__(
@@ -79,40 +79,42 @@ class Access:
         self._origins = frozenset(origin.rstrip("/").lower() for origin in origins)
         self._hosts = frozenset(host.lower() for host in hosts)
 
-    def grant(self, secret: str) -> Grant:
+    def grant(self, secret: str) -> Permission:
         """What the token with this secret allows; "": none was sent. Raises Refused."""
         if self._tokens is None:
             return ANYBODY
         if not secret:
-            raise Refused(401, "a token is needed: canopy gateway token add NAME makes one")
+            raise RequestRefused(401, "a token is needed: canopy gateway token add NAME makes one")
         try:
             token = self._tokens.find(secret)
         except (TokensError, OSError):
-            raise Refused(503, "the gateway cannot read its file of tokens") from None
+            raise RequestRefused(503, "the gateway cannot read its file of tokens") from None
         if token is None:
-            raise Refused(401, "the token is unknown or has expired")
-        return Grant(
+            raise RequestRefused(401, "the token is unknown or has expired")
+        return Permission(
             token.name, token.scopes, token.publish, token.subscribe, secret, token.streams
         )
 
-    def is_still_good(self, grant: Grant) -> bool:
+    def is_still_good(self, grant: Permission) -> bool:
         """Whether a grant that was given before would be given again."""
         try:
             return self.grant(grant.secret) == grant
-        except Refused:
+        except RequestRefused:
             return False
 
     def check_browser(self, host: str, origin: str) -> None:
         """Look at the headers `Host` and `Origin` of a request. Raises Refused."""
         if self._hosts and not self._is_ours(host):
-            raise Refused(
+            raise RequestRefused(
                 403, f"{host or 'no host'} is not a name of this gateway; allow it with --host"
             )
         if not origin or origin.lower() in self._origins or "*" in self._origins:
             return
         scheme, _, name = origin.partition("://")
         if scheme not in ("http", "https") or name.lower() != host.lower():
-            raise Refused(403, f"pages of {origin} may not use this gateway; allow with --origin")
+            raise RequestRefused(
+                403, f"pages of {origin} may not use this gateway; allow with --origin"
+            )
 
     def allowed_origin(self, origin: str) -> bool:
         """Whether a page of another origin may read the answers (CORS)."""

@@ -21,7 +21,7 @@ from canopy.feeds.jsontext import is_json_type, parse
 from canopy.feeds.lines import MARK, json_lines
 from canopy.feeds.sequence import json_sequence
 from canopy.feeds.source import Source
-from canopy.gateway.access import Refused
+from canopy.gateway.access import RequestRefused
 from overlay.client import Draft
 
 STRUCTURED: Final = "application/cloudevents+json"
@@ -52,9 +52,9 @@ def drafts_of(headers: Mapping[str, str], body: bytes, drafting: Drafting) -> li
             found.append(drafting.draft(attributes, draft.payload, draft.payload_type))
     except BadEventError as error:
         place = f"event {len(found) + 1}: " if found or kind in (BATCH, *LINES, *SEQUENCES) else ""
-        raise Refused(400, f"{place}{error}; nothing of this request is published") from None
+        raise RequestRefused(400, f"{place}{error}; nothing of this request is published") from None
     if not found and kind != BATCH:
-        raise Refused(400, "there is no event in the request")
+        raise RequestRefused(400, "there is no event in the request")
     return found
 
 
@@ -70,7 +70,7 @@ def _read(headers: Mapping[str, str], content: str, kind: str, body: bytes) -> I
             raise BadEventError("not an array of events")
         yield from map(_draft, elements(value, cloudevents=True))
     elif kind.startswith("application/cloudevents"):
-        raise Refused(415, f"{kind} is not taken; {TAKEN} are")
+        raise RequestRefused(415, f"{kind} is not taken; {TAKEN} are")
     elif "ce-specversion" in headers:
         yield _binary(headers, content, body)
     elif kind in LINES:
@@ -80,7 +80,7 @@ def _read(headers: Mapping[str, str], content: str, kind: str, body: bytes) -> I
     elif is_json_type(kind):
         yield from map(_draft, elements(parse(text)))
     else:
-        raise Refused(415, f"{kind or 'no Content-Type'} is not taken; {TAKEN} are")
+        raise RequestRefused(415, f"{kind or 'no Content-Type'} is not taken; {TAKEN} are")
 
 
 def _draft(found: Found) -> Draft:

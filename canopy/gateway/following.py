@@ -23,7 +23,7 @@ from canopy.client.streams.positions import Positions
 from canopy.client.streams.reading import Start, parse_start
 from canopy.feeds.objects import delivery_object, stream_object
 from canopy.feeds.structured import cloudevent_object
-from canopy.gateway.access import Grant, Refused
+from canopy.gateway.access import Permission, RequestRefused
 from canopy.gateway.constants import SUBSCRIBE_TIMEOUT
 from matching import SelectorError, compile_selector
 from overlay.client import Delivery, StreamEvent
@@ -41,7 +41,7 @@ class Item(msgspec.Struct, frozen=True):
     data: Any
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class FeedRequest(msgspec.Struct, frozen=True):
     """What a follower asks for. `stream`: "" for events as they are published; `start` (first, new,
     an offset, a time, an item's id) and `after` (an item's id, which wins) are where in a stream it
     begins.
@@ -54,7 +54,7 @@ class Wanted(msgspec.Struct, frozen=True):
     format: Format = "json"
 
 
-class Feed(Protocol):
+class OpenFeed(Protocol):
     """An open feed. One task takes from it."""
 
     async def take(self, timeout: float) -> list[Item]:
@@ -66,7 +66,7 @@ class Feed(Protocol):
         ...
 
 
-async def follow(client: AsyncClient, grant: Grant, wanted: Wanted) -> Feed:
+async def follow(client: AsyncClient, grant: Permission, wanted: FeedRequest) -> OpenFeed:
     """Open what is wanted, confined to what the grant allows. Raises Refused."""
     grant.check("subscribe")
     try:
@@ -77,12 +77,12 @@ async def follow(client: AsyncClient, grant: Grant, wanted: Wanted) -> Feed:
         source = await client.subscribe(selector, timeout=SUBSCRIBE_TIMEOUT)
         return _Live(source, SHOWN[wanted.format])
     except SelectorError as error:
-        raise Refused(400, f"invalid selector\n{error.caret()}") from None
+        raise RequestRefused(400, f"invalid selector\n{error.caret()}") from None
     except ControlError as error:
         raise refusal(error) from None
 
 
-async def _read(client: AsyncClient, wanted: Wanted, selector: str) -> Feed:
+async def _read(client: AsyncClient, wanted: FeedRequest, selector: str) -> OpenFeed:
     positions = positions_of(wanted.after or (wanted.start if "@" in wanted.start else ""))
     start: Start | int = "first" if positions else "new"
     at = 0
@@ -90,7 +90,7 @@ async def _read(client: AsyncClient, wanted: Wanted, selector: str) -> Feed:
         try:
             start, at = parse_start(wanted.start)
         except ValueError as error:
-            raise Refused(400, f"from: {error}") from None
+            raise RequestRefused(400, f"from: {error}") from None
     reading = await client.read(
         wanted.stream, selector, start=start, at=at, positions=positions, timeout=SUBSCRIBE_TIMEOUT
     )
@@ -102,25 +102,25 @@ def positions_of(text: str) -> Positions:
     try:
         return Positions.parse(text) if text else Positions()
     except ValueError as error:
-        raise Refused(400, str(error)) from None
+        raise RequestRefused(400, str(error)) from None
 
 
-def refusal(error: ControlError) -> Refused:
+def refusal(error: ControlError) -> RequestRefused:
     """What a client of the gateway hears of a node's error."""
     if isinstance(error, SelectorRefusedError):
-        return Refused(400, f"invalid selector\n{error}")
+        return RequestRefused(400, f"invalid selector\n{error}")
     if isinstance(error, NodeFullError):
-        return Refused(503, str(error))
+        return RequestRefused(503, str(error))
     if isinstance(error, UnreachableError):
-        return Refused(503, f"the node is away: {error}")
+        return RequestRefused(503, f"the node is away: {error}")
     if isinstance(error, CommandTimeoutError):
-        return Refused(504, str(error))
+        return RequestRefused(504, str(error))
     if isinstance(error, CommandFailed):
         known = {"unknown": 404, "usage": 400, "event": 400, "too-large": 413, "quota": 429}
         known |= {"offset-out-of-range": 410, "leaving": 503, "expired": 410, "position-lost": 410}
         known |= {"no-majority": 503, "in-doubt": 504}
-        return Refused(known.get(error.code, 409), error.reason)
-    return Refused(502, str(error))
+        return RequestRefused(known.get(error.code, 409), error.reason)
+    return RequestRefused(502, str(error))
 
 
 class _Live:
@@ -131,11 +131,11 @@ class _Live:
         self._shown = shown
 
     async def take(self, timeout: float) -> list[Item]:
-        """As `Feed`."""
+        """As `OpenFeed`."""
         return [self._item(one) for one in await self._source.receive(timeout)]
 
     async def close(self) -> None:
-        """As `Feed`."""
+        """As `OpenFeed`."""
         self._source.close()
 
     def _item(self, one: Delivery | Notice) -> Item:
@@ -158,7 +158,7 @@ class _Stream:
         self._waits = ""
 
     async def take(self, timeout: float) -> list[Item]:
-        """As `Feed`."""
+        """As `OpenFeed`."""
         items = [self._item(event) for event in await self._reading.take(timeout)]
         self._positions = self._reading.positions.copy()
         if self._reading.waits not in ("", self._waits):
@@ -168,7 +168,7 @@ class _Stream:
         return items
 
     async def close(self) -> None:
-        """As `Feed`."""
+        """As `OpenFeed`."""
         with suppress(ControlError):
             await self._reading.close()
 

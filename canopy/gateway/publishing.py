@@ -7,13 +7,13 @@ from typing import Any
 
 from canopy.client.asynchronous import AsyncClient
 from canopy.client.errors import ControlError
-from canopy.gateway.access import Grant, Refused
+from canopy.gateway.access import Permission, RequestRefused
 from canopy.gateway.constants import PUBLISH_TIMEOUT
 from canopy.gateway.following import refusal
 from overlay.client import Draft
 
 
-def check_allowed(grant: Grant, drafts: Sequence[Draft]) -> None:
+def check_allowed(grant: Permission, drafts: Sequence[Draft]) -> None:
     """Raise Refused unless the grant allows to publish every one of these."""
     grant.check("publish")
     allowed = grant.may_publish()
@@ -22,11 +22,15 @@ def check_allowed(grant: Grant, drafts: Sequence[Draft]) -> None:
     for place, draft in enumerate(drafts, 1):
         if not allowed.matches(draft.attributes):
             rule = f"the token {grant.name} allows to publish what matches: {grant.publish}"
-            raise Refused(403, f"event {place} is not among that: {rule}")
+            raise RequestRefused(403, f"event {place} is not among that: {rule}")
 
 
 async def publish(
-    client: AsyncClient, grant: Grant, drafts: list[Draft], stream: str = "", receipt: bool = False
+    client: AsyncClient,
+    grant: Permission,
+    drafts: list[Draft],
+    stream: str = "",
+    receipt: bool = False,
 ) -> dict[str, Any]:
     """Publish the events, or append them to a stream. Returns the answer for the client. Raises
     Refused; then some of several may be published, which the reason says."""
@@ -53,7 +57,7 @@ async def publish(
     if result.refused:
         reasons = "; ".join(f"event {place + 1}: {reason}" for place, reason in result.refused[:20])
         done = f"{result.count} of {len(drafts)} events are published"
-        raise Refused(422, f"{done}; refused: {reasons}")
+        raise RequestRefused(422, f"{done}; refused: {reasons}")
     told: dict[str, Any] = {"published": result.count, "events": list(result.identities)}
     if receipt:
         told |= {"accepted": result.accepted, "hosts": [dict(one) for one in result.hosts]}
@@ -61,15 +65,15 @@ async def publish(
 
 
 async def publish_each(
-    client: AsyncClient, grant: Grant, drafts: Sequence[Draft]
-) -> list[Refused | None]:
+    client: AsyncClient, grant: Permission, drafts: Sequence[Draft]
+) -> list[RequestRefused | None]:
     """Publish events that have nothing to do with each other, in one request. Returns for each why
     it was refused."""
-    found: list[Refused | None] = [None] * len(drafts)
+    found: list[RequestRefused | None] = [None] * len(drafts)
     for place, draft in enumerate(drafts):
         try:
             check_allowed(grant, (draft,))
-        except Refused as error:
+        except RequestRefused as error:
             found[place] = error
     places = [place for place, refused in enumerate(found) if refused is None]
     if not places:
@@ -83,5 +87,5 @@ async def publish_each(
             found[place] = refusal(error)
         return found
     for number, reason in result.refused:
-        found[places[number]] = Refused(422, reason)
+        found[places[number]] = RequestRefused(422, reason)
     return found

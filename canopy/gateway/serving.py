@@ -13,7 +13,7 @@ import msgspec
 import trio
 
 import canopy.trio
-from canopy.gateway.access import Access
+from canopy.gateway.access import GatewayRules
 from canopy.gateway.constants import CONNECTIONS, HEAD_TIMEOUT
 from canopy.gateway.http.paths import HttpDoor
 from canopy.wire.addresses import is_loopback, join_address, split_address
@@ -104,12 +104,12 @@ async def serve(options: Options, log: Log, ready: Callable[[dict[str, str]], No
         if options.http:
             host, _ = split_address(options.http)
             hosts = (*options.hosts, host) if tokens is None and is_loopback(host) else ()
-            http = HttpDoor(client, Access(tokens, options.origins, hosts), log)
+            http = HttpDoor(client, GatewayRules(tokens, options.origins, hosts), log)
             doors["http"] = await bound.open(nursery, "--http", options.http, http.serve)
         if options.mqtt:
             from canopy.gateway.mqtt.door import MqttDoor
 
-            mqtt = MqttDoor(client, Access(tokens), log)
+            mqtt = MqttDoor(client, GatewayRules(tokens), log)
             doors["mqtt"] = await bound.open(nursery, "--mqtt", options.mqtt, mqtt.serve)
         ready(doors)
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:

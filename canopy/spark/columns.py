@@ -49,7 +49,7 @@ _ALLOWED: Final[dict[pa.DataType, frozenset[type]]] = {
 """What a column of this type takes, by exact type of the value."""
 
 
-class Columns:
+class BatchColumns:
     """Makes batches with these fields."""
 
     def __init__(self, schema: pa.Schema, mode: Mode = "failfast") -> None:

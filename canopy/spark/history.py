@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from canopy.spark.blocks import Block, blocks
-from canopy.spark.columns import Columns, infer
+from canopy.spark.columns import BatchColumns, infer
 from canopy.spark.errors import SparkSourceError
 from canopy.spark.rows import RowRange, Rows
 
@@ -115,7 +115,7 @@ def _write(
 ) -> None:
     name = f"{wanted.shard}-{wanted.begin}-{wanted.end}.parquet"
     draft = folder / f".{name}.{os.getpid()}"  # Spark passes over names with a dot
-    columns = Columns(fields)
+    columns = BatchColumns(fields)
     batches = [columns.batch(block).replace_schema_metadata(None) for block in found]
     table = pa.Table.from_batches(batches, fields)
     known: Any = {key: value.encode() for key, value in metadata.items()}

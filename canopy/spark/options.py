@@ -31,7 +31,7 @@ SAMPLE: Final = 1_000
 """Rows at each end of a shard from which the columns are inferred."""
 
 
-class Place(NamedTuple):
+class ReadingBound(NamedTuple):
     """Where reading begins or ends: "first", "new" (what is there now), "time" (nanoseconds since
     1970 in `at`), an offset of each shard in `at`, or those of `offsets` by shard, in the stream
     with the id `stream` ("": in any)."""
@@ -49,8 +49,8 @@ class SourceOptions(NamedTuple):
     node: str | None
     folders: tuple[str, ...]
     selector: str
-    start: Place
-    end: Place
+    start: ReadingBound
+    end: ReadingBound
     history: str
     trigger_rows: int
     partition_rows: int
@@ -141,7 +141,7 @@ def _lower(given: Mapping[str, str]) -> dict[str, str]:
     return options
 
 
-def _place(options: Mapping[str, str], name: str, default: str) -> Place:
+def _place(options: Mapping[str, str], name: str, default: str) -> ReadingBound:
     text = options.get(name.lower(), default).strip()
     text = {"earliest": "first", "latest": "new"}.get(text, text)  # as Spark's Kafka source says
     if text.startswith("{"):
@@ -154,12 +154,12 @@ def _place(options: Mapping[str, str], name: str, default: str) -> Place:
             found = {-1: -1}
         if any(type(o) is not int or o < 0 or s < 0 for s, o in found.items()):
             raise SparkSourceError(f'option {name}: {{"SHARD": OFFSET, …}} is wanted, not {text}')
-        return Place("offsets", 0, tuple(sorted(found.items())), stream)
+        return ReadingBound("offsets", 0, tuple(sorted(found.items())), stream)
     try:
         start, at = parse_start(text)
     except ValueError as error:
         raise SparkSourceError(f"option {name}: {error}") from None
-    return Place("offset", start) if isinstance(start, int) else Place(start, at)
+    return ReadingBound("offset", start) if isinstance(start, int) else ReadingBound(start, at)
 
 
 def _count(options: Mapping[str, str], name: str, default: int, least: int = 1) -> int:

@@ -36,7 +36,7 @@ ALTERNATIVES_MOST: Final = 100
 """Values of an IN that become a selector."""
 
 
-class Bounds(NamedTuple):
+class PushedBounds(NamedTuple):
     """What the filters leave of the offsets and the shards."""
 
     least: int = 0
@@ -44,10 +44,10 @@ class Bounds(NamedTuple):
     shard: int | None = None
 
 
-def pushed(filters: Iterable[Filter], schema: pa.Schema) -> tuple[list[str], Bounds]:
+def pushed(filters: Iterable[Filter], schema: pa.Schema) -> tuple[list[str], PushedBounds]:
     """The conditions that follow from these filters on columns, and the bounds of offsets."""
     conditions: list[str] = []
-    bounds = Bounds()
+    bounds = PushedBounds()
     for each in filters:
         path: tuple[str, ...] = getattr(each, "attribute", ())
         if len(path) != 1:
@@ -98,16 +98,16 @@ def _literal(value: Any) -> str:
     return ""
 
 
-_STEPS: Final[Mapping[type[Filter], Callable[[Bounds, int], Bounds]]] = {
-    EqualTo: lambda b, n: Bounds(max(b.least, n), min(b.before, n + 1), b.shard),
-    GreaterThan: lambda b, n: Bounds(max(b.least, n + 1), b.before, b.shard),
-    GreaterThanOrEqual: lambda b, n: Bounds(max(b.least, n), b.before, b.shard),
-    LessThan: lambda b, n: Bounds(b.least, min(b.before, n), b.shard),
-    LessThanOrEqual: lambda b, n: Bounds(b.least, min(b.before, n + 1), b.shard),
+_STEPS: Final[Mapping[type[Filter], Callable[[PushedBounds, int], PushedBounds]]] = {
+    EqualTo: lambda b, n: PushedBounds(max(b.least, n), min(b.before, n + 1), b.shard),
+    GreaterThan: lambda b, n: PushedBounds(max(b.least, n + 1), b.before, b.shard),
+    GreaterThanOrEqual: lambda b, n: PushedBounds(max(b.least, n), b.before, b.shard),
+    LessThan: lambda b, n: PushedBounds(b.least, min(b.before, n), b.shard),
+    LessThanOrEqual: lambda b, n: PushedBounds(b.least, min(b.before, n + 1), b.shard),
 }
 
 
-def _narrowed(bounds: Bounds, name: str, each: Any) -> Bounds:
+def _narrowed(bounds: PushedBounds, name: str, each: Any) -> PushedBounds:
     value = getattr(each, "value", None)
     if type(value) is not int:
         return bounds

@@ -52,7 +52,7 @@ ROW_BYTES: Final = 32
 
 
 @dataclass
-class Written(WriterCommitMessage):
+class TaskWritten(WriterCommitMessage):
     """What one task has written."""
 
     rows: int
@@ -86,7 +86,7 @@ class _Writer:
             size += self._size(batch)
         options = self._options
         if not drafts:
-            return Written(0)
+            return TaskWritten(0)
         is_small = size <= ATOMIC_BYTES
         if not is_small and not options.keeps_order:
             drafts.sort(key=msgspec.msgpack.encode)
@@ -97,7 +97,7 @@ class _Writer:
             appending.append(drafts, atomic=is_small, timeout=options.timeout)
         except (ControlError, EventRefusedError) as error:
             raise SparkSourceError(f"stream {options.stream}: {error}") from error
-        return Written(len(drafts))
+        return TaskWritten(len(drafts))
 
     def _size(self, batch: pa.RecordBatch) -> int:
         """Bytes of the events of a batch, about, and never less than they have in the log. (A batch
@@ -152,7 +152,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         again."""
 
 
-class BatchWriter(_Writer, DataSourceArrowWriter):
+class JobWriter(_Writer, DataSourceArrowWriter):
     """Writes the rows of one job."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:

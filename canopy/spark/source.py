@@ -25,14 +25,14 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from canopy.spark.blocks import Block, behind, blocks
-from canopy.spark.columns import MIXED, Columns, infer
+from canopy.spark.columns import MIXED, BatchColumns, infer
 from canopy.spark.errors import RowsLostError, SparkSourceError
 from canopy.spark.node import NodeRows
 from canopy.spark.options import SourceOptions, sink_options, source_options
-from canopy.spark.pushing import Bounds, pushed
+from canopy.spark.pushing import PushedBounds, pushed
 from canopy.spark.rows import RowRange, Rows, check_same
 from canopy.spark.segments import folder_rows
-from canopy.spark.sink import BatchWriter, StreamWriter
+from canopy.spark.sink import JobWriter, StreamWriter
 from overlay.client import PackedEvents
 
 
@@ -67,7 +67,7 @@ class CanopySource(DataSource):
         """Appends the rows of a job."""
         if overwrite:
             raise SparkSourceError('rows are appended to a stream: .mode("append") is wanted')
-        return BatchWriter(sink_options(self.options), schema)
+        return JobWriter(sink_options(self.options), schema)
 
     def streamWriter(  # noqa: N802 - Spark's
         self, schema: StructType, overwrite: bool
@@ -111,7 +111,7 @@ def _sampled(options: SourceOptions) -> Iterator[Block]:
             yield from blocks(rows.read(RowRange(shard, begin, until), ""), begin, until)
 
 
-class Span(InputPartition):
+class TaskSpan(InputPartition):
     """What one task reads."""
 
     def __init__(self, wanted: RowRange, selector: str) -> None:
@@ -119,13 +119,13 @@ class Span(InputPartition):
         self.selector = selector
 
 
-class Reading:
+class SourceReading:
     """What the readers of a batch and of a stream have in common."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        Columns(fields_of(schema), options.mode)  # or an error, before any task begins
+        BatchColumns(fields_of(schema), options.mode)  # or an error, before any task begins
         self._open: Rows | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -140,13 +140,13 @@ class Reading:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition, in batches. Carried out by a worker."""
-        if not isinstance(partition, Span):  # what Spark makes where there are none
+        if not isinstance(partition, TaskSpan):  # what Spark makes where there are none
             return iter(())
         fields = fields_of(self._schema)
         plain = pa.schema([field.with_metadata(None) for field in fields])
         wanted = partition.wanted
         found = self._read(wanted, partition.selector)
-        batches = Columns(fields, self._options.mode).batches(found, wanted.begin, wanted.end)
+        batches = BatchColumns(fields, self._options.mode).batches(found, wanted.begin, wanted.end)
         return (batch.replace_schema_metadata(None).cast(plain) for batch in batches)
 
     def _read(self, wanted: RowRange, selector: str) -> Iterator[PackedEvents]:
@@ -171,12 +171,14 @@ class Reading:
         selector: str,
         stream: str = "",
         losses: Callable[[int], tuple[int, int]] = lambda shard: (-1, -1),
-    ) -> list[Span]:
+    ) -> list[TaskSpan]:
         """The partitions of these ranges of offsets, always the same ones. `stream`: its id, where
         it has to be the same as before; `losses`: as of `RowRange`, by shard."""
         size, until = self._options.partition_rows, self._until()
         return [
-            Span(RowRange(shard, at, min(end, at + size), until, stream, losses(shard)), selector)
+            TaskSpan(
+                RowRange(shard, at, min(end, at + size), until, stream, losses(shard)), selector
+            )
             for shard, end in sorted(ends.items())
             for at in range(begins.get(shard, 0), end, size)
         ]
@@ -203,11 +205,11 @@ class Reading:
         return begins
 
 
-class Reader(Reading, DataSourceReader):
+class Reader(SourceReading, DataSourceReader):
     """Reads what is there when the query is planned."""
 
     _conditions: Sequence[str] = ()
-    _bounds = Bounds()
+    _bounds = PushedBounds()
 
     def partitions(self) -> Sequence[InputPartition]:
         """One for each piece of a shard."""
@@ -241,7 +243,7 @@ class PushingReader(Reader):
         return filters
 
 
-class StreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(SourceReading, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads trigger by trigger. An offset is {shard: offset} and the stream's id: another stream of
     the same name is refused."""
 

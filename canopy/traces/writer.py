@@ -93,7 +93,7 @@ OpenFile = Callable[[str], TraceFile]
 """Opens a path for appending and makes the folders above it; may raise OSError."""
 
 
-class SchemaError(ValueError):
+class RecordSchemaError(ValueError):
     """A record has a kind or fields that `schema` does not have (raised in checked mode only)."""
 
 
@@ -113,10 +113,12 @@ def check_record(kind: str, fields: Mapping[str, Any]) -> None:
     """Raise SchemaError unless `kind` is a known kind and has all of `fields`."""
     known = KINDS.get(kind)
     if known is None:
-        raise SchemaError(f"unknown kind of trace record: {kind!r}")
+        raise RecordSchemaError(f"unknown kind of trace record: {kind!r}")
     strange = [name for name in fields if name not in known or name not in FIELDS]
     if strange:
-        raise SchemaError(f"trace record {kind!r} has no field {', '.join(map(repr, strange))}")
+        raise RecordSchemaError(
+            f"trace record {kind!r} has no field {', '.join(map(repr, strange))}"
+        )
 
 
 def complete_fields(fields: Mapping[str, Any], now: float) -> Mapping[str, Any]:

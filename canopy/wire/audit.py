@@ -26,7 +26,7 @@ LINE_MOST: Final = 16_384
 """Bytes of a line at most."""
 
 
-class Verdict(NamedTuple):
+class AuditVerdict(NamedTuple):
     """How much of an audit file is whole, and where it is damaged."""
 
     lines: int
@@ -51,7 +51,7 @@ def append(folder: Path, kind: str, **fields: Any) -> None:
         os.fsync(out.fileno())
 
 
-def verify(folder: Path) -> Verdict:
+def verify(folder: Path) -> AuditVerdict:
     """Read the audit file of a data folder from its beginning. Raises OSError."""
     before, count = FIRST, 0
     with (folder / NAME).open("rb") as lines:
@@ -61,11 +61,13 @@ def verify(folder: Path) -> Verdict:
                 claimed = line.pop("hash")
                 is_whole = raw.endswith(b"\n") and line["n"] == count + 1
             except (ValueError, KeyError, TypeError, AttributeError):
-                return Verdict(count, before, f"line {count + 1} is none")
+                return AuditVerdict(count, before, f"line {count + 1} is none")
             if not is_whole or claimed != _hash(before, line):
-                return Verdict(count, before, f"line {count + 1} does not follow on line {count}")
+                return AuditVerdict(
+                    count, before, f"line {count + 1} does not follow on line {count}"
+                )
             before, count = claimed, count + 1
-    return Verdict(count, before, "")
+    return AuditVerdict(count, before, "")
 
 
 def _hash(before: str, line: dict[str, Any]) -> str:

@@ -32,7 +32,7 @@ class TokensError(Exception):
     """The file of tokens cannot be used; the message says why and what to do."""
 
 
-class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ProgramToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What one token allows. `publish` and `subscribe` are selectors that confine it; "": any
     event. `streams`: those that it may append to, by names or patterns (`*`, `?`). `expires`: wall
     clock seconds; 0: never."""
@@ -53,7 +53,7 @@ class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: Literal[1]
-    tokens: tuple[Token, ...] = ()
+    tokens: tuple[ProgramToken, ...] = ()
 
 
 def named_in(stream: str, names: Sequence[str]) -> bool:
@@ -67,10 +67,10 @@ class TokenFile:
     def __init__(self, path: Path, prefix: str = PREFIX) -> None:
         self.path = path
         self._prefix = prefix
-        self._tokens: tuple[Token, ...] = ()
+        self._tokens: tuple[ProgramToken, ...] = ()
         self._seen: tuple[int, int, int] | None = None
 
-    def all(self) -> tuple[Token, ...]:
+    def all(self) -> tuple[ProgramToken, ...]:
         """The tokens as the file has them now; none if there is no file. Raises TokensError."""
         try:
             found = self.path.stat()
@@ -84,7 +84,7 @@ class TokenFile:
             self._tokens, self._seen = self._read(), mark
         return self._tokens
 
-    def find(self, secret: str) -> Token | None:
+    def find(self, secret: str) -> ProgramToken | None:
         """The token whose secret this is, unless it has expired. Raises TokensError."""
         hash_ = hash_of(secret)
         found = None
@@ -110,7 +110,9 @@ class TokenFile:
         secret = self._prefix + secrets.token_urlsafe(32)
         now = time.time()
         expires = now + lifetime if lifetime else 0.0
-        made = Token(name, hash_of(secret), scopes, publish, subscribe, now, expires, streams)
+        made = ProgramToken(
+            name, hash_of(secret), scopes, publish, subscribe, now, expires, streams
+        )
         self._write((*tokens, made))
         return secret
 
@@ -123,13 +125,13 @@ class TokenFile:
             raise TokensError(f"there is no token {name}; there are: {known}")
         self._write(left)
 
-    def _read(self) -> tuple[Token, ...]:
+    def _read(self) -> tuple[ProgramToken, ...]:
         try:
             return msgspec.json.decode(self.path.read_bytes(), type=_Content).tokens
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise TokensError(f"{self.path} is no file of tokens: {error}") from None
 
-    def _write(self, tokens: tuple[Token, ...]) -> None:
+    def _write(self, tokens: tuple[ProgramToken, ...]) -> None:
         content = msgspec.json.format(msgspec.json.encode(_Content(1, tokens)), indent=2)
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         mask = os.umask(0o077)

@@ -27,7 +27,7 @@ from canopy.wire.control.remote import RemoteDoor, token_file
 from canopy.wire.control.scopes import ANY, SCOPE_OF, confined, refusal
 from canopy.wire.keys.certificates import node_id
 from canopy.wire.log import Log
-from canopy.wire.token_file import Scope, Token, TokenFile
+from canopy.wire.token_file import ProgramToken, Scope, TokenFile
 from canopy.wire.transport.framing import REPLY_FRAMES, FrameReader
 from overlay.client import (
     DENIED,
@@ -100,18 +100,18 @@ def test_every_command_has_a_row_in_one_scope() -> None:
 
 
 def test_a_token_allows_its_scopes_and_no_more() -> None:
-    phone = Token("phone", "", ("subscribe",))
+    phone = ProgramToken("phone", "", ("subscribe",))
     assert refusal(phone, Subscribe(1, "mag > 1")) == ""
     assert refusal(phone, OpenSession(1)) == ""
     assert "the scope publish" in refusal(phone, Publish(1, (Draft({"a": 1}),)))
     assert "the scope observe" in refusal(phone, GetStatus(1))
     assert "the scope admin" in refusal(phone, Drain(1))
-    assert "the scope observe" in refusal(Token("root", "", ("admin",)), GetStatus(1))
+    assert "the scope observe" in refusal(ProgramToken("root", "", ("admin",)), GetStatus(1))
 
 
 def test_a_selector_confines_what_is_followed_and_published() -> None:
     scopes: tuple[Scope, ...] = ("publish", "subscribe", "observe")
-    token = Token("phone", "", scopes, publish="type = 'a'", subscribe="region = 'eu'")
+    token = ProgramToken("phone", "", scopes, publish="type = 'a'", subscribe="region = 'eu'")
     found = confined(token, Subscribe(1, "mag > 1 OR TRUE"))
     assert isinstance(found, Subscribe)
     assert found.selector == "(mag > 1 OR TRUE) AND (region = 'eu')"

@@ -24,10 +24,10 @@ from canopy.feeds.cloudevents import cloudevent_draft
 from canopy.feeds.constants import FORMATS
 from canopy.feeds.drafts import BadEventError
 from canopy.feeds.structured import cloudevent_object
-from canopy.gateway.access import Refused
+from canopy.gateway.access import RequestRefused
 from canopy.gateway.constants import HEAD_LIMIT
 from canopy.gateway.events import drafts_of
-from canopy.gateway.mqtt.checking import MalformedError
+from canopy.gateway.mqtt.checking import MalformedPacketError
 from canopy.gateway.mqtt.messages import message_of, publish_packet
 from canopy.gateway.mqtt.packets import UNFORESEEN, packet_size, read_packet
 from canopy.gateway.mqtt.topics import TopicFilterError, parse_filter
@@ -193,7 +193,7 @@ def gateway_requests(data: bytes) -> None:
     kinds = ("application/json", "application/x-ndjson", "application/cloudevents+json")
     for kind in (*kinds, "application/cloudevents-batch+json", "application/json-seq"):
         drafts: list[Draft] = []
-        with contextlib.suppress(Refused):
+        with contextlib.suppress(RequestRefused):
             drafts = drafts_of({"content-type": kind}, data, Drafting())
         for one in drafts:
             whole = (one.attributes, one.payload, one.payload_type)
@@ -201,7 +201,7 @@ def gateway_requests(data: bytes) -> None:
     try:
         named = {"ce-specversion": "1.0", "ce-id": data[:40].decode("latin-1"), "ce-type": "t"}
         drafts_of(named | {"ce-source": "/s", "content-type": "application/json"}, data, Drafting())
-    except Refused:
+    except RequestRefused:
         pass
 
 
@@ -236,7 +236,7 @@ def gateway_mqtt(data: bytes) -> None:
     packet_size(data)
     try:
         packet = read_packet(bytearray(data))
-    except MalformedError as error:
+    except MalformedPacketError as error:
         if str(error) == UNFORESEEN:  # the codec panicked, of which it writes pages
             raise AssertionError from error
         return

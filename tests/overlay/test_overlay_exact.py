@@ -11,7 +11,7 @@ import pytest
 
 from canopy.sim.scenario.result import Result
 from canopy.sim.scenario.scenario import Scenario
-from canopy.sim.scenario.workload import Shape
+from canopy.sim.scenario.workload import WorkloadShape
 from canopy.sim.world.network import Conditions
 from tests.support.overlays import run_green, settings
 
@@ -27,7 +27,7 @@ def scenario(nodes: int, routing: str, seed: int, **more: object) -> Scenario:
 def quiet(nodes: int, routing: str) -> Result:
     """A run without failures; of twelve nodes, with events that have eight attributes each."""
     if nodes == 12:
-        return run_green(scenario(nodes, routing, 4, shape=Shape(per_event=8)))
+        return run_green(scenario(nodes, routing, 4, shape=WorkloadShape(per_event=8)))
     return run_green(scenario(nodes, routing, 1))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from canopy.sim.scenario.scenario import Scenario
-from canopy.sim.scenario.workload import Shape
+from canopy.sim.scenario.workload import WorkloadShape
 from canopy.sim.world.network import Conditions
 from tests.support.overlays import (
     acknowledged,
@@ -64,7 +64,7 @@ def test_all_at_once_with_loss() -> None:
             seed=1,
             settings=chosen,
             network=Conditions(loss=0.02, latency_high=0.05),
-            shape=Shape(attributes=12),
+            shape=WorkloadShape(attributes=12),
             subscriptions=40,
             late_subscriptions=60,
             late_unsubscriptions=20,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from bench.experiments.running import run_until_ready
-from canopy.sim.world.health_records import HealthRecords, Machine
+from canopy.sim.world.health_records import HealthRecords, SimulatedMachine
 from canopy.sim.world.world import EPOCH, World
 from canopy.traces.writer import OpenFile
 from overlay.links.events import Codec
@@ -74,7 +74,7 @@ class FaultyRun:
         run_until_ready(world, world.ready)
         names = world.names()
         for name in names:
-            self.records.machines[name] = Machine(
+            self.records.machines[name] = SimulatedMachine(
                 **{what: rng.uniform(*HEALTHY[what]) for what in ("memory", "cpu", "disk")},
                 clients=round(rng.uniform(*HEALTHY["clients"])),
             )

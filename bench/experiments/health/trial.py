@@ -17,7 +17,7 @@ import msgspec
 
 from bench.experiments.running import run_until_ready
 from canopy.sim.world.disk import DiskConditions
-from canopy.sim.world.health_records import HealthRecords, Machine
+from canopy.sim.world.health_records import HealthRecords, SimulatedMachine
 from canopy.sim.world.world import World
 from canopy.traces.writer import OpenFile
 from overlay.health import HealthReport
@@ -160,7 +160,7 @@ class HealthTrial:
         room = len(disk.data) + free
         low, high = SYNC
         disk.conditions = DiskConditions(sync_low=low, sync_high=high, room=room)
-        self.records.machines[name] = Machine(capacity=free / (1.0 - FULL_AT / 100.0))
+        self.records.machines[name] = SimulatedMachine(capacity=free / (1.0 - FULL_AT / 100.0))
 
     def _report(self) -> HealthReport | None:
         if self.analysis is None:

@@ -68,7 +68,7 @@ def percentiles(values: Sequence[float]) -> dict[str, float]:
     return {"min": ordered[0], **ranks, "max": ordered[-1]}
 
 
-class Tally:
+class LatencyTally:
     """What one subscriber has got: a latency (seconds) per event, by its number."""
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ def measure(
     run = secrets.token_hex(8)
     acknowledged: list[float] = []
     feeds: list[Gathering] = []
-    tallies = [Tally() for _ in sinks]
+    tallies = [LatencyTally() for _ in sinks]
     stop = threading.Event()
     readers: list[threading.Thread] = []
     try:
@@ -180,7 +180,9 @@ def _publish(
     return plan.events - refused, refused
 
 
-def _read(feed: Gathering, tally: Tally, stop: threading.Event, clock: Callable[[], float]) -> None:
+def _read(
+    feed: Gathering, tally: LatencyTally, stop: threading.Event, clock: Callable[[], float]
+) -> None:
     from canopy.client.errors import ControlError
     from canopy.client.frames import OpaqueEvent
 
@@ -193,7 +195,10 @@ def _read(feed: Gathering, tally: Tally, stop: threading.Event, clock: Callable[
 
 
 def _await(
-    tallies: Sequence[Tally], published: int, timeout: float, show: Callable[[str, int, int], None]
+    tallies: Sequence[LatencyTally],
+    published: int,
+    timeout: float,
+    show: Callable[[str, int, int], None],
 ) -> None:
     """Wait until all has come, or nothing more has for `timeout` seconds."""
     expected, had = published * len(tallies), -1

@@ -103,7 +103,7 @@ def run(
     import msgspec
 
     from canopy.cli.sim.progress import SimProgress
-    from canopy.sim.scenario.run import Run
+    from canopy.sim.scenario.run import ScenarioRun
     from canopy.sim.scenario.scenario import ScenarioError, parse_scenario
     from canopy.sim.scenario.verdict import judge_run
     from canopy.sim.world.cost import Meter
@@ -120,7 +120,7 @@ def run(
     meter = Meter()
     codec = WireCodec()
     with SimProgress(quiet) as progress:
-        made = Run(plan, codec, progress, None if traces is None else opener(traces))
+        made = ScenarioRun(plan, codec, progress, None if traces is None else opener(traces))
         verdict = judge_run(made)
     result = verdict.result
     cost = meter.read(made.world.steps, len(made.world.drivers))

@@ -23,7 +23,7 @@ LOOK: Final = 0.5
 Item = TypeVar("Item", "StreamEvent", "GroupRow")
 
 
-class Wanted(NamedTuple):
+class FollowOptions(NamedTuple):
     """The options of the command."""
 
     stream: str
@@ -43,7 +43,7 @@ class Wanted(NamedTuple):
 class Following:
     """Prints events until there were as many as wanted, the time is over or the reader has gone."""
 
-    def __init__(self, wanted: Wanted, show: Show, as_json: bool) -> None:
+    def __init__(self, wanted: FollowOptions, show: Show, as_json: bool) -> None:
         self._stream = wanted.stream
         self._show = show
         self._as_json = as_json

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from canopy.cli.connect import open_client
-from canopy.cli.streams.following import Following, Wanted
+from canopy.cli.streams.following import Following, FollowOptions
 from canopy.feeds.objects import stream_object
 
 if TYPE_CHECKING:
@@ -38,7 +38,9 @@ def positions_of(text: str | None) -> Positions:
         raise click.UsageError(f"--from: {error}") from None
 
 
-def read_stream(wanted: Wanted, show: Show, as_json: bool, connect: str | None, wait: float) -> int:
+def read_stream(
+    wanted: FollowOptions, show: Show, as_json: bool, connect: str | None, wait: float
+) -> int:
     """Print what the stream has. Returns the exit code. Raises UsageError."""
     from matching import compile_selector
 

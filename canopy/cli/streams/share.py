@@ -11,7 +11,7 @@ import click
 
 from canopy.cli.connect import open_client
 from canopy.cli.delivery.lines import printer
-from canopy.cli.streams.following import Following, Wanted
+from canopy.cli.streams.following import Following, FollowOptions
 from canopy.cli.streams.manage import parse_period
 from canopy.cli.streams.read import place_of, read_stream
 from canopy.feeds.objects import stream_object
@@ -26,7 +26,7 @@ PART: Final = 64
 """Events that are printed before they are acknowledged together."""
 
 
-class Shared(NamedTuple):
+class GroupNotice(NamedTuple):
     """What was said of a group; false: nothing was."""
 
     group: str
@@ -81,7 +81,7 @@ def group_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def called(*arguments: Any, **given: Any) -> Any:
-        shared = Shared(*(given.pop(name) for name in Shared._fields))
+        shared = GroupNotice(*(given.pop(name) for name in GroupNotice._fields))
         return command(*arguments, shared=shared, **given)
 
     for option in reversed(OPTIONS):
@@ -90,8 +90,8 @@ def group_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def from_stream(
-    wanted: Wanted,
-    shared: Shared,
+    wanted: FollowOptions,
+    shared: GroupNotice,
     template: Template | None,
     raw: bool,
     as_json: bool,
@@ -107,8 +107,8 @@ def from_stream(
 
 
 def share_stream(
-    wanted: Wanted,
-    shared: Shared,
+    wanted: FollowOptions,
+    shared: GroupNotice,
     show: Show,
     as_json: bool,
     connect: str | None,

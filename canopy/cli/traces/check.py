@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from canopy.traces.analysis.check import TraceCheck
-    from canopy.traces.analysis.check.result import Finding, NodeCheck, OverlayCheck, RunCheck
+    from canopy.traces.analysis.check.result import NodeCheck, OverlayCheck, RunCheck, TraceFinding
 
 EXAMPLES_PRINTED: Final = 5  # findings of one kind that are printed, beside their number
 NODES_PRINTED: Final = 40  # nodes in the table, those with findings first
@@ -139,12 +139,12 @@ def _headline(found: TraceCheck) -> str:
 
 
 def _show_findings(
-    screen: Console, title: str, findings: tuple[Finding, ...], names: dict[str, str]
+    screen: Console, title: str, findings: tuple[TraceFinding, ...], names: dict[str, str]
 ) -> None:
     if not findings:
         return
     screen.print(f"\n[bold]{title}[/]")
-    kinds: dict[str, list[Finding]] = {}
+    kinds: dict[str, list[TraceFinding]] = {}
     for finding in findings:
         kinds.setdefault(finding.kind, []).append(finding)
     for kind, each in kinds.items():
@@ -154,7 +154,7 @@ def _show_findings(
             screen.print(f"  {kind}: {len(each) - EXAMPLES_PRINTED:,} more; --json has all")
 
 
-def _line(finding: Finding, names: dict[str, str]) -> str:
+def _line(finding: TraceFinding, names: dict[str, str]) -> str:
     about = finding.file
     if about is None and finding.node is not None:
         name = names.get(finding.node)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from canopy.traces.analysis import Window
+    from canopy.traces.analysis import TimeWindow
 
 
-def window_of(since: str | None, until: str | None) -> Window:
+def window_of(since: str | None, until: str | None) -> TimeWindow:
     """What is read. Raises UsageError."""
-    from canopy.traces.analysis import Window, parse_time
+    from canopy.traces.analysis import TimeWindow, parse_time
 
     bounds: list[float | None] = []
     for name, text in (("--since", since), ("--until", until)):
@@ -22,7 +22,7 @@ def window_of(since: str | None, until: str | None) -> Window:
             raise click.BadParameter(
                 f"{text!r} is no time: write 2026-09-21 or 2026-09-21T06:30 (UTC)", param_hint=name
             ) from None
-    window = Window(*bounds)
+    window = TimeWindow(*bounds)
     if window.since is not None and window.until is not None and window.since >= window.until:
         raise click.UsageError("--since is not before --until")
     return window

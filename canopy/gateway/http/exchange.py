@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, unquote
 import h11
 import trio
 
-from canopy.gateway.access import Refused
+from canopy.gateway.access import RequestRefused
 from canopy.gateway.constants import (
     BODY_LIMIT,
     BODY_TIMEOUT,
@@ -52,7 +52,7 @@ class Exchange:
         try:
             fields = parse_qs(query, keep_blank_values=True, max_num_fields=32)
         except ValueError:
-            raise Refused(400, "a query with more than 32 fields") from None
+            raise RequestRefused(400, "a query with more than 32 fields") from None
         self.query = {name: values[-1] for name, values in fields.items()}
         self.headers: dict[str, str] = {}
         for raw, value in request.headers:
@@ -91,7 +91,7 @@ class Exchange:
     async def body(self) -> bytes:
         """The request's body. Raises Refused if it is too large or does not come."""
         if int(self.headers.get("content-length", "0") or 0) > BODY_LIMIT:
-            raise Refused(413, f"the body is larger than {BODY_LIMIT} bytes")
+            raise RequestRefused(413, f"the body is larger than {BODY_LIMIT} bytes")
         if self.headers.get("expect", "").lower() == "100-continue":
             waiting = h11.InformationalResponse(status_code=100, headers=[], reason=b"Continue")
             await self._wire.send(waiting)
@@ -101,10 +101,10 @@ class Exchange:
             async for part in self._wire.body():
                 size += len(part)
                 if size > BODY_LIMIT:
-                    raise Refused(413, f"the body is larger than {BODY_LIMIT} bytes")
+                    raise RequestRefused(413, f"the body is larger than {BODY_LIMIT} bytes")
                 parts.append(part)
         if scope.cancelled_caught:
-            raise Refused(408, f"the body did not come within {BODY_TIMEOUT:g} s")
+            raise RequestRefused(408, f"the body did not come within {BODY_TIMEOUT:g} s")
         return b"".join(parts)
 
     async def answer(
@@ -127,7 +127,7 @@ class Exchange:
         text = shown_json(json.dumps(value, ensure_ascii=False)) + "\n"
         await self.answer(status, text.encode("utf-8", "replace"), "application/json")
 
-    async def refuse(self, error: Refused) -> None:
+    async def refuse(self, error: RequestRefused) -> None:
         """Say why nothing was done."""
         headers: Headers = []
         if error.status == 401:
@@ -190,7 +190,7 @@ class HttpConnection:
             elif isinstance(event, h11.EndOfMessage):
                 return
             else:
-                raise Refused(400, "the body ended before its length")
+                raise RequestRefused(400, "the body ended before its length")
 
     async def respond(self, status: int, headers: Headers) -> None:
         """Send the head of an answer. Raises Gone."""
@@ -210,7 +210,7 @@ class HttpConnection:
             try:
                 event = self.h11.next_event()
             except h11.RemoteProtocolError as error:
-                raise Refused(error.error_status_hint, f"not HTTP/1.1: {error}") from None
+                raise RequestRefused(error.error_status_hint, f"not HTTP/1.1: {error}") from None
             if event is not h11.NEED_DATA:
                 return event
             try:

@@ -11,9 +11,9 @@ import trio
 
 from canopy.client.asynchronous import AsyncClient
 from canopy.client.publishing import Drafting
-from canopy.gateway.access import Access, Grant, Refused
+from canopy.gateway.access import GatewayRules, Permission, RequestRefused
 from canopy.gateway.events import drafts_of
-from canopy.gateway.following import Feed, Wanted, follow
+from canopy.gateway.following import FeedRequest, OpenFeed, follow
 from canopy.gateway.http.exchange import LOST, Exchange, Gone, HttpConnection
 from canopy.gateway.http.sockets import Socket, is_upgrade, protocol_token
 from canopy.gateway.http.sse import send_events
@@ -52,7 +52,7 @@ YES: Final = ("1", "true", "yes", "")
 class HttpDoor:
     """Serves connections. One for all of them."""
 
-    def __init__(self, client: AsyncClient, access: Access, log: Log) -> None:
+    def __init__(self, client: AsyncClient, access: GatewayRules, log: Log) -> None:
         self._client = client
         self._access = access
         self._log = log
@@ -67,14 +67,14 @@ class HttpDoor:
         try:
             async for exchange in connection.requests():
                 await self._answer(exchange, peer)
-        except Refused as error:  # it was no request
+        except RequestRefused as error:  # it was no request
             self._log.debug("malformed", peer=peer, reason=error.reason)
             with trio.move_on_after(1.0):
                 await self._refuse_unread(connection, error)
         except (Gone, *LOST) as error:
             self._log.debug("gone", peer=peer, reason=str(error))
 
-    async def _refuse_unread(self, connection: HttpConnection, error: Refused) -> None:
+    async def _refuse_unread(self, connection: HttpConnection, error: RequestRefused) -> None:
         text = json.dumps({"error": error.reason}) + "\n"
         about = [("Connection", "close"), ("Content-Length", str(len(text)))]
         try:
@@ -93,7 +93,7 @@ class HttpDoor:
             if self._access.allowed_origin(origin):
                 exchange.extra += [("Access-Control-Allow-Origin", origin), ("Vary", "Origin")]
             await self._route(exchange)
-        except Refused as error:
+        except RequestRefused as error:
             about = {"peer": peer, "status": error.status, "reason": error.reason}
             self._log.info("refused", method=exchange.method, path=exchange.path, **about)
             await exchange.refuse(error)
@@ -111,9 +111,9 @@ class HttpDoor:
         elif (found := part(path)) is not None and method in ("GET", "HEAD"):
             await exchange.answer(200, *found, headers=[POLICY])
         elif path in ("/events", "/livez") or found is not None:
-            raise Refused(405, f"{method} is not for {path}; it takes {METHODS}")
+            raise RequestRefused(405, f"{method} is not for {path}; it takes {METHODS}")
         else:
-            raise Refused(404, f"there is no {path}; try /events, /livez or /")
+            raise RequestRefused(404, f"there is no {path}; try /events, /livez or /")
 
     async def _preflight(self, exchange: Exchange) -> None:
         """Answer a browser that asks whether a page may (CORS)."""
@@ -133,13 +133,15 @@ class HttpDoor:
         grant.check("publish")  # before the body is taken
         exchange.welcome()
         if name := exchange.repeated("ce-"):
-            raise Refused(400, f"the header {name} is given twice")
+            raise RequestRefused(400, f"the header {name} is given twice")
         body = await exchange.body()
         drafts = drafts_of(exchange.headers, body, self._drafting)
         told = await self._send(grant, drafts, exchange.query)
         await exchange.answer_json(200, told)
 
-    async def _send(self, grant: Grant, drafts: list[Any], query: dict[str, str]) -> dict[str, Any]:
+    async def _send(
+        self, grant: Permission, drafts: list[Any], query: dict[str, str]
+    ) -> dict[str, Any]:
         receipt = query.get("receipt", "no").lower() in YES
         return await publish(self._client, grant, drafts, query.get("stream", ""), receipt)
 
@@ -167,9 +169,11 @@ class HttpDoor:
             await close_feed(feed)
         raise Gone("it stopped following")
 
-    async def _serve_socket(self, exchange: Exchange, grant: Grant, wanted: Wanted) -> None:
+    async def _serve_socket(
+        self, exchange: Exchange, grant: Permission, wanted: FeedRequest
+    ) -> None:
         """A WebSocket; one without `where` and `stream` publishes only."""
-        feed: Feed | None = None
+        feed: OpenFeed | None = None
         if {"where", "stream"} & exchange.query.keys():
             feed = await follow(self._client, grant, wanted)
         try:
@@ -189,25 +193,25 @@ class HttpDoor:
         raise Gone("the WebSocket is closed")
 
 
-async def close_feed(feed: Feed) -> None:
+async def close_feed(feed: OpenFeed) -> None:
     """End a feed at the node, also where this task is being cancelled."""
     with trio.move_on_after(2.0, shield=True):
         await feed.close()
 
 
-def wanted_of(exchange: Exchange) -> Wanted:
+def wanted_of(exchange: Exchange) -> FeedRequest:
     """What a follower asks for in its query and headers. Raises Refused."""
     query = exchange.query
     unknown = query.keys() - {"where", "stream", "from", "format", "receipt"}
     if unknown:
         names = ", ".join(sorted(unknown))
-        raise Refused(400, f"{names}: unknown; known are where, stream, from and format")
+        raise RequestRefused(400, f"{names}: unknown; known are where, stream, from and format")
     format_ = query.get("format", "json")
     if format_ not in ("json", "cloudevents"):
-        raise Refused(400, f"format {format_!r}: json or cloudevents is wanted")
+        raise RequestRefused(400, f"format {format_!r}: json or cloudevents is wanted")
     stream = query.get("stream", "")
     if "from" in query and not stream:
-        raise Refused(400, "from: only a stream has events of before; name one with stream")
+        raise RequestRefused(400, "from: only a stream has events of before; name one with stream")
     after = exchange.headers.get("last-event-id", "") if stream else ""
     selector = query.get("where", "") or "TRUE"
-    return Wanted(selector, stream, query.get("from", "new"), after, format_)  # type: ignore[arg-type]
+    return FeedRequest(selector, stream, query.get("from", "new"), after, format_)  # type: ignore[arg-type]

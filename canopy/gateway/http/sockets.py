@@ -21,9 +21,9 @@ from wsproto.events import (
 )
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
-from canopy.gateway.access import Refused
+from canopy.gateway.access import RequestRefused
 from canopy.gateway.constants import KEEP_ALIVE, MESSAGE_LIMIT, RECHECK
-from canopy.gateway.following import Feed, Item
+from canopy.gateway.following import Item, OpenFeed
 from canopy.gateway.http.exchange import LOST, READ, Exchange, Gone, send_all
 from overlay.wording import shown_json
 
@@ -62,7 +62,7 @@ class Socket:
         try:
             self._wire.initiate_upgrade_connection(exchange.raw_headers, exchange.target)
         except RemoteProtocolError as error:
-            raise Refused(400, f"no WebSocket handshake: {error}") from None
+            raise RequestRefused(400, f"no WebSocket handshake: {error}") from None
         self._trailing = exchange.trailing
 
     async def accept(self) -> None:
@@ -78,7 +78,7 @@ class Socket:
 
     async def serve(
         self,
-        feed: Feed | None,
+        feed: OpenFeed | None,
         is_good: Callable[[], bool],
         publish: Callable[[bytes], Awaitable[dict[str, Any]]],
     ) -> None:
@@ -105,7 +105,7 @@ class Socket:
             self._closed = True
             await self._send(CloseConnection(code=code, reason=reason[:100]))
 
-    async def _write(self, feed: Feed | None, is_good: Callable[[], bool]) -> None:
+    async def _write(self, feed: OpenFeed | None, is_good: Callable[[], bool]) -> None:
         pinged = trio.current_time()
         while is_good():
             if feed is None:
@@ -157,7 +157,7 @@ class Socket:
                 text, self._text, self._size = "".join(self._text), [], 0
                 try:
                     await self._say(await publish(text.encode("utf-8", "replace")))
-                except Refused as error:
+                except RequestRefused as error:
                     await self._say({"error": error.reason})
         elif not isinstance(event, Pong):
             return True

@@ -10,14 +10,14 @@ import json
 from collections.abc import Callable
 
 from canopy.gateway.constants import KEEP_ALIVE, RECHECK, RETRY_AFTER
-from canopy.gateway.following import Feed, Item
+from canopy.gateway.following import Item, OpenFeed
 from canopy.gateway.http.exchange import Exchange
 from overlay.wording import shown_json
 
 KIND = "text/event-stream; charset=utf-8"
 
 
-async def send_events(exchange: Exchange, feed: Feed, is_good: Callable[[], bool]) -> None:
+async def send_events(exchange: Exchange, feed: OpenFeed, is_good: Callable[[], bool]) -> None:
     """Write what comes, until `is_good` (whether the token still is) says no. Raises Gone."""
     await exchange.begin(KIND)
     await exchange.write(f"retry: {RETRY_AFTER * 1000}\n: subscribed\n\n".encode())

@@ -21,7 +21,7 @@ VERSION: Final = 5
 NO_TEXT: Final = "a text that is not UTF-8, or has U+0000"
 
 
-class MalformedError(Exception):
+class MalformedPacketError(Exception):
     """What came is no MQTT 5. `code` of a DISCONNECT; `is_connect`: it was to be a CONNECT, and
     `is_old`: of an older version."""
 
@@ -32,7 +32,7 @@ class MalformedError(Exception):
         self.is_connect = False
 
 
-class Walk:
+class PacketParts:
     """The parts of a packet, one after another. Raises IndexError at its end."""
 
     def __init__(self, packet: bytes, at: int) -> None:
@@ -73,7 +73,7 @@ class Walk:
         except UnicodeDecodeError:
             is_text = False
         if not is_text:
-            raise MalformedError(NO_TEXT, Reason.MALFORMED_PACKET)
+            raise MalformedPacketError(NO_TEXT, Reason.MALFORMED_PACKET)
 
     def pair(self) -> None:
         """Two texts (section 1.5.7)."""
@@ -90,18 +90,18 @@ class Walk:
             read(self)
 
 
-def _bytes(count: int) -> Callable[[Walk], object]:
+def _bytes(count: int) -> Callable[[PacketParts], object]:
     return lambda walk: walk.take(count)
 
 
-PROPERTIES: Final[dict[int, Callable[[Walk], object]]] = {
+PROPERTIES: Final[dict[int, Callable[[PacketParts], object]]] = {
     **dict.fromkeys((0x01, 0x17, 0x19, 0x24, 0x25, 0x28, 0x29, 0x2A), _bytes(1)),
     **dict.fromkeys((0x13, 0x21, 0x22, 0x23), _bytes(2)),
     **dict.fromkeys((0x02, 0x11, 0x18, 0x27), _bytes(4)),
-    0x0B: Walk.number,
-    **dict.fromkeys((0x03, 0x08, 0x12, 0x15, 0x1A, 0x1C, 0x1F), Walk.text),
-    **dict.fromkeys((0x09, 0x16), Walk.binary),
-    0x26: Walk.pair,
+    0x0B: PacketParts.number,
+    **dict.fromkeys((0x03, 0x08, 0x12, 0x15, 0x1A, 0x1C, 0x1F), PacketParts.text),
+    **dict.fromkeys((0x09, 0x16), PacketParts.binary),
+    0x26: PacketParts.pair,
 }
 """How each property is read (section 2.2.2.2)."""
 
@@ -111,14 +111,14 @@ def check_bytes(packet: bytes, begin: int) -> None:
     wrong otherwise is left to the codec. Raises MalformedError."""
     if packet[0] >> 4 == PUBLISH and packet[begin:].isascii():
         return  # its texts are UTF-8 wherever they are, which is found out 10 to 25 µs faster so
-    walk = Walk(packet, begin)
+    walk = PacketParts(packet, begin)
     try:
         _check(packet[0] >> 4, packet[0] & 0x0F, walk)
     except IndexError:
         return
 
 
-def _check(kind: int, flags: int, walk: Walk) -> None:
+def _check(kind: int, flags: int, walk: PacketParts) -> None:
     if kind == PUBLISH:
         walk.text()
         if flags & 0b110:
@@ -132,7 +132,9 @@ def _check(kind: int, flags: int, walk: Walk) -> None:
         while not walk.is_over:
             walk.text()
             if kind == SUBSCRIBE and walk.take(1)[0] & 0b1100_0000:
-                raise MalformedError("reserved bits of a subscription", Reason.MALFORMED_PACKET)
+                raise MalformedPacketError(
+                    "reserved bits of a subscription", Reason.MALFORMED_PACKET
+                )
     elif kind in (PUBACK, PUBREC, PUBREL, PUBCOMP):
         walk.take(3)
         walk.properties()
@@ -144,15 +146,15 @@ def _check(kind: int, flags: int, walk: Walk) -> None:
         walk.properties()
 
 
-def _check_connect(walk: Walk) -> None:
+def _check_connect(walk: PacketParts) -> None:
     walk.text()
     if walk.take(1)[0] != VERSION:
         return
     flags = walk.take(1)[0]
     if flags & 1:
-        raise MalformedError("the reserved flag of CONNECT is set", Reason.MALFORMED_PACKET)
+        raise MalformedPacketError("the reserved flag of CONNECT is set", Reason.MALFORMED_PACKET)
     if not flags & 0b100 and flags & 0b111000:
-        raise MalformedError("flags of a will that is not there", Reason.MALFORMED_PACKET)
+        raise MalformedPacketError("flags of a will that is not there", Reason.MALFORMED_PACKET)
     walk.take(2)
     walk.properties()
     walk.text()
@@ -184,7 +186,7 @@ def check_packet(packet: mqtt5.Packet) -> None:
             if packet.authentication_data is not None:
                 fault = Reason.PROTOCOL_ERROR, "authentication data without a method"
     if fault is not None:
-        raise MalformedError(fault[1], fault[0])
+        raise MalformedPacketError(fault[1], fault[0])
 
 
 def _publish_fault(packet: mqtt5.PublishPacket) -> tuple[mqtt5.DisconnectReasonCode, str] | None:

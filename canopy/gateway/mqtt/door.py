@@ -17,7 +17,7 @@ from canopy.client.asynchronous import AsyncClient
 from canopy.client.publishing import Drafting
 from canopy.feeds.context import FORBIDDEN
 from canopy.feeds.drafts import BadEventError
-from canopy.gateway.access import Access, Grant, Refused
+from canopy.gateway.access import GatewayRules, Permission, RequestRefused
 from canopy.gateway.constants import (
     FILTERS,
     HEAD_TIMEOUT,
@@ -27,9 +27,9 @@ from canopy.gateway.constants import (
     PUBLISHED_TOGETHER,
     RECHECK,
 )
-from canopy.gateway.following import Feed, Item, Wanted, follow
+from canopy.gateway.following import FeedRequest, Item, OpenFeed, follow
 from canopy.gateway.http.exchange import Gone
-from canopy.gateway.mqtt.checking import MalformedError, is_shared, is_wild
+from canopy.gateway.mqtt.checking import MalformedPacketError, is_shared, is_wild
 from canopy.gateway.mqtt.messages import (
     TopicError,
     message_of,
@@ -63,7 +63,7 @@ SUBACKS: Final = {
 }
 
 
-class Ended(Exception):  # noqa: N818 - what happened
+class SessionEnded(Exception):  # noqa: N818 - what happened
     """The session ends with a DISCONNECT of this reason."""
 
     def __init__(self, code: mqtt5.DisconnectReasonCode, reason: str) -> None:
@@ -82,7 +82,7 @@ class WillError(Exception):
 class MqttDoor:
     """Serves connections. One for all of them."""
 
-    def __init__(self, client: AsyncClient, access: Access, log: Log) -> None:
+    def __init__(self, client: AsyncClient, access: GatewayRules, log: Log) -> None:
         self._client = client
         self._access = access
         self._log = log
@@ -109,7 +109,7 @@ class MqttDoor:
             if session is not None and session.is_welcome:
                 welcome()
                 await session.run()
-        except MalformedError as error:
+        except MalformedPacketError as error:
             self._log.debug("malformed", peer=peer, reason=str(error))
             with suppress(Gone), trio.move_on_after(1.0):
                 await _reject(wire, error, session is not None)
@@ -129,24 +129,24 @@ class MqttDoor:
         wire.may_explain = connect.request_problem_info
         try:
             if connect.authentication_method is not None:
-                raise Ended(Reason.UNSPECIFIED_ERROR, "no such authentication")
+                raise SessionEnded(Reason.UNSPECIFIED_ERROR, "no such authentication")
             grant = self._access.grant((connect.password or b"").decode("utf-8", "replace"))
             will = self._will(connect.will, grant)
             about = {"peer": peer, "client": connect.client_id}
             services = Services(self._client, self._access, self._drafting, self._log, about)
             return _Session(services, grant, connect, wire, will)
-        except Ended as error:
+        except SessionEnded as error:
             refused, status = str(error), ConnAck.BAD_AUTHENTICATION_METHOD
         except WillError as error:
             refused, status = str(error), error.code
-        except Refused as error:
+        except RequestRefused as error:
             refused = error.reason
             status = ConnAck.SERVER_UNAVAILABLE if error.status == 503 else ConnAck.NOT_AUTHORIZED
         self._log.info("refused", peer=peer, client=connect.client_id, reason=refused)
         await wire.send(mqtt5.ConnAckPacket(reason_code=status, reason_str=one_line(refused)))
         return None
 
-    def _will(self, will: mqtt5.Will | None, grant: Grant) -> Draft | None:
+    def _will(self, will: mqtt5.Will | None, grant: Permission) -> Draft | None:
         """The event of a will. Raises WillError, and Refused if the token does not allow it."""
         if will is None:
             return None
@@ -171,12 +171,12 @@ class MqttDoor:
         """End what the same client left behind, its will included, before it is welcomed (MQTT 5.0,
         3.1.4)."""
         while (former := self._sessions.get(session.key)) is not None:
-            former.end(Ended(Reason.SESSION_TAKEN_OVER, "the client has connected again"))
+            former.end(SessionEnded(Reason.SESSION_TAKEN_OVER, "the client has connected again"))
             await former.over.wait()
         self._sessions[session.key] = session
 
 
-async def _reject(wire: PacketStream, error: MalformedError, is_welcome: bool) -> None:
+async def _reject(wire: PacketStream, error: MalformedPacketError, is_welcome: bool) -> None:
     """Say why a connection ends. No DISCONNECT comes before a CONNACK (MQTT 5.0, 3.14), and who has
     not sent a CONNECT hears nothing."""
     if is_welcome:
@@ -193,7 +193,7 @@ class Services(NamedTuple):
     """What a session uses. `about`: whom the log names."""
 
     client: AsyncClient
-    access: Access
+    access: GatewayRules
     drafting: Drafting
     log: Log
     about: dict[str, str]
@@ -201,7 +201,12 @@ class Services(NamedTuple):
 
 class _Subscription:
     def __init__(
-        self, feed: Feed, filter_: Filter, qos: mqtt5.QoS, id_: int | None, scope: trio.CancelScope
+        self,
+        feed: OpenFeed,
+        filter_: Filter,
+        qos: mqtt5.QoS,
+        id_: int | None,
+        scope: trio.CancelScope,
     ) -> None:
         self.feed = feed
         self.filter = filter_
@@ -216,7 +221,7 @@ class _Session:
     def __init__(
         self,
         services: Services,
-        grant: Grant,
+        grant: Permission,
         connect: mqtt5.ConnectPacket,
         wire: PacketStream,
         will: Draft | None,
@@ -241,10 +246,10 @@ class _Session:
         self._unacknowledged: set[int] = set()
         self._number = 0
         self._ending = trio.Event()
-        self._why = Ended(Reason.UNSPECIFIED_ERROR, "")
+        self._why = SessionEnded(Reason.UNSPECIFIED_ERROR, "")
         self._logged: set[str] = set()
 
-    def end(self, why: Ended) -> None:
+    def end(self, why: SessionEnded) -> None:
         """End it for this reason. `over` is set then."""
         self._why = why
         self._ending.set()
@@ -273,12 +278,12 @@ class _Session:
                 nursery.start_soon(self._until_ended)
                 await self._read(nursery)
                 nursery.cancel_scope.cancel()
-        except* Ended as group:
+        except* SessionEnded as group:
             ended = group.exceptions[0]
-            assert isinstance(ended, Ended)
+            assert isinstance(ended, SessionEnded)
             with suppress(Gone), trio.move_on_after(1.0):
                 await self._wire.send(_disconnect(ended.code, str(ended)))
-        except* MalformedError as group:
+        except* MalformedPacketError as group:
             raise group.exceptions[0] from None
         finally:
             with trio.move_on_after(5.0, shield=True):
@@ -293,14 +298,16 @@ class _Session:
     async def _watch(self) -> None:
         while self._access.is_still_good(self._grant):
             await trio.sleep(RECHECK)
-        raise Ended(Reason.NOT_AUTHORIZED, "the token is no longer good")
+        raise SessionEnded(Reason.NOT_AUTHORIZED, "the token is no longer good")
 
     async def _read(self, nursery: trio.Nursery) -> None:
         while True:
             with trio.move_on_after(self._keep_alive) as scope:
                 packet = await self._wire.receive()
             if scope.cancelled_caught:
-                raise Ended(Reason.KEEP_ALIVE_TIMEOUT, "no packet within 1.5 times the keep alive")
+                raise SessionEnded(
+                    Reason.KEEP_ALIVE_TIMEOUT, "no packet within 1.5 times the keep alive"
+                )
             match packet:
                 case None:
                     return
@@ -316,16 +323,20 @@ class _Session:
                     await self._wire.send(mqtt5.PingRespPacket())
                 case mqtt5.DisconnectPacket():
                     if packet.session_expiry_interval and not self._has_expiry:
-                        raise Ended(Reason.PROTOCOL_ERROR, "a session that was to end at once")
+                        raise SessionEnded(
+                            Reason.PROTOCOL_ERROR, "a session that was to end at once"
+                        )
                     if packet.reason_code == Reason.NORMAL_DISCONNECTION:
                         self._will = None
                     return
                 case _:
-                    raise Ended(Reason.PROTOCOL_ERROR, f"{type(packet).__name__} has no place here")
+                    raise SessionEnded(
+                        Reason.PROTOCOL_ERROR, f"{type(packet).__name__} has no place here"
+                    )
 
     async def _publish(self, first: mqtt5.PublishPacket) -> None:
         """Publish this one, and what has come behind it, in one request to the node."""
-        ended: Ended | None = None
+        ended: SessionEnded | None = None
         packets: list[mqtt5.PublishPacket] = []
         drafts: list[Draft] = []
         told: list[str] = []
@@ -339,7 +350,7 @@ class _Session:
             except BadEventError as error:
                 bad[len(packets)] = error
                 told.append(str(error))
-            except Ended as error:
+            except SessionEnded as error:
                 ended = error
                 break
             packets.append(packet)
@@ -374,11 +385,11 @@ class _Session:
 
     def _check(self, packet: mqtt5.PublishPacket) -> None:
         if packet.retain:
-            raise Ended(Reason.RETAIN_NOT_SUPPORTED, "there are no retained messages here")
+            raise SessionEnded(Reason.RETAIN_NOT_SUPPORTED, "there are no retained messages here")
         if packet.qos == mqtt5.QoS.EXACTLY_ONCE:
-            raise Ended(Reason.QOS_NOT_SUPPORTED, "quality of service 0 and 1 are served")
+            raise SessionEnded(Reason.QOS_NOT_SUPPORTED, "quality of service 0 and 1 are served")
         if packet.topic_alias is not None:
-            raise Ended(Reason.TOPIC_ALIAS_INVALID, "topic aliases are not served")
+            raise SessionEnded(Reason.TOPIC_ALIAS_INVALID, "topic aliases are not served")
 
     async def _leave_will(self) -> None:
         """Publish the will of a client that has not said that it goes (MQTT 5.0, 3.1.2.5), if its
@@ -392,7 +403,7 @@ class _Session:
             return
         try:
             await publish(self._client, self._grant, [named(self._services.drafting, will)])
-        except Refused as error:
+        except RequestRefused as error:
             self._log("will_not_published", error.reason, topic)
 
     async def _subscribe(self, packet: mqtt5.SubscribePacket, nursery: trio.Nursery) -> None:
@@ -414,7 +425,7 @@ class _Session:
                         codes[place] = await self._open(wanted, packet.subscription_id, nursery)
                 except TopicFilterError as error:
                     codes[place], reasons[place] = code.TOPIC_FILTER_INVALID, str(error)
-                except Refused as error:
+                except RequestRefused as error:
                     codes[place] = SUBACKS.get(error.status, code.UNSPECIFIED_ERROR)
                     reasons[place] = error.reason
 
@@ -440,11 +451,13 @@ class _Session:
             self._hears_gaps = True
             return code.GRANTED_QOS_AT_MOST_ONCE
         if wanted.no_local:
-            raise Refused(409, "the option No Local is not served")
+            raise RequestRefused(409, "the option No Local is not served")
         if wanted.pattern not in self._subscriptions and len(self._subscriptions) >= FILTERS:
-            raise Refused(429, f"a connection has {FILTERS} subscriptions at most")
+            raise RequestRefused(429, f"a connection has {FILTERS} subscriptions at most")
         filter_ = parse_filter(wanted.pattern)
-        feed = await follow(self._client, self._grant, Wanted(filter_.selector, format="event"))
+        feed = await follow(
+            self._client, self._grant, FeedRequest(filter_.selector, format="event")
+        )
         await self._end(wanted.pattern)
         scope = trio.CancelScope()
         made = _Subscription(

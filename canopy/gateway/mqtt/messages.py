@@ -62,7 +62,7 @@ class TopicError(BadEventError):
     """A topic cannot be passed on; the message says why."""
 
 
-class Message(msgspec.Struct, frozen=True):
+class MqttEvent(msgspec.Struct, frozen=True):
     """The event in a message. `told`: for its sender, the part that became no attribute; else
     ""."""
 
@@ -70,7 +70,7 @@ class Message(msgspec.Struct, frozen=True):
     told: str = ""
 
 
-def message_of(topic: str, payload: bytes, sent: mqtt5.PublishPacket | mqtt5.Will) -> Message:
+def message_of(topic: str, payload: bytes, sent: mqtt5.PublishPacket | mqtt5.Will) -> MqttEvent:
     """The event in a message, or in a will. Raises BadEventError."""
     if FORBIDDEN.search(topic):
         raise TopicError("a topic with a character that MQTT forbids, or advises against")
@@ -101,7 +101,7 @@ def _message(
     content_type: str | None,
     properties: list[tuple[str, str]],
     passed: dict[str, Value],
-) -> Message:
+) -> MqttEvent:
     if len(properties) > PROPERTIES:
         raise BadEventError(f"more than {PROPERTIES} user properties")
     texts = [content_type or "", *(text for pair in properties for text in pair)]
@@ -123,7 +123,7 @@ def _message(
     draft = Draft(found, payload=payload, payload_type=content_type or "")
     check_size(draft)
     reasons = ", ".join(f"{show(name)} ({why})" if why else name for name, why in left.items())
-    return Message(draft, f"published; no attributes are: {reasons}" if reasons else "")
+    return MqttEvent(draft, f"published; no attributes are: {reasons}" if reasons else "")
 
 
 def _named(properties: list[tuple[str, str]], left: dict[str, str]) -> dict[str, Value | None]:

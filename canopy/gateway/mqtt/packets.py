@@ -9,7 +9,7 @@ import trio
 
 from canopy.gateway.constants import MESSAGE_LIMIT
 from canopy.gateway.http.exchange import LOST, READ, send_all
-from canopy.gateway.mqtt.checking import CONNECT, MalformedError, check_bytes, check_packet
+from canopy.gateway.mqtt.checking import CONNECT, MalformedPacketError, check_bytes, check_packet
 
 EXPLAINING: Final = (mqtt5.ConnAckPacket, mqtt5.DisconnectPacket, mqtt5.PublishPacket)
 """Packets that may have a reason or user properties in any case."""
@@ -35,7 +35,9 @@ class PacketStream:
         self._stream = stream
         self._buffer = bytearray()
         self._sending = trio.Lock()
-        self._ahead: mqtt5.Packet | MalformedError | None = None  # what `publications` has met
+        self._ahead: mqtt5.Packet | MalformedPacketError | None = (
+            None  # what `publications` has met
+        )
         self.most = MESSAGE_LIMIT
         """Bytes of the largest packet that the client takes."""
         self.may_explain = True
@@ -45,7 +47,7 @@ class PacketStream:
     async def receive(self) -> mqtt5.Packet | None:
         """The next packet; None when the connection has ended. Raises MalformedError."""
         ahead, self._ahead = self._ahead, None
-        if isinstance(ahead, MalformedError):
+        if isinstance(ahead, MalformedPacketError):
             raise ahead
         if ahead is not None:
             return ahead
@@ -65,7 +67,7 @@ class PacketStream:
         while len(found) < most and self._ahead is None:
             try:
                 packet = read_packet(self._buffer)
-            except MalformedError as error:  # those before it are in order
+            except MalformedPacketError as error:  # those before it are in order
                 packet = None
                 self._ahead = error
             if packet is None:
@@ -100,11 +102,11 @@ def read_packet(buffer: bytearray) -> mqtt5.Packet | None:
     """Take the first packet out of `buffer`; None if it is not whole. Raises MalformedError."""
     if packet_size(buffer) > MESSAGE_LIMIT:
         code = mqtt5.DisconnectReasonCode.PACKET_TOO_LARGE
-        raise MalformedError(f"a packet larger than {MESSAGE_LIMIT} bytes", code)
+        raise MalformedPacketError(f"a packet larger than {MESSAGE_LIMIT} bytes", code)
     code = mqtt5.DisconnectReasonCode.MALFORMED_PACKET
     begin, end = packet_span(buffer)
     if not end and len(buffer) >= HEADER:
-        raise MalformedError("a length of more than four bytes", code)
+        raise MalformedPacketError("a length of more than four bytes", code)
     if not end or end > len(buffer):
         return None
     whole = bytes(buffer[:end])
@@ -113,7 +115,7 @@ def read_packet(buffer: bytearray) -> mqtt5.Packet | None:
         check_bytes(whole, begin)
         packet = _decoded(whole)
         check_packet(packet)
-    except MalformedError as error:
+    except MalformedPacketError as error:
         error.is_connect = whole[0] >> 4 == CONNECT
         raise
     return packet
@@ -124,15 +126,15 @@ def _decoded(whole: bytes) -> mqtt5.Packet:
     try:
         return mqtt5.read(memoryview(whole))[0]
     except IndexError:  # its parts are longer than it is
-        raise MalformedError("a packet that ends too early", code) from None
+        raise MalformedPacketError("a packet that ends too early", code) from None
     except ValueError as error:
         text = str(error)
         code = next((known for word, known in PROTOCOL_ERRORS if word in text), code)
-        raise MalformedError(text, code, "protocol version" in text) from None
+        raise MalformedPacketError(text, code, "protocol version" in text) from None
     except BaseException as error:  # so ends the codec that meets what it did not foresee
         if type(error).__name__ != "PanicException":
             raise
-        raise MalformedError(UNFORESEEN, code) from None
+        raise MalformedPacketError(UNFORESEEN, code) from None
 
 
 def packet_size(buffer: bytes | bytearray) -> int:

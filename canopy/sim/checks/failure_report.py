@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 
 from canopy.sim.checks.violation import Violation
-from canopy.sim.world.recorder import Record
+from canopy.sim.world.recorder import SimulatedRecord
 from canopy.sim.world.world import World
 
 BEFORE = 12.0
@@ -74,7 +74,7 @@ def last_records(world: World, most: int) -> list[str]:
     return [_line(world, record) for record in list(world.recorder.records)[-most:]]
 
 
-def _changes(world: World, text: str) -> list[Record]:
+def _changes(world: World, text: str) -> list[SimulatedRecord]:
     """Changes of the nodes and attributes that the text names, if it does; else all."""
     words = dict.fromkeys(WORD.findall(text))
     found = [record for record in world.recorder.records if record.kind in CHANGES]
@@ -87,7 +87,9 @@ def _changes(world: World, text: str) -> list[Record]:
     ] or found
 
 
-def _event_story(world: World, event: str, subscription: str) -> tuple[list[Record], list[Record]]:
+def _event_story(
+    world: World, event: str, subscription: str
+) -> tuple[list[SimulatedRecord], list[SimulatedRecord]]:
     """(steps of the event and the subscription, what happened to nodes and trees on their way)."""
     records = world.recorder.records
     own = [r for r in records if r.fields.get("event") == event]
@@ -102,7 +104,7 @@ def _event_story(world: World, event: str, subscription: str) -> tuple[list[Reco
             way[record.node] = None
             way[record.fields.get("peer", record.node)] = None
 
-    def is_step(record: Record) -> bool:
+    def is_step(record: SimulatedRecord) -> bool:
         fields = record.fields
         if fields.get("event") == event:
             ends = (record.node, fields.get("peer"))
@@ -111,7 +113,7 @@ def _event_story(world: World, event: str, subscription: str) -> tuple[list[Reco
             return record.node == publisher and begin - BEFORE <= record.time <= end
         return fields.get("subscription") == subscription != "" and record.kind in OWN
 
-    def is_around(record: Record) -> bool:
+    def is_around(record: SimulatedRecord) -> bool:
         if not begin - BEFORE <= record.time <= end + AFTER:
             return False
         if record.kind == "map":
@@ -124,7 +126,7 @@ def _event_story(world: World, event: str, subscription: str) -> tuple[list[Reco
     return steps, [record for record in records if is_around(record)]
 
 
-def _line(world: World, record: Record) -> str:
+def _line(world: World, record: SimulatedRecord) -> str:
     name = world.identities.get(record.node, record.node)
     facts = " ".join(f"{key}={value}" for key, value in record.fields.items() if key != "tree")
     return f"{record.time:10.4f} {name:4} {record.kind:10} {_named(world, facts)}"

@@ -24,7 +24,7 @@ UNKNOWN: Final = object()
 """The output of an operation of which nothing was heard."""
 
 
-class Operation(NamedTuple):
+class ProgramOperation(NamedTuple):
     """What a program asked, and was answered. Times are those at which it did."""
 
     call: float
@@ -33,7 +33,7 @@ class Operation(NamedTuple):
     output: Any = UNKNOWN
 
 
-class Model(NamedTuple):
+class MachineModel(NamedTuple):
     """What the machine does. `step` returns the state after an operation, None if the machine
     would not have answered so."""
 
@@ -70,7 +70,9 @@ class _Entry:
                 entry.after.before = entry
 
 
-def check_linearizable(model: Model, history: Iterable[Operation], what: str) -> list[Violation]:
+def check_linearizable(
+    model: MachineModel, history: Iterable[ProgramOperation], what: str
+) -> list[Violation]:
     """One violation if the history of `what` is not linearizable, or the search is too long."""
     operations = list(history)
     head = _list_of(operations)
@@ -78,7 +80,7 @@ def check_linearizable(model: Model, history: Iterable[Operation], what: str) ->
     done = longest = steps = 0  # `done`: the operations so far, one bit for each
     seen: set[tuple[int, Hashable]] = set()
     path: list[tuple[_Entry, Any]] = []  # calls that were taken out, with the state before each
-    stuck: Operation | None = None
+    stuck: ProgramOperation | None = None
     entry = head.after
     while head.after is not None:
         steps += 1
@@ -110,7 +112,7 @@ def check_linearizable(model: Model, history: Iterable[Operation], what: str) ->
     return []
 
 
-def _list_of(operations: list[Operation]) -> _Entry:
+def _list_of(operations: list[ProgramOperation]) -> _Entry:
     """Calls and returns in the order of time; a call comes before a return of the same time."""
     times: list[tuple[float, int, _Entry]] = []
     for number, operation in enumerate(operations):
@@ -141,11 +143,11 @@ def _log(state: tuple[Hashable, ...], asked: Append | ReadAll, said: Any) -> Has
     return (*state, asked.row) if said is UNKNOWN or said == len(state) else None
 
 
-APPENDS: Final = Model((), _log)
+APPENDS: Final = MachineModel((), _log)
 """One shard's log."""
 
 
-class CommitPosition(NamedTuple):
+class PositionCommit(NamedTuple):
     """Say that all below `position` is done with."""
 
     position: int
@@ -155,16 +157,16 @@ class Attach(NamedTuple):
     """Read as the durable consumer. Its output is the position."""
 
 
-def _position(state: int, asked: CommitPosition | Attach, said: Any) -> Hashable | None:
-    if isinstance(asked, CommitPosition):
+def _position(state: int, asked: PositionCommit | Attach, said: Any) -> Hashable | None:
+    if isinstance(asked, PositionCommit):
         return max(state, asked.position)
     return state if said is UNKNOWN or said == state else None
 
 
-POSITIONS: Final = Model(0, _position)
+POSITIONS: Final = MachineModel(0, _position)
 """The position of one durable consumer of one shard, which begins at 0."""
 
 
-def pending(call: float, asked: Any) -> Operation:
+def pending(call: float, asked: Any) -> ProgramOperation:
     """An operation of which nothing was heard."""
-    return Operation(call, inf, asked)
+    return ProgramOperation(call, inf, asked)

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from canopy.sim.checks.violation import Violation
-from canopy.sim.world.recorder import Record
+from canopy.sim.world.recorder import SimulatedRecord
 from canopy.sim.world.world import World
 from matching import Predicate, compile_selector
 
@@ -37,7 +37,7 @@ class WalkSeen:
         self.ends = 0
 
 
-def check_walks(records: Iterable[Record], trace: int) -> list[Violation]:
+def check_walks(records: Iterable[SimulatedRecord], trace: int) -> list[Violation]:
     """`trace`: length of the trace list in the settings."""
     walks: dict[tuple[str, str], WalkSeen] = {}
     violations: list[Violation] = []
@@ -57,7 +57,7 @@ def check_walks(records: Iterable[Record], trace: int) -> list[Violation]:
     return violations
 
 
-def _step(walk: WalkSeen, record: Record, trace: int) -> str:
+def _step(walk: WalkSeen, record: SimulatedRecord, trace: int) -> str:
     """Follow one record; what is wrong with it, or ""."""
     match record.kind:
         case "walk_hop":
@@ -83,11 +83,11 @@ def _step(walk: WalkSeen, record: Record, trace: int) -> str:
     return ""
 
 
-def _content(record: Record) -> tuple[int | None, str | None]:
+def _content(record: SimulatedRecord) -> tuple[int | None, str | None]:
     return record.fields.get("digest"), record.fields.get("id")
 
 
-def check_contents(records: Iterable[Record]) -> list[Violation]:
+def check_contents(records: Iterable[SimulatedRecord]) -> list[Violation]:
     """Deliveries with another digest, or another id of the user's, than their publication."""
     published: dict[str, tuple[int | None, str | None]] = {}
     violations = []
@@ -103,7 +103,7 @@ def check_contents(records: Iterable[Record]) -> list[Violation]:
     return violations[:MOST]
 
 
-def check_paths(records: Sequence[Record], quiet_since: int) -> list[Violation]:
+def check_paths(records: Sequence[SimulatedRecord], quiet_since: int) -> list[Violation]:
     """Visits of a quiet time, which begins with this record: at most one message to enter and one
     per level that the tree had at any time since. (Trees follow the load, in a quiet time as well:
     an event may be under way in a tree of two levels that has one when it is looked at.)"""
@@ -124,7 +124,7 @@ def check_paths(records: Sequence[Record], quiet_since: int) -> list[Violation]:
     return violations[:MOST]
 
 
-def check_copies(records: Iterable[Record], most: int) -> list[Violation]:
+def check_copies(records: Iterable[SimulatedRecord], most: int) -> list[Violation]:
     """Copies of one event that one node sent in a quiet time with pivot routing, as its publisher,
     as a host and as a delegate, all together.
 

@@ -14,7 +14,7 @@ import msgspec
 
 from canopy.sim.checks.violation import Violation
 from canopy.sim.scenario.recorded_run import Expense, RecordedRun, RunTally
-from canopy.sim.scenario.run import Progress, Run
+from canopy.sim.scenario.run import Progress, ScenarioRun
 from canopy.sim.scenario.scenario import ClientAction, Scenario
 from overlay.links.events import Codec
 from overlay.settings import Settings
@@ -52,7 +52,7 @@ def replay(
     progress: Progress | None = None,
 ) -> tuple[Expense, tuple[Violation, ...]]:
     """Run it. What it cost, and whatever was wrong."""
-    run = Run(replay_scenario(recorded, configuration), codec, progress)
+    run = ScenarioRun(replay_scenario(recorded, configuration), codec, progress)
     tally = RunTally()
     run.world.recorder.listen = tally.add
     result = run.result()

@@ -85,10 +85,10 @@ def run_scenario(
 ) -> Result:
     """Run it to the end. `build` replaces the real node in tests of the simulator itself;
     `check_state` reads the machines' maps and arcs, which a fake does not have."""
-    return Run(scenario, codec, progress, traces, build).result(check_state=check_state)
+    return ScenarioRun(scenario, codec, progress, traces, build).result(check_state=check_state)
 
 
-class Run:
+class ScenarioRun:
     """One run of a scenario, stage by stage."""
 
     def __init__(

@@ -46,7 +46,7 @@ import yaml
 from msgspec import Meta
 
 from canopy.sim.scenario.range_load import LoadShape
-from canopy.sim.scenario.workload import Shape
+from canopy.sim.scenario.workload import WorkloadShape
 from canopy.sim.world.disk import DiskConditions
 from canopy.sim.world.network import Conditions
 from canopy.sim.world.processor import Processor
@@ -139,7 +139,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timeline: tuple[ClientAction, ...] = ()  # beside or instead of these: who does what when
     late_subscriptions: Count = 0  # further ones of the built-in workload while events flow …
     late_unsubscriptions: Count = 0  # … and so many of the first ones end
-    shape: Shape = Shape()
+    shape: WorkloadShape = WorkloadShape()
     load: LoadShape | None = None  # the papers' load instead of the built-in one (paper_load.py)
     publishers: Annotated[int, Meta(ge=1)] | None = None  # only the first so many nodes publish
     receipts: bool = False  # events are published with a receipt

@@ -7,7 +7,7 @@ import msgspec
 from canopy.sim.checks.failure_report import LAST, last_records
 from canopy.sim.checks.violation import Violation
 from canopy.sim.scenario.result import Result
-from canopy.sim.scenario.run import Progress, Run
+from canopy.sim.scenario.run import Progress, ScenarioRun
 from canopy.sim.scenario.scenario import Scenario
 from canopy.traces.writer import OpenFile
 from overlay.links.events import Codec
@@ -29,7 +29,7 @@ class Verdict(msgspec.Struct, frozen=True):
         return not self.violations
 
 
-def judge_run(run: Run) -> Verdict:
+def judge_run(run: ScenarioRun) -> Verdict:
     """Run it to its end, or to the exception of a node: whatever one raises is a finding."""
     scenario = run.scenario
     try:
@@ -53,7 +53,7 @@ def judge_scenario(
     traces: OpenFile | None = None,
 ) -> Verdict:
     """Run a scenario to its end, and return its verdict."""
-    return judge_run(Run(scenario, codec, progress, traces))
+    return judge_run(ScenarioRun(scenario, codec, progress, traces))
 
 
 def _place(error: BaseException) -> str:

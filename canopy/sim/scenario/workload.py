@@ -24,7 +24,7 @@ NUMBERS = 100
 """Numbers are 0 to 99, a tenth of them with a fraction: collisions are frequent."""
 
 
-class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class WorkloadShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How the built-in workload draws attributes, values and terms."""
 
     attributes: int = 30
@@ -38,8 +38,8 @@ class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Workload:
     """Draws selectors and events. The same generator in the same state gives the same."""
 
-    def __init__(self, rng: Random, shape: Shape | None = None) -> None:
-        self.shape = shape or Shape()
+    def __init__(self, rng: Random, shape: WorkloadShape | None = None) -> None:
+        self.shape = shape or WorkloadShape()
         self._rng = rng
         self._names = [f"a{number}" for number in range(self.shape.attributes)]
         weights = (1 / rank**self.shape.zipf for rank in range(1, len(self._names) + 1))

@@ -17,10 +17,10 @@ import msgspec
 
 from canopy.sim.checks.failure_report import explainable_first, trace_violation
 from canopy.sim.checks.violation import Violation
-from canopy.sim.scenario.run import Run
+from canopy.sim.scenario.run import ScenarioRun
 from canopy.sim.scenario.scenario import ClientAction, Fault, Scenario, ScenarioError, check_nodes
 from canopy.sim.scenario.verdict import Verdict, judge_run
-from canopy.sim.scenario.workload import Shape
+from canopy.sim.scenario.workload import WorkloadShape
 from canopy.sim.world.disk import DiskConditions
 from canopy.sim.world.network import Conditions
 from overlay.links.events import Codec
@@ -53,7 +53,7 @@ class Shrinker:
         self._wanted = signature(explainable_first(verdict.violations)[0])
         self._codec = codec
         self._more = more
-        self._run: Run | None = None  # of the best verdict, once there was one
+        self._run: ScenarioRun | None = None  # of the best verdict, once there was one
 
     def shrink(self) -> Verdict:
         """The smallest that was found. Its first story is of a violation of the same kind."""
@@ -96,7 +96,7 @@ class Shrinker:
         except ScenarioError:
             return False
         self.runs += 1
-        run = Run(candidate, self._codec)
+        run = ScenarioRun(candidate, self._codec)
         verdict = judge_run(run)
         same = [found for found in verdict.violations if signature(found) == self._wanted]
         if not same:
@@ -127,7 +127,7 @@ def coarse(scenario: Scenario) -> Iterator[Scenario]:
         "network": Conditions(),
         "disk": DiskConditions(),
         "settings": Settings(),
-        "shape": Shape(),
+        "shape": WorkloadShape(),
         "faults": (),
     }
     for field, value in calm.items():
@@ -177,7 +177,7 @@ def without(scenario: Scenario, gone: range) -> Scenario:
     )
 
 
-def written_down(run: Run) -> Scenario:
+def written_down(run: ScenarioRun) -> Scenario:
     """The scenario of a run with what its clients did as a timeline."""
     scenario, clients = run.scenario, run.world.clients
     number = {name: place for place, name in enumerate(run.population.names)}

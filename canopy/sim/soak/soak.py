@@ -25,7 +25,7 @@ import msgspec
 from canopy.sim.scenario.run import Progress
 from canopy.sim.scenario.scenario import Fault, Scenario
 from canopy.sim.scenario.verdict import Verdict, judge_scenario
-from canopy.sim.scenario.workload import Shape
+from canopy.sim.scenario.workload import WorkloadShape
 from canopy.sim.soak.member_failures import ENOUGH, blackout, deaths, fatal, ring_losses, shrinking
 from canopy.sim.world.disk import DiskConditions
 from canopy.sim.world.network import Conditions
@@ -174,7 +174,7 @@ def draw_scenario(seed: int) -> Scenario:
         rate=rate,
         late_subscriptions=rng.choice((0, 10, 30)),
         late_unsubscriptions=rng.choice((0, 5, 20)),
-        shape=Shape(
+        shape=WorkloadShape(
             attributes=rng.choice((3, 8, 30)),
             per_event=rng.choice((2, 3, 5)),
             most_terms=rng.choice((2, 3)),

@@ -2,8 +2,8 @@
 
 A process judges its health every ten seconds, and writes such a record (docs/design/health.md).
 What a node knows itself is measured here as there. The simulator has no machines, so that
-processor, memory and programs are what a `Machine` says; of a disk with a bound what is stored
-counts within its room.
+processor, memory and programs are what a `SimulatedMachine` says; of a disk with a bound what is
+stored counts within its room.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PERIOD = 10.0
 """Virtual seconds between two records of a node: the default of `health.period`."""
 
 
-class Machine(msgspec.Struct):
+class SimulatedMachine(msgspec.Struct):
     """The machine of one node. Percent, and programs beside the simulated ones."""
 
     cpu: float = 20.0
@@ -32,7 +32,7 @@ class HealthRecords:
     def __init__(self, world: World, *, judged: bool = True) -> None:
         """`judged`: each node judges its health by its records, as processes do."""
         self._judged = judged
-        self.machines: dict[str, Machine] = {}
+        self.machines: dict[str, SimulatedMachine] = {}
         """By the node's name; others have the default one."""
         self._world = world
 
@@ -44,7 +44,7 @@ class HealthRecords:
             driver = world.drivers[name]
             if driver.is_paused:
                 continue
-            machine = self.machines.setdefault(name, Machine())
+            machine = self.machines.setdefault(name, SimulatedMachine())
             vitals = msgspec.structs.asdict(driver.node.vitals())
             measured = {
                 "cpu": machine.cpu,

@@ -1,11 +1,11 @@
 """The virtual network: connections with latency, loss, cuts and partitions, all by one seed.
 
-Theory of operation. A connection is a pair of `End`s, one at each process. What one end writes
-reaches the other in the order of writing (links rely on it, docs/design/links.md), each frame after
-a latency of its own: a frame may never overtake the one before it, so its arrival is the later of
-"now + latency" and the arrival of its predecessor. TCP would hide loss; here a lost frame is simply
-gone, so that the links' numbers, gaps and retransmission are put to work, which a process meets
-only after a resumed connection.
+Theory of operation. A connection is a pair of `ConnectionEnd`s, one at each process. What one end
+writes reaches the other in the order of writing (links rely on it, docs/design/links.md), each
+frame after a latency of its own: a frame may never overtake the one before it, so its arrival is
+the later of "now + latency" and the arrival of its predecessor. TCP would hide loss; here a lost
+frame is simply gone, so that the links' numbers, gaps and retransmission are put to work, which a
+process meets only after a resumed connection.
 
 Bandwidth: a frame leaves when the process's uplink and then the connection have sent what was
 written before it, and takes its bytes' time on each; then comes the latency. A frame that vanishes
@@ -81,7 +81,7 @@ class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     node_bandwidth: Bandwidth = 0.0  # of all that a node sends, over all its connections
 
 
-class End:
+class ConnectionEnd:
     """One side of a connection: its process, the other side, and when what it wrote arrives."""
 
     __slots__ = ("clear_at", "number", "open", "other", "process", "sent_at")
@@ -89,7 +89,7 @@ class End:
     def __init__(self, number: int, process: Process) -> None:
         self.number = number
         self.process = process
-        self.other: End | None = None
+        self.other: ConnectionEnd | None = None
         self.open = True
         self.sent_at = 0.0  # when the last thing that this end wrote has left
         self.clear_at = 0.0  # … and when it arrives
@@ -112,7 +112,7 @@ class Network:
         self._schedule = schedule
         self._now = now
         self._traffic = traffic
-        self._ends: dict[int, End] = {}
+        self._ends: dict[int, ConnectionEnd] = {}
         self._listening: dict[str, Process] = {}
         self._regions: dict[str, str] = {}  # process name -> where its machine is
         self._sides: dict[str, int] = {}  # process name -> side of the partition, absent: 0
@@ -255,9 +255,9 @@ class Network:
 
     # --- what happens later ---
 
-    def _new_end(self, process: Process) -> End:
+    def _new_end(self, process: Process) -> ConnectionEnd:
         self._numbers += 1
-        end = End(self._numbers, process)
+        end = ConnectionEnd(self._numbers, process)
         self._ends[end.number] = end
         return end
 
@@ -278,7 +278,7 @@ class Network:
         self.damaged += 1
         return msgspec.structs.replace(frame, body=bytes(body))
 
-    def _leaves(self, end: End, size: int) -> float:
+    def _leaves(self, end: ConnectionEnd, size: int) -> float:
         """When a frame of so many bytes has left, after all that was written before it."""
         assert end.other is not None
         name, conditions = end.process.name, self.conditions
@@ -296,7 +296,7 @@ class Network:
         end = self._ends.get(connection)
         return None if end is None or end.other is None else end.other.process
 
-    def _knock(self, end: End, address: str) -> None:
+    def _knock(self, end: ConnectionEnd, address: str) -> None:
         if not end.open:
             return
         target = self._listening.get(address)
@@ -313,7 +313,7 @@ class Network:
             self._schedule(back, self._answer, end)
             target.accepted(far.number)
 
-    def _answer(self, end: End) -> None:
+    def _answer(self, end: ConnectionEnd) -> None:
         if not end.open or self._held(end, self._answer, end):
             return
         assert end.other is not None
@@ -322,12 +322,12 @@ class Network:
         else:  # for the other side it is open; here no answer ever comes
             self._schedule(self._now() + DIAL_TIMEOUT, self._give_up, end)
 
-    def _give_up(self, end: End) -> None:
+    def _give_up(self, end: ConnectionEnd) -> None:
         if end.open:
             self.close(end.number, "no answer")
             end.process.closed(end.number, "no answer")
 
-    def _held(self, end: End, action: Callable[..., object], *arguments: Any) -> bool:
+    def _held(self, end: ConnectionEnd, action: Callable[..., object], *arguments: Any) -> bool:
         """Whether this is held back on its way to `end`."""
         if not self._clogged or end.other is None:
             return False
@@ -336,7 +336,7 @@ class Network:
             held.append((action, arguments))
         return held is not None
 
-    def _arrive(self, end: End, frame: Frame) -> None:
+    def _arrive(self, end: ConnectionEnd, frame: Frame) -> None:
         if not end.open or self._held(end, self._arrive, end, frame):
             return
         assert end.other is not None
@@ -345,7 +345,7 @@ class Network:
         else:
             self.lost += 1
 
-    def _hang_up(self, end: End, reason: str) -> None:
+    def _hang_up(self, end: ConnectionEnd, reason: str) -> None:
         if not end.open or self._held(end, self._hang_up, end, reason):
             return
         other = end.other

@@ -27,7 +27,7 @@ RECEIVED = ("arrive", "duplicate", "recheck_failed", "deliver", "drop")
 """Kinds of records that a node writes of an event that came to it for its own programs."""
 
 
-class Record(NamedTuple):
+class SimulatedRecord(NamedTuple):
     """One trace record: virtual seconds, node id, kind, and the fields of that kind."""
 
     time: float  # virtual seconds
@@ -61,7 +61,7 @@ class Recorder:
     ) -> None:
         """`wall`: the wall clock of a node (an id), in seconds since 1970; `overlay`: the name that
         files are marked with."""
-        self.records: deque[Record] = deque(maxlen=kept)
+        self.records: deque[SimulatedRecord] = deque(maxlen=kept)
         self.counted: dict[str, int] = {}
         """How many records of each kind."""
         self.listen: Callable[[str, str, Mapping[str, Any]], None] | None = None
@@ -109,7 +109,7 @@ class Recorder:
         now = self._now()
         self._hash.update(self._encode((now, node, kind, fields)))
         self.counted[kind] = self.counted.get(kind, 0) + 1
-        self.records.append(Record(now, node, kind, fields))
+        self.records.append(SimulatedRecord(now, node, kind, fields))
         if self.listen is not None:
             self.listen(node, kind, complete_fields(fields, self._wall(node)))
 

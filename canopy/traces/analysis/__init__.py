@@ -32,7 +32,7 @@ from canopy.traces.analysis.spark.paths import named
 from canopy.traces.analysis.spark.session import spark_session
 from canopy.traces.analysis.summary import AnalysisSummary
 from canopy.traces.analysis.verdict.outcome import EXACT, NOT_JUDGED
-from canopy.traces.analysis.window import Window, parse_time
+from canopy.traces.analysis.window import TimeWindow, parse_time
 
 __all__ = [
     "EXACT",
@@ -45,7 +45,7 @@ __all__ = [
     "Follower",
     "OnProgress",
     "Thresholds",
-    "Window",
+    "TimeWindow",
     "analyze",
     "analyze_days",
     "analyze_places",

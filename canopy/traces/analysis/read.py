@@ -20,7 +20,7 @@ from canopy.traces.analysis.parsing import stretches, tally
 from canopy.traces.analysis.parsing.tally import Tally
 from canopy.traces.analysis.spark.paths import for_reading
 from canopy.traces.analysis.tasks import frame_of_table, is_small, is_small_session
-from canopy.traces.analysis.window import ALWAYS, Window, day_of
+from canopy.traces.analysis.window import ALWAYS, TimeWindow, day_of
 from canopy.traces.schema import FIELDS
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def text_bytes(path: Path) -> int:
         return int.from_bytes(file.read(4), "little")
 
 
-def files_within(traces: Path, window: Window = ALWAYS) -> list[Path]:
+def files_within(traces: Path, window: TimeWindow = ALWAYS) -> list[Path]:
     """The trace files that may have records of the `window`. Raises AnalysisError if there are
     none."""
     if not traces.is_dir():
@@ -85,13 +85,13 @@ def _span(days: Sequence[date]) -> str:
     return f"{first}" if first == last else f"{first} to {last}"
 
 
-def check_folder(traces: Path, window: Window = ALWAYS) -> int:
+def check_folder(traces: Path, window: TimeWindow = ALWAYS) -> int:
     """The size of the traces of the `window` in bytes. Raises AnalysisError if there are none."""
     return sum(text_bytes(path) for path in files_within(traces, window))
 
 
 def store_records(
-    spark: SparkSession, files: Sequence[Path], table: Path, window: Window = ALWAYS
+    spark: SparkSession, files: Sequence[Path], table: Path, window: TimeWindow = ALWAYS
 ) -> tuple[DataFrame, Tally]:
     """Write the lines of these files, as far as they are of the `window`, to the Parquet folder
     `table`, by kind, and read them back; and their tally. What cannot be read of a file is a line

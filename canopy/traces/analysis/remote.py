@@ -24,7 +24,7 @@ from canopy.traces.analysis.spark.scratch import scratch_folder
 from canopy.traces.analysis.spark.session import EMPTY, first_line, spark_session
 from canopy.traces.analysis.spark.tasks_done import OnTasks
 from canopy.traces.analysis.summary import AnalysisSummary
-from canopy.traces.analysis.window import ALWAYS, Window, day_of
+from canopy.traces.analysis.window import ALWAYS, TimeWindow, day_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,7 +42,7 @@ def analyze_places(
     progress: OnProgress = silent,
     overwrite: bool = False,
     settings: Mapping[str, str] = EMPTY,
-    window: Window = ALWAYS,
+    window: TimeWindow = ALWAYS,
     on_tasks: OnTasks | None = None,
 ) -> AnalysisSummary:
     """What `analyze` does, or with a `state` `analyze_days`, for places as people name them: paths,
@@ -106,7 +106,7 @@ class HadoopFolder:
         except Py4JError as error:
             raise self._failed("reached", error) from error
 
-    def fetch(self, into: Path, window: Window, progress: OnProgress = silent) -> None:
+    def fetch(self, into: Path, window: TimeWindow, progress: OnProgress = silent) -> None:
         """Copy the trace files that may have records of the `window` into the new folder `into`,
         under the same names. Raises AnalysisError."""
         try:

@@ -50,7 +50,7 @@ from canopy.traces.analysis.spark.sharing import check_shared
 from canopy.traces.analysis.spark.tasks_done import OnTasks, watched_tasks
 from canopy.traces.analysis.summary import AnalysisSummary
 from canopy.traces.analysis.tasks import (
-    Begin,
+    BeginCall,
     at_once,
     computed_once,
     frame_of_table,
@@ -59,8 +59,8 @@ from canopy.traces.analysis.tasks import (
 )
 from canopy.traces.analysis.verdict import deliveries, events, expected, numbering
 from canopy.traces.analysis.verdict.confining import permitted_stretches
-from canopy.traces.analysis.verdict.outcome import Outcome, outcome_of, overall
-from canopy.traces.analysis.window import ALWAYS, Window
+from canopy.traces.analysis.verdict.outcome import OverlayOutcome, outcome_of, overall
+from canopy.traces.analysis.window import ALWAYS, TimeWindow
 from canopy.traces.schema import KINDS, VERSION
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def analyze(
     overwrite: bool = False,
     session: SparkSession | None = None,
     settings: Mapping[str, str] = EMPTY,
-    window: Window = ALWAYS,
+    window: TimeWindow = ALWAYS,
     on_tasks: OnTasks | None = None,
     story: Story = (),
 ) -> AnalysisSummary:
@@ -119,7 +119,7 @@ def start(
     overwrite: bool,
     session: SparkSession | None,
     settings: Mapping[str, str],
-    window: Window,
+    window: TimeWindow,
     on_tasks: OnTasks | None,
 ) -> AnalysisSummary:
     """What `analyze` does with its parameters, by the analysis that `begin` makes."""
@@ -205,7 +205,7 @@ class Analysis:
         """These columns of a table that was written, all without any, as an Arrow table."""
         return output.read_table(self.places(name), columns)
 
-    def run(self, traces: Path, window: Window) -> AnalysisSummary:
+    def run(self, traces: Path, window: TimeWindow) -> AnalysisSummary:
         """Run all stages in order. Returns the numbers."""
         self.stage()
         complete, records, tally = self.read(traces, window)
@@ -225,7 +225,7 @@ class Analysis:
 
     def _findings(
         self,
-        begin: Begin,
+        begin: BeginCall,
         complete: Completeness,
         records: DataFrame,
         tally: list[dict[str, Any]],
@@ -314,7 +314,9 @@ class Analysis:
             self._undrawn.append(f"{name} ({first_line(error)})")
             return otherwise
 
-    def read(self, traces: Path, window: Window) -> tuple[Completeness, DataFrame, Tally | None]:
+    def read(
+        self, traces: Path, window: TimeWindow
+    ) -> tuple[Completeness, DataFrame, Tally | None]:
         """What the records of the `window` lack; they themselves, as a table, each once; and their
         tally, None if it counts some twice."""
         files = read.files_within(traces, window)
@@ -450,7 +452,7 @@ class Analysis:
         counts: deliveries.VerdictCounts,
         found: events.EventFaults,
         unseen: Mapping[str, numbering.Unseen],
-    ) -> dict[str, Outcome]:
+    ) -> dict[str, OverlayOutcome]:
         """The result of each overlay, by its name."""
         overlays = {each.name: each for each in complete.overlays}
         by_overlay = dict.fromkeys(overlays, counts)
@@ -512,7 +514,7 @@ class Analysis:
         self,
         complete: Completeness,
         unseen: Mapping[str, numbering.Unseen],
-        outcomes: dict[str, Outcome],
+        outcomes: dict[str, OverlayOutcome],
         counts: deliveries.VerdictCounts,
         walk_counts: walks.WalkCounts,
         tree: walks.TreeHops,
@@ -587,7 +589,7 @@ class Analysis:
 
 
 def _proof(
-    complete: Completeness, outcomes: Mapping[str, Outcome], outcome: Outcome
+    complete: Completeness, outcomes: Mapping[str, OverlayOutcome], outcome: OverlayOutcome
 ) -> dict[str, Any]:
     """What the summary says of the result and of what is absent."""
     return {

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Step:
+class PathStep:
     """One record of an event's path; `after_ms` since its publication."""
 
     after_ms: float
@@ -38,7 +38,7 @@ class DeliveryPath:
     name: str | None
     latency_ms: float
     attribute: str | None
-    steps: tuple[Step, ...]
+    steps: tuple[PathStep, ...]
     left_out: int
 
 
@@ -128,7 +128,7 @@ def _path(slow: dict[str, Any], found: list[dict[str, Any]]) -> DeliveryPath:
             mine.append(row)
     mine.sort(key=lambda row: (row["time"], ORDER.get(row["kind"], 99), row["hop"] or 0))
     steps = tuple(
-        Step(
+        PathStep(
             after_ms=(row["time"] - begun) * 1_000,
             note=_note(row),
             **{name: row[name] for name in ("kind", "node", "peer", "attribute")},

@@ -90,7 +90,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Begin(Protocol):
+class BeginCall(Protocol):
     """Begins a call in another thread."""
 
     def __call__(self, function: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> Future[T]:
@@ -99,7 +99,7 @@ class Begin(Protocol):
 
 
 @contextmanager
-def at_once() -> Iterator[Begin]:
+def at_once() -> Iterator[BeginCall]:
     """Calls that are begun within the `with` run beside one another, and have ended after it. Where
     that raises, those that have not begun do not begin."""
     pool = ThreadPoolExecutor(AT_ONCE, "analysis")

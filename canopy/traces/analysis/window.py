@@ -17,7 +17,7 @@ DAY_FOLDER: Final = re.compile(r"date=(\d{4}-\d{2}-\d{2})")
 
 
 @dataclass(frozen=True)
-class Window:
+class TimeWindow:
     """From `since` to before `until`, in seconds since 1970; None is without a bound."""
 
     since: float | None = None
@@ -33,7 +33,7 @@ class Window:
         return after and (self.until is None or begins.timestamp() < self.until)
 
 
-ALWAYS: Final = Window()
+ALWAYS: Final = TimeWindow()
 
 
 def day_of(path: Path) -> date | None:

@@ -26,7 +26,7 @@ from overlay.client import Command, GetStatus, Reply, Status, StreamEvent
 from overlay.wording import counted
 
 
-class Change(NamedTuple):
+class UndoableChange(NamedTuple):
     """One change: `back` takes it back, and raises ValueError if that cannot be done now."""
 
     what: str  # what is there again afterwards, for people
@@ -38,12 +38,12 @@ class UndoStack:
     """What was taken away, and how it comes back: the last changes, newest last; bounded."""
 
     def __init__(self) -> None:
-        self._changes: list[Change] = []
+        self._changes: list[UndoableChange] = []
 
     def __len__(self) -> int:
         return len(self._changes)
 
-    def push(self, change: Change) -> None:
+    def push(self, change: UndoableChange) -> None:
         """Remember a change; the oldest beyond the bounds are forgotten."""
         self._changes.append(change)
         with_events = [one for one in self._changes if one.has_events]
@@ -128,7 +128,7 @@ class Attachment:
             return
         count = counted(len(found), "saved subscription")
         if fresh:
-            self.undo_stack.push(Change(count, lambda: self._make_again(found)))
+            self.undo_stack.push(UndoableChange(count, lambda: self._make_again(found)))
             self.notices.append(f"started without {count}; u subscribes again")
         else:
             self._make_again(found)
@@ -217,7 +217,7 @@ class Attachment:
             self._put_back(subscription, order)
             self._save()
 
-        self.undo_stack.push(Change(subscription.name, back))
+        self.undo_stack.push(UndoableChange(subscription.name, back))
 
     def change(
         self, key: int, selector: str, name: str, attributes: tuple[str, ...], level: int = 0
@@ -236,7 +236,7 @@ class Attachment:
             self._put_back(before, order)
             self._save()
 
-        self.undo_stack.push(Change(f"{before.name} as it was", back))
+        self.undo_stack.push(UndoableChange(f"{before.name} as it was", back))
         return made
 
     def clear(self) -> int:
@@ -245,7 +245,9 @@ class Attachment:
         count = len(cleared.rows) + len(cleared.held)
         if count:
             what = counted(count, "event")
-            self.undo_stack.push(Change(what, lambda: self.log.restore(cleared), has_events=True))
+            self.undo_stack.push(
+                UndoableChange(what, lambda: self.log.restore(cleared), has_events=True)
+            )
         return count
 
     def undo(self) -> str:

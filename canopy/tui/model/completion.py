@@ -48,7 +48,7 @@ ValuesOf = Callable[[str], Sequence[Value]]
 """Recent values of an attribute."""
 
 
-class Token(NamedTuple):
+class TextToken(NamedTuple):
     """A token of the text, and where it starts."""
 
     kind: str  # string, quoted, number, word, operator, other
@@ -74,10 +74,12 @@ class Completion(NamedTuple):
     candidates: tuple[str, ...]
 
 
-def tokens(text: str) -> list[Token]:
+def tokens(text: str) -> list[TextToken]:
     """The tokens of `text`, without white space."""
     found = _TOKEN.finditer(text)
-    return [Token(m.lastgroup or "", m.group(), m.start()) for m in found if m.lastgroup != "space"]
+    return [
+        TextToken(m.lastgroup or "", m.group(), m.start()) for m in found if m.lastgroup != "space"
+    ]
 
 
 def complete(text: str, names: Sequence[str], values_of: ValuesOf) -> Completion:
@@ -103,7 +105,7 @@ def _fits(proposal: str, prefix: str) -> bool:
     )
 
 
-def _proposals(read: list[Token], names: Sequence[str], values_of: ValuesOf) -> list[str]:
+def _proposals(read: list[TextToken], names: Sequence[str], values_of: ValuesOf) -> list[str]:
     last = read[-1] if read else None
     written = [quote_name(name) for name in names]
     if last is None or last.keyword in ("AND", "OR", "NOT") or last.text == "(":
@@ -127,7 +129,7 @@ def _proposals(read: list[Token], names: Sequence[str], values_of: ValuesOf) -> 
     return list(AFTER_CONDITION)
 
 
-def _subject(read: list[Token]) -> str:
+def _subject(read: list[TextToken]) -> str:
     """The attribute of the comparison at the end of `read`, "" if there is none."""
     for token in reversed(read):
         if token.is_name:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from canopy.tui.model.log import Row
+from canopy.tui.model.log import LogRow
 from overlay.client import Delivery
 from overlay.wording import shown_json
 
@@ -16,18 +16,18 @@ AsObject: TypeAlias = Callable[[Delivery], dict[str, Any]]
 """The JSON object of a delivery; `canopy tui` gives that of `canopy sub --json`."""
 
 
-def delivery_of(row: Row, key: int | None) -> Delivery:
+def delivery_of(row: LogRow, key: int | None) -> Delivery:
     """The delivery of `row` to the subscription `key`, else its first one."""
     found = row.deliveries.get(key) if key is not None else None
     return found or next(iter(row.deliveries.values()))
 
 
-def event_json(row: Row, key: int | None, as_object: AsObject) -> str:
+def event_json(row: LogRow, key: int | None, as_object: AsObject) -> str:
     """The event on one line, as it was delivered to the subscription `key`."""
     return shown_json(json.dumps(as_object(delivery_of(row, key)), ensure_ascii=False))
 
 
-def file_name(row: Row) -> str:
+def file_name(row: LogRow) -> str:
     """A name for the file of an event: its id, without what a shell or a path may misread."""
     name = re.sub(r"[^\w.-]+", "-", str(row.event.attributes.get("id", ""))).strip("-.")
     return f"{name[:60] or 'event'}.json"

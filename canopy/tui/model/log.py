@@ -18,7 +18,7 @@ from matching.values import RANKS
 from overlay.client import Delivery, Event
 
 
-class Row:
+class LogRow:
     """One event with its deliveries by the key of the subscription."""
 
     __slots__ = ("deliveries", "event", "number", "text")
@@ -55,7 +55,7 @@ class SortOrder(NamedTuple):
 class Cleared(NamedTuple):
     """The events that `clear` has removed, by which an undo restores them."""
 
-    rows: list[Row]
+    rows: list[LogRow]
     held: list[tuple[int, Delivery]]
 
 
@@ -67,9 +67,9 @@ class EventLog:
         self.paused = False
         self.skipped = 0  # deliveries that never became rows: a flood, or a long pause
         self.first = 0  # place of the view's first row
-        self.view: deque[Row] = deque()
-        self._rows: deque[Row] = deque()
-        self._by_identity: dict[str, Row] = {}
+        self.view: deque[LogRow] = deque()
+        self._rows: deque[LogRow] = deque()
+        self._by_identity: dict[str, LogRow] = {}
         self._held: deque[tuple[int, Delivery]] = deque(maxlen=limit)
         self._count = 0
         self._only: int | None = None
@@ -87,7 +87,7 @@ class EventLog:
         return len(self._held)
 
     @property
-    def rows(self) -> Sequence[Row]:
+    def rows(self) -> Sequence[LogRow]:
         """All rows, oldest first, whatever the view shows."""
         return self._rows
 
@@ -96,12 +96,12 @@ class EventLog:
         """The place after the view's last row."""
         return self.first + len(self.view)
 
-    def at(self, place: int) -> Row | None:
+    def at(self, place: int) -> LogRow | None:
         """The view's row at `place`; None if there is none (any more)."""
         index = place - self.first
         return self.view[index] if 0 <= index < len(self.view) else None
 
-    def near_eviction(self, row: Row) -> bool:
+    def near_eviction(self, row: LogRow) -> bool:
         """Whether `row` is in the older part of a full log."""
         full = len(self._rows) >= self.limit
         return full and row.number - self._rows[0].number < self.limit // EVICTION_MARGIN
@@ -138,7 +138,7 @@ class EventLog:
         self._order = order
         self._rebuild()
 
-    def place_of(self, row: Row) -> int | None:
+    def place_of(self, row: LogRow) -> int | None:
         """The place of `row` in the view; None if it is not in it."""
         for index, other in enumerate(self.view):
             if other is row:
@@ -182,7 +182,7 @@ class EventLog:
                 counts[name] = counts.get(name, 0) + 1
         return sorted(counts, key=lambda name: (-counts[name], name))
 
-    def latest(self, count: int) -> list[Row]:
+    def latest(self, count: int) -> list[LogRow]:
         """The last `count` rows, newest first."""
         newest = reversed(self._rows)
         return [row for row, _ in zip(newest, range(count), strict=False)]
@@ -198,7 +198,7 @@ class EventLog:
             rows = [row for *_, row in valued] + [row for v, row in values if v is None]
         self.view = deque(rows)
 
-    def _shows(self, row: Row) -> bool:
+    def _shows(self, row: LogRow) -> bool:
         if self._only is not None and self._only not in row.deliveries:
             return False
         return not self._words or all(word in row.search_text() for word in self._words)
@@ -213,7 +213,7 @@ class EventLog:
                 self.view.append(row)
             return
         self._count += 1
-        row = Row(self._count, key, delivery)
+        row = LogRow(self._count, key, delivery)
         self._by_identity[identity] = row
         self._rows.append(row)
         if self._order is None and self._shows(row):

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from canopy.client.errors import CommandFailed
 from canopy.client.notices import Disconnected, Gap
-from canopy.client.resubscription import Wanted
+from canopy.client.resubscription import KeptSelector
 from canopy.client.synchronous import Subscription
 from canopy.tui.constants import STOP_CHECK
 from canopy.tui.model.client import Connector
@@ -49,7 +49,7 @@ class Subscriber:
         level: int = 0,
     ) -> None:
         self.key = key
-        self._subscription = Subscription(connect, [Wanted(selector, name, level)])
+        self._subscription = Subscription(connect, [KeptSelector(selector, name, level)])
         self._inbox = inbox
         self._on_state = on_state
         self._stop = threading.Event()

@@ -13,7 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Checkbox, Input, Label, Static
 
 from canopy.tui.model.export import AsObject, event_json, file_name, write_new
-from canopy.tui.model.log import Row
+from canopy.tui.model.log import LogRow
 from overlay.wording import counted
 
 
@@ -24,7 +24,7 @@ class ExportDialog(ModalScreen[str]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss('')", "Cancel")]
 
     def __init__(
-        self, row: Row, shown: Sequence[Row], key: int | None, as_object: AsObject
+        self, row: LogRow, shown: Sequence[LogRow], key: int | None, as_object: AsObject
     ) -> None:
         super().__init__()
         self._as_object = as_object

@@ -13,7 +13,7 @@ from textual.widgets import Input
 from canopy.tui.constants import CLIPBOARD_BYTES, SELECTOR_COLUMNS
 from canopy.tui.model.attachment import Attachment, Changes, SubscriptionEntry
 from canopy.tui.model.export import AsObject, delivery_of, event_json
-from canopy.tui.model.log import Row, SortOrder
+from canopy.tui.model.log import LogRow, SortOrder
 from canopy.tui.screens.base import MainScreen
 from canopy.tui.screens.columns import ColumnsDialog, ColumnsRequest
 from canopy.tui.screens.export import ExportDialog
@@ -301,7 +301,7 @@ class LiveScreen(MainScreen):
         """Show the event under the cursor."""
         self._show_row(event.row)
 
-    def _show_row(self, row: Row | None) -> None:
+    def _show_row(self, row: LogRow | None) -> None:
         subscriptions = self.attachment.subscriptions
         chosen = self.query_one(SubscriptionList).chosen
         first = "" if row is None else delivery_of(row, chosen).subscription

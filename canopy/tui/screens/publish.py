@@ -14,7 +14,7 @@ from textual.widgets import Button, Label, Static, TextArea
 
 from canopy.tui.model.attachment import Attachment
 from canopy.tui.model.draft import DraftError, parse_draft
-from canopy.tui.model.log import Row
+from canopy.tui.model.log import LogRow
 from overlay.client import Draft, Failed, Publish, Published, Reply
 from overlay.wording import counted
 
@@ -29,7 +29,7 @@ class PublishDialog(ModalScreen[None]):
         Binding("ctrl+s", "publish", "Publish", priority=True),
     ]
 
-    def __init__(self, attachment: Attachment, like: Row | None) -> None:
+    def __init__(self, attachment: Attachment, like: LogRow | None) -> None:
         super().__init__()
         self._attachment = attachment
         attributes = EXAMPLE if like is None else like.event.attributes

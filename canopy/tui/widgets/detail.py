@@ -14,7 +14,7 @@ from textual.message import Message
 from textual.widgets import Static, TabbedContent, TabPane
 
 from canopy.client.seals import said_of, seal_of
-from canopy.tui.model.log import Row
+from canopy.tui.model.log import LogRow
 from canopy.tui.model.text import one_line, show_payload, show_time, show_value
 from overlay.client import Explained, Failed, Reply
 from overlay.info import ExplanationLine, Reason
@@ -92,7 +92,7 @@ class DetailPane(Vertical):
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._row: Row | None = None
+        self._row: LogRow | None = None
         self._asked = ""  # identity of the event of the tab *Why*
         self._first = ""
 
@@ -113,7 +113,7 @@ class DetailPane(Vertical):
     def tab(self, tab: str) -> None:
         self.query_one(TabbedContent).active = tab
 
-    def show(self, row: Row | None, name_of: Callable[[int], str], first: str = "") -> None:
+    def show(self, row: LogRow | None, name_of: Callable[[int], str], first: str = "") -> None:
         """Show another event; `first` is the node's id of the subscription to explain first."""
         self._row = row
         self._first = first
@@ -152,7 +152,7 @@ class DetailPane(Vertical):
             self.post_message(self.WhyRequested(self._asked))
 
 
-def _all(row: Row, name_of: Callable[[int], str]) -> RenderableType:
+def _all(row: LogRow, name_of: Callable[[int], str]) -> RenderableType:
     event = row.event
     head = Text()
     head.append(show_time(event.time), "bold").append("  identity ")

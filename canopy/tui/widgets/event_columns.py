@@ -13,7 +13,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 
-from canopy.tui.model.log import Row, SortOrder
+from canopy.tui.model.log import LogRow, SortOrder
 from canopy.tui.model.text import one_line, show_time, show_value
 
 TIME_WIDTH = 12  # HH:MM:SS.mmm
@@ -99,7 +99,7 @@ class EventColumns:
         widths = [TIME_WIDTH, *self._widths, *([self._for_width] if self._for_width else [])]
         return sum(widths) + GAP * len(widths)
 
-    def measure(self, rows: Iterable[Row]) -> bool:
+    def measure(self, rows: Iterable[LogRow]) -> bool:
         """Grow to fit `rows`. Returns whether a width changed."""
         before = (list(self._widths), self._for_width)
         for row in rows:
@@ -119,7 +119,7 @@ class EventColumns:
         cells = zip(self.titles, widths, strict=True)
         return [Segment(fit_cells(one_line(t), w) + " " * GAP, style) for t, w in cells]
 
-    def line(self, row: Row, style: Style, dim: Style) -> list[Segment]:
+    def line(self, row: LogRow, style: Style, dim: Style) -> list[Segment]:
         """The line of one event."""
         attributes = row.event.attributes
         gap = Segment(" " * GAP, style)
@@ -142,10 +142,10 @@ class EventColumns:
         out.append(Segment(self._rest(row), dim))
         return out
 
-    def _for(self, row: Row) -> str:
+    def _for(self, row: LogRow) -> str:
         return ", ".join(title for key, title in self._titles.items() if key in row.deliveries)
 
-    def _rest(self, row: Row) -> str:
+    def _rest(self, row: LogRow) -> str:
         parts = []
         length = 0
         for name, value in row.event.attributes.items():

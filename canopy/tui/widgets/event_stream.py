@@ -21,7 +21,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from canopy.tui.constants import SIDEWAYS
-from canopy.tui.model.log import EventLog, Row
+from canopy.tui.model.log import EventLog, LogRow
 from canopy.tui.widgets.event_columns import REST, EventColumns
 
 
@@ -53,7 +53,7 @@ class EventStream(ScrollView, can_focus=True):
     class Selected(Message):
         """The cursor is on `row`; None while following."""
 
-        row: Row | None
+        row: LogRow | None
 
     class NearEviction(Message):
         """The selected event will soon be evicted from the log."""
@@ -72,11 +72,11 @@ class EventStream(ScrollView, can_focus=True):
         self.log_of_events = log
         self.columns = EventColumns((), False, {})
         self.place: int | None = None  # of the cursor; None while following
-        self._row: Row | None = None  # at that place, which changes while the view is sorted
+        self._row: LogRow | None = None  # at that place, which changes while the view is sorted
         self.updates = 0  # how often the list was brought up to date
 
     @property
-    def selected(self) -> Row | None:
+    def selected(self) -> LogRow | None:
         """The event under the cursor; None while following."""
         return None if self.place is None else self.log_of_events.at(self.place)
 
@@ -166,7 +166,7 @@ class EventStream(ScrollView, can_focus=True):
         if self.ensure_cursor() is not None:
             self.post_message(self.Opened())
 
-    def ensure_cursor(self) -> Row | None:
+    def ensure_cursor(self) -> LogRow | None:
         """The selected event; selects the newest one if there is none."""
         if self.place is None and self.log_of_events.view:
             self._go(self._start)

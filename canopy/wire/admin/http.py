@@ -48,7 +48,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """Status, body and the body's type."""
 
     status: int
@@ -56,7 +56,7 @@ class Answer:
     kind: str = PLAIN
 
 
-Route = Callable[[Request], Awaitable[Answer]]
+Route = Callable[[Request], Awaitable[HttpAnswer]]
 
 
 class AdminServer:
@@ -106,7 +106,9 @@ class AdminServer:
             self._log.debug("admin_refused", reason=error)
             if connection.our_state in (h11.IDLE, h11.SEND_RESPONSE):
                 status = error.error_status_hint or 400
-                await self._send(stream, connection, Answer(status, f"{error}\n".encode()), b"GET")
+                await self._send(
+                    stream, connection, HttpAnswer(status, f"{error}\n".encode()), b"GET"
+                )
             return False
         if request is None:
             return False
@@ -143,20 +145,24 @@ class AdminServer:
                     deadline = trio.current_time() + PATIENCE  # it has begun to ask
                 connection.receive_data(data)
 
-    async def _answer(self, request: h11.Request) -> Answer:
+    async def _answer(self, request: h11.Request) -> HttpAnswer:
         path, _, query = request.target.decode("ascii", "replace").partition("?")
         route = self._routes.get(path.strip("/").partition("/")[0])
         if route is None:
             known = ", ".join(f"/{name}" for name in self._routes)
-            return Answer(NOT_FOUND, f"there are {known}\n".encode())
+            return HttpAnswer(NOT_FOUND, f"there are {known}\n".encode())
         if request.method not in (b"GET", b"HEAD"):
-            return Answer(NOT_ALLOWED, b"only GET and HEAD\n")
+            return HttpAnswer(NOT_ALLOWED, b"only GET and HEAD\n")
         headers = dict(request.headers)
         accept = headers.get(b"accept", b"").decode("latin-1")
         return await route(Request(path, query, accept))
 
     async def _send(
-        self, stream: trio.SocketStream, connection: h11.Connection, answer: Answer, method: bytes
+        self,
+        stream: trio.SocketStream,
+        connection: h11.Connection,
+        answer: HttpAnswer,
+        method: bytes,
     ) -> None:
         headers = [
             ("content-type", answer.kind),

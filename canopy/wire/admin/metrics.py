@@ -23,7 +23,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 
 from canopy.wire.admin.counter_help import NOT_COUNTS, help_texts
-from canopy.wire.admin.http import OK, Answer, Request
+from canopy.wire.admin.http import OK, HttpAnswer, Request
 from canopy.wire.admin.turn_times import TurnTimes
 from overlay.client import Status
 from overlay.links.messages import PROTOCOL
@@ -38,7 +38,7 @@ END: Final = b"# EOF\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class MetricFacts:
     """What the exposition is made of. `expires`: when the node's certificate ends (seconds since
     1970; 0: it has none); `free`: bytes of its disk."""
 
@@ -52,13 +52,13 @@ class Facts:
 class MetricsPage:
     """Answers /metrics. `look` gathers the facts, in one go."""
 
-    def __init__(self, look: Callable[[], Facts]) -> None:
+    def __init__(self, look: Callable[[], MetricFacts]) -> None:
         self._look = look
         self._process = ProcessCollector(registry=None)
         self._garbage = CollectorRegistry()  # its own, not the one of the whole process
         GCCollector(registry=self._garbage)
 
-    async def answer(self, request: Request) -> Answer:
+    async def answer(self, request: Request) -> HttpAnswer:
         """The whole exposition, in the format that the caller accepts."""
         encode, kind = choose_encoder(request.accept)
         facts = self._look()
@@ -73,9 +73,9 @@ class MetricsPage:
         pieces.append(encode(_Piece(together)))
         if pieces[-1].endswith(END):
             pieces = [piece.removesuffix(END) for piece in pieces] + [END]
-        return Answer(OK, b"".join(pieces), kind)
+        return HttpAnswer(OK, b"".join(pieces), kind)
 
-    def _families(self, facts: Facts) -> Iterator[Metric]:
+    def _families(self, facts: MetricFacts) -> Iterator[Metric]:
         yield from gauges(facts)
         yield HistogramMetricFamily(
             f"{PREFIX}turn_seconds",
@@ -92,7 +92,7 @@ class MetricsPage:
         yield from self._garbage.collect()
 
 
-def gauges(facts: Facts) -> Iterator[Metric]:
+def gauges(facts: MetricFacts) -> Iterator[Metric]:
     """What the node is and has now."""
     status = facts.status
     yield InfoMetricFamily(

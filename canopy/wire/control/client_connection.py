@@ -16,7 +16,7 @@ from canopy.wire.constants import (
     CLIENT_REQUESTS,
 )
 from canopy.wire.control.credit_window import CreditWindow
-from canopy.wire.control.remote import Admitted
+from canopy.wire.control.remote import AdmittedProgram
 from canopy.wire.control.replay_buffer import ReplayBuffer, SentFrame
 from canopy.wire.transport.outlet import Counters, Outlet
 from overlay.client import CREDIT, AppendEvents, Command, Publish
@@ -41,7 +41,7 @@ class ClientConnection:
         self.fresh: list[bytes] = []  # encoded deliveries of this turn, within its credit
         self.room = trio.lowlevel.ParkingLot()  # the reader waits here
         self.scope = trio.CancelScope()  # of its connection's tasks
-        self.remote: Admitted | None = None
+        self.remote: AdmittedProgram | None = None
         """By what it was let in from another machine; None: it is on this one."""
         self.session = ""
         """What resumes it on another connection; "": it ends with this one."""

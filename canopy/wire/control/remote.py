@@ -19,7 +19,7 @@ from canopy.wire.addresses import join_address
 from canopy.wire.audit import append
 from canopy.wire.constants import READ_SIZE
 from canopy.wire.log import Log
-from canopy.wire.token_file import Token, TokenFile, TokensError
+from canopy.wire.token_file import ProgramToken, TokenFile, TokensError
 from canopy.wire.transport.accept_limits import AcceptLimits
 from canopy.wire.transport.framing import REPLY_FRAMES
 from canopy.wire.transport.inlet import Inlet
@@ -50,10 +50,10 @@ class Keys(Protocol):
         """Wait until a handshake with `host` may begin."""
 
 
-class Admitted(NamedTuple):
+class AdmittedProgram(NamedTuple):
     """A program that has shown its token."""
 
-    token: Token
+    token: ProgramToken
     secret: str
     pipe: TlsPipe
     inlet: SecureInlet
@@ -81,10 +81,12 @@ class RemoteDoor:
         self.refused += 1
         return False
 
-    async def admit(self, stream: trio.SocketStream, host: str, port: int) -> Admitted | None:
+    async def admit(
+        self, stream: trio.SocketStream, host: str, port: int
+    ) -> AdmittedProgram | None:
         """Greet a program; None: it may not enter, and its connection is to be closed."""
         limits = self._keys.limits(host)
-        found: Admitted | None = None
+        found: AdmittedProgram | None = None
         reason = f"nothing was shown within {PATIENCE:g} s"
         try:
             with trio.move_on_after(PATIENCE):
@@ -106,7 +108,7 @@ class RemoteDoor:
                 self.note("program connected", token=found.token.name, address=found.address)
         return found
 
-    async def _greet(self, stream: trio.SocketStream, address: str) -> Admitted:
+    async def _greet(self, stream: trio.SocketStream, address: str) -> AdmittedProgram:
         pipe = TlsPipe(self._keys.program_side(), True)
         await pipe.handshake(stream)
         inlet = SecureInlet(Inlet(stream), pipe)
@@ -123,16 +125,16 @@ class RemoteDoor:
             said = REPLY_FRAMES.encode(Failed(0, DENIED, text))
             await stream.send_all(pipe.encrypt([said]))
             raise TlsError(text)
-        return Admitted(token, secret, pipe, inlet, shown[SECRET_LENGTH:], address)
+        return AdmittedProgram(token, secret, pipe, inlet, shown[SECRET_LENGTH:], address)
 
-    def is_still_good(self, token: Token, secret: str) -> bool:
+    def is_still_good(self, token: ProgramToken, secret: str) -> bool:
         """Whether a program that was let in with this token would be let in again, as then."""
         try:
             return self._tokens.find(secret) == token
         except (TokensError, OSError):
             return False
 
-    def note_command(self, token: Token, command: Command) -> None:
+    def note_command(self, token: ProgramToken, command: Command) -> None:
         """Write down that a program was allowed what only administrators are."""
         self.note("program's command", token=token.name, command=type(command).__name__)
 

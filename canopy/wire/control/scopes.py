@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from canopy.wire.token_file import Scope, Token, named_in
+from canopy.wire.token_file import ProgramToken, Scope, named_in
 from matching import SelectorError, compile_selector
 from overlay.client import (
     AppendEvents,
@@ -105,7 +105,7 @@ SCOPE_OF: Final[dict[type[Command], Scope]] = {
 }
 
 
-def refusal(token: Token, command: Command) -> str:
+def refusal(token: ProgramToken, command: Command) -> str:
     """Why a program with this token may not ask that; "": it may."""
     kind = type(command)
     if kind in ANY:
@@ -137,7 +137,7 @@ def refusal(token: Token, command: Command) -> str:
     return ""
 
 
-def confined(token: Token, command: Command) -> Command:
+def confined(token: ProgramToken, command: Command) -> Command:
     """The command as the node gets it: a selector is narrowed to what the token allows. It is
     parsed by itself first, so that parentheses cannot be broken out of; one that is malformed goes
     to the node as it is, which refuses it."""

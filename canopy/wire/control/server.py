@@ -47,7 +47,7 @@ from canopy.wire.control.client_output import NO_REQUEST, ClientOutput
 from canopy.wire.control.command_batches import compile_long, fits, has_long_selector, stamp
 from canopy.wire.control.credit_window import QUEUE
 from canopy.wire.control.parked_sessions import ParkedSessions
-from canopy.wire.control.remote import Admitted, RemoteDoor
+from canopy.wire.control.remote import AdmittedProgram, RemoteDoor
 from canopy.wire.control.scopes import SCOPE_OF, confined, refusal
 from canopy.wire.durable import FolderError, refused
 from canopy.wire.log import Log
@@ -224,7 +224,7 @@ class ControlServer:
             await self._serve_client(stream, 0, found)
 
     async def _serve_client(
-        self, stream: trio.SocketStream, pid: int, remote: Admitted | None = None
+        self, stream: trio.SocketStream, pid: int, remote: AdmittedProgram | None = None
     ) -> None:
         encrypt = None if remote is None else remote.pipe.encrypt
         if self.connected >= self._programs:

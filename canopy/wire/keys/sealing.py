@@ -205,7 +205,7 @@ class _Sealing(NamedTuple):
     numbers: itertools.count[int]
 
 
-class Opened(NamedTuple):
+class OpenedPayload(NamedTuple):
     """A payload as its program gets it: as it came, unless it was opened."""
 
     seal: Seal
@@ -248,22 +248,24 @@ class Seals:
         content = msgspec.msgpack.encode((payload_type, payload))
         return head + sealing.cipher.encrypt(bytes(4) + number, content, bound), SEALED
 
-    def open(self, attributes: Mapping[str, Any], payload: bytes, payload_type: str) -> Opened:
+    def open(
+        self, attributes: Mapping[str, Any], payload: bytes, payload_type: str
+    ) -> OpenedPayload:
         """What is in an envelope, if this file has its key and it is of these attributes."""
         if payload_type != SEALED:
-            return Opened("none", payload, payload_type)
+            return OpenedPayload("none", payload, payload_type)
         if len(payload) < LEAST or payload[:1] != VERSION:
-            return Opened("false", payload, payload_type)
+            return OpenedPayload("false", payload, payload_type)
         cipher = self._cipher(payload[1 : 1 + ID + SALT])
         if cipher is None:
-            return Opened("no-key", payload, payload_type)
+            return OpenedPayload("no-key", payload, payload_type)
         bound = payload[:HEAD] + _ATTRIBUTES.encode(attributes)
         nonce = bytes(4) + payload[HEAD - 8 : HEAD]
         try:
             kind, content = _CONTENT.decode(cipher.decrypt(nonce, payload[HEAD:], bound))
         except (InvalidTag, ValueError):
-            return Opened("false", payload, payload_type)
-        return Opened("opened", content, kind)
+            return OpenedPayload("false", payload, payload_type)
+        return OpenedPayload("opened", content, kind)
 
     def _begin(self) -> _Sealing:
         salt = secrets.token_bytes(SALT)

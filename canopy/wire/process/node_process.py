@@ -53,7 +53,7 @@ from canopy.wire.process.listening import StartError, listen, listen_at, raise_f
 from canopy.wire.process.machine_load import MachineLoad
 from canopy.wire.process.memory import freeze_heap, return_large_blocks
 from canopy.wire.process.operating import Watched
-from canopy.wire.process.reloading import Outcome, Reloading, Source
+from canopy.wire.process.reloading import ConfigSource, Reloading, ReloadOutcome
 from canopy.wire.process.security import NodeSecurity, prepare_keys
 from canopy.wire.process.trace_files import open_trace, secure_traces
 from canopy.wire.process.trace_shipping import CLIENT as SHIPPING
@@ -105,7 +105,7 @@ def run_node(
     config: NodeConfig,
     out: TextIO | None = None,
     build: Build | None = None,
-    source: Source | None = None,
+    source: ConfigSource | None = None,
 ) -> int:
     """Run a node until it has left or failed. Returns the exit code; logs to `out`, or stderr.
     `source`: where to read the configuration again on SIGHUP; None: nowhere."""
@@ -201,7 +201,7 @@ class NodeProcess:
         log: Log,
         build: Build,
         security: NodeSecurity | None = None,
-        source: Source | None = None,
+        source: ConfigSource | None = None,
     ) -> None:
         self.config = config
         """What holds: what a reload has changed is in it."""
@@ -361,7 +361,7 @@ class NodeProcess:
 
     # Reloading, and what is told to who watches.
 
-    def reload(self) -> Outcome:
+    def reload(self) -> ReloadOutcome:
         """Read configuration and keys again, and take on what can be."""
         manager = self._watched.manager
         manager.reloading()

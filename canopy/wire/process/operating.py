@@ -23,7 +23,7 @@ from overlay.client import Status
 
 if TYPE_CHECKING:
     from canopy.wire.admin.checks import Checks
-    from canopy.wire.admin.metrics import Facts
+    from canopy.wire.admin.metrics import MetricFacts
     from canopy.wire.admin.turn_times import TurnTimes
 
 PULSE: Final = 1.0
@@ -101,13 +101,13 @@ class Watched:
 
     async def _serve(self, listeners: list[trio.SocketListener], scope: trio.CancelScope) -> None:
         from canopy.wire.admin.checks import answer_checks
-        from canopy.wire.admin.http import AdminServer, Answer, Request
+        from canopy.wire.admin.http import AdminServer, HttpAnswer, Request
         from canopy.wire.admin.metrics import MetricsPage
 
-        async def live(request: Request) -> Answer:
+        async def live(request: Request) -> HttpAnswer:
             return answer_checks("livez", self._live_checks(), request)
 
-        async def ready(request: Request) -> Answer:
+        async def ready(request: Request) -> HttpAnswer:
             return answer_checks("readyz", self._ready_checks(), request)
 
         page = MetricsPage(self._facts)
@@ -120,10 +120,10 @@ class Watched:
                     with trio.CancelScope(shield=True):
                         await listener.aclose()
 
-    def _facts(self) -> Facts:
-        from canopy.wire.admin.metrics import Facts
+    def _facts(self) -> MetricFacts:
+        from canopy.wire.admin.metrics import MetricFacts
 
-        return Facts(
+        return MetricFacts(
             self._status(),
             self._turns,
             package_version(),

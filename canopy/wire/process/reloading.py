@@ -85,7 +85,7 @@ def adopt(before: NodeConfig, after: NodeConfig) -> NodeConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ConfigSource:
     """Where a process has its configuration from. `file`: its path, "" if there is none; `read`
     merges file, environment and flags again, and raises ConfigError."""
 
@@ -94,7 +94,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ReloadOutcome:
     """What a reload has changed, or why nothing (`refused`)."""
 
     read: tuple[str, ...]
@@ -107,7 +107,7 @@ class Reloading:
 
     def __init__(
         self,
-        source: Source | None,
+        source: ConfigSource | None,
         log: Log,
         apply: Callable[[NodeConfig, NodeConfig], None],
         reread: Callable[[], tuple[tuple[str, ...], str]],
@@ -120,20 +120,20 @@ class Reloading:
         self._apply = apply
         self._reread = reread
 
-    def reload(self, held: NodeConfig) -> Outcome:
+    def reload(self, held: NodeConfig) -> ReloadOutcome:
         """Compare with the configuration that `held` until now."""
         self._log.info("reloading", file="" if self._source is None else self._source.file)
         read, refused = self._reread()
         if refused:
             self._log.error("reload_refused", reason=refused)
-            return Outcome(read, refused=refused)
+            return ReloadOutcome(read, refused=refused)
         if self._source is None:
-            return Outcome(read)
+            return ReloadOutcome(read)
         try:
             found = self._source.read()
         except ConfigError as error:
             self._log.error("reload_refused", reason=error, node="goes on as before")
-            return Outcome(read, refused=str(error))
+            return ReloadOutcome(read, refused=str(error))
         if found.overlay == NodeConfig().overlay:  # then the certificate says which it is
             found = msgspec.structs.replace(found, overlay=held.overlay)
         changed = compare(held, found)
@@ -150,4 +150,4 @@ class Reloading:
         read = (self._source.file or "environment", *read)
         waiting = sum(each.effective != NOW for each in changed)
         self._log.info("reloaded", read=",".join(read), changed=len(changed), restart=waiting)
-        return Outcome(read, changed)
+        return ReloadOutcome(read, changed)

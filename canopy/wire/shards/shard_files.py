@@ -36,7 +36,7 @@ LOOK: Final = 1.0
 """Seconds between looks whether the segment that is written was deleted."""
 
 
-class Found(NamedTuple):
+class ShardFolder(NamedTuple):
     """What a folder has. `damaged`: its hard state is gone, or cannot be read."""
 
     recovered: Recovered
@@ -65,7 +65,7 @@ class ShardFiles:
         """The segment that is open; "": none."""
         return self._segment
 
-    def open(self) -> Found:
+    def open(self) -> ShardFolder:
         """Read the folder. What it has may have been written by a process that was killed before
         its sync: it is durable when this returns."""
         self.close()
@@ -76,15 +76,15 @@ class ShardFiles:
         try:
             stored = self._load(HARD_STATE)
         except FileNotFoundError:
-            return Found(recovered, None, True)
+            return ShardFolder(recovered, None, True)
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
-            return Found(recovered, None, True)
+            return ShardFolder(recovered, None, True)
         data = stored[DIGEST:]
         if stored[:DIGEST] != _digest(data):
-            return Found(recovered, None, True)
-        return Found(recovered, data or None, False)
+            return ShardFolder(recovered, None, True)
+        return ShardFolder(recovered, data or None, False)
 
     def write(self, segment: str, at: int, data: bytes) -> None:
         """Write into a segment; durable after `sync`, which also raises what the write fails

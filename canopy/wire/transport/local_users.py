@@ -37,7 +37,7 @@ _ANY: Final = 0xFFFFFFFF
 _TIMEOUT: Final = 1.0
 
 
-class Owner(NamedTuple):
+class SocketOwner(NamedTuple):
     """A socket, as the kernel shows it. `inode` 0: no program has it (any more)."""
 
     user: int
@@ -66,7 +66,7 @@ class LocalUsers:
         return ""
 
 
-def owner_of(family: int, local: Address, remote: Address) -> Owner | None:
+def owner_of(family: int, local: Address, remote: Address) -> SocketOwner | None:
     """The TCP socket between these two addresses of this machine, the first its own; with the
     remote address ("", 0) the one that listens. None: there is none."""
     try:
@@ -75,7 +75,7 @@ def owner_of(family: int, local: Address, remote: Address) -> Owner | None:
         return _read(family, local, remote)
 
 
-def _ask(family: int, local: Address, remote: Address) -> Owner | None:
+def _ask(family: int, local: Address, remote: Address) -> SocketOwner | None:
     """By netlink, some 25 µs. Raises OSError, also where nothing is found."""
     packed = [
         socket.inet_pton(family, host).ljust(16, b"\0") if host else bytes(16)
@@ -91,10 +91,10 @@ def _ask(family: int, local: Address, remote: Address) -> Owner | None:
     if _HEADER.unpack_from(answer)[1] != _BY_FAMILY:
         raise OSError("no such socket")
     *_, user, inode = _FOUND.unpack_from(answer, _HEADER.size)
-    return Owner(user, inode)
+    return SocketOwner(user, inode)
 
 
-def _read(family: int, local: Address, remote: Address) -> Owner | None:
+def _read(family: int, local: Address, remote: Address) -> SocketOwner | None:
     """By the kernel's table of all sockets."""
     name = "/proc/net/tcp6" if family == socket.AF_INET6 else "/proc/net/tcp"
     own, any_ = _written(family, local), _written(family, ("", local[1]))
@@ -106,7 +106,7 @@ def _read(family: int, local: Address, remote: Address) -> Owner | None:
                 if len(found) < 10 or found[2] != other:
                     continue
                 if found[1] == own or (not remote[1] and found[1] == any_):
-                    return Owner(int(found[7]), int(found[9]))
+                    return SocketOwner(int(found[7]), int(found[9]))
     except OSError:
         pass
     return None

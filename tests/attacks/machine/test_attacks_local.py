@@ -24,7 +24,7 @@ from canopy.wire.keys.authority import invite, revoke
 from canopy.wire.keys.tokens import PREFIX
 from canopy.wire.log import Log
 from canopy.wire.process.listening import StartError
-from canopy.wire.process.reloading import Reloading, Source
+from canopy.wire.process.reloading import ConfigSource, Reloading
 from canopy.wire.process.security import prepare_keys, token_text
 from canopy.wire.process.trace_files import open_trace, secure_traces
 from overlay.rights import Role
@@ -203,7 +203,7 @@ def test_a_reload_says_that_keys_are_refused(tmp_path: Path) -> None:
     security = keys.security()
     (keys.issuer.path / "node.key").chmod(0o644)
     reloading = Reloading(
-        Source("", config), Log("debug", io.StringIO()), apply,
+        ConfigSource("", config), Log("debug", io.StringIO()), apply,
         lambda: (("keys",), security.reload()),
     )  # fmt: skip
     outcome = reloading.reload(NodeConfig())

@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from bench.sync.databases.memory import MemoryStream
-from canopy.gateway.access import ANYBODY, Access, Refused
+from canopy.gateway.access import ANYBODY, GatewayRules, RequestRefused
 from canopy.gateway.publishing import publish
 from canopy.sync.applying import Apply
 from canopy.sync.assembling import Assembler
@@ -23,7 +23,7 @@ from canopy.sync.opening import is_passing
 from canopy.sync.stream import ClientStream, last_commit
 from canopy.sync.verifying import Comparison
 from canopy.wire.control.scopes import refusal
-from canopy.wire.token_file import Token, TokenFile
+from canopy.wire.token_file import ProgramToken, TokenFile
 from overlay.client import AppendEvents, Command, Draft, GetStreams, Streams
 from overlay.info import ShardInfo, StreamInfo
 from overlay.rights import Principal, Role
@@ -32,8 +32,7 @@ from overlay.tenants.confining import RULES, outcome
 from overlay.tenants.policy import Confinement, Policy, TenantPolicy
 from streams.access.reasons import POLICY
 from streams.directory.entry import StreamOptions, fault_in_options
-from streams.log.writers import Access as StreamAccess
-from streams.log.writers import Asker, denial
+from streams.log.writers import Access, Asker, denial
 from streams.programs.producer.messages import (
     AppendRefused,
     AppendRows,
@@ -50,7 +49,7 @@ from tests.support.logs import SHARD
 from tests.support.shards.producing_world import led, row_batch
 from tests.support.sync_pair import Pair
 
-SHOP = StreamAccess("shop", ("producer:sync.shop",))
+SHOP = Access("shop", ("producer:sync.shop",))
 ROWS = (row_batch(0),)
 
 
@@ -74,7 +73,7 @@ def test_the_leader_takes_rows_of_a_stream_s_writers_only() -> None:
         assert (answer.code, answer.request) == (POLICY, 7)
         assert "shop" in answer.reason
     assert isinstance(world.appended(leader, session, 0, *ROWS, producer="sync.shop"), RowsAppended)
-    replica.describe(ShardTerms(access=StreamAccess("shop", (f"node:{stranger.id}",))))
+    replica.describe(ShardTerms(access=Access("shop", (f"node:{stranger.id}",))))
     (answer,) = world.ask(stranger, leader, OpenProducer(SHARD, 7, f"@{stranger.id}", "t"))
     assert isinstance(answer, ProducerIsOpen)
     (answer,) = world.ask(world.peers[1], leader, OpenProducer(SHARD, 7, "p", "t"))
@@ -112,23 +111,23 @@ def test_a_tenant_appends_to_streams_that_the_policy_names_whatever_its_node_say
             if taken is None:
                 assert not is_allowed
                 continue
-            reason = denial(StreamAccess(stream), taken.producer, "aa", taken.asker)
+            reason = denial(Access(stream), taken.producer, "aa", taken.asker)
             assert bool(reason) is not is_allowed
     asker = Asker("acme", ("*",))
     assert denial(SHOP, "acme/sync.shop", "aa", asker)
-    assert not denial(StreamAccess("shop", ("tenant:acme",)), "@aa", "aa", asker)
-    own = StreamAccess("shop", ("producer:acme/sync.shop",))
+    assert not denial(Access("shop", ("tenant:acme",)), "@aa", "aa", asker)
+    own = Access("shop", ("producer:acme/sync.shop",))
     assert not denial(own, "acme/sync.shop", "aa", asker)
 
 
 def test_a_token_of_the_gateway_appends_to_streams_that_it_names(tmp_path: Path) -> None:
     file = TokenFile(tmp_path / "tokens.json")
-    access = Access(file)
+    access = GatewayRules(file)
     plain = access.grant(file.add("plain", ("publish", "subscribe")))
     named = access.grant(file.add("named", ("publish",), streams=("logs_*",)))
     client: Any = None  # nobody is asked
     for grant, stream in ((plain, "shop"), (plain, "logs_1"), (named, "shop")):
-        with pytest.raises(Refused, match=f"does not name stream {stream}") as refused:
+        with pytest.raises(RequestRefused, match=f"does not name stream {stream}") as refused:
             trio.run(publish, client, grant, [Draft({"a": 1})], stream)
         assert refused.value.status == 403
     named.check_stream("logs_1")
@@ -145,9 +144,9 @@ def test_a_token_of_the_gateway_appends_to_streams_that_it_names(tmp_path: Path)
     ],
 )
 def test_a_token_of_a_node_appends_to_streams_that_it_names(command: Command) -> None:
-    token = Token("t", "", ("publish", "subscribe", "observe", "admin"))
+    token = ProgramToken("t", "", ("publish", "subscribe", "observe", "admin"))
     assert "does not name stream shop" in refusal(token, command)
-    assert not refusal(Token("t", "", ("publish",), streams=("shop",)), command)
+    assert not refusal(ProgramToken("t", "", ("publish",), streams=("shop",)), command)
 
 
 @pytest.mark.parametrize(

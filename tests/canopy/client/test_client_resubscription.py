@@ -12,7 +12,7 @@ from canopy.client.errors import (
 )
 from canopy.client.notices import Disconnected, Gap, gap_of
 from canopy.client.publishing import BATCH, BATCH_BYTES, Drafting, PublishResult, result_of
-from canopy.client.resubscription import CLOCK_SET, Resubscription, Wanted
+from canopy.client.resubscription import CLOCK_SET, KeptSelector, Resubscription
 from canopy.wire.control.client_output import timed
 from overlay.client import (
     Done,
@@ -36,7 +36,7 @@ def opened(state: Resubscription, *ids: str, wall: float = 0.0) -> Gap | None:
 class TestResubscription:
     def test_the_first_connection_has_no_gap_and_the_next_shows_from_when_to_when(self) -> None:
         state = Resubscription(gathers=False)
-        state.add(Wanted("a = 1", "name", 3))
+        state.add(KeptSelector("a = 1", "name", 3))
         assert state.opening() == [Subscribe(0, "a = 1", "name", 3, True)]
         assert opened(state, "s1", wall=50.0) is None
         assert list(state.ids) == ["s1"]
@@ -61,7 +61,7 @@ class TestResubscription:
         self, mark: float, since: float
     ) -> None:
         state = Resubscription(gathers=False)
-        state.add(Wanted("a = 1"))
+        state.add(KeptSelector("a = 1"))
         opened(state, "s1", wall=50.0)
         state.left_at(None, mark)
         state.lost(GONE, now=10.0, wall=100.0)
@@ -76,8 +76,8 @@ class TestResubscription:
 
     def test_what_another_program_has_ended_is_not_made_again(self) -> None:
         state = Resubscription(gathers=True)
-        state.add(Wanted("a = 1"))
-        state.add(Wanted("b = 1"))
+        state.add(KeptSelector("a = 1"))
+        state.add(KeptSelector("b = 1"))
         opened(state, "s1", "s2")
         assert not state.ended("other")
         assert not state.ended("s1")
@@ -91,7 +91,7 @@ class TestResubscription:
 
     def test_a_leaving_node_is_informed_once_and_the_gap_begins_when_it_said_so(self) -> None:
         state = Resubscription(gathers=False)
-        state.add(Wanted("a = 1"))
+        state.add(KeptSelector("a = 1"))
         opened(state, "s1", wall=50.0)
         notice = state.notice(Failed(0, "leaving", "the node is leaving"), wall=97.0)
         state.left_at(None, 89.0)
@@ -106,7 +106,7 @@ class TestResubscription:
 
     def test_gathered_subscriptions_are_made_after_gather_and_may_come_and_go(self) -> None:
         state = Resubscription(gathers=True)
-        first, same = Wanted("a = 1"), Wanted("a = 1")
+        first, same = KeptSelector("a = 1"), KeptSelector("a = 1")
         state.add(first)
         assert state.opened([Done(0), Subscribed(0, "s1")], 0.0) is None
         state.add(same, "s2")

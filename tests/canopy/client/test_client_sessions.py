@@ -14,7 +14,7 @@ import trio
 import canopy
 import canopy.aio
 import canopy.trio
-from canopy.client.resubscription import Resubscription, Wanted
+from canopy.client.resubscription import KeptSelector, Resubscription
 from canopy.client.session import ControlSession, SessionPosition
 from canopy.wire.transport.framing import REPLY_FRAMES
 from overlay.client import (
@@ -284,7 +284,7 @@ async def test_a_program_that_comes_too_late_hears_of_the_gap_first(
 
 def test_a_text_that_is_no_token_is_refused() -> None:
     state = Resubscription(gathers=False)
-    state.add(Wanted("a = 1"))
+    state.add(KeptSelector("a = 1"))
     for text in ("x", "a:b:c:d", "a:1:2"):
         with pytest.raises(ValueError, match="no token"):
             state.succeed(text)
@@ -322,8 +322,8 @@ class TestControlSession:
 class TestResubscription:
     def test_the_subscriptions_of_a_resumed_session_are_those_that_are_wanted(self) -> None:
         state = Resubscription(gathers=True)
-        state.add(Wanted("a = 1"), "s1")
-        state.add(Wanted("b = 1"), "s2")
+        state.add(KeptSelector("a = 1"), "s1")
+        state.add(KeptSelector("b = 1"), "s2")
         state.left_at(SessionPosition("t", 5))
         state.lost(canopy.UnreachableError("gone"), 1.0, 100.0)
         infos = [SubscriptionInfo(id_, "", "", True, 0, ()) for id_ in ("s1", "s3")]
@@ -335,7 +335,7 @@ class TestResubscription:
 
     def test_what_the_node_no_longer_has_is_a_gap(self) -> None:
         state = Resubscription(gathers=False)
-        state.add(Wanted("a = 1"))
+        state.add(KeptSelector("a = 1"))
         state.opened([Subscribed(0, "s1")], 50.0)
         state.left_at(SessionPosition("t", 5), 93.0)
         state.lost(canopy.UnreachableError("gone"), 1.0, 100.0)
@@ -345,7 +345,7 @@ class TestResubscription:
 
     def test_where_a_successor_s_gap_begins_is_not_known(self) -> None:
         state = Resubscription(gathers=False)
-        state.add(Wanted("a = 1"))
+        state.add(KeptSelector("a = 1"))
         state.succeed("t:5:0:s1")
         gap, _ = state.resumed(SessionResumed(0, (), after=8), 101.0)
         assert gap is not None
@@ -353,7 +353,7 @@ class TestResubscription:
 
     def test_a_session_that_has_ended_is_made_anew(self) -> None:
         state = Resubscription(gathers=False)
-        state.add(Wanted("a = 1"), "s1")
+        state.add(KeptSelector("a = 1"), "s1")
         state.left_at(SessionPosition("t", 5))
         state.session_ended()
         assert state.position is None

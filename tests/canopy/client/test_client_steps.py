@@ -11,7 +11,7 @@ import pytest
 
 from canopy.client.asynchronous import AsyncSubscription
 from canopy.client.blocking import carry_out
-from canopy.client.resubscription import Wanted
+from canopy.client.resubscription import KeptSelector
 from canopy.client.steps import asked
 from overlay.client import Command, GetStatus
 
@@ -67,7 +67,7 @@ def test_a_subscription_that_is_closed_while_its_node_is_away_opens_no_connectio
         subscription.close()
 
     runtime: Any = SimpleNamespace(sleep=closed_meanwhile)
-    wanted = [Wanted("x = 1")]
+    wanted = [KeptSelector("x = 1")]
     subscription = AsyncSubscription(
         runtime, connect, wanted, math.inf, 60.0, lambda consumer: None
     )

@@ -17,7 +17,7 @@ from canopy.feeds import FeedEvent, Refusal
 from canopy.feeds.objects import delivery_object
 from canopy.feeds.raw import raw_object
 from canopy.feeds.structured import cloudevent_object
-from canopy.gateway.access import Refused
+from canopy.gateway.access import RequestRefused
 from canopy.gateway.events import drafts_of
 from canopy.gateway.following import Item
 from canopy.gateway.http.sse import written
@@ -365,7 +365,7 @@ def posted(headers: dict[str, str], body: bytes = b"") -> list[Draft]:
 
 
 def denied(headers: dict[str, str], body: bytes = b"", status: int = 400) -> None:
-    with pytest.raises(Refused) as found:
+    with pytest.raises(RequestRefused) as found:
         posted(headers, body)
     assert found.value.status == status
 

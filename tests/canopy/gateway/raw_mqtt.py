@@ -19,7 +19,7 @@ from trio.testing import memory_stream_pair
 
 from canopy.client.asynchronous import AsyncClient
 from canopy.client.publishing import PublishResult
-from canopy.gateway.access import Access
+from canopy.gateway.access import GatewayRules
 from canopy.gateway.mqtt.door import MqttDoor
 from canopy.wire.log import Log
 from canopy.wire.token_file import TokenFile
@@ -340,7 +340,7 @@ class Gateway:
         self.bus = Bus()
         self.logged: list[tuple[str, dict[str, Any]]] = []
         log = cast(Log, _Recorder(self.logged))
-        self.door = MqttDoor(cast(AsyncClient, self.bus), Access(tokens), log)
+        self.door = MqttDoor(cast(AsyncClient, self.bus), GatewayRules(tokens), log)
         self._nursery = nursery
 
     def open(self) -> Client:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from canopy.client.publishing import Drafting
 from canopy.feeds.structured import cloudevent_object
-from canopy.gateway.access import Refused
+from canopy.gateway.access import RequestRefused
 from canopy.gateway.events import drafts_of
 from overlay.client import Draft
 
@@ -143,7 +143,7 @@ def test_a_cloudevent_of_binary_mode_leaves_with_the_same_context_and_data(
     headers, body = binary(event)
     try:
         (draft,) = taken(headers, body)
-    except Refused:  # the sender's bytes are not the JSON that its type promises
+    except RequestRefused:  # the sender's bytes are not the JSON that its type promises
         assert "data_base64" in event
         return
     found = left(draft)
@@ -198,7 +198,7 @@ def test_what_the_specification_forbids_is_refused_with_its_reason(
     more: dict[str, Any], says: str
 ) -> None:
     for kind, body in ((STRUCTURED, {**BASE, **more}), (BATCH, [{**BASE, **more}])):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestRefused) as refused:
             taken({"content-type": kind}, json.dumps(body).encode())
         assert refused.value.status == 400
         assert says in refused.value.reason
@@ -231,7 +231,7 @@ HEADERS = {f"ce-{name}": value for name, value in BASE.items()}
 def test_the_values_of_headers(value: str, text: str | None) -> None:
     headers = {**HEADERS, "ce-subject": value}
     if text is None:
-        with pytest.raises(Refused):
+        with pytest.raises(RequestRefused):
             taken(headers, b"")
     else:
         (draft,) = taken(headers, b"")
@@ -249,7 +249,7 @@ def test_the_mode_is_that_of_the_content_type() -> None:
         ({**HEADERS, "ce-data": "x"}, 400),
         ({**HEADERS, "content-type": "application/json"}, 400),
     ):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestRefused) as refused:
             taken(headers, b"{" if status == 400 else sent)
         assert refused.value.status == status
 

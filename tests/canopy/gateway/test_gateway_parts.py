@@ -17,7 +17,7 @@ from canopy.client.publishing import Drafting
 from canopy.feeds.cloudevents import cloudevent_draft
 from canopy.feeds.context import FORBIDDEN
 from canopy.feeds.structured import cloudevent_object
-from canopy.gateway.access import Access, Refused
+from canopy.gateway.access import GatewayRules, RequestRefused
 from canopy.gateway.events import drafts_of
 from canopy.gateway.following import Item, positions_of, refusal
 from canopy.gateway.http.sse import written
@@ -185,7 +185,7 @@ def test_cloudevents_in_binary_mode_have_their_context_in_headers() -> None:
     ],
 )
 def test_a_request_with_one_bad_event_is_refused_whole(kind: str, body: bytes, status: int) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         drafts_of({"content-type": kind}, body, Drafting())
     assert refused.value.status == status
 
@@ -213,18 +213,18 @@ def test_tokens_are_kept_as_hashes_in_a_private_file(tmp_path: Path) -> None:
 
 def test_what_a_token_allows_is_intersected(tmp_path: Path) -> None:
     file = TokenFile(tmp_path / "tokens.json")
-    access = Access(file)
+    access = GatewayRules(file)
     grant = access.grant(file.add("phone", ("subscribe",), subscribe="secret = FALSE"))
     confined = compile_selector(grant.confined("TRUE OR a = 1"))
     assert confined.matches({"secret": False})
     assert not confined.matches({"secret": True, "a": 1})
     assert not confined.matches({"a": 1})  # unknown does not permit
-    with pytest.raises(Refused, match="publish"):
+    with pytest.raises(RequestRefused, match="publish"):
         grant.check("publish")
     assert access.is_still_good(grant)
     file.remove("phone")
     assert not access.is_still_good(grant)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         access.grant("")
     assert refused.value.status == 401
 
@@ -244,9 +244,9 @@ def test_what_a_token_allows_is_intersected(tmp_path: Path) -> None:
     ],
 )
 def test_pages_of_others_are_refused(host: str, origin: str, status: int) -> None:
-    access = Access(None, ["https://good.example/"], ["127.0.0.1"])
+    access = GatewayRules(None, ["https://good.example/"], ["127.0.0.1"])
     if status:
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestRefused) as refused:
             access.check_browser(host, origin)
         assert refused.value.status == status
     else:
@@ -266,7 +266,7 @@ def test_positions_of_a_stream_are_checked() -> None:
     whose = positions_of("3f9a.2@0:17,12:4.1")
     assert (whose, whose.stream, whose.losses) == ({0: 17, 12: 4}, "3f9a.2", {0: 0, 12: 1})
     for text in ("x", "0:", "0:1,", "0:1;1:2", "0:99999999999999999999"):
-        with pytest.raises(Refused):
+        with pytest.raises(RequestRefused):
             positions_of(text)
 
 

@@ -22,10 +22,10 @@ from pyspark.sql.datasource import (
 )
 
 from canopy.spark.blocks import Block, blocks
-from canopy.spark.columns import EXTRAS, MIXED, Columns, infer
+from canopy.spark.columns import EXTRAS, MIXED, BatchColumns, infer
 from canopy.spark.errors import SparkSourceError
 from canopy.spark.options import sink_options, source_options
-from canopy.spark.pushing import Bounds, pushed
+from canopy.spark.pushing import PushedBounds, pushed
 from canopy.spark.source import fields_of, schema_of
 from matching import compile_selector
 from overlay.client import PackedEvents
@@ -85,7 +85,7 @@ def test_columns_are_inferred_from_the_values_that_occur() -> None:
     there = fields_of(schema_of(found))
     assert there == found
     assert [f.metadata for f in there] == [f.metadata for f in found]
-    batch = Columns(found).batch(block(*rows))
+    batch = BatchColumns(found).batch(block(*rows))
     assert batch.to_pylist()[1] | {"_time": None} == {
         "n": None,
         "f": 2.0,
@@ -106,8 +106,8 @@ def test_a_value_that_its_column_cannot_have_is_an_error_that_names_it_or_null()
     wrong: dict[str, Any] = {"n": 2**40}
     for each in (wrong, {"n": "3"}, {"n": True}, {"n": 1.5}):
         with pytest.raises(SparkSourceError, match=r"n is .* at shard 0, offset 7, and its column"):
-            Columns(fields).batch(block(row(n=1), row(7, **each)))
-    batch = Columns(fields, "permissive").batch(
+            BatchColumns(fields).batch(block(row(n=1), row(7, **each)))
+    batch = BatchColumns(fields, "permissive").batch(
         block(row(n=1, f=2**60 + 1), row(1, **wrong, f="x"))
     )
     assert batch.column("n").to_pylist() == [1, None]
@@ -115,7 +115,7 @@ def test_a_value_that_its_column_cannot_have_is_an_error_that_names_it_or_null()
     assert batch.column("_attributes").to_pylist()[1] == '{"n": 1099511627776, "f": "x"}'
     for name, kind in (("n", pa.list_(pa.int64())), ("_offset", pa.string())):
         with pytest.raises(SparkSourceError, match=f"the column {name} is"):
-            Columns(pa.schema([(name, kind)]))
+            BatchColumns(pa.schema([(name, kind)]))
 
 
 NAMES = st.sampled_from(["n", "s", 'we"ird', "b\\s", "ä", "_n"])
@@ -158,7 +158,9 @@ def test_a_block_has_the_rows_of_its_range_with_their_values(
     assert repr(columns) == repr([[each.attributes.get(name) for each in wanted] for name in names])
     fields = pa.schema([(name, EXTRAS[name]) for name in ("_offset", "_time", "_payload")])
     there = [
-        each for batch in Columns(fields).batches(pieces, begin, end) for each in batch.to_pylist()
+        each
+        for batch in BatchColumns(fields).batches(pieces, begin, end)
+        for each in batch.to_pylist()
     ]
     assert [(each["_offset"], each["_time"].timestamp(), each["_payload"]) for each in there] == [
         (each.offset, each.time, each.payload) for each in wanted
@@ -240,7 +242,7 @@ def test_a_filter_leaves_out_no_row_that_it_is_true_for(data: st.DataObject) -> 
         each = kind((name,), data.draw(values))
     conditions, bounds = pushed([each], SCHEMA)
     (text,) = conditions
-    assert bounds == Bounds()
+    assert bounds == PushedBounds()
     predicate = compile_selector(text)
     for value in data.draw(st.lists(st.one_of(st.none(), values), max_size=5)):
         assert predicate.matches({name: value}) == holds(each, value)
@@ -257,4 +259,4 @@ def test_filters_on_places_are_bounds_and_what_is_not_exact_is_left_to_spark() -
         EqualTo(("other",), "x"),
         EqualTo(("f",), float("nan")),
     ]
-    assert pushed(filters, SCHEMA) == ([], Bounds(7, 10, 2))
+    assert pushed(filters, SCHEMA) == ([], PushedBounds(7, 10, 2))

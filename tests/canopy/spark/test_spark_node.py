@@ -189,7 +189,7 @@ def test_a_batch_that_is_written_again_is_in_the_stream_once(
         task = Task(number, 10 * (1 + size) + batch)
         monkeypatch.setattr(sink, "_partition", lambda: task)
         written = pickle.loads(pickle.dumps(made)).write(iter(pieces))
-        assert isinstance(written, sink.Written)
+        assert isinstance(written, sink.TaskWritten)
         return written.rows
 
     assert write(0, 0, rows_between(0, 400, size)) == 400

@@ -20,7 +20,7 @@ from canopy.cli.traces import from_stream
 from canopy.traces.analysis import (
     AnalysisError,
     AnalysisSummary,
-    Window,
+    TimeWindow,
     analyze,
     analyze_days,
 )
@@ -78,7 +78,7 @@ def daily(spark: Any, folder: Path) -> dict[int, AnalysisSummary]:
         found[number] = analyze_days(
             *(folder / "traces", folder / "out", folder / "state"),
             session=spark,
-            window=Window(None, end_of(number)),
+            window=TimeWindow(None, end_of(number)),
             overwrite=True,
         )
     return found

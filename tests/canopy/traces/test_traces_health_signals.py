@@ -22,7 +22,7 @@ from canopy.traces.analysis.health.learnt import (
 )
 from canopy.traces.analysis.health.signals import PAPER, SIGNALS, Thresholds, find
 from canopy.traces.analysis.health.tails import TraceTails
-from canopy.traces.analysis.health.windows import Window, Windows
+from canopy.traces.analysis.health.windows import NodeWindow, Windows
 from canopy.traces.health_file import NodeFinding
 
 FIRST = 1_000
@@ -35,7 +35,7 @@ def healthy(count: int = 5, node: str = "a", first: int = FIRST) -> Windows:
     """Windows in which all is well."""
     worst = {"cpu": 20.0, "memory": 40.0, "disk": 50.0, "clients": 1.0}
     return {
-        (node, number): Window(
+        (node, number): NodeWindow(
             records=40,
             measured=12,
             first=number * HEALTH_WINDOW,
@@ -182,11 +182,11 @@ def test_rounds_say_what_one_look_at_everything_says() -> None:
     whole["b", FIRST + 4].starts = (FIRST * HEALTH_WINDOW + 555.0,)
     rounds = History(LIMITS.window)
     for key, window in whole.items():
-        half = Window(
+        half = NodeWindow(
             records=window.records // 2, measured=6, last=window.last, worst=dict(window.worst)
         )
         rounds.add({key: half})
-        rest = Window(
+        rest = NodeWindow(
             window.records - half.records, 6, window.first, window.first, {}, (0, 0), {},
             window.starts, window.stops,
         )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from canopy.traces.analysis import AnalysisError, Window
+from canopy.traces.analysis import AnalysisError, TimeWindow
 from canopy.traces.analysis.output import FORMAT
 from canopy.traces.analysis.remote import HadoopFolder
 from canopy.traces.analysis.spark.paths import is_remote
@@ -39,7 +39,7 @@ def test_trace_files_are_fetched_by_day_under_their_names(
         (mounted / "t" / name).write_text(name)
     place = HadoopFolder(spark, "viewfs:/data/t")
     said: list[str] = []
-    place.fetch(tmp_path / "all", Window(), lambda text, done, total: said.append(text))
+    place.fetch(tmp_path / "all", TimeWindow(), lambda text, done, total: said.append(text))
     found = {str(path.relative_to(tmp_path / "all")): path.read_text()
              for path in (tmp_path / "all").rglob("*") if path.is_file()}  # fmt: skip
     assert sorted(found) == [
@@ -47,11 +47,11 @@ def test_trace_files_are_fetched_by_day_under_their_names(
     ]
     assert all(name == text for name, text in found.items())
     assert said == ["copying from viewfs:/data/t: 0 of 3 files"]
-    place.fetch(tmp_path / "later", Window(since=1_790_035_200.0))  # 22 September
+    place.fetch(tmp_path / "later", TimeWindow(since=1_790_035_200.0))  # 22 September
     assert len(list((tmp_path / "later").rglob("*.jsonl*"))) == 2
     (mounted / "empty").mkdir()
     with pytest.raises(AnalysisError, match="has no trace records"):
-        HadoopFolder(spark, "viewfs:/data/empty").fetch(tmp_path / "none", Window())
+        HadoopFolder(spark, "viewfs:/data/empty").fetch(tmp_path / "none", TimeWindow())
 
 
 def test_a_report_replaces_an_earlier_one_and_nothing_else(
@@ -87,4 +87,4 @@ def test_a_file_system_without_a_connector_is_refused_with_its_package(spark: An
     with pytest.raises(AnalysisError, match="no connector"):
         HadoopFolder(spark, "strange://host/traces")
     with pytest.raises(AnalysisError, match="cannot be read"):
-        HadoopFolder(spark, "hdfs://127.0.0.1:9/traces").fetch(Path("none"), Window())
+        HadoopFolder(spark, "hdfs://127.0.0.1:9/traces").fetch(Path("none"), TimeWindow())

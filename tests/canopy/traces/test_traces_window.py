@@ -9,7 +9,7 @@ import click
 import pytest
 
 from canopy.cli.traces.window import window_of
-from canopy.traces.analysis import AnalysisError, Window, parse_time
+from canopy.traces.analysis import AnalysisError, TimeWindow, parse_time
 from canopy.traces.analysis.read import check_folder, files_within
 from canopy.traces.analysis.window import day_of
 
@@ -35,8 +35,8 @@ def test_a_day_as_the_end_of_a_window_is_in_it() -> None:
     assert parse_time("2026-09-21", end=True) == at(22)
     for text in ("2026-09-21T06:00", "2026-09-21 06:00:00", "2026-09-21T08:00+02:00"):
         assert parse_time(text, end=True) == at(21, 6)
-    assert window_of("2026-09-21", "2026-09-21") == Window(at(21), at(22))
-    assert window_of(None, None) == Window()
+    assert window_of("2026-09-21", "2026-09-21") == TimeWindow(at(21), at(22))
+    assert window_of(None, None) == TimeWindow()
     for since, until in (("today", None), (None, "2026-09-31"), ("2026-09-22", "2026-09-21")):
         with pytest.raises(click.UsageError):
             window_of(since, until)
@@ -47,21 +47,21 @@ def test_the_day_of_a_file_is_what_its_folders_say() -> None:
     for name in ("a.jsonl", "date=2026-13-21/a.jsonl", "xdate=2026-09-21/a.jsonl"):
         assert day_of(Path(name)) is None
     one = date(2026, 9, 21)
-    assert Window(at(21, 23)).meets(one)
-    assert not Window(at(22)).meets(one)
-    assert Window(None, at(21, 1)).meets(one)
-    assert not Window(None, at(21)).meets(one)
+    assert TimeWindow(at(21, 23)).meets(one)
+    assert not TimeWindow(at(22)).meets(one)
+    assert TimeWindow(None, at(21, 1)).meets(one)
+    assert not TimeWindow(None, at(21)).meets(one)
 
 
 def test_only_files_of_the_time_are_read(traces: Path) -> None:
-    window = Window(at(22, 5), at(22, 6))
+    window = TimeWindow(at(22, 5), at(22, 6))
     names = {str(path.relative_to(traces)) for path in files_within(traces, window)}
     assert names == {
         "found.jsonl",
         *(f"of {node}/date=2026-09-22/node={node}/000000-0000.jsonl" for node in "ab"),
     }
     assert check_folder(traces, window) == 2 * 3 * 22 + 3
-    assert len(files_within(traces, Window())) == 7
+    assert len(files_within(traces, TimeWindow())) == 7
     (traces / "found.jsonl").unlink()
     with pytest.raises(AnalysisError, match="no files of that time: its days are 2026-09-21 to"):
-        files_within(traces, Window(at(24)))
+        files_within(traces, TimeWindow(at(24)))

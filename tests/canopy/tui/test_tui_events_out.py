@@ -12,7 +12,7 @@ from textual.widgets import Checkbox, Input
 from canopy.feeds.objects import delivery_object
 from canopy.tui.constants import CLIPBOARD_BYTES
 from canopy.tui.model.export import file_name, write_new
-from canopy.tui.model.log import EventLog, Row, SortOrder
+from canopy.tui.model.log import EventLog, LogRow, SortOrder
 from canopy.tui.screens.columns import ColumnsDialog
 from canopy.tui.screens.export import ExportDialog
 from canopy.tui.widgets.event_stream import EventStream
@@ -209,7 +209,7 @@ def test_events_are_saved_to_new_files_only(
      ("..", "event.json"), ("ü" * 200, "ü" * 60 + ".json")],
 )  # fmt: skip
 def test_an_id_is_never_a_path(id_: str | int, name: str) -> None:
-    assert file_name(Row(1, 1, delivery(1, id=id_))) == name
+    assert file_name(LogRow(1, 1, delivery(1, id=id_))) == name
 
 
 def test_a_file_that_cannot_be_written_whole_is_not_left(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from canopy.tui.constants import SUBSCRIPTIONS, UNDO, UNDO_EVENTS
-from canopy.tui.model.attachment import Change, UndoStack
+from canopy.tui.model.attachment import UndoableChange, UndoStack
 from canopy.tui.model.log import EventLog
 from canopy.tui.model.saved import SavedSubscription, SavedSubscriptions, saved_path
 from canopy.tui.model.subscriber import SubscriptionState
@@ -101,7 +101,7 @@ def test_a_restored_log_keeps_its_bound_and_each_event_once() -> None:
 def test_the_undo_stack_is_bounded_in_changes_and_in_events() -> None:
     stack = UndoStack()
     for number in range(UNDO * 2):
-        stack.push(Change(str(number), lambda: None, has_events=number % 2 == 0))
+        stack.push(UndoableChange(str(number), lambda: None, has_events=number % 2 == 0))
     assert len(stack) <= UNDO
     undone = [stack.undo() for _ in range(len(stack))]
     assert sum(int(what) % 2 == 0 for what in undone) == UNDO_EVENTS
@@ -115,7 +115,7 @@ def test_what_cannot_be_undone_now_is_kept() -> None:
     def no_room() -> None:
         raise ValueError("no room")
 
-    stack.push(Change("x", no_room))
+    stack.push(UndoableChange("x", no_room))
     with pytest.raises(ValueError, match="no room"):
         stack.undo()
     assert len(stack) == 1

@@ -16,8 +16,8 @@ from canopy.sim.checks.linearizability import (
     UNKNOWN,
     Append,
     Attach,
-    CommitPosition,
-    Operation,
+    PositionCommit,
+    ProgramOperation,
     ReadAll,
     check_linearizable,
     pending,
@@ -59,8 +59,8 @@ class LinearPrograms(StreamWorld):
     def __init__(self, seed: int, nodes: int = 6, replicas: int = 3) -> None:
         super().__init__(seed, nodes, replicas)
         self.asked: dict[int, _Asked] = {}  # by request
-        self.appends: list[Operation] = []
-        self.positions: list[Operation] = []
+        self.appends: list[ProgramOperation] = []
+        self.positions: list[ProgramOperation] = []
         self.reading: tuple[str, object, int] | None = None  # node, its process, request
         self.taken = 0  # up to where the durable consumer's program has taken
         self._row = 0
@@ -89,7 +89,7 @@ class LinearPrograms(StreamWorld):
             node, life, reading = self.reading
             if world.drivers[node] is life and world.drivers[node].alive:
                 commit = CommitReading(world.clients.request(), reading, ((0, self.taken),))
-                self._ask(node, CommitPosition(self.taken), commit)
+                self._ask(node, PositionCommit(self.taken), commit)
         if self.reading is None or rng.random() < 0.3:
             node, request = rng.choice(alive), world.clients.request()
             token = f"token {request}"
@@ -117,17 +117,19 @@ class LinearPrograms(StreamWorld):
         if isinstance(asked.what, Append):
             if isinstance(reply, EventsAppended):
                 (receipt,) = reply.receipts
-                self.appends.append(Operation(*times, asked.what, receipt.first))
+                self.appends.append(ProgramOperation(*times, asked.what, receipt.first))
             else:
                 self.appends.append(pending(asked.call, asked.what))
-        elif isinstance(asked.what, CommitPosition):
+        elif isinstance(asked.what, PositionCommit):
             known = isinstance(reply, Done)
             self.positions.append(
-                Operation(*times, asked.what, None) if known else pending(asked.call, asked.what)
+                ProgramOperation(*times, asked.what, None)
+                if known
+                else pending(asked.call, asked.what)
             )
         elif isinstance(reply, ReadingReady):
             ((position, _),) = reply.shards
-            self.positions.append(Operation(*times, asked.what, position))
+            self.positions.append(ProgramOperation(*times, asked.what, position))
             self.reading, self.taken = (asked.node, asked.life, asked.command.request), 0
             self._take()
         elif isinstance(reply, EventsTaken) and self.reading is not None:
@@ -160,7 +162,7 @@ class LinearPrograms(StreamWorld):
             if chunk.kind == EVENTS:
                 rows += [row.attributes["n"] for row in rows_of(chunk)]
             at += len(chunk.data)
-        last = Operation(world.now, world.now, ReadAll(), tuple(rows))
+        last = ProgramOperation(world.now, world.now, ReadAll(), tuple(rows))
         found = [
             *check_linearizable(APPENDS, [*known(self.appends, rows), last], "appends"),
             *check_linearizable(POSITIONS, self.positions, "positions"),
@@ -177,7 +179,7 @@ class LinearPrograms(StreamWorld):
             self.shard = mine
 
 
-def known(appends: list[Operation], rows: list[Any]) -> list[Operation]:
+def known(appends: list[ProgramOperation], rows: list[Any]) -> list[ProgramOperation]:
     """The appends with what the log at its end says of those of which nothing was heard: the offset
     of its row, or that it never happened. Without that the search tries them everywhere."""
     places = {row: place for place, row in enumerate(rows)}

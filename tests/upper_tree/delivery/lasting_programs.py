@@ -14,7 +14,7 @@ from typing import Any
 
 from canopy.client.errors import UnreachableError
 from canopy.client.notices import Gap
-from canopy.client.resubscription import Resubscription, Wanted
+from canopy.client.resubscription import KeptSelector, Resubscription
 from canopy.sim.world.clients import Publication
 from canopy.sim.world.driver import SimDriver
 from canopy.sim.world.world import World
@@ -48,7 +48,7 @@ class Program:
         self.client = client
         self.predicate = compile_selector(selector)
         self.state = Resubscription(gathers=False)
-        self.state.add(Wanted(selector))
+        self.state.add(KeptSelector(selector))
         self.sessions: list[Session] = []
         self.gaps: list[tuple[float, Gap]] = []
         """With when each was told (wall clock)."""

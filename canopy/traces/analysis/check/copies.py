@@ -9,19 +9,19 @@ from pathlib import Path
 
 import msgspec
 
-from canopy.traces.analysis.check.gather import LINES, Part, Stretch, TraceFile
+from canopy.traces.analysis.check.gather import LINES, GatheredFile, RecordStretch, RunPart
 from canopy.traces.analysis.completeness.facts import FileGap
 from canopy.traces.analysis.parsing.lines import DAMAGED, lines_of, pieces
 
 Run = tuple[str, int]
 """A node's id and its incarnation."""
 
-Held = Mapping[Run, Sequence[tuple[TraceFile, Part]]]
+Held = Mapping[Run, Sequence[tuple[GatheredFile, RunPart]]]
 """The files of each run, with what they have of it."""
 
 
 @dataclass(frozen=True)
-class Copies:
+class RepeatedRecords:
     """Records that are there again."""
 
     records: int
@@ -36,7 +36,7 @@ def gaps_inside(held: Held) -> list[FileGap]:
     found = []
     for (node, run), parts in held.items():
         for _, part in parts:
-            before: Stretch | None = None
+            before: RecordStretch | None = None
             for each in _in_order([part]):
                 if before is not None and each.first > before.last + 1:
                     numbers = (before.last, each.first, before.until, each.since)
@@ -46,18 +46,18 @@ def gaps_inside(held: Held) -> list[FileGap]:
     return found
 
 
-def _in_order(parts: Iterable[Part]) -> list[Stretch]:
+def _in_order(parts: Iterable[RunPart]) -> list[RecordStretch]:
     return sorted((each for part in parts for each in part.stretches), key=lambda each: each.first)
 
 
-def copies_of(held: Held) -> Copies:
+def copies_of(held: Held) -> RepeatedRecords:
     """What these runs' files have twice. Files of the same text are not read again, others are
     where their numbers overlap, one run after another."""
     records = 0
     different: dict[str, int] = {}
     same: dict[Path, Path] = {}
     for (node, run), parts in sorted(held.items(), key=lambda item: item[0]):
-        originals: dict[bytes, tuple[TraceFile, Part]] = {}
+        originals: dict[bytes, tuple[GatheredFile, RunPart]] = {}
         for file, part in parts:
             original = originals.setdefault(file.digest, (file, part))[0]
             if original is not file:
@@ -67,10 +67,12 @@ def copies_of(held: Held) -> Copies:
         records += again
         if contradictions:
             different[node] = different.get(node, 0) + contradictions
-    return Copies(records, different, tuple(sorted(same.items())))
+    return RepeatedRecords(records, different, tuple(sorted(same.items())))
 
 
-def _compared(node: str, run: int, parts: Sequence[tuple[TraceFile, Part]]) -> tuple[int, int]:
+def _compared(
+    node: str, run: int, parts: Sequence[tuple[GatheredFile, RunPart]]
+) -> tuple[int, int]:
     """How many records of a run are there again, and under how many numbers are different ones."""
     ranges = _overlaps(_in_order(part for _, part in parts))
     if not ranges:
@@ -85,7 +87,7 @@ def _compared(node: str, run: int, parts: Sequence[tuple[TraceFile, Part]]) -> t
     return sum(len(contents) - 1 for contents in found.values()) - different, different
 
 
-def _overlaps(stretches: Sequence[Stretch]) -> list[tuple[int, int]]:
+def _overlaps(stretches: Sequence[RecordStretch]) -> list[tuple[int, int]]:
     """The ranges of numbers that are in two of the `stretches`, which are in order."""
     ranges: list[tuple[int, int]] = []
     reached = 0

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
-from canopy.traces.analysis.check.copies import Copies, Held
-from canopy.traces.analysis.check.gather import TraceFile
+from canopy.traces.analysis.check.copies import Held, RepeatedRecords
+from canopy.traces.analysis.check.gather import GatheredFile
 from canopy.traces.analysis.check.result import (
     COMPLETE,
     FINDINGS,
@@ -17,15 +17,15 @@ from canopy.traces.analysis.check.result import (
     OPEN,
     STOPPED,
     WRITING,
-    Finding,
     NodeCheck,
     OverlayCheck,
     RunCheck,
     TraceCheck,
+    TraceFinding,
 )
 from canopy.traces.analysis.completeness.collect import Completeness, node_of
 from canopy.traces.analysis.completeness.facts import FOREVER
-from canopy.traces.analysis.completeness.holes import EARLIER, Hole, RunFacts
+from canopy.traces.analysis.completeness.holes import EARLIER, RecordHole, RunFacts
 from canopy.traces.analysis.completeness.overlays import OverlayFacts
 from canopy.traces.analysis.constants import CLOCKS_AGREE, NANOSECONDS
 from canopy.traces.analysis.parsing.lines import CUT_OFF
@@ -46,7 +46,7 @@ class Seen:
         traces: Path,
         held: Held,
         complete: Completeness,
-        copies: Copies,
+        copies: RepeatedRecords,
         now: float,
         read_on: Collection[str] = (),
     ) -> None:
@@ -57,8 +57,8 @@ class Seen:
         self._copies = copies
         self._now = now
         self._read_on = read_on
-        self.findings: list[Finding] = []
-        self.notes: list[Finding] = []
+        self.findings: list[TraceFinding] = []
+        self.notes: list[TraceFinding] = []
         self._ends = {(run.node, run.run): self._end(run) for run in complete.runs}
 
     def _end(self, run: RunFacts) -> str:
@@ -75,7 +75,7 @@ class Seen:
         """A file's name inside the folder."""
         return str(path.relative_to(self._traces))
 
-    def look_at_file(self, file: TraceFile) -> None:
+    def look_at_file(self, file: GatheredFile) -> None:
         """Whether a file could be read, and is where it belongs."""
         name = self._inner(file.path)
         node = file.home or None
@@ -83,28 +83,28 @@ class Seen:
             got = sum(part.facts.records for part in file.parts)
             text = f"cannot be read {'after' if got else 'at all:'}"
             text += f" {counted(got, 'record')}: {file.error}" if got else f" {file.error}"
-            self.findings.append(Finding("damaged file", text, node, file=name))
+            self.findings.append(TraceFinding("damaged file", text, node, file=name))
         elif not file.parts and not file.unreadable:
-            self.notes.append(Finding("empty file", "has no record", node, file=name))
+            self.notes.append(TraceFinding("empty file", "has no record", node, file=name))
         ends = {self._ends[part.facts.node, part.facts.run] for part in file.parts}
         unreadable = dict(file.problems)
         if file.torn and unreadable.get(CUT_OFF) and ends <= {KILLED, WRITING} and ends:
             unreadable[CUT_OFF] -= 1
             why = "is being written" if WRITING in ends else "its node was killed"
             text = f"ends within a line: {why}"
-            self.notes.append(Finding("cut line", text, node, file=name, records=1))
+            self.notes.append(TraceFinding("cut line", text, node, file=name, records=1))
         if lines := sum(unreadable.values()):
             problems = "; ".join(
                 f"{problem} ({count:,})" for problem, count in sorted(unreadable.items()) if count
             )
             text = f"{counted(lines, 'line')} of it {'is' if lines == 1 else 'are'} no record: "
             self.findings.append(
-                Finding("unreadable lines", text + problems, node, file=name, records=lines)
+                TraceFinding("unreadable lines", text + problems, node, file=name, records=lines)
             )
         strangers = sorted({part.facts.node for part in file.parts} - {file.home})
         if strangers and file.home:
             text = f"has records of {_some(strangers)}, in the folder of {file.home}"
-            self.notes.append(Finding("foreign records", text, node, file=name))
+            self.notes.append(TraceFinding("foreign records", text, node, file=name))
 
     def look_at_run(self, overlay: OverlayFacts, run: RunFacts) -> None:
         """What is absent of a run, and what its records contradict."""
@@ -130,9 +130,9 @@ class Seen:
             way = "forward, or its machine slept" if worst > 0 else "back"
             text = f"its wall clock was set {counted(len(steps), 'time')} while it ran, by up to "
             text += f"{abs(worst):,.1f} s {way}"
-            self.notes.append(Finding("clock set", text, run.node, run.run))
+            self.notes.append(TraceFinding("clock set", text, run.node, run.run))
 
-    def _absent(self, run: RunFacts, holes: Sequence[Hole], absent: int) -> None:
+    def _absent(self, run: RunFacts, holes: Sequence[RecordHole], absent: int) -> None:
         verb = "is" if absent == 1 else "are"
         text = f"{counted(absent, 'record')} {verb} absent"
         if len(holes) > 1:
@@ -148,12 +148,12 @@ class Seen:
         since, until = min(hole.since for hole in holes), max(hole.until for hole in holes)
         self._found(run, kind, text, absent, since, until)
 
-    def _open_end(self, run: RunFacts, hole: Hole) -> None:
+    def _open_end(self, run: RunFacts, hole: RecordHole) -> None:
         if self._ends[run.node, run.run] == LATER:
             return
         if self._ends[run.node, run.run] == WRITING:
             text = "is still being written: the last seconds are not judged"
-            self.notes.append(Finding("still writing", text, run.node, run.run))
+            self.notes.append(TraceFinding("still writing", text, run.node, run.run))
             return
         text = hole.cause
         if hole.until >= FOREVER:
@@ -170,7 +170,7 @@ class Seen:
         until: int | None = None,
     ) -> None:
         self.findings.append(
-            Finding(
+            TraceFinding(
                 kind,
                 text,
                 run.node,
@@ -185,28 +185,28 @@ class Seen:
         """Nodes of it that are absent or keep other shares of the events."""
         for node in overlay.absent:
             text = "has no records at all, and others name it"
-            self.findings.append(Finding("absent node", text, node))
+            self.findings.append(TraceFinding("absent node", text, node))
         for node in overlay.strangers:
             text = f"met nodes of another overlay than {overlay.name}, which its headers name"
-            self.findings.append(Finding("doubt", text, node))
+            self.findings.append(TraceFinding("doubt", text, node))
         if overlay.apart:
             text = f"{overlay.name}: its nodes never met others of the same overlay's name"
-            self.findings.append(Finding("overlay in parts", text))
+            self.findings.append(TraceFinding("overlay in parts", text))
         samples = _samples(overlay)
         if len(samples) > 1:
             named = ", ".join(f"{share} at {counted(n, 'node')}" for share, n in samples.items())
             text = f"{overlay.name}: nodes keep different shares of the events ({named}); judged "
             text += f"are the {percent_text(overlay.sample)} that all keep"
-            self.notes.append(Finding("sampling", text))
+            self.notes.append(TraceFinding("sampling", text))
         elif overlay.sample < 1:
             share = percent_text(overlay.sample)
             text = f"{overlay.name}: all nodes keep {share} of the events"
-            self.notes.append(Finding("sampling", text))
+            self.notes.append(TraceFinding("sampling", text))
         for run in overlay.runs:
             if run.shares:
                 share = percent_text(min(share for _, share in run.shares))
                 text = f"published so many events that it traced a share of them, {share} at times"
-                self.notes.append(Finding("sampling", text, run.node))
+                self.notes.append(TraceFinding("sampling", text, run.node))
 
     def look_at_clocks(self) -> None:
         """Wall clocks that are off."""
@@ -216,14 +216,14 @@ class Seen:
             if abs(ahead) >= CLOCKS_AGREE:
                 way = "ahead of" if ahead > 0 else "behind"
                 text = f"its wall clock is {abs(ahead):,.3f} s {way} the median node's"
-                self.notes.append(Finding("clock", text, node))
+                self.notes.append(TraceFinding("clock", text, node))
 
     def look_at_copies(self) -> None:
         """Records that are there twice."""
         for path, original in self._copies.files:
             text = f"has the same text as {self._inner(original)}, and counts once"
             home = node_of(str(path)) or None
-            self.notes.append(Finding("copy", text, home, file=self._inner(path)))
+            self.notes.append(TraceFinding("copy", text, home, file=self._inner(path)))
         named = {path for path, _ in self._copies.files}
         whole = sum(
             part.facts.records
@@ -233,18 +233,18 @@ class Seen:
         )
         if self._copies.records > whole:
             more = counted(self._copies.records - whole, "record")
-            self.notes.append(Finding("copy", f"{more} repeat others, and count once"))
+            self.notes.append(TraceFinding("copy", f"{more} repeat others, and count once"))
         for node, number in sorted(self._copies.contradictions.items()):
             text = f"under {counted(number, 'number')} there are different records of it"
-            self.findings.append(Finding("contradictions", text, node, records=number))
+            self.findings.append(TraceFinding("contradictions", text, node, records=number))
 
     def look_at_passed_over(self, paths: Sequence[Path]) -> None:
         """Files of other kinds."""
         for path in paths:
             text = f"is not read: only {' and '.join(SUFFIXES)} are"
-            self.notes.append(Finding("other file", text, file=self._inner(path)))
+            self.notes.append(TraceFinding("other file", text, file=self._inner(path)))
 
-    def result(self, files: Sequence[TraceFile]) -> TraceCheck:
+    def result(self, files: Sequence[GatheredFile]) -> TraceCheck:
         """All together."""
         complete = self._complete
         overlays = tuple(self._overlay(each) for each in complete.overlays)

@@ -31,7 +31,7 @@ MET: Final = frozenset(("up", "resumed"))
 
 
 @dataclass
-class Peer:
+class PeerRecordsSeen:
     """What the records of a node say of another (`facts.PeerFacts`)."""
 
     met: bool = False
@@ -41,7 +41,7 @@ class Peer:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class RecordStretch:
     """Records of a run with consecutive numbers, and their hybrid logical clock."""
 
     first: int
@@ -51,11 +51,11 @@ class Stretch:
 
 
 @dataclass(frozen=True)
-class Part:
+class RunPart:
     """The records of one run of a node in one file."""
 
     facts: FileFacts
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[RecordStretch, ...]
     name: str | None  # the node's
     kinds: dict[str, int]
     """How many records there are of each kind."""
@@ -66,14 +66,14 @@ class Part:
 
 
 @dataclass(frozen=True)
-class TraceFile:
+class GatheredFile:
     """A trace file, as far as it could be read."""
 
     path: Path
     size: int  # bytes on disk
     changed: float  # seconds since 1970
-    parts: tuple[Part, ...] = ()
-    peers: dict[tuple[str, str], Peer] = field(default_factory=dict)
+    parts: tuple[RunPart, ...] = ()
+    peers: dict[tuple[str, str], PeerRecordsSeen] = field(default_factory=dict)
     """By the node that wrote the records and the node that they name."""
     problems: dict[str, int] = field(default_factory=dict)
     """Unreadable lines by what is wrong with them."""
@@ -95,7 +95,7 @@ class TraceFile:
 
 
 class _Part:
-    """Gathers a `Part`, record by record."""
+    """Gathers a `RunPart`, record by record."""
 
     def __init__(self, record: Any) -> None:
         self.node: str = record.node
@@ -113,7 +113,7 @@ class _Part:
         self.hashes: set[int] = set()  # of the first of them
         self.shares: list[tuple[int, float]] = []
         self.kinds: dict[str, int] = {}
-        self.stretches: list[Stretch] = []
+        self.stretches: list[RecordStretch] = []
         self.steps: list[float] = []
         self._begin = self._since = self._number = self._at = 0
         self._time = 0.0
@@ -183,9 +183,9 @@ class _Part:
             self.name = record.name or self.name
 
     def _end_stretch(self) -> None:
-        self.stretches.append(Stretch(self._begin, self._number, self._since, self._at))
+        self.stretches.append(RecordStretch(self._begin, self._number, self._since, self._at))
 
-    def result(self, file: str) -> Part:
+    def result(self, file: str) -> RunPart:
         if self.records:
             self._end_stretch()
         numbered = bool(self.records)
@@ -216,7 +216,7 @@ class _Part:
             disorders=self.disorders,
             step=max(map(abs, self.steps), default=0.0),
         )
-        return Part(
+        return RunPart(
             facts=facts,
             stretches=tuple(self.stretches),
             name=self.name,
@@ -231,7 +231,7 @@ class _Reading:
 
     def __init__(self) -> None:
         self.parts: dict[tuple[str, int], _Part] = {}
-        self.peers: dict[tuple[str, str], Peer] = {}
+        self.peers: dict[tuple[str, str], PeerRecordsSeen] = {}
         self.problems: dict[str, int] = {}
         self.example = ""
         self.digest = blake2b(digest_size=16)
@@ -276,7 +276,7 @@ class _Reading:
         kind, key = record.kind, (record.node, record.peer)
         peer = self.peers.get(key)
         if peer is None:
-            peer = self.peers[key] = Peer()
+            peer = self.peers[key] = PeerRecordsSeen()
         if kind == "forward":
             peer.met = True
             peer.forwards += 1
@@ -289,7 +289,7 @@ class _Reading:
             peer.met = True
 
 
-def read_file(path: Path) -> TraceFile:
+def read_file(path: Path) -> GatheredFile:
     """Read a trace file to its end, or as far as it can be read."""
     reading = _Reading()
     size, changed, error = 0, 0.0, ""
@@ -299,7 +299,7 @@ def read_file(path: Path) -> TraceFile:
         reading.read(path)
     except DAMAGED as problem:
         error = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
-    return TraceFile(
+    return GatheredFile(
         path=path,
         size=size,
         changed=changed,

@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from canopy.traces.analysis.check.copies import Copies, Held, copies_of, gaps_inside
+from canopy.traces.analysis.check.copies import Held, RepeatedRecords, copies_of, gaps_inside
 from canopy.traces.analysis.check.findings import Seen
-from canopy.traces.analysis.check.gather import Part, Peer, TraceFile, read_file
+from canopy.traces.analysis.check.gather import GatheredFile, PeerRecordsSeen, RunPart, read_file
 from canopy.traces.analysis.check.result import TraceCheck
 from canopy.traces.analysis.completeness.collect import Completeness, node_of
 from canopy.traces.analysis.completeness.facts import PeerFacts
@@ -17,7 +17,7 @@ from canopy.traces.analysis.completeness.gaps import gaps_of
 from canopy.traces.analysis.completeness.holes import runs_of
 from canopy.traces.analysis.completeness.overlays import overlays_of
 from canopy.traces.analysis.read import SUFFIXES, check_folder, trace_files
-from canopy.traces.analysis.window import ALWAYS, Window, day_of
+from canopy.traces.analysis.window import ALWAYS, TimeWindow, day_of
 
 OnFile = Callable[[str, int, int], None]
 """Called with (file that is read, bytes read before it, bytes of all)."""
@@ -27,7 +27,7 @@ def check(
     traces: Path,
     progress: OnFile = lambda file, done, total: None,
     clock: Callable[[], float] = time.time,
-    window: Window = ALWAYS,
+    window: TimeWindow = ALWAYS,
 ) -> TraceCheck:
     """Check the trace folder `traces`. `clock` gives seconds since 1970, as file systems do. Of
     the `window` the files of its days are read; that a run goes on before or after is no finding.
@@ -36,7 +36,7 @@ def check(
         check_folder(traces, window)
     every = list(trace_files(traces))
     paths = [path for path in every if window.meets(day_of(path.relative_to(traces)))]
-    rest = Window(since=window.until)
+    rest = TimeWindow(since=window.until)
     later = {
         node_of(str(path))
         for path in set(every).difference(paths)
@@ -72,7 +72,7 @@ def _passed_over(traces: Path) -> list[Path]:
 
 def conclude(
     traces: Path,
-    files: Sequence[TraceFile],
+    files: Sequence[GatheredFile],
     now: float,
     passed_over: Sequence[Path] = (),
     later: Collection[str] = (),
@@ -95,9 +95,9 @@ def conclude(
     return seen.result(files)
 
 
-def held_of(files: Iterable[TraceFile]) -> Held:
+def held_of(files: Iterable[GatheredFile]) -> Held:
     """The files of each run of a node's process, with what they have of it."""
-    held: dict[tuple[str, int], list[tuple[TraceFile, Part]]] = {}
+    held: dict[tuple[str, int], list[tuple[GatheredFile, RunPart]]] = {}
     for file in files:
         for part in file.parts:
             held.setdefault((part.facts.node, part.facts.run), []).append((file, part))
@@ -105,8 +105,8 @@ def held_of(files: Iterable[TraceFile]) -> Held:
 
 
 def completeness_of(
-    files: Sequence[TraceFile], held: Held, begins_within: bool = False
-) -> tuple[Completeness, Copies]:
+    files: Sequence[GatheredFile], held: Held, begins_within: bool = False
+) -> tuple[Completeness, RepeatedRecords]:
     """The same as `completeness.collect` concludes from Spark's tables; and what is there twice."""
     facts = [part.facts for file in files for part in file.parts]
     peers = _peers_of(files)
@@ -125,11 +125,11 @@ def completeness_of(
     return Completeness(overlays, copies.records, copies.contradictions), copies
 
 
-def _peers_of(files: Iterable[TraceFile]) -> list[PeerFacts]:
-    merged: dict[tuple[str, str], Peer] = {}
+def _peers_of(files: Iterable[GatheredFile]) -> list[PeerFacts]:
+    merged: dict[tuple[str, str], PeerRecordsSeen] = {}
     for file in files:
         for key, each in file.peers.items():
-            one = merged.setdefault(key, Peer())
+            one = merged.setdefault(key, PeerRecordsSeen())
             one.met |= each.met
             one.forwards += each.forwards
             one.heard = max((at for at in (one.heard, each.heard) if at is not None), default=None)

@@ -20,7 +20,7 @@ LATER: Final = "not read on"  # its node has files of later days, which were not
 
 
 @dataclass(frozen=True)
-class Finding:
+class TraceFinding:
     """Something that is wrong with the traces, or that one should know of them. Times are seconds
     since 1970; what does not apply is None."""
 
@@ -92,8 +92,8 @@ class TraceCheck:
     copies: int
     first: float | None
     last: float | None
-    findings: tuple[Finding, ...]
-    notes: tuple[Finding, ...]
+    findings: tuple[TraceFinding, ...]
+    notes: tuple[TraceFinding, ...]
     """What an analysis takes into account without losing anything."""
     overlays: tuple[OverlayCheck, ...]
     nodes: tuple[NodeCheck, ...]

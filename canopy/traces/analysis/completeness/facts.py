@@ -58,7 +58,7 @@ class FileFacts:
 
 
 @dataclass(frozen=True)
-class Gap:
+class RecordGap:
     """Records of a run are absent between two that are there."""
 
     node: str

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from canopy.traces.analysis.completeness.facts import FileFacts, FileGap, Gap
+from canopy.traces.analysis.completeness.facts import FileFacts, FileGap, RecordGap
 
 
 class _Stretch(NamedTuple):
@@ -20,7 +20,7 @@ class _Stretch(NamedTuple):
 
 def gaps_of(
     files: Iterable[FileFacts], inside: Iterable[FileGap], nodes: Collection[str]
-) -> list[Gap]:
+) -> list[RecordGap]:
     """The gaps in the records of each run of these `nodes`; `inside` are those of the files."""
     torn: dict[tuple[str, str, int], list[FileGap]] = {}
     for gap in inside:
@@ -42,10 +42,10 @@ def gaps_of(
     ]
 
 
-def _between(node: str, run: int, stretches: list[_Stretch]) -> Iterable[Gap]:
+def _between(node: str, run: int, stretches: list[_Stretch]) -> Iterable[RecordGap]:
     before, since = stretches[0].last_n, stretches[0].last_hlc
     for part in stretches[1:]:
         if part.first_n > before + 1:
-            yield Gap(node, run, since, part.first_hlc, part.first_n - before - 1)
+            yield RecordGap(node, run, since, part.first_hlc, part.first_n - before - 1)
         if part.last_n > before:
             before, since = part.last_n, part.last_hlc

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from canopy.traces.analysis.completeness import claims
-from canopy.traces.analysis.completeness.facts import FOREVER, FileFacts, Gap, PeerFacts
+from canopy.traces.analysis.completeness.facts import FOREVER, FileFacts, PeerFacts, RecordGap
 from canopy.traces.analysis.constants import FLUSH_SECONDS, NANOSECONDS
 
 EARLIER: Final = "its earlier records were not read"
@@ -21,7 +21,7 @@ EARLIER: Final = "its earlier records were not read"
 
 
 @dataclass(frozen=True)
-class Hole:
+class RecordHole:
     """Records that a run wrote, or may have written, and that are absent."""
 
     since: int
@@ -52,7 +52,7 @@ class RunFacts:
     ended: int | None = None
     """Hybrid logical clock of its end: its last record if it stopped, the last sign of life if it
     was killed. None: it is not known to have ended."""
-    holes: tuple[Hole, ...] = ()
+    holes: tuple[RecordHole, ...] = ()
     explained: bool = True
     """Whether all gaps are of records that the node counted as lost, or of unreadable lines."""
     copied: bool = field(default=False, compare=False)
@@ -81,7 +81,7 @@ class RunFacts:
 
 def runs_of(
     files: Sequence[FileFacts],
-    gaps: Iterable[Gap],
+    gaps: Iterable[RecordGap],
     peers: Iterable[PeerFacts],
     corrupt: Mapping[str, int],
     searched: Collection[str] = (),
@@ -93,7 +93,7 @@ def runs_of(
     by_run: dict[tuple[str, int], list[FileFacts]] = {}
     for each in files:
         by_run.setdefault((each.node, each.run), []).append(each)
-    inside: dict[tuple[str, int], list[Gap]] = {}
+    inside: dict[tuple[str, int], list[RecordGap]] = {}
     for gap in gaps:
         inside.setdefault((gap.node, gap.run), []).append(gap)
     lost, heard = _signs(peers)
@@ -109,7 +109,7 @@ def runs_of(
         said = max((at for at in lost.get(node, ()) if at > one.last_hlc), default=None)
         alive = max((at for at in heard.get(node, ()) if later is None or at < later), default=0)
         holes = [
-            Hole(gap.since, gap.until, gap.records, "records of it are absent")
+            RecordHole(gap.since, gap.until, gap.records, "records of it are absent")
             for gap in inside.get(key, ())
         ]
         holes += _holes(by_run[key], node not in searched, begins_within)
@@ -118,10 +118,14 @@ def runs_of(
         if not one.stopped:
             if later is None and said is None:
                 ended = None
-                holes.append(Hole(one.last_hlc, FOREVER, None, "its records end without a stop"))
+                holes.append(
+                    RecordHole(one.last_hlc, FOREVER, None, "its records end without a stop")
+                )
             elif alive > one.last_hlc + int(FLUSH_SECONDS * NANOSECONDS):
                 ended = alive
-                holes.append(Hole(one.last_hlc, alive, None, "it lived on after its last record"))
+                holes.append(
+                    RecordHole(one.last_hlc, alive, None, "it lived on after its last record")
+                )
         explained = absent <= one.lost + corrupt.get(node, 0)
         found.append(replace(one, ended=ended, holes=tuple(holes), explained=explained))
     return found
@@ -192,7 +196,7 @@ def _overlap(parts: Sequence[FileFacts]) -> bool:
     return False
 
 
-def _holes(parts: Sequence[FileFacts], between: bool, begins_within: bool) -> list[Hole]:
+def _holes(parts: Sequence[FileFacts], between: bool, begins_within: bool) -> list[RecordHole]:
     """The stretch that is absent before the first record; and those `between` two files."""
     holes = []
     before, since = 0, 0
@@ -200,10 +204,10 @@ def _holes(parts: Sequence[FileFacts], between: bool, begins_within: bool) -> li
         if part.first_n is None or part.last_n is None:
             continue
         if part.first_n > before + 1 and not before and begins_within:
-            holes.append(Hole(0, part.first_hlc or 0, None, EARLIER))
+            holes.append(RecordHole(0, part.first_hlc or 0, None, EARLIER))
         elif part.first_n > before + 1 and (between or not before):
             what = "its first records are absent" if not before else "a file of it is absent"
-            holes.append(Hole(since, part.first_hlc or 0, part.first_n - before - 1, what))
+            holes.append(RecordHole(since, part.first_hlc or 0, part.first_n - before - 1, what))
         if part.last_n > before:
             before, since = part.last_n, part.last_hlc or 0
     return holes

@@ -29,7 +29,7 @@ from canopy.traces.analysis.spark.tasks_done import OnTasks
 from canopy.traces.analysis.summary import AnalysisSummary
 from canopy.traces.analysis.tasks import frame_of, kept
 from canopy.traces.analysis.verdict import events, expected
-from canopy.traces.analysis.window import ALWAYS, DAY_OF_EVENT, DAY_OF_PAIR, Window, parse_time
+from canopy.traces.analysis.window import ALWAYS, DAY_OF_EVENT, DAY_OF_PAIR, TimeWindow, parse_time
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -45,7 +45,7 @@ def analyze_days(
     overwrite: bool = False,
     session: SparkSession | None = None,
     settings: Mapping[str, str] = EMPTY,
-    window: Window = ALWAYS,
+    window: TimeWindow = ALWAYS,
     on_tasks: OnTasks | None = None,
 ) -> AnalysisSummary:
     """Analyse what the trace folder has of the `window` and the folder `state` does not, and return
@@ -99,7 +99,7 @@ class DailyAnalysis(Analysis):
         if held.closed:
             self.since = parse_time(held.closed[-1], end=True)
 
-    def read(self, traces: Path, window: Window) -> tuple[Completeness, DataFrame, None]:
+    def read(self, traces: Path, window: TimeWindow) -> tuple[Completeness, DataFrame, None]:
         """What all records of the state, with those of the new files, lack; and all of them."""
         held = self._held
         check_shared(self.spark, held.folder)

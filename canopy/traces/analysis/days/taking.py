@@ -21,7 +21,7 @@ from canopy.traces.analysis.days.state import (
 from canopy.traces.analysis.errors import AnalysisError
 from canopy.traces.analysis.spark.paths import for_reading, for_writing, local
 from canopy.traces.analysis.tasks import frame_of, in_one_task, is_small, kept
-from canopy.traces.analysis.window import Window, day_of, day_of_time
+from canopy.traces.analysis.window import TimeWindow, day_of, day_of_time
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -61,7 +61,7 @@ def key_of(traces: Path, path: Path) -> str:
     return str(path.relative_to(traces)).removesuffix(".gz")
 
 
-def new_files(traces: Path, window: Window, held: StateFolder) -> list[Path]:
+def new_files(traces: Path, window: TimeWindow, held: StateFolder) -> list[Path]:
     """The files of the `window` that the state does not have as they are now."""
     known = held.state.files
     if known and traces.is_dir():

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from canopy.traces.analysis.constants import HEALTH_WINDOW, LOST_AFTER
-from canopy.traces.analysis.health.windows import Window, Windows
+from canopy.traces.analysis.health.windows import NodeWindow, Windows
 
 START, STOP = "start", "stop"
 
@@ -24,7 +24,7 @@ class NodeHistory:
     """What the traces say of one node: its windows by number, and when its process started and
     stopped."""
 
-    windows: dict[int, Window] = field(default_factory=dict)
+    windows: dict[int, NodeWindow] = field(default_factory=dict)
     lives: list[tuple[float, str]] = field(default_factory=list)
     """Starts and stops of its process, in order."""
     name: str = ""

@@ -17,7 +17,7 @@ import msgspec
 from canopy.traces.analysis.constants import HEALTH_WINDOW
 from canopy.traces.analysis.health.history import NodeHistory
 from canopy.traces.analysis.health.signals import crashes_by_window
-from canopy.traces.analysis.health.windows import Window
+from canopy.traces.analysis.health.windows import NodeWindow
 
 MODEL: Final = Path(__file__).with_name("model.json")
 
@@ -65,7 +65,7 @@ def model() -> Model:
     return msgspec.json.decode(MODEL.read_bytes(), type=Model)
 
 
-def features(window: Window, crashes: int) -> dict[str, float]:
+def features(window: NodeWindow, crashes: int) -> dict[str, float]:
     """The features of a window by name; what no record says is 0."""
     least, most = window.resent or (0, 0)
     counted = {
@@ -90,7 +90,7 @@ def judge(tree: TreeNode, node: NodeHistory, until: float, seconds: float) -> st
     oldest = int((until - seconds) // HEALTH_WINDOW)
     crashes = crashes_by_window(node, until)
     found = Counter(
-        classify(tree, features(node.windows.get(number, Window()), crashes.get(number, 0)))
+        classify(tree, features(node.windows.get(number, NodeWindow()), crashes.get(number, 0)))
         for number in sorted({*node.windows, *crashes})
         if number > oldest
     )

@@ -14,7 +14,7 @@ import msgspec
 
 from canopy.traces.analysis.constants import HEALTH_WINDOW
 from canopy.traces.analysis.health.history import NodeHistory
-from canopy.traces.analysis.health.windows import Window
+from canopy.traces.analysis.health.windows import NodeWindow
 from canopy.traces.health_file import NodeFinding
 
 
@@ -55,7 +55,7 @@ class Sign:
 
 
 @dataclass(frozen=True)
-class Signal:
+class HealthSignal:
     """One of the eight. `value` gives what was seen of it in a window, if it is there, else None;
     `says` words it. A signal that shows in two units has a second `Sign` of it in `other`."""
 
@@ -72,48 +72,52 @@ class Signal:
         return (first,) if self.other is None else (first, self.other)
 
 
-Value = Callable[["NodeHistory", int, "Window", "Thresholds"], "float | None"]
+Value = Callable[["NodeHistory", int, "NodeWindow", "Thresholds"], "float | None"]
 
 
-def _log(node: NodeHistory, number: int, window: Window, limits: Thresholds) -> float | None:
+def _log(node: NodeHistory, number: int, window: NodeWindow, limits: Thresholds) -> float | None:
     if window.records > limits.log_most:
         return float(window.records)
     few = window.records < limits.log_least and node.was_running(number)
     return float(window.records) if few else None
 
 
-def _heartbeats(node: NodeHistory, number: int, window: Window, limits: Thresholds) -> float | None:
+def _heartbeats(
+    node: NodeHistory, number: int, window: NodeWindow, limits: Thresholds
+) -> float | None:
     reporters = len(window.reporters)
     return float(reporters) if reporters >= limits.heartbeats else None
 
 
 def _at_least(name: str, limit: str) -> Value:
-    def value(node: NodeHistory, number: int, window: Window, limits: Thresholds) -> float | None:
+    def value(
+        node: NodeHistory, number: int, window: NodeWindow, limits: Thresholds
+    ) -> float | None:
         seen = window.worst.get(name)
         return seen if seen is not None and seen >= getattr(limits, limit) else None
 
     return value
 
 
-def _never(node: NodeHistory, number: int, window: Window, limits: Thresholds) -> float | None:
+def _never(node: NodeHistory, number: int, window: NodeWindow, limits: Thresholds) -> float | None:
     return None  # `find` counts crashes over all windows
 
 
 SIGNALS: Final = (
-    Signal("crash", 3, _never, "its process ended without stopping"),
-    Signal("log", 2, _log, "records in two minutes"),
-    Signal(
+    HealthSignal("crash", 3, _never, "its process ended without stopping"),
+    HealthSignal("log", 2, _log, "records in two minutes"),
+    HealthSignal(
         "heartbeats",
         2,
         _heartbeats,
         "other nodes did not hear it",
         Sign("late", _at_least("late_ms", "late_ms"), "ms by which its timers were late"),
     ),
-    Signal("latency", 2, _at_least("round_trip_ms", "latency_ms"), "ms for a round trip"),
-    Signal("memory", 1, _at_least("memory", "memory"), "percent of the memory in use"),
-    Signal("cpu", 1, _at_least("cpu", "cpu"), "percent of a processor in use"),
-    Signal("disk", 1, _at_least("disk", "disk"), "percent of the disk in use"),
-    Signal("clients", 1, _at_least("clients", "clients"), "programs connected"),
+    HealthSignal("latency", 2, _at_least("round_trip_ms", "latency_ms"), "ms for a round trip"),
+    HealthSignal("memory", 1, _at_least("memory", "memory"), "percent of the memory in use"),
+    HealthSignal("cpu", 1, _at_least("cpu", "cpu"), "percent of a processor in use"),
+    HealthSignal("disk", 1, _at_least("disk", "disk"), "percent of the disk in use"),
+    HealthSignal("clients", 1, _at_least("clients", "clients"), "programs connected"),
 )
 """The eight, from the root of the tree to its leaves, with Tensor's threat levels: 3 extremely
 high, 2 high, 1 relatively high."""
@@ -132,7 +136,7 @@ def signals_of(
     node: NodeHistory, number: int, crashes: int, limits: Thresholds
 ) -> dict[str, float]:
     """The signs of signals that the node shows in its window `number`, each with its value."""
-    window = node.windows.get(number, Window())
+    window = node.windows.get(number, NodeWindow())
     found = {"crash": float(crashes)} if crashes >= limits.crashes else {}
     for sign in (sign for signal in SIGNALS for sign in signal.signs):
         value = sign.value(node, number, window, limits)

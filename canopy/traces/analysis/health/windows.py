@@ -35,7 +35,7 @@ SILENCES: Final = ("silent", "link down")
 
 
 @dataclass
-class Window:
+class NodeWindow:
     """One node in one window. Values that no record of the window has are None."""
 
     records: int = 0
@@ -56,7 +56,7 @@ class Window:
     stops: tuple[float, ...] = ()
     name: str = ""
 
-    def merge(self, other: Window) -> None:
+    def merge(self, other: NodeWindow) -> None:
         """Add what `other` says of the same node and window."""
         self.records += other.records
         self.measured += other.measured
@@ -84,7 +84,7 @@ def _fold(
     return how(known) if known else None
 
 
-Windows = dict[tuple[str, int], Window]
+Windows = dict[tuple[str, int], NodeWindow]
 """By node and number of the window: its time divided by `HEALTH_WINDOW`."""
 
 
@@ -135,9 +135,9 @@ def _aggregates() -> list[Any]:
     ]
 
 
-def _window(row: Row) -> Window:
+def _window(row: Row) -> NodeWindow:
     least, most = row["resent_least"], row["resent_most"]
-    return Window(
+    return NodeWindow(
         records=row["records"],
         measured=row["measured"],
         first=row["first"],

@@ -50,20 +50,20 @@ EVERY_TEXT: Final = Range(TEXT, "", None)
 
 
 @dataclass(frozen=True, slots=True)
-class Conjunction:
+class RangeConjunction:
     """Ranges of different attributes that hold together."""
 
     ranges: dict[str, Range]
     exact: bool
 
 
-def cover(tree: Any, wanted: bool = True) -> list[Conjunction]:
+def cover(tree: Any, wanted: bool = True) -> list[RangeConjunction]:
     """Conjunctions of which one holds whenever the valid tree `tree` is `wanted`."""
     match tree:
         case ["lit", value]:
-            return [Conjunction({}, True)] if value is wanted else []
+            return [RangeConjunction({}, True)] if value is wanted else []
         case ["attr", name]:
-            return [Conjunction({name: Range(BOOL, wanted)}, True)]
+            return [RangeConjunction({name: Range(BOOL, wanted)}, True)]
         case ["not", inner]:
             return cover(inner, not wanted)
         case ["and" | "or" as word, *parts]:
@@ -79,23 +79,23 @@ def cover(tree: Any, wanted: bool = True) -> list[Conjunction]:
         case ["like", ["attr", name], pattern, escape]:
             return _like(name, pattern, escape, wanted)
         case ["isnull", ["attr", name]]:
-            return [Conjunction({name: Range(NULL if wanted else ANY)}, True)]
-    return [Conjunction({}, False)]
+            return [RangeConjunction({name: Range(NULL if wanted else ANY)}, True)]
+    return [RangeConjunction({}, False)]
 
 
-def _product(covers: list[list[Conjunction]]) -> list[Conjunction]:
+def _product(covers: list[list[RangeConjunction]]) -> list[RangeConjunction]:
     """What holds if one conjunction of each of `covers` does."""
     covers.sort(key=len)
     out = covers[0]
     for each in covers[1:]:
         if len(out) * len(each) > max(MOST, len(out), len(each)):
-            out = [Conjunction(one.ranges, False) for one in out]
+            out = [RangeConjunction(one.ranges, False) for one in out]
             continue
         out = [both for one in out for other in each if (both := _both(one, other)) is not None]
     return out
 
 
-def _both(one: Conjunction, other: Conjunction) -> Conjunction | None:
+def _both(one: RangeConjunction, other: RangeConjunction) -> RangeConjunction | None:
     ranges = dict(one.ranges)
     for name, each in other.ranges.items():
         mine = ranges.get(name)
@@ -106,7 +106,7 @@ def _both(one: Conjunction, other: Conjunction) -> Conjunction | None:
             ranges[name] = shared
         else:
             ranges[name] = each
-    return Conjunction(ranges, one.exact and other.exact)
+    return RangeConjunction(ranges, one.exact and other.exact)
 
 
 def _shared(one: Range, other: Range) -> Range | None:
@@ -128,12 +128,14 @@ def _shared(one: Range, other: Range) -> Range | None:
     return one if one == other else None
 
 
-def _comparison(op: str, left: Any, right: Any) -> list[Conjunction]:
+def _comparison(op: str, left: Any, right: Any) -> list[RangeConjunction]:
     a, b = _literal(left), _literal(right)
     if left[0] == "attr" and b is not None:
-        return [Conjunction({left[1]: each}, exact) for each, exact in ranges(op, b[0])]
+        return [RangeConjunction({left[1]: each}, exact) for each, exact in ranges(op, b[0])]
     if right[0] == "attr" and a is not None:
-        return [Conjunction({right[1]: each}, exact) for each, exact in ranges(MIRRORED[op], a[0])]
+        return [
+            RangeConjunction({right[1]: each}, exact) for each, exact in ranges(MIRRORED[op], a[0])
+        ]
     needed: dict[str, Range] = {}
     for side in (left, right):
         for name, each in _needed(side).items():
@@ -141,7 +143,7 @@ def _comparison(op: str, left: Any, right: Any) -> list[Conjunction]:
             if shared is None:
                 return []
             needed[name] = shared
-    return [Conjunction(needed, False)]
+    return [RangeConjunction(needed, False)]
 
 
 def _literal(tree: Any) -> tuple[Scalar | None] | None:
@@ -223,13 +225,13 @@ def _numbers(op: str, value: Any) -> list[tuple[Range, bool]]:
     return [(each, True) for each in found]
 
 
-def _like(name: str, pattern: str, escape: str | None, wanted: bool) -> list[Conjunction]:
+def _like(name: str, pattern: str, escape: str | None, wanted: bool) -> list[RangeConjunction]:
     prefix, rest = _prefix(pattern, escape)
     if not wanted:
-        return [Conjunction({name: EVERY_TEXT}, False)]
+        return [RangeConjunction({name: EVERY_TEXT}, False)]
     if rest == "":
-        return [Conjunction({name: Range(TEXT, prefix, prefix + "\0")}, True)]
-    return [Conjunction({name: Range(TEXT, prefix, _after_prefix(prefix))}, rest == "%")]
+        return [RangeConjunction({name: Range(TEXT, prefix, prefix + "\0")}, True)]
+    return [RangeConjunction({name: Range(TEXT, prefix, _after_prefix(prefix))}, rest == "%")]
 
 
 def _prefix(pattern: str, escape: str | None) -> tuple[str, str]:

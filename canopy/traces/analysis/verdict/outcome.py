@@ -28,7 +28,7 @@ FAULTS: Final = (
 
 
 @dataclass(frozen=True)
-class Outcome:
+class OverlayOutcome:
     """The result for one overlay, or for all of them."""
 
     name: str
@@ -52,7 +52,7 @@ def outcome_of(
     found: Mapping[str, int],
     unjudged: int,
     doubts: Sequence[str] = (),
-) -> Outcome:
+) -> OverlayOutcome:
     """The result for one overlay. `found` are the faults that are not in `counts`, `unjudged` what
     could not be judged beside pairs that are in `counts`; `doubts` why it is not exact at best."""
     numbers = {**vars(counts), **found}
@@ -66,7 +66,7 @@ def outcome_of(
         reasons.append(f"{unjudged:,} of {every:,} pairs cannot be judged")
     reasons += [*absences(overlay), *doubts[:REASONS_MOST]]
     result = NOT_EXACT if faults else NOT_JUDGED if reasons else EXACT
-    return Outcome(overlay.name, result, faults, tuple(reasons), counts, unjudged)
+    return OverlayOutcome(overlay.name, result, faults, tuple(reasons), counts, unjudged)
 
 
 def absences(overlay: OverlayFacts) -> list[str]:
@@ -97,7 +97,7 @@ def _some(nodes: tuple[str, ...] | list[str]) -> str:
     return ", ".join(named[:3]) + more
 
 
-def overall(outcomes: Mapping[str, Outcome], counts: VerdictCounts) -> Outcome:
+def overall(outcomes: Mapping[str, OverlayOutcome], counts: VerdictCounts) -> OverlayOutcome:
     """The result for all overlays of a folder: the worst of them."""
     each = list(outcomes.values())
     faults: dict[str, int] = {}
@@ -114,4 +114,4 @@ def overall(outcomes: Mapping[str, Outcome], counts: VerdictCounts) -> Outcome:
     ]
     result = NOT_EXACT if faults else NOT_JUDGED if reasons else EXACT
     open_pairs = sum(one.unjudged for one in each)
-    return Outcome("", result, faults, tuple(reasons), counts, open_pairs)
+    return OverlayOutcome("", result, faults, tuple(reasons), counts, open_pairs)

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from canopy.cli.main import main
 from canopy.client.seals import labelled
-from canopy.tui.model.log import Row
+from canopy.tui.model.log import LogRow
 from canopy.tui.widgets.detail import _all
 from canopy.wire.keys.sealing import SEALED, Seals
 from overlay.client import Command, Delivered, Delivery, Event, Publish, Published, Reply, Subscribe
@@ -100,7 +100,7 @@ def test_what_is_published_is_sealed_and_what_comes_is_opened(
 )
 def test_the_terminal_says_it_as_well(seal: str | None, said: str) -> None:
     event = labelled(Event("n", 1, 1, 1.0, ATTRIBUTES, b"x", "text/plain"), seal)  # type: ignore[arg-type]
-    row = Row(1, 1, Delivery("s", event, "id", "", "", 1))
+    row = LogRow(1, 1, Delivery("s", event, "id", "", "", 1))
     console = Console(width=100)
     with console.capture() as shown:
         console.print(_all(row, str))

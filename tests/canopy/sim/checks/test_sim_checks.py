@@ -13,7 +13,7 @@ from canopy.sim.checks.node_state import Watch, bounds, check_ring, check_trees
 from canopy.sim.checks.successor_lists import check_chord, chord_violations
 from canopy.sim.checks.trace_rules import check_contents, check_copies, check_paths, check_walks
 from canopy.sim.checks.tree_routes import check_routes
-from canopy.sim.world.recorder import Record
+from canopy.sim.world.recorder import SimulatedRecord
 from canopy.sim.world.world import World
 from matching import place
 from overlay.machine import Peer
@@ -210,9 +210,9 @@ def test_a_ring_in_the_world_that_skips_a_cluster_is_found(world: World) -> None
     assert [violation.kind for violation in found] == ["chord", "chord"]
 
 
-def records(*steps: tuple[str, str, dict[str, Any]]) -> list[Record]:
+def records(*steps: tuple[str, str, dict[str, Any]]) -> list[SimulatedRecord]:
     return [
-        Record(float(time), node, kind, {"walk": "a.1", "attribute": "x", **fields})
+        SimulatedRecord(float(time), node, kind, {"walk": "a.1", "attribute": "x", **fields})
         for time, (node, kind, fields) in enumerate(steps)
     ]
 
@@ -234,7 +234,7 @@ def test_walks_that_follow_the_rules_are_green() -> None:
 
 
 def test_a_delivery_that_is_not_what_was_published_is_found() -> None:
-    def steps(**said: Any) -> list[Record]:
+    def steps(**said: Any) -> list[SimulatedRecord]:
         content = {"event": "a.1.1", "id": "7", "digest": 5}
         return records(("a", "publish", content), ("b", "deliver", content | said))
 
@@ -269,12 +269,13 @@ def test_walks_that_do_not_are_found(steps: tuple[Any, ...], words: str) -> None
     assert words in violation.text
 
 
-def map_of(size: int) -> Record:
-    return Record(0.0, "o", "map", {"attribute": "x", "size": size})
+def map_of(size: int) -> SimulatedRecord:
+    return SimulatedRecord(0.0, "o", "map", {"attribute": "x", "size": size})
 
 
 VISITS = [
-    Record(0.0, "a", "visit", {"event": "e", "attribute": "x", "hop": hop}) for hop in (1, 2, 3)
+    SimulatedRecord(0.0, "a", "visit", {"event": "e", "attribute": "x", "hop": hop})
+    for hop in (1, 2, 3)
 ]
 
 
@@ -288,7 +289,7 @@ VISITS = [
     ids=["two levels", "two until lately", "two in between"],
 )
 def test_a_tree_path_within_the_height_that_the_tree_had_is_good(
-    before: list[Record], since: list[Record]
+    before: list[SimulatedRecord], since: list[SimulatedRecord]
 ) -> None:
     assert check_paths([*before, *since], len(before)) == []
 
@@ -300,13 +301,13 @@ def test_a_tree_path_over_the_height_is_found() -> None:
 
 
 def test_a_node_that_sends_too_many_copies_is_found() -> None:
-    def forward(sender: str, peer: str, arrives: bool = True) -> list[Record]:
+    def forward(sender: str, peer: str, arrives: bool = True) -> list[SimulatedRecord]:
         sent = {"event": "e", "attribute": "x", "peer": peer, "hop": 2}
         came = {"event": "e", "attribute": "x", "peer": sender, "hop": 2}
-        there = [Record(1.0, peer, "arrive", came)] if arrives else []
-        return [Record(0.0, sender, "forward", sent), *there]
+        there = [SimulatedRecord(1.0, peer, "arrive", came)] if arrives else []
+        return [SimulatedRecord(0.0, sender, "forward", sent), *there]
 
-    match = Record(0.0, "h", "match", {"event": "e", "attribute": "x"})
+    match = SimulatedRecord(0.0, "h", "match", {"event": "e", "attribute": "x"})
     direct = [match, *forward("h", "a"), *forward("h", "b")]
     assert check_copies(direct, 2) == []
     (violation,) = check_copies(direct, 1)
@@ -317,7 +318,9 @@ def test_a_node_that_sends_too_many_copies_is_found() -> None:
     assert check_copies(both, 3) == [], "one more, since the event came twice"
     (violation,) = check_copies(both, 2)
     assert "h sent 4 copies" in violation.text
-    visit = Record(0.0, "h", "visit", {"event": "e", "attribute": "x", "peer": "g", "hop": 1})
+    visit = SimulatedRecord(
+        0.0, "h", "visit", {"event": "e", "attribute": "x", "peer": "g", "hop": 1}
+    )
     assert check_copies([visit, *direct], 3) == []
     (violation,) = check_copies([visit, *direct], 2)
     assert "h sent 3 copies" in violation.text

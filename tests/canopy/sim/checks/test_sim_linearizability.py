@@ -15,9 +15,9 @@ from canopy.sim.checks.linearizability import (
     UNKNOWN,
     Append,
     Attach,
-    CommitPosition,
-    Model,
-    Operation,
+    MachineModel,
+    PositionCommit,
+    ProgramOperation,
     ReadAll,
     check_linearizable,
     pending,
@@ -25,57 +25,67 @@ from canopy.sim.checks.linearizability import (
 from tests.support.examples import seeds
 
 
-def holds(model: Model, *history: Operation) -> bool:
+def holds(model: MachineModel, *history: ProgramOperation) -> bool:
     return not check_linearizable(model, history, "it")
 
 
 def test_concurrent_appends_may_come_in_either_order() -> None:
-    a, b = Operation(0, 5, Append("a"), 1), Operation(1, 4, Append("b"), 0)
+    a, b = ProgramOperation(0, 5, Append("a"), 1), ProgramOperation(1, 4, Append("b"), 0)
     assert holds(APPENDS, a, b)
-    assert holds(APPENDS, a, b, Operation(6, 7, ReadAll(), ("b", "a")))
-    assert not holds(APPENDS, a, b, Operation(6, 7, ReadAll(), ("a", "b")))
+    assert holds(APPENDS, a, b, ProgramOperation(6, 7, ReadAll(), ("b", "a")))
+    assert not holds(APPENDS, a, b, ProgramOperation(6, 7, ReadAll(), ("a", "b")))
 
 
 def test_an_append_after_an_answered_one_comes_behind_it() -> None:
-    first, second = Operation(0, 1, Append("a"), 1), Operation(2, 3, Append("b"), 0)
+    first, second = ProgramOperation(0, 1, Append("a"), 1), ProgramOperation(2, 3, Append("b"), 0)
     assert not holds(APPENDS, first, second)
     assert holds(APPENDS, first._replace(returned=2), second), "at the same time: concurrent"
 
 
 def test_an_acknowledged_append_that_is_gone_is_found() -> None:
-    appended = Operation(0, 1, Append("a"), 0)
-    assert not holds(APPENDS, appended, Operation(2, 3, ReadAll(), ()))
-    assert not holds(APPENDS, appended, Operation(2, 3, Append("b"), 0))
+    appended = ProgramOperation(0, 1, Append("a"), 0)
+    assert not holds(APPENDS, appended, ProgramOperation(2, 3, ReadAll(), ()))
+    assert not holds(APPENDS, appended, ProgramOperation(2, 3, Append("b"), 0))
 
 
 def test_an_append_of_unknown_outcome_may_be_there_late_or_never() -> None:
-    lost, known = pending(0, Append("a")), Operation(5, 6, Append("b"), 0)
-    assert holds(APPENDS, lost, known, Operation(7, 8, ReadAll(), ("b",)))
-    assert holds(APPENDS, lost, known, Operation(7, 8, ReadAll(), ("b", "a")))
-    assert holds(APPENDS, lost, known._replace(output=1), Operation(7, 8, ReadAll(), ("a", "b")))
-    assert not holds(APPENDS, lost, known, Operation(7, 8, ReadAll(), ("a", "b")))
-    assert not holds(APPENDS, lost, known, Operation(7, 8, ReadAll(), ("b", "a", "a")))
+    lost, known = pending(0, Append("a")), ProgramOperation(5, 6, Append("b"), 0)
+    assert holds(APPENDS, lost, known, ProgramOperation(7, 8, ReadAll(), ("b",)))
+    assert holds(APPENDS, lost, known, ProgramOperation(7, 8, ReadAll(), ("b", "a")))
+    assert holds(
+        APPENDS, lost, known._replace(output=1), ProgramOperation(7, 8, ReadAll(), ("a", "b"))
+    )
+    assert not holds(APPENDS, lost, known, ProgramOperation(7, 8, ReadAll(), ("a", "b")))
+    assert not holds(APPENDS, lost, known, ProgramOperation(7, 8, ReadAll(), ("b", "a", "a")))
 
 
 def test_a_position_that_goes_back_is_found() -> None:
-    done = Operation(0, 1, CommitPosition(7), None)
-    assert holds(POSITIONS, done, Operation(2, 3, Attach(), 7))
-    assert not holds(POSITIONS, done, Operation(2, 3, Attach(), 5))
-    late = pending(0.5, CommitPosition(9))
-    assert holds(POSITIONS, done, late, Operation(2, 3, Attach(), 7), Operation(4, 5, Attach(), 9))
+    done = ProgramOperation(0, 1, PositionCommit(7), None)
+    assert holds(POSITIONS, done, ProgramOperation(2, 3, Attach(), 7))
+    assert not holds(POSITIONS, done, ProgramOperation(2, 3, Attach(), 5))
+    late = pending(0.5, PositionCommit(9))
+    assert holds(
+        POSITIONS,
+        done,
+        late,
+        ProgramOperation(2, 3, Attach(), 7),
+        ProgramOperation(4, 5, Attach(), 9),
+    )
     assert not holds(
-        *(POSITIONS, done, late), Operation(2, 3, Attach(), 9), Operation(4, 5, Attach(), 7)
+        *(POSITIONS, done, late),
+        ProgramOperation(2, 3, Attach(), 9),
+        ProgramOperation(4, 5, Attach(), 7),
     )
 
 
 def test_a_search_that_is_too_long_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(linearizability, "STEPS_MOST", 50)
-    history = [Operation(0, 1, Append(n), n) for n in range(20)]
+    history = [ProgramOperation(0, 1, Append(n), n) for n in range(20)]
     (found,) = check_linearizable(APPENDS, reversed(history), "it")
     assert "not decided" in found.text
 
 
-def brute_force(history: list[Operation]) -> bool:
+def brute_force(history: list[ProgramOperation]) -> bool:
     """All orders in which no operation is before one that had returned when it was called, with
     or without each of those whose outcome is not known."""
     for order in permutations(history):
@@ -107,10 +117,12 @@ def test_small_histories_are_judged_as_by_brute_force(seed: int) -> None:
                 history.append(pending(call, Append(number)))
             elif rng.random() < 0.15:
                 rows = tuple(rng.sample(range(5), rng.randrange(3)))
-                history.append(Operation(call, call + rng.randrange(1, 5), ReadAll(), rows))
+                history.append(ProgramOperation(call, call + rng.randrange(1, 5), ReadAll(), rows))
             else:
                 output = rng.randrange(4) if rng.random() < 0.9 else UNKNOWN
-                history.append(Operation(call, call + rng.randrange(1, 5), Append(number), output))
+                history.append(
+                    ProgramOperation(call, call + rng.randrange(1, 5), Append(number), output)
+                )
         # A call and a return of the same time count as concurrent.
         verdicts.append(holds(APPENDS, *history))
         assert verdicts[-1] == brute_force(history), history

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from canopy.cli.sim.command import sim
 from canopy.sim.scenario.paper_load import PaperWorkload
 from canopy.sim.scenario.range_load import LoadShape
-from canopy.sim.scenario.run import Run
+from canopy.sim.scenario.run import ScenarioRun
 from canopy.sim.scenario.scenario import Scenario
 from canopy.wire.transport.codec import WireCodec
 from matching import compile_selector
@@ -42,7 +42,7 @@ def test_a_run_shows_its_ways() -> None:
     scenario = Scenario(
         nodes=12, subscriptions=60, events=60, load=SHAPE, publishers=2, settings=room
     )
-    run = Run(scenario, WireCodec())
+    run = ScenarioRun(scenario, WireCodec())
     result = run.result()
     assert result.green
     ways = result.ways

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from canopy.sim.scenario.run import Run
+from canopy.sim.scenario.run import ScenarioRun
 from canopy.sim.scenario.scenario import Fault, Scenario
-from canopy.sim.scenario.workload import Shape
+from canopy.sim.scenario.workload import WorkloadShape
 from canopy.wire.transport.codec import WireCodec
 from overlay.settings import Settings, TreeSettings
 from tests.support.overlays import assert_exact, explain, grown
@@ -38,7 +38,7 @@ def test_whatever_wall_clocks_show_the_same_is_delivered_at_the_same_moment(rout
     off = msgspec.structs.replace(scenario, clocks=2 * HOUR, faults=(*LOSSES, *TURNED))
     shown = []
     for each in (scenario, off):
-        run = Run(each, WireCodec())
+        run = ScenarioRun(each, WireCodec())
         result = run.result()
         assert result.green, explain(result.violations, result.stories)
         shown.append(
@@ -61,7 +61,7 @@ def test_a_gap_of_what_publishers_of_different_hours_published_is_reported() -> 
         subscriptions=16,
         events=200,
         rate=10.0,
-        shape=Shape(attributes=3),
+        shape=WorkloadShape(attributes=3),
         settings=Settings(tree=TreeSettings(held_events=5)),
         clocks=2 * HOUR,
         faults=(
@@ -70,7 +70,7 @@ def test_a_gap_of_what_publishers_of_different_hours_published_is_reported() -> 
             Fault(16.0, "resume"),
         ),
     )
-    run = Run(scenario, WireCodec())
+    run = ScenarioRun(scenario, WireCodec())
     result = run.result()
     assert result.green, explain(result.violations, result.stories)
     assert result.reported > 5, "else it shows nothing"

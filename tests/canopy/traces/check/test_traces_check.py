@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from canopy.cli.main import main
-from canopy.traces.analysis import AnalysisError, Window, parse_time
+from canopy.traces.analysis import AnalysisError, TimeWindow, parse_time
 from canopy.traces.analysis.check import TraceCheck, check
 from canopy.traces.analysis.constants import LINE_BYTES
 from canopy.traces.analysis.parsing.lines import LineParser, lines_of
@@ -199,7 +199,7 @@ def test_of_some_days_only_their_files_are_checked(run: Run, tmp_path: Path) -> 
             place.parent.mkdir(parents=True)
             lines = [json.dumps(first), *map(json.dumps, part), ""]
             place.write_text("\n".join(lines))
-    window = Window(parse_time("2026-09-21"), parse_time("2026-09-21", end=True))
+    window = TimeWindow(parse_time("2026-09-21"), parse_time("2026-09-21", end=True))
     found = check(tmp_path, clock=lambda: LATER, window=window)
     assert [(each.kind, each.node, each.records) for each in found.findings] == [
         ("absent records", run.name(2), 2),
@@ -210,9 +210,10 @@ def test_of_some_days_only_their_files_are_checked(run: Run, tmp_path: Path) -> 
         run.name(3): "no end",
     }
     assert found.files == 4
-    assert kinds(check(tmp_path, clock=lambda: LATER, window=Window(None, window.since)))[0] == []
+    before = TimeWindow(None, window.since)
+    assert kinds(check(tmp_path, clock=lambda: LATER, window=before))[0] == []
     with pytest.raises(AnalysisError, match="no files of that time"):
-        check(tmp_path, window=Window(parse_time("2026-09-25")))
+        check(tmp_path, window=TimeWindow(parse_time("2026-09-25")))
 
 
 def test_records_of_another_node_and_files_of_another_kind_are_noted(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from canopy.traces.analysis import Window, analyze, analyze_days, spark_session
+from canopy.traces.analysis import TimeWindow, analyze, analyze_days, spark_session
 from canopy.traces.analysis.days.closing import close_days
 from tests.canopy.traces.test_traces_days import same
 from tests.support.traces.days import as_of, day, end_of, week
@@ -26,7 +26,7 @@ def test_seven_daily_runs_find_what_one_run_over_all_finds(tmp_path: Path) -> No
             found = analyze_days(
                 *(traces, tmp_path / "out", tmp_path / "state"),
                 session=spark,
-                window=Window(None, end_of(number)),
+                window=TimeWindow(None, end_of(number)),
                 overwrite=True,
             )
             daily.append(found)
@@ -56,7 +56,7 @@ def test_days_that_were_closed_leave_their_lines_and_change_no_later_day(tmp_pat
             found = analyze_days(
                 *(traces, tmp_path / "out", state),
                 session=spark,
-                window=Window(None, end_of(number)),
+                window=TimeWindow(None, end_of(number)),
                 overwrite=True,
             )
             last = found.to_dict()

@@ -13,7 +13,7 @@ from canopy.traces.sampling import is_sampled
 from canopy.traces.writer import (
     RETRY_AFTER,
     OpenFile,
-    SchemaError,
+    RecordSchemaError,
     TraceWriter,
     trace_path,
 )
@@ -324,7 +324,7 @@ def test_checked_mode_refuses_what_the_schema_does_not_know(
     disk: Disk, clock: Clock, kind: str, fields: dict[str, object]
 ) -> None:
     writer = writer_of(disk.open, "n1", clock, check=True)
-    with pytest.raises(SchemaError):
+    with pytest.raises(RecordSchemaError):
         writer.write(kind, fields)
 
 

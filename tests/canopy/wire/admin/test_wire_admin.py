@@ -19,8 +19,8 @@ from prometheus_client.parser import text_string_to_metric_families as classic
 from canopy.wire.admin import http
 from canopy.wire.admin.checks import answer_checks
 from canopy.wire.admin.counter_help import NOT_COUNTS, help_texts, parse
-from canopy.wire.admin.http import AdminServer, Answer, Request
-from canopy.wire.admin.metrics import Facts, MetricsPage
+from canopy.wire.admin.http import AdminServer, HttpAnswer, Request
+from canopy.wire.admin.metrics import MetricFacts, MetricsPage
 from canopy.wire.admin.turn_times import BOUNDS, TurnTimes
 from canopy.wire.log import Log
 from overlay.client import Status
@@ -42,7 +42,7 @@ def exposition(accept: str = "", **counters: int) -> tuple[str, str]:
     turns = TurnTimes()
     for seconds in (0.00005, 0.0001, 0.003, 60.0):
         turns.observe(seconds)
-    facts = Facts(status(**counters), turns, "1.2", 2e9, 12_345)
+    facts = MetricFacts(status(**counters), turns, "1.2", 2e9, 12_345)
     answer = trio.run(MetricsPage(lambda: facts).answer, Request("/metrics", "", accept))
     return answer.body.decode(), answer.kind
 
@@ -138,8 +138,8 @@ def test_checks_answer_as_those_of_kubernetes(
     assert (answer.status, answer.body.decode().splitlines()) == (code, lines)
 
 
-async def echo(request: Request) -> Answer:
-    return Answer(200, f"{request.path} {request.query}\n".encode())
+async def echo(request: Request) -> HttpAnswer:
+    return HttpAnswer(200, f"{request.path} {request.query}\n".encode())
 
 
 def serve(talk: Callable[[Callable[[], Awaitable[trio.SocketStream]]], Awaitable[None]]) -> None:

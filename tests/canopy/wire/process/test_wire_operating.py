@@ -27,7 +27,7 @@ from canopy.wire.folder import DataFolder
 from canopy.wire.log import Log
 from canopy.wire.process.node_process import NodeProcess, build_node
 from canopy.wire.process.operating import Watched
-from canopy.wire.process.reloading import HOT, Source, adopt, compare, keys_of
+from canopy.wire.process.reloading import HOT, ConfigSource, adopt, compare, keys_of
 from canopy.wire.process.service_manager import ServiceManager
 from overlay.operating.commands import Reload, Reloaded
 from tests.support.real.echo_node import EchoNode
@@ -168,7 +168,7 @@ def test_a_node_is_watched_reloads_and_tells_the_service_manager(
 
     with manager_socket(tmp_path) as manager, closing(DataFolder(rig.file.folder)) as folder:
         log = Log("info", rig.output)
-        source = Source("node.yaml", rig.read)
+        source = ConfigSource("node.yaml", rig.read)
         process = NodeProcess(rig.file, folder, log, build_node, None, source)
         try:
             trio.run(main, process, manager)
