@@ -265,3 +265,16 @@ def test_one_nan_in_a_key_is_as_another() -> None:
     (step,) = fold(changes, {"t": table})
     assert not step.upserts
     assert len(step.deletes) == 1
+
+
+def test_dates_of_mariadb_are_the_same_in_duckdb(
+    maria: MariadbServer, pairs: list[Pair], tmp_path: Path
+) -> None:
+    name = maria.database()
+    with pymysql.connect(unix_socket=maria.socket, user="root", database=name) as link:
+        link.query("CREATE TABLE t (d date PRIMARY KEY, m datetime(6), i timestamp(6))")
+        link.query("INSERT INTO t VALUES ('2026-01-02', '2026-01-02 03:04:05.000006', now())")
+        link.commit()
+    pairs.append(Pair(maria.url(name), f"duckdb:{tmp_path / 'b.duck'}"))
+    pairs[0].begin()
+    assert pairs[0].verified(5).identical

@@ -15,6 +15,7 @@ from bench.processes.postgres import Server
 from canopy.sinks.alchemy import SqlAlchemySink
 from canopy.sinks.sqlite import SqliteSink
 from canopy.sync.applying import Apply
+from canopy.sync.conflicts import Conflict
 from canopy.sync.errors import FencedError
 from canopy.sync.filtering import RowFilter
 from canopy.sync.opening import open_destination
@@ -97,6 +98,16 @@ def test_a_sink_and_a_sync_share_the_table_of_positions(
             ("memory", 0, "sync:kept", pair.apply.progress.offset)
         ]
     engine.dispose()
+
+
+def test_a_conflict_is_kept_in_any_kind_of_database(urls: tuple[str, str]) -> None:
+    target = open_destination("kept", urls[0])
+    target.begin()
+    target.note([Conflict("t", "(1,)", "own", False, "1", "2", "3")])
+    target.commit()
+    ((found,),) = target.run("SELECT incoming FROM canopy_conflicts", {}).rows
+    assert found == "2"
+    target.close()
 
 
 @pytest.mark.parametrize("sink_first", [False, True], ids=["sync", "sink"])
