@@ -74,8 +74,9 @@ class FollowerLog:
         self.voter_log: VoterLog | None = None
         self.staged: StagedSnapshot | None = None
         self._owed: tuple[Peer, int] | None = None  # whom to acknowledge to, under which epoch
-        # HELLOs that wait for an answer: by the primary, its cluster and epoch.
-        self._hellos = BoundedDict[NodeId, tuple[Key, int]](HELLOS_KEPT)
+        # HELLOs that wait for an answer: by the primary, its cluster, epoch and number.
+        self._hellos = BoundedDict[NodeId, tuple[Key, int, int]](HELLOS_KEPT)
+        self._answered = 0  # the number of the last HELLO that was answered
         self._unsaid = False  # what was said to the primary of this copy was not sent
 
     # -- what is held ----------------------------------------------------------------------------
@@ -203,17 +204,17 @@ class FollowerLog:
 
     # -- at the other voters ---------------------------------------------------------------------
 
-    def note_hello(self, sender: Peer, cluster: Cluster) -> None:
+    def note_hello(self, sender: Peer, cluster: Cluster, number: int) -> None:
         """HELLO: the primary of `cluster` asks how far this copy is. It asks once, and this node
         may follow it only later: where nodes have keys, others are asked first whether it leads."""
-        self._hellos.renew(sender.id, (cluster.key, cluster.epoch))
+        self._hellos.renew(sender.id, (cluster.key, cluster.epoch, number))
 
     def answer_hello(self) -> None:
         """Say how far this copy is if the own primary has asked in its present epoch."""
         cluster = self.role.cluster
         asked = None if cluster is None else self._hellos.get(cluster.primary.id)
-        if cluster is not None and asked is not None and self._listens(cluster.primary, *asked):
-            del self._hellos[cluster.primary.id]
+        if cluster is not None and asked is not None and self._listens(cluster.primary, *asked[:2]):
+            self._answered = self._hellos.pop(cluster.primary.id)[2]
             self._say_position(cluster.primary)
 
     def dropped(self, event: MessageDropped) -> None:
@@ -311,7 +312,8 @@ class FollowerLog:
     def _say_position(self, primary: Peer) -> None:
         cluster = self.role.own
         position = self.position if self.is_of(cluster.key) else EMPTY
-        self.port.send(primary, ClusterHelloReply(cluster.key, cluster.epoch, position))
+        answer = ClusterHelloReply(cluster.key, cluster.epoch, position, self._answered)
+        self.port.send(primary, answer)
 
     def acknowledge_stored(self) -> None:
         """Acknowledge the entries that are durable now, if this node follows that primary."""

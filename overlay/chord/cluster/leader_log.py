@@ -79,6 +79,17 @@ def log_pieces(
             position = (piece[-1].epoch, position[1] + len(piece))
 
 
+class FollowerProgress(Progress):
+    """What the primary knows of one copy of the log."""
+
+    __slots__ = ("asked",)
+
+    def __init__(self, peer: Peer) -> None:
+        super().__init__(peer)
+        self.asked = 0
+        """The number of the last question how far it is."""
+
+
 class VoterCandidates(Protocol):
     """Which members may become voters: those that stay (`membership.departures.Departures`)."""
 
@@ -104,7 +115,8 @@ class LeaderLog:
     def __post_init__(self) -> None:
         self.port = self.role.port
         self.committed = 0  # how many entries are committed
-        self.tracker = Tracker[Progress](self.port.me.id, 1)
+        self._questions = 0
+        self.tracker = Tracker[FollowerProgress](self.port.me.id, 1)
         """Of the present epoch. (A follower that catches up waits for the whole state, which the
         registry was asked for.)"""
         self._growth_announced = False  # LogGrown is on its way
@@ -186,7 +198,7 @@ class LeaderLog:
     # -- who follows, and who votes --------------------------------------------------------------
 
     @property
-    def followers(self) -> Mapping[NodeId, Progress]:
+    def followers(self) -> Mapping[NodeId, FollowerProgress]:
         """The nodes that are sent the log: the other members and voters."""
         return self.tracker.followers
 
@@ -202,8 +214,10 @@ class LeaderLog:
         if own is None or self.local.voter_log is None:
             return
         copies = by_id((*own.members(), *self.local.voters), besides=self.port.me.id)
-        for follower in self.tracker.follow(copies, Progress):
-            self.port.send(follower.peer, ClusterHello(own))
+        for follower in self.tracker.follow(copies, FollowerProgress):
+            self._questions += 1
+            follower.asked = self._questions
+            self.port.send(follower.peer, ClusterHello(own, self._questions))
         if not self.config_pending:
             self._change_voters()
 
@@ -269,10 +283,15 @@ class LeaderLog:
     # -- replication -----------------------------------------------------------------------------
 
     def on_hello_reply(self, sender: Peer, message: ClusterHelloReply) -> None:
-        """A follower says how far it is: send what it lacks, or ask the registry for a snapshot."""
+        """A follower says how far it is: send what it lacks, or ask the registry for a snapshot. An
+        answer to an older question than the last is passed over: what was sent meanwhile, perhaps
+        the whole state, would be sent once more."""
         follower = self._follower(sender, message.key, message.epoch)
         voter_log = self.local.voter_log
         if follower is None or voter_log is None:
+            return
+        if message.number not in (0, follower.asked):
+            self.port.count("hello_replies_stale")
             return
         if self.tracker.first > 1 and not follower.match and follower.state is not REPLICATE:
             self.port.emit(MemberJoined(sender))  # it lives, even if it was taken for lost
@@ -367,5 +386,5 @@ class LeaderLog:
                     self._when_configured()
                 self.reconfigure()
 
-    def _follower(self, sender: Peer, key: Key, epoch: int) -> Progress | None:
+    def _follower(self, sender: Peer, key: Key, epoch: int) -> FollowerProgress | None:
         return self.tracker.followers.get(sender.id) if self.role.leads(key, epoch) else None

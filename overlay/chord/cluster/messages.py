@@ -76,6 +76,8 @@ class ClusterHello(Message, frozen=True):
     """HELLO, from a primary to a node whose log it does not know: how far is it?"""
 
     cluster: Cluster
+    number: Uint53 = 0
+    """Of this question; 0: the sender's release does not number them."""
 
 
 class ClusterHelloReply(Message, frozen=True):
@@ -84,6 +86,9 @@ class ClusterHelloReply(Message, frozen=True):
     key: Key
     epoch: Uint53
     position: Version
+    number: Uint53 = 0
+    """Of the last question that was answered, by this or before. What answers an older one was said
+    before the sender has got what was sent since."""
 
 
 class ClusterHeartbeat(Message, frozen=True):

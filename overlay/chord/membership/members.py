@@ -202,7 +202,7 @@ class ClusterMembers:
     def on_hello(self, sender: Peer, message: ClusterHello) -> None:
         """HELLO: there is a new primary, or the present one asks how far this node's log is."""
         self._look_at_rival(sender, message.cluster)
-        self.log.note_hello(sender, message.cluster)
+        self.log.note_hello(sender, message.cluster, message.number)
         self.accept_description(sender, message.cluster)
         self.log.answer_hello()
 

@@ -112,6 +112,28 @@ def test_a_whole_state_of_which_a_piece_is_missing_does_not_count(
     world.copies_agree()
 
 
+def test_answers_to_older_questions_have_no_state_sent_again() -> None:
+    """A voter that has lost its log is greeted four times, as when its link wavers."""
+    world, node, copy = grown()
+    node.registry.write(KEY, "kept")
+    world.run(1)
+    copies = 0
+
+    def counts(sender: Peer, receiver: Peer, message: Message) -> bool:
+        nonlocal copies
+        copies += isinstance(message, LogSnapshot) and message.first
+        return False
+
+    world.drops = counts
+    copy.clusters.log.voter_log = None
+    for _ in range(4):
+        node.clusters.leader_log.restart_follower(copy.peer)
+        node.port.turn()
+    world.run(3)
+    assert copies == 1
+    world.copies_agree()
+
+
 def test_nor_does_an_observers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leader_log, "SNAPSHOT_PIECE", 60)
     world, node, _ = grown(nodes=5)
