@@ -64,11 +64,11 @@ CRASH: Final = 3
 """… and of those that could not be run, which is pytest's."""
 
 RED: Final = -1
-"""In the place of a code: the test fails without the fault."""
+"""In the place of a code: the test fails, or is skipped, without the fault."""
 
 NOT_FOUND: Final = {
     0: "not found",
-    RED: "not found: its test fails without it",
+    RED: "not found: its test does not pass without it",
     HANG: "not found: it hangs",
 }
 
@@ -124,6 +124,11 @@ class Tries:
     def __init__(self, faults: Sequence[PlantedFault], found: Callable[[Row], None]) -> None:
         self._faults = faults
         self._found = found
+        self._ran = False
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """A test that is skipped has not run."""
+        self._ran |= not report.skipped and (report.when == "call" or report.failed)
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Run them in the place of what pytest would run."""
@@ -144,7 +149,7 @@ class Tries:
                 plant(fault)
             for item, following in zip(items, [*items[1:], None], strict=True):
                 session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-            return int(bool(session.testsfailed)) if items else CRASH
+            return int(bool(session.testsfailed)) if self._ran else CRASH
 
         ended = in_a_fork(run)
         while (code := ended()) is None:

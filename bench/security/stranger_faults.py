@@ -154,7 +154,7 @@ def shards_hear_any_member() -> None:
     replace(ShardHosts._may_speak, _may_speak)
 
 
-@fault("A4", TRANSPORT, "test_a_certificate_holds_for_its_time")
+@fault("A4", TRANSPORT, "test_a_certificate_holds_for_its_time[expired]")
 def certificates_hold_for_ever() -> None:
     """TLS does not look when a certificate holds."""
     original = new_context

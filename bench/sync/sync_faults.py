@@ -17,8 +17,7 @@ from canopy.sync.destinations.destination import Destination, Progress
 from canopy.sync.destinations.sqlite import SqliteDestination
 from canopy.sync.filtering import RowFilter
 from canopy.sync.folding import Step
-from canopy.sync.sources import binlog, sqlite_triggers
-from canopy.sync.sources.mariadb_cascades import Cascades
+from canopy.sync.sources import sqlite_triggers
 from canopy.sync.sources.postgres import PostgresSource
 from canopy.sync.values import Row, Value
 from canopy.sync.verifying import Comparison
@@ -106,20 +105,6 @@ def sync_rows_that_leave_a_filter_stay() -> None:
         return None if found is not None and found.op != change.op != SCHEMA else found
 
     replace(original, admit)
-
-
-@fault(
-    "Y1",
-    "tests/canopy/sync/test_sync_mariadb.py",
-    "test_what_foreign_keys_change_is_not_in_the_log_and_arrives",
-)
-def sync_what_foreign_keys_change_is_not_looked_for() -> None:
-    """Of MariaDB only the changes arrive that its log has."""
-
-    def changed_with(self: Cascades, found: binlog.RowsChange) -> set[tuple[str, str]]:
-        return set()
-
-    replace(Cascades.changed_with, changed_with)
 
 
 @fault(

@@ -96,12 +96,13 @@ async def refused(node: Rig, security: NodeSecurity | ssl.SSLContext) -> str:
     stream = await node.dial()
     pipe = TlsPipe(security if isinstance(security, NodeSecurity) else Bare(security), False)
     try:
-        await pipe.handshake(stream)  # TLS 1.3: this side is done before the other has looked
-        while True:
-            data = await stream.receive_some()
-            if not data:
-                return "closed"
-            pipe.decrypt(data)
+        with trio.fail_after(PATIENCE):
+            await pipe.handshake(stream)  # TLS 1.3: this side is done before the other has looked
+            while True:
+                data = await stream.receive_some()
+                if not data:
+                    return "closed"
+                pipe.decrypt(data)
     except (TlsError, trio.BrokenResourceError) as error:
         return str(error)
     finally:
