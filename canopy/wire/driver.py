@@ -5,8 +5,9 @@ run to completion, queue their output, and flush. Then, in this order:
 
 1. what the node stored becomes durable, but for what it stores behind the turn
    (canopy/wire/state_commits.py), of which it hears in a later one,
-2. replies and deliveries of the turn go to the control clients, coalesced,
-3. the frames of the turn go to the peers,
+2. the frames of the turn go to the peers, for which other nodes wait,
+3. replies and deliveries of the turn go to the control clients, coalesced: whom a write wakes may
+   take the processor,
 4. the disk of its shards is handed what was asked of it, or carries it out at once: then what the
    node says to that is the next turn,
 5. the timer is set again if the node's next deadline is earlier than it was,
@@ -100,9 +101,12 @@ class NodeOutputs(Protocol):
     def announce(self, name: str, addresses: tuple[str, ...]) -> None:
         """Announce in the directory at which addresses `name` is reached."""
 
+    def check_turn(self) -> None:
+        """What the node stored in this turn is durable. Raises FolderError if nothing of this turn
+        may leave all the same."""
+
     def end_turn(self) -> None:
-        """Send what was queued: what the node stored in this turn is durable now. Raises
-        FolderError if nothing of this turn may leave."""
+        """Send what was queued."""
 
     def silence(self) -> None:
         """Send nothing more, whatever is queued: it may rest on what could not be stored."""
@@ -114,6 +118,7 @@ class _NoOutputs:
     def reply(self, client: int, reply: Reply) -> None: ...
     def share(self, events: Sequence[Event], places: Mapping[int, Sequence[int]]) -> None: ...
     def announce(self, name: str, addresses: tuple[str, ...]) -> None: ...
+    def check_turn(self) -> None: ...
     def end_turn(self) -> None: ...
     def silence(self) -> None: ...
 
@@ -293,7 +298,7 @@ class TrioDriver:
         try:
             if self._folder is not None:
                 self._folder.state.sync()
-            self._outputs.end_turn()
+            self._outputs.check_turn()
         except FolderError:
             self._silence()
             raise
@@ -301,6 +306,7 @@ class TrioDriver:
             for connection in self._written.values():
                 connection.send_now()
             self._written.clear()
+        self._outputs.end_turn()
         written: Sequence[LocalEvent] = ()
         if self._shards is not None:
             written = self._shards.hand_over(self.turn_times.idle)
@@ -313,9 +319,12 @@ class TrioDriver:
         self._spent = spent
         self.turn_times.measure(now, spent)
         deadline = self.node.deadline()
-        if deadline is not None and deadline < self._alarm:  # moved here: to wake it for that is a
-            self._alarm = deadline  # round of trio's loop
-            self._sleep.deadline = trio.current_time() + max(deadline - now, TICK_LEAST)
+        if deadline is not None and deadline < self._alarm:
+            self._alarm = deadline
+            if deadline <= now:
+                self._sleep.cancel()
+            else:  # without waking the timer's task, which takes a round of trio's loop
+                self._sleep.deadline = trio.current_time() + max(deadline - now, TICK_LEAST)
         if written:
             self.turn(self.node.on_disk, written)
 

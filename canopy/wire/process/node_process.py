@@ -430,10 +430,13 @@ class NodeProcess:
         """Announce in the directory at which addresses `name` is reached."""
         self._discovery.publish(name, addresses)
 
-    def end_turn(self) -> None:
-        """Send what was queued for programs; log when the node is ready, stop when drained."""
+    def check_turn(self) -> None:
+        """Let nothing leave where another process of this node has to go on."""
         if self.driver.node.conflict is not self._conflict:
             self._on_conflict(self.driver.node.conflict)
+
+    def end_turn(self) -> None:
+        """Send what was queued for programs; log when the node is ready, stop when drained."""
         self._control.flush()
         if not self._ready and self.driver.node.ready:
             self._ready = True

@@ -65,6 +65,8 @@ class Rig:
 
     def announce(self, name: str, addresses: tuple[str, ...]) -> None: ...
 
+    def check_turn(self) -> None: ...
+
     def end_turn(self) -> None:
         self.control.flush()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from canopy.wire import driver as driver_module
 from canopy.wire.folder import DataFolder
@@ -241,6 +242,26 @@ async def test_what_is_stored_is_on_disk_before_the_frames_of_the_turn_leave(
     folder.close()
 
 
+async def test_frames_for_other_nodes_leave_before_what_is_for_programs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with rig() as one:
+        await one.dial()
+        (_, connection) = await one.has("accepted")
+        left: list[str] = []
+        send = connection_module.Connection.send_now
+
+        def send_now(self: connection_module.Connection) -> None:
+            left.append("frames")
+            send(self)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(connection_module.Connection, "send_now", send_now)
+            patch.setattr(one, "end_turn", lambda: left.append("replies"))
+            write(one, connection, Ack(1, 2))
+        assert left == ["frames", "replies"]
+
+
 async def test_an_own_fault_is_not_swallowed() -> None:
     def broken(connection: int, frame: Frame) -> None:
         raise AssertionError("a bug of ours")
@@ -268,6 +289,7 @@ async def test_ticks_that_work_follow_each_other_and_those_that_do_not_rest(
 
         monkeypatch.setattr(one.driver, "clock", lambda: now)
         monkeypatch.setattr(one.node, "on_tick", on_tick)
+        await wait_all_tasks_blocked()  # the timer's task sleeps
         monkeypatch.setattr(one.node, "deadline", lambda: 0.0)
         one.driver.turn(lambda: None)
         with trio.fail_after(PATIENCE):
