@@ -1,8 +1,7 @@
 """Sinks and outboxes for programs of trio and asyncio.
 
 >>> import sqlite3, canopy.trio
->>> from canopy.client.streams.positions import Positions as StreamPositions
-from canopy.sinks.sqlite import AsyncSqliteOutbox
+>>> from canopy.sinks.sqlite import AsyncSqliteOutbox
 >>> async def sell(path: str) -> None:
 ...     db = sqlite3.connect(path, check_same_thread=False)
 ...     async with canopy.trio.connect() as client:

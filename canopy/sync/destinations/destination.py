@@ -1,8 +1,9 @@
 """A database to which a sync is applied: a sink that has a schema.
 
 A transaction is begun, rows are applied, the position is stored, and all of it is committed, or
-rolled back. Positions are those of any sink (canopy/sinks/positions.py); what a kind of database
-does in its own way are the methods that each class gives.
+rolled back. Positions are those of any sink (canopy/sinks/positions.py). All of it is written here
+for a DBAPI connection, but for the catalogue: what a kind of database does in its own way, its
+class overrides.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class SqliteDestination(Destination):
         """See `Destination`."""
         self._execute("BEGIN IMMEDIATE")
         self._in_transaction = True
-        self._is_source = bool(self._names("canopy_applying"))
+        self._is_source = bool(self._execute("PRAGMA table_info(canopy_applying)").fetchone())
         if self._is_source:
             self._execute("INSERT INTO canopy_applying VALUES (?)", [self._name])
 
