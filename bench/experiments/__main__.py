@@ -18,9 +18,10 @@ from typing import Any
 import click
 import msgspec
 
-from bench.experiments.frame import Experiment, draw, shown
+from bench.experiments.frame import Experiment, Table, draw, shown
 from bench.experiments.registry import EXPERIMENTS
 from bench.experiments.running import NotReadyError, no_progress
+from bench.lab.tables import Row
 from canopy.cli.connect import json_option, quiet_option
 from canopy.cli.errors import FAILURE, report
 from canopy.cli.hints import HintingGroup
@@ -32,10 +33,23 @@ from canopy.wire.transport.codec import WireCodec
 
 NAME = "python -m bench.experiments"
 
+WIDTH = 200
+"""Characters of a line in a file or pipe."""
+
 
 def print_progress(stage: str, share: float) -> None:
     """Print a line on standard error."""
     click.echo(f"{share:4.0%}  {stage}".rstrip(), err=True)
+
+
+def show(tables: Sequence[Table], facts: Row) -> None:
+    """Print tables, in full where standard output is no terminal."""
+    out = console()
+    if not out.is_terminal:
+        out.width = WIDTH
+    for table in tables:
+        for made in shown(table, facts):
+            out.print(made)
 
 
 def command(experiment: Experiment[Any, Any]) -> click.Command:
@@ -54,8 +68,7 @@ def command(experiment: Experiment[Any, Any]) -> click.Command:
         if as_json:
             click.echo(text)
         else:
-            for table in experiment.tables:
-                console().print(*shown(table, facts))
+            show(experiment.tables, facts)
         if out is not None:
             (out / f"{experiment.name}.json").write_text(text + "\n", encoding="utf-8")
             if experiment.picture is not None:

@@ -81,8 +81,8 @@ class Picture(NamedTuple):
 
 
 def builtins(found: Any) -> Row:
-    """A result as dictionaries, lists and numbers; a list as ``rows``."""
-    facts = msgspec.to_builtins(found)
+    """A result as dictionaries, lists and numbers, as its JSON has it; a list as ``rows``."""
+    facts = msgspec.json.decode(msgspec.json.encode(found))
     return facts if isinstance(facts, dict) else {"rows": facts}
 
 
@@ -138,6 +138,8 @@ def shown(table: Table, facts: Row) -> Iterator[RichTable]:
             headers, lines = across(headers[0], names, lines)
         if table.transposed:
             headers, *lines = [list(line) for line in zip(headers, *lines, strict=True)]
+        else:
+            headers = [header.replace(" ", "\n") for header in headers]  # narrow, as their values
         first, *others = headers
         title = written(table.title, group[0])
         made = output.table(f"={first}", *(f">{header}" for header in others), title=title)

@@ -241,7 +241,7 @@ FAILURE = Experiment(
     measure,
     tables=(
         Table(
-            "since g: published, s after it | events ,: events | expected ,: expected"
+            "since g: published, s after it (-: before) | events ,: events | expected ,: expected"
             " | delivered ,: delivered | at_once ,: within 1 s | worst_s .2f: slowest, s",
             each=("bands",),
             title="{failed} of {plan.nodes} nodes fail at 0 s",

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from bench.experiments.frame import Experiment, Panel, Picture, Table
+from bench.experiments.frame import Experiment, Panel, Picture, Table, builtins
 from bench.experiments.recovery.plan import CUTS, KILLS, TrialError
 from bench.experiments.recovery.trial import Trial
 from bench.experiments.recovery.verdict import Row, is_good, summary
@@ -67,6 +67,11 @@ def measure(plan: RecoveryPlan, codec: Codec, progress: Progress = no_progress) 
     return report
 
 
+def facts(found: RecoveryReport) -> Row:
+    """The result, with a row for each trial that could not be measured."""
+    return builtins(found) | {"missing": [{"why": text} for text in found.not_measured]}
+
+
 RECOVERY = Experiment(
     "recovery",
     "Measure the recovery from losses.",
@@ -89,7 +94,7 @@ RECOVERY = Experiment(
             each=("rows",),
             title="Seconds, median ≤ longest; events",
         ),
-        Table("not_measured: not measured"),
+        Table("why: not measured", each=("missing",)),
     ),
     picture=Picture(
         (
@@ -112,4 +117,5 @@ RECOVERY = Experiment(
         (8.0, 4.8),
     ),
     is_good=lambda found: all(map(is_good, found.rows)),
+    facts=facts,
 )

@@ -96,6 +96,8 @@ def test_the_command_writes_json_and_picture_and_repeats_itself(tmp_path: Path) 
         done = CliRunner().invoke(experiments, ["timeliness", "--out", str(out), "--quiet", *sets])
         assert done.exit_code == 0, done.output
         assert "both" in done.output
+        assert " - " not in done.output, "all columns have values"
+        assert "…" not in done.output, "nothing is cut off"
         return (out / "timeliness.json").read_bytes(), (out / "timeliness.svg").read_bytes()
 
     text, picture = run("a")
