@@ -13,6 +13,8 @@ per event (or subscription, row, stream, hour):
 - `frames`, `messages` and `bytes` on links, with their length prefixes; `data` messages are those
   that carry one event or attribute from a node to another, as everywhere;
 - `turns`: inputs that a node handles (a frame, a command, a tick);
+- `writes`: peers to which a turn has something to say, each counted once for each turn: where a
+  turn's words leave together it is as many as `frames`;
 - `timers` that are set, and `syncs` of the disk;
 - `records` and `record_bytes` of traces;
 - `blocks`: memory blocks that are in use afterwards and were not before. CPython does not count
@@ -42,6 +44,7 @@ from msgspec.structs import replace
 import matching
 from bench.lab import record
 from canopy.sim.world.disk import Disk
+from canopy.sim.world.driver import SimDriver
 from canopy.sim.world.log_disk import SimulatedLogDisk
 from canopy.sim.world.world import MeteredNode, World
 from canopy.wire.transport.codec import WireCodec
@@ -57,6 +60,7 @@ from overlay.client import (
 )
 from overlay.settings import Settings
 from overlay.stream_client import AddStream
+from overlay.turns import Turns
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 FILE: Final = ROOT / "bench" / "results" / "ledger.json"
@@ -71,7 +75,7 @@ TOLERANCE: Final = 0.03
 """A count may rise by this share before the file has to be written anew."""
 
 COUNTS: Final = (
-    *("calls", "frames", "messages", "data", "bytes", "turns", "timers", "syncs"),
+    *("calls", "frames", "messages", "data", "bytes", "turns", "writes", "timers", "syncs"),
     *("records", "record_bytes", "blocks"),
 )
 NOISY: Final = frozenset({"blocks"})
@@ -123,10 +127,15 @@ class Meter:
         """Count what happens within the context."""
         code_of: dict[Any, tuple[str, str] | None] = {}
         seen: Counter[Any] = Counter()
+        begin, write = Turns.begin.__code__, SimDriver.write.__code__
+        written: dict[tuple[int, int, int], None] = {}  # by turn, node and connection
 
         def entered(frame: FrameType, what: str, _: object) -> None:
             if what == "call":
                 seen[frame.f_code] += 1
+                if frame.f_code is write:
+                    to = frame.f_locals
+                    written[seen[begin], id(to["self"]), to["connection"]] = None
 
         before, blocks = self._state(), self._blocks()
         sys.setprofile(entered)
@@ -147,6 +156,7 @@ class Meter:
         self.counts = {name: after[name] - before[name] for name in before}
         self.counts["calls"] = sum(found.values())
         self.counts["turns"] = found["overlay/turns.py", "Turns.begin"]
+        self.counts["writes"] = len(written)
         self.counts["timers"] = found["overlay/turns.py", "Turns.set_timer"]
         self.counts["syncs"] = sum(seen[function.__code__] for function in SYNCS)
         self.counts["blocks"] = max(0, self._blocks() - blocks)
@@ -190,6 +200,19 @@ def untraced(*arguments: Any, **named: Any) -> MeteredNode:
     return MeteredNode(*arguments, **named)
 
 
+def sampled(*arguments: Any, **named: Any) -> MeteredNode:
+    """A node that writes records of one event in a hundred: what is left of them by default
+    (`trace.rate`) at 10,000 events per second."""
+    driver = arguments[5]
+
+    def trace_marks(incarnation: int, first: int, count: int) -> Sequence[bool]:
+        return [number % 100 == 0 for number in range(first, first + count)]
+
+    driver.trace_marks = trace_marks
+    driver.sampled = lambda events: [event for event in events if event.traced]
+    return MeteredNode(*arguments, **named)
+
+
 class Overlay:
     """Nodes with clients that gather, as in the data plane's bench: `SUBSCRIPTIONS` of two ranges
     over eight clients, and a publisher at the first node."""
@@ -198,7 +221,7 @@ class Overlay:
         self,
         nodes: int,
         matches: float,
-        traced: bool = True,
+        build: Callable[..., MeteredNode] | None = None,
         room: int = 20_000,
         subscriptions: int = SUBSCRIPTIONS,
     ) -> None:
@@ -210,7 +233,7 @@ class Overlay:
             SEED,
             WireCodec(),
             settings,
-            build=None if traced else untraced,
+            build=build,
             traces=self.files.open,
         )
         first = self.world.add_node()
@@ -417,15 +440,16 @@ def idle_streams(streams: int) -> tuple[Meter, int]:
 PCT1: Final = SUBSCRIPTIONS / 100
 WORKLOADS: Final[dict[str, Callable[[], tuple[Meter, int]]]] = {
     "one-node": partial(events, 1, 1.0),
-    "one-node-untraced": partial(events, 1, 1.0, traced=False),
-    "one-node-pct1-untraced": partial(events, 1, PCT1, traced=False),
+    "one-node-untraced": partial(events, 1, 1.0, build=untraced),
+    "one-node-pct1-untraced": partial(events, 1, PCT1, build=untraced),
     "eight-one": partial(events, 8, 1.0),
-    "eight-one-untraced": partial(events, 8, 1.0, traced=False),
+    "eight-one-untraced": partial(events, 8, 1.0, build=untraced),
     "eight-pct1": partial(events, 8, PCT1),
-    "eight-pct1-untraced": partial(events, 8, PCT1, traced=False),
-    "eight-pct1-spread-untraced": partial(events, 8, PCT1, traced=False, room=400),
-    "eight-rush-untraced": partial(events, 8, 1.0, traced=False, pause=0.003),
-    "eight-alone-untraced": partial(events, 8, 1.0, batch=1, traced=False),
+    "eight-pct1-sampled": partial(events, 8, PCT1, build=sampled),
+    "eight-pct1-untraced": partial(events, 8, PCT1, build=untraced),
+    "eight-pct1-spread-untraced": partial(events, 8, PCT1, build=untraced, room=400),
+    "eight-rush-untraced": partial(events, 8, 1.0, build=untraced, pause=0.003),
+    "eight-alone-untraced": partial(events, 8, 1.0, batch=1, build=untraced),
     "subscription": partial(subscriptions, 8),
     "append": partial(appends, 256, 1),
     "append-batch": partial(appends, 2_048, 64),

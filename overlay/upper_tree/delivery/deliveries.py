@@ -25,7 +25,7 @@ from overlay.upper_tree.batches import HEAD, in_batches, weigh_text, weigh_whole
 from overlay.upper_tree.delivery.constants import SHARE_MOST
 from overlay.upper_tree.delivery.event_counts import by_source
 from overlay.upper_tree.delivery.fan_out import CopyBudget, Part, in_turn, rotation, share_out
-from overlay.upper_tree.delivery.held_deliveries import split_by_tree
+from overlay.upper_tree.delivery.held_deliveries import tree_of_each
 from overlay.upper_tree.delivery.holding import Holding
 from overlay.upper_tree.delivery.recipients import Recipient, shares_of
 from overlay.upper_tree.messages import DelegateShare, Deliver, SentBefore
@@ -303,14 +303,15 @@ class Deliveries:
 
     def _trace(self, peer: Peer, message: Deliver) -> None:
         """Write a `forward` record for each event that is sampled."""
-        for part in split_by_tree(message) if self.port.sampled(message.events) else ():
+        sampled = {id(event): event for event in self.port.sampled(message.events)}
+        by_tree: dict[str, list[str]] = {}
+        if sampled:
+            for event, tree in zip(message.events, tree_of_each(message), strict=True):
+                if id(event) in sampled:
+                    by_tree.setdefault(tree, []).append(event.identity)
+        for attribute, identities in by_tree.items():
             self.port.trace_each(
-                "forward",
-                "event",
-                [event.identity for event in self.port.sampled(part.events)],
-                attribute=part.attribute,
-                peer=peer.id,
-                hop=part.hop,
+                "forward", "event", identities, attribute=attribute, peer=peer.id, hop=message.hop
             )
 
 

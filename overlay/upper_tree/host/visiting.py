@@ -16,6 +16,7 @@ answer may be lost.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 
@@ -425,12 +426,15 @@ class VisitHandler:
         """Record what was found of the `traced` ones among these events. A node counts in the tree
         by which it gets the event."""
         wanted = dict.fromkeys(event.sequence for event in traced)
+        numbers = [event.sequence for event in events]
+        traced_places = [(at, number) for at, number in enumerate(numbers) if number in wanted]
         recipients: Recipients = {}
         for mine in found:
-            for place_, attribute in zip(mine.places, mine.trees, strict=True):
-                sequence = events[place_].sequence
-                if sequence in wanted:
-                    by_tree = recipients.setdefault(sequence, {})
+            for at, number in traced_places:  # mostly few of many
+                here = bisect_left(mine.places, at)
+                if mine.places[here : here + 1] == [at]:
+                    by_tree = recipients.setdefault(number, {})
+                    attribute = mine.trees[here]
                     by_tree[attribute] = by_tree.get(attribute, 0) + 1
         self._trace_matches(traced, recipients)
 

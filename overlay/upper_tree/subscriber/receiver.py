@@ -27,6 +27,7 @@ from overlay.upper_tree.content import digest_of
 from overlay.upper_tree.delivery.delegation import Delegated
 from overlay.upper_tree.delivery.delivery_tokens import OwnToken
 from overlay.upper_tree.delivery.event_counts import EventCounts, EventSource, by_source
+from overlay.upper_tree.delivery.held_deliveries import tree_of_each
 from overlay.upper_tree.event_history import EventHistory, Refused, ShownTo
 from overlay.upper_tree.events import DeliveriesMissed, Visited
 from overlay.upper_tree.messages import Deliver, DeliveriesGivenUp
@@ -631,10 +632,7 @@ class Receiver(Machine):
         """Those events that are wanted whole by some conjunction, by now (C8). An event comes twice
         in a message if it matches very many."""
         complete = []
-        trees = [message.attribute] * len(message.events)
-        for attribute, _, places in message.apart:
-            for place_ in places:
-                trees[place_] = attribute
+        trees = tree_of_each(message)
         for event, tree, registrations in zip(
             message.events, trees, message.registrations, strict=True
         ):
