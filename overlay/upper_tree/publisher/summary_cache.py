@@ -39,20 +39,27 @@ Side = tuple[str, Cut, Cut]
 
 class BoxIndex:
     """Boxes that are checked by the same attribute first, sorted by where they begin on it: an
-    event is compared only with those that begin at or before its value. (Measured: 7 microseconds
-    for 120 boxes, of which half the events lie in none; one box after the other took 13.)"""
+    event is compared only with those that begin at or before its value, and reach beyond the last
+    of these beginnings. Which ones these are is found once for all values up to the next one."""
 
-    __slots__ = ("boxes", "starts")
+    __slots__ = ("_near", "boxes", "starts")
 
     def __init__(self, boxes: list[tuple[Cut, Cut, tuple[Side, ...]]]) -> None:
         """`boxes`: the ends on this attribute, and the other sides."""
         self.boxes = sorted(boxes, key=lambda box: box[0])
         self.starts = [box[0] for box in self.boxes]
+        self._near: dict[int, list[tuple[Cut, tuple[Side, ...]]]] = {}  # by how many begin before
 
     def admits(self, spot: Cut, places: Mapping[str, Cut | None]) -> bool:
         """Whether an event lies in one of the boxes. `spot`: its place on this attribute;
         `places`: its places on all of them."""
-        for _, hi, rest in self.boxes[: bisect_right(self.starts, spot)]:
+        begun = bisect_right(self.starts, spot)
+        near = self._near.get(begun)
+        if near is None:
+            last = self.starts[begun - 1]
+            near = [(hi, rest) for _, hi, rest in self.boxes[:begun] if last < hi]
+            self._near[begun] = near
+        for hi, rest in near:
             if spot < hi:
                 for name, low, high in rest:
                     other = places.get(name)

@@ -41,15 +41,17 @@ def test_what_the_summary_does_not_admit_is_skipped_until_its_term_ends() -> Non
 
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=5),
-    st.dictionaries(st.sampled_from("xyz"), st.integers(-1, 10)),
+    st.lists(st.dictionaries(st.sampled_from("xyz"), st.integers(-1, 10)), max_size=8),
 )
 def test_it_admits_what_the_summary_admits(
-    bounds: list[tuple[int, int]], event: dict[str, int]
+    bounds: list[tuple[int, int]], events: list[dict[str, int]]
 ) -> None:
-    found = summary(*(f"x >= {lo} AND y < {hi}" for lo, hi in bounds), "z = 3 AND x < 2")
+    ranges = (f"x BETWEEN {lo} AND {lo + hi} AND y < {hi}" for lo, hi in bounds)
+    found = summary(*ranges, "x >= 4 AND y = 9", "z = 3 AND x < 2")
     cached = SummaryCache(10)
     cached.learn("x", 7, found, until=10.0, now=0.0)
-    assert admits(cached, **event) == found.admits(event)
+    for event in events:
+        assert admits(cached, **event) == found.admits(event)
 
 
 def test_a_recalled_summary_is_forgotten() -> None:
