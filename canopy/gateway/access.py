@@ -37,15 +37,23 @@ class Permission(msgspec.Struct, frozen=True):
     streams: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return f"Grant({self.name!r}, {self.scopes!r})"
+        return f"Permission({self.name!r}, {self.scopes!r})"
 
     def check(self, scope: Scope) -> None:
-        """Raise Refused without `scope`."""
+        """Raise RequestRefused without `scope`."""
         if scope not in self.scopes:
             raise RequestRefused(403, f"the token {self.name} does not allow to {scope}")
 
+    def check_observer(self) -> None:
+        """Raise RequestRefused unless it may ask what the node knows, which no selector confines."""
+        self.check("observe")
+        if self.publish or self.subscribe:
+            raise RequestRefused(
+                403, f"the token {self.name} is confined to events of its selectors"
+            )
+
     def check_stream(self, stream: str) -> None:
-        """Raise Refused unless it allows to append to this stream."""
+        """Raise RequestRefused unless it allows to append to this stream."""
         if not named_in(stream, self.streams):
             raise RequestRefused(
                 403,
@@ -65,7 +73,7 @@ class Permission(msgspec.Struct, frozen=True):
         return compile_selector(self.publish) if self.publish else None
 
 
-ANYBODY = Permission("", ("publish", "subscribe"), streams=("*",))
+ANYBODY = Permission("", ("publish", "subscribe", "observe"), streams=("*",))
 """What everybody may where there are no tokens: the gateway is for this machine then."""
 
 
@@ -80,7 +88,7 @@ class GatewayRules:
         self._hosts = frozenset(host.lower() for host in hosts)
 
     def grant(self, secret: str) -> Permission:
-        """What the token with this secret allows; "": none was sent. Raises Refused."""
+        """What the token with this secret allows; "": none was sent. Raises RequestRefused."""
         if self._tokens is None:
             return ANYBODY
         if not secret:
@@ -103,7 +111,7 @@ class GatewayRules:
             return False
 
     def check_browser(self, host: str, origin: str) -> None:
-        """Look at the headers `Host` and `Origin` of a request. Raises Refused."""
+        """Look at the headers `Host` and `Origin` of a request. Raises RequestRefused."""
         if self._hosts and not self._is_ours(host):
             raise RequestRefused(
                 403, f"{host or 'no host'} is not a name of this gateway; allow it with --host"

@@ -44,6 +44,9 @@ RETRY_AFTER: Final = 2
 PUBLISH_TIMEOUT: Final = 30.0
 """For the node to answer a publication."""
 
+ANSWER_TIMEOUT: Final = 10.0
+"""For the node to answer a question of the console, some of which go around the ring."""
+
 SUBSCRIBE_TIMEOUT: Final = 30.0
 """For the overlay to acknowledge a subscription."""
 

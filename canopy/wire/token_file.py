@@ -22,7 +22,7 @@ import msgspec
 from canopy.wire.durable import write_durably
 
 Scope = Literal["publish", "subscribe", "observe", "admin"]
-"""What a token may allow; the gateway knows the first two."""
+"""What a token may allow; the gateway knows the first three."""
 
 PREFIX: Final = "cgw1_"
 """How a token of the gateway begins, by which scanners of published source code find one."""

@@ -66,7 +66,7 @@ def gateway(
 
     POST /events publishes: CloudEvents (binary, structured, batch), JSON objects, JSON lines.
     GET /events?where=SELECTOR follows, as server-sent events or as a WebSocket; with
-    stream=NAME&from=first a stream. GET / is a page that shows events in a browser. Over MQTT,
+    stream=NAME&from=first a stream. GET / is a console for browsers, /api/ what it asks. Over MQTT,
     user properties and fields of JSON payloads are attributes, and the topic $where/SELECTOR
     subscribes by content.
 

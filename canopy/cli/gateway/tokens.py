@@ -47,9 +47,10 @@ def token() -> None:
 @click.option(
     "--scope",
     "scopes",
-    type=click.Choice(["publish", "subscribe"]),
+    type=click.Choice(["publish", "subscribe", "observe"]),
     multiple=True,
-    help="What it allows (repeatable). [default: both]",
+    help="What it allows (repeatable); observe: what the node knows, in the console and under "
+    "/api/. [default: publish and subscribe]",
 )
 @click.option(
     "--where", "subscribe", metavar="SELECTOR", default="", help="Follow no more than this."

@@ -1,6 +1,8 @@
-"""The HTTP door: CloudEvents in, server-sent events and WebSockets out, and a page that shows both.
+"""The HTTP door: CloudEvents in, server-sent events and WebSockets out, questions to the node, and
+the console that shows all of it.
 
 ``exchange`` has one connection's requests and answers (h11; nothing of the protocol is written
-here), ``paths`` what each path does, those of the page included. ``sse`` and ``sockets`` write to
+here), ``paths`` what each path does, ``api`` the questions and their description, ``page/`` the
+console, without a build step or anything from elsewhere. ``sse`` and ``sockets`` write to
 followers. docs/guide/gateway.md has the requests.
 """

@@ -1,4 +1,5 @@
-"""What each path does: `/events` (publish, follow), `/livez`, and the page."""
+"""What each path does: `/events` (publish, follow), `/api/` (ask the node), `/livez`, and the
+console."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from canopy.client.publishing import Drafting
 from canopy.gateway.access import GatewayRules, Permission, RequestRefused
 from canopy.gateway.events import drafts_of
 from canopy.gateway.following import FeedRequest, OpenFeed, follow
+from canopy.gateway.http.api import answer, dry_run, is_api
 from canopy.gateway.http.exchange import LOST, Exchange, Gone, HttpConnection
 from canopy.gateway.http.sockets import Socket, is_upgrade, protocol_token
 from canopy.gateway.http.sse import send_events
@@ -22,10 +24,12 @@ from canopy.wire.log import Log
 
 FOLDER: Final = Path(__file__).with_name("page")
 
+SCRIPTS: Final = ("console", "asking", "events", "views")
+
 PARTS: Final = {
     "/": ("index.html", "text/html; charset=utf-8"),
-    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
-    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    **{f"/{name}.js": (f"{name}.js", "text/javascript; charset=utf-8") for name in SCRIPTS},
+    "/console.css": ("console.css", "text/css; charset=utf-8"),
 }
 """Path to file and media type."""
 
@@ -106,14 +110,21 @@ class HttpDoor:
             await self._publish(exchange)
         elif path == "/events" and method == "GET":
             await self._follow(exchange)
+        elif path == "/api/dry-run" and method == "POST":
+            await self._dry_run(exchange)
+        elif is_api(path) and method == "GET":
+            grant = self._access.grant(exchange.bearer())
+            exchange.welcome()
+            told = await answer(self._client, grant, path, exchange.query)
+            await exchange.answer_json(200, told)
         elif path == "/livez" and method in ("GET", "HEAD"):
             await exchange.answer(200, b"ok\n", "text/plain; charset=utf-8")
         elif (found := part(path)) is not None and method in ("GET", "HEAD"):
             await exchange.answer(200, *found, headers=[POLICY])
-        elif path in ("/events", "/livez") or found is not None:
+        elif path in ("/events", "/livez") or is_api(path) or found is not None:
             raise RequestRefused(405, f"{method} is not for {path}; it takes {METHODS}")
         else:
-            raise RequestRefused(404, f"there is no {path}; try /events, /livez or /")
+            raise RequestRefused(404, f"there is no {path}; try /events, /api/status, /livez or /")
 
     async def _preflight(self, exchange: Exchange) -> None:
         """Answer a browser that asks whether a page may (CORS)."""
@@ -138,6 +149,13 @@ class HttpDoor:
         drafts = drafts_of(exchange.headers, body, self._drafting)
         told = await self._send(grant, drafts, exchange.query)
         await exchange.answer_json(200, told)
+
+    async def _dry_run(self, exchange: Exchange) -> None:
+        grant = self._access.grant(exchange.bearer())
+        grant.check_observer()  # before the body is taken
+        exchange.welcome()
+        drafts = drafts_of(exchange.headers, await exchange.body(), self._drafting)
+        await exchange.answer_json(200, await dry_run(self._client, grant, drafts))
 
     async def _send(
         self, grant: Permission, drafts: list[Any], query: dict[str, str]
@@ -200,7 +218,7 @@ async def close_feed(feed: OpenFeed) -> None:
 
 
 def wanted_of(exchange: Exchange) -> FeedRequest:
-    """What a follower asks for in its query and headers. Raises Refused."""
+    """What a follower asks for in its query and headers. Raises RequestRefused."""
     query = exchange.query
     unknown = query.keys() - {"where", "stream", "from", "format", "receipt"}
     if unknown:

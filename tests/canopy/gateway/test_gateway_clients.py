@@ -17,6 +17,7 @@ import pytest
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, Request, TextMessage
 
+from overlay.client import Subscribe
 from tests.canopy.gateway.test_gateway_real import Gateway
 from tests.support.real.real_overlay import PATIENCE, status
 
@@ -179,18 +180,63 @@ def page(url: str, folder: Path) -> Iterator[Page]:
         process.wait()
 
 
+BEGUN: Final = "document.querySelectorAll('nav [aria-current]').length == 1"
+"""The page's script has run."""
+
+
 @pytest.mark.skipif(not BROWSER, reason="no browser is installed")
 def test_a_browser_shows_and_publishes_events(gateway: Gateway, tmp_path: Path) -> None:
     url = f"http://{gateway.http[0]}:{gateway.http[1]}/"
     with page(url, tmp_path) as shown:
-        shown.until("document.readyState == 'complete' && typeof follow == 'function'")
+        shown.until(BEGUN)
         shown.evaluate(f"document.getElementById('token').value = '{gateway.all}'")
         shown.evaluate("document.getElementById('where').value = 'mag >= 5'")
         shown.evaluate("document.getElementById('start').click()")
         shown.until("document.getElementById('state').textContent.startsWith('Following')")
         gateway.publish([{"mag": 4, "id": "no"}, {"mag": 5, "id": "<b>yes</b>"}])
-        shown.until("document.getElementById('events').rows.length == 1")
-        assert "<b>yes</b>" in shown.evaluate("document.getElementById('events').innerText")
+        shown.until("document.getElementById('rows').rows.length == 1")
+        assert "<b>yes</b>" in shown.evaluate("document.getElementById('rows').innerText")
         shown.evaluate("""document.getElementById('draft').value = '{"mag": 9, "id": "mine"}'""")
         shown.evaluate("document.getElementById('publish').requestSubmit()")
-        shown.until("document.getElementById('events').innerText.includes('mine')")
+        shown.until("document.getElementById('rows').innerText.includes('mine')")
+
+
+SEEN: Final = {
+    "overlay": "primary",
+    "node": "neighbours",
+    "streams": "stream",
+    "explain?event=told": "the selector is not true",
+}
+"""What each view of the console says, by the end of its address."""
+
+LABELLED: Final = """[...document.querySelectorAll('input, textarea, button, a')]
+    .filter((one) => !(one.labels?.length || one.textContent.trim())).length"""
+
+
+@pytest.mark.skipif(not BROWSER, reason="no browser is installed")
+def test_the_console_shows_what_the_node_knows(gateway: Gateway, tmp_path: Path) -> None:
+    client = gateway.overlay.clients[0]
+    number = client.begin(Subscribe(0, "mag > 7", "large"))
+    client.finish(number, PATIENCE)
+    assert gateway.publish({"mag": 4, "id": "told"})[0] == 200
+    url = f"http://{gateway.http[0]}:{gateway.http[1]}/"
+    with page(url, tmp_path) as shown:
+        shown.until(BEGUN)
+        shown.evaluate(f"document.getElementById('token').value = '{gateway.all}'")
+        for view, text in SEEN.items():
+            shown.evaluate(f"location.hash = '{view}'")
+            shown.until(f"document.querySelector('main').innerText.includes('{text}')")
+            assert shown.evaluate("document.getElementById('trouble').hidden") is True
+            assert shown.evaluate(LABELLED) == 0, "each control has a name"
+        shown.evaluate("location.hash = 'events'")
+        shown.until("!document.getElementById('events').hidden")
+        shown.evaluate("document.getElementById('where').focus()")
+        shown.until("performance.getEntriesByName(location.origin + '/api/attributes?').length > 0")
+        shown.evaluate("document.getElementById('where').value = 'ma'")
+        shown.evaluate("document.getElementById('where').setSelectionRange(2, 2)")
+        typed = "document.getElementById('where').dispatchEvent(new Event('input'))"
+        shown.until(f"{typed}; !document.getElementById('names').hidden")
+        assert shown.evaluate("document.getElementById('names').innerText") == "mag"
+        shown.evaluate("document.getElementById('where').value = 'mag >'")
+        shown.evaluate(typed)
+        shown.until("document.getElementById('fault').innerText.includes('^')")

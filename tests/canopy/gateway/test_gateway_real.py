@@ -32,7 +32,7 @@ class Gateway:
         self.overlay = Overlay(folder)
         wait_ready(self.overlay.start())
         self.tokens = TokenFile(folder / "tokens.json")
-        self.all = self.tokens.add("all", ("publish", "subscribe"))
+        self.all = self.tokens.add("all", ("publish", "subscribe", "observe"))
         self.eu = self.tokens.add("eu", ("subscribe",), subscribe="region = 'eu'")
         command = [sys.executable, "-m", "canopy", "gateway", "--connect", str(folder / "0")]
         command += ["--http", "127.0.0.1:0", "--mqtt", "127.0.0.1:0", "--json"]
@@ -108,6 +108,71 @@ def test_events_go_in_and_out_over_http(gateway: Gateway) -> None:
     assert [event["id"] for event in events] == ["b", "c"]
     assert events[0]["event"] == told["events"][1]
     follower.close()
+
+
+def test_what_the_node_knows_is_asked_over_http(gateway: Gateway) -> None:
+    node = gateway.request("GET", "/api/status")[1]["node"]
+    (cluster,) = gateway.request("GET", "/api/ring")[1]["clusters"]
+    assert cluster["primary"] == node
+    told = gateway.publish({"mag": 5, "id": "known"})[1]
+    status, why = gateway.request("GET", "/api/why?event=known")
+    assert (status, why["event"], why["attributes"]["mag"]) == (200, told["events"][0], 5)
+    kind = {"Content_Type": "application/json"}
+    (who,) = gateway.request("POST", "/api/dry-run", {"mag": 5}, **kind)[1]["events"]
+    assert who == {"refused": "", "nodes": 0, "listed": [], "unanswered": []}
+    assert "^" in gateway.request("GET", "/api/check?where=mag%20%3E")[1]["error"]
+    for path, refused, word in (
+        ("/api/where", 400, "attribute: missing"),
+        ("/api/status?x=1", 400, "x: unknown; known are none"),
+        ("/api/nothing", 404, "/api/nothing"),
+        ("/api/row?stream=s&offset=-1", 400, "whole number"),
+        ("/api/row?stream=s&offset=1", 404, "s"),
+    ):
+        status, answer = gateway.request("GET", path)
+        assert (status, word in answer["error"]) == (refused, True), answer
+
+
+def test_what_the_node_knows_takes_a_scope_that_nothing_confines(gateway: Gateway) -> None:
+    confined = gateway.tokens.add("odd", ("observe", "subscribe"), subscribe="mag > 3")
+    for token, word in ((gateway.eu, "does not allow to observe"), (confined, "confined")):
+        for method, path in (("GET", "/api/subscriptions"), ("POST", "/api/dry-run")):
+            headers = {"Authorization": f"Bearer {token}"}
+            status, answer = gateway.request(method, path, {}, **headers)
+            assert (status, word in answer["error"]) == (403, True)
+    assert gateway.request("GET", "/api/status", Authorization="Bearer no")[0] == 401
+
+
+def test_answers_are_what_their_description_says(gateway: Gateway) -> None:
+    """Each question's answer, against the schema that /openapi.json has for it."""
+    about = gateway.request("GET", "/openapi.json")[1]
+    parts = about["components"]["schemas"]
+
+    def fits(value: Any, schema: dict[str, Any]) -> bool:
+        schema = parts[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+        if "anyOf" in schema:
+            return any(fits(value, each) for each in schema["anyOf"])
+        if isinstance(value, dict) and "properties" in schema:
+            known = schema["properties"]
+            return value.keys() == known.keys() and all(
+                fits(item, known[name]) for name, item in value.items()
+            )
+        if isinstance(value, list) and isinstance(schema.get("items"), dict):
+            return schema["type"] == "array" and all(fits(each, schema["items"]) for each in value)
+        kinds = {"array": list, "object": dict, "string": str, "boolean": bool, "null": type(None)}
+        kinds |= {"number": (int, float), "integer": int}
+        return "type" not in schema or isinstance(value, kinds[schema["type"]])
+
+    gateway.publish({"mag": 5, "id": "shaped"})
+    query = {"where": "?attribute=mag", "why": "?event=shaped", "row": "", "groups": ""}
+    for path, item in about["paths"].items():
+        name = path.removeprefix("/api/")
+        if name in ("row", "groups", "dry-run", "/events") or "get" not in item:
+            continue  # of streams, or no question
+        status, answer = gateway.request("GET", path + query.get(name, ""))
+        content = item["get"]["responses"]["200"]["content"]["application/json"]
+        assert status == 200
+        assert fits(answer, content["schema"]), (path, answer)
+    assert gateway.request("GET", "/asyncapi.json")[1]["asyncapi"] == "3.0.0"
 
 
 def test_a_token_confines_what_is_followed_and_published(gateway: Gateway) -> None:
