@@ -45,7 +45,7 @@ class Permission(msgspec.Struct, frozen=True):
             raise RequestRefused(403, f"the token {self.name} does not allow to {scope}")
 
     def check_observer(self) -> None:
-        """Raise RequestRefused unless it may ask what the node knows, which no selector confines."""
+        """Raise RequestRefused unless it may ask what the node knows, which nothing confines."""
         self.check("observe")
         if self.publish or self.subscribe:
             raise RequestRefused(

@@ -142,9 +142,8 @@ async def answer(client: AsyncClient, grant: Permission, path: str, query: Query
         raise RequestRefused(404, f"there is no {path}; under /api/ there are {known}")
     wanted = {each.rstrip("?") for each in question.parameters}
     if unknown := sorted(query.keys() - wanted):
-        raise RequestRefused(
-            400, f"{', '.join(unknown)}: unknown; known are {', '.join(sorted(wanted))}"
-        )
+        known = ", ".join(sorted(wanted)) or "none"
+        raise RequestRefused(400, f"{', '.join(unknown)}: unknown; known are {known}")
     needed = [each for each in question.parameters if not each.endswith("?")]
     if missing := [each for each in needed if not query.get(each)]:
         raise RequestRefused(400, f"{', '.join(missing)}: missing")
