@@ -216,6 +216,10 @@ def _selectivity(constraint: Constraint) -> tuple[int, int]:
     that constraints of each class let through in real feeds.
     """
     intervals, hull = constraint.intervals, constraint.hull
+    if hull.lo[0] and len(intervals) == 1:  # mostly
+        if hull.is_point():
+            return (0, 1)
+        return ((2, 4, 5)[(hull.lo in _WHOLE_ENDS) + (hull.hi in _WHOLE_ENDS)], 1)
     if hull.lo[0] == 0 and hull.hi <= WHOLE_TYPES[0].hi:
         # A boolean has two values: half of all events at best, and nothing for a tree to split.
         return (3, len(intervals))

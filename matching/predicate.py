@@ -226,18 +226,18 @@ def _parse(text: str) -> Expression:
 
 def _plain(terms: list[PlainTerm], text: str) -> Predicate | None:
     """The predicate of a text that is an AND of these; None if it can never be true."""
-    constraints: dict[str, Constraint] = {}
-    tests: list[Constraint] = []
-    for name, op, first, last in terms:
-        test = constraint = comparing(name, op, first, last)
-        before = constraints.get(name)
-        if test is not None and before is not None:
-            is_again = any(test is other for other in tests)  # those of equal terms are shared
-            constraint = before if is_again else before.meet(test)
-        if test is None or constraint is None:
-            return None
-        constraints[name] = constraint
-        tests.append(test)
+    tests = [test for term in terms if (test := comparing(*term)) is not None]
+    if len(tests) < len(terms):
+        return None
+    constraints = {test.attribute: test for test in tests}
+    if len(constraints) < len(tests):
+        constraints.clear()
+        for test in {id(test): test for test in tests}.values():  # those of equal terms are shared
+            before = constraints.get(test.attribute)
+            constraint = test if before is None else before.meet(test)
+            if constraint is None:
+                return None
+            constraints[test.attribute] = constraint
     return Predicate(None, text, (Conjunction(constraints),), tuple(tests))
 
 

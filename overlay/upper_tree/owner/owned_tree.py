@@ -359,11 +359,9 @@ class OwnedTree:
         A host that may still match by the former map is given no registrations any more, so it must
         have stopped."""
         registration = pending.registration
-        if any(
-            host not in pending.installed and not lease_over(host)
-            for host in self.hosts_for(registration)
-        ):
-            return False
+        for host in self.hosts_for(registration):
+            if host not in pending.installed and not lease_over(host):
+                return False
         return self._previous is None or not any(
             host.id in self._awaited and not lease_over(host.id)
             for entry in self._previous.serving(registration)
