@@ -30,8 +30,10 @@ AT_ONCE: Final = 1_000
 KEY: Final = 255
 """Characters of a text in a key."""
 _MYSQL: Final = ("mysql", "mariadb")
-_SIZE: Final = re.compile(r"^(DOUBLE PRECISION|BIGINT|LONGBLOB|LONGTEXT)\(\d+\)")
-"""Types of which databases say the size, though there is one only."""
+_SAID: Final = re.compile(
+    r"(?<=^DOUBLE PRECISION)\(\d+\)|(?<=^BIGINT)\(\d+\)| CHARACTER SET \w+(?= COLLATE)"
+)
+"""What databases say of a type though it could not be otherwise."""
 
 
 def _type(means: str, is_key: bool) -> sa.types.TypeEngine[Any]:
@@ -137,12 +139,13 @@ class AlchemyDestination(Destination):
         return self._words(_type(column.type, column.name in table.keys))
 
     def _holds(self, table: Table, own: str, wanted: str) -> bool:
-        return _SIZE.sub(r"\1", own) == _SIZE.sub(r"\1", wanted)
+        return _SAID.sub("", own) == _SAID.sub("", wanted)
 
     def _words(self, kind: sa.types.TypeEngine[Any]) -> str:
         """A type as the database writes it."""
         try:
-            return kind.compile(self._engine.dialect)
+            words = kind.compile(self._engine.dialect)
+            return "TINYINT(1)" if words == "BOOL" else words  # as MySQL spells it
         except sa.exc.CompileError:  # it is one that the dialect does not know
             return "of an unknown type"
 

@@ -211,6 +211,8 @@ class Destination:
         else:
             self._create(table)
         self._learn(table)
+        if not there:
+            self._keepings[table.name] = None
 
     def load(self, table: Table, rows: Iterable[Row]) -> None:
         """Insert rows of which there are none."""

@@ -19,6 +19,7 @@ from canopy.sync.changes import DELETE, INSERT, Change, Column, Table
 from canopy.sync.errors import SchemaError, SyncError, UnfitError
 from canopy.sync.filtering import RowFilter
 from canopy.sync.folding import fold
+from canopy.sync.opening import open_destination
 from canopy.sync.verifying import Comparison
 from tests.support.sync_pair import Pair, pg_url
 
@@ -278,3 +279,25 @@ def test_dates_of_mariadb_are_the_same_in_duckdb(
     pairs.append(Pair(maria.url(name), f"duckdb:{tmp_path / 'b.duck'}"))
     pairs[0].begin()
     assert pairs[0].verified(5).identical
+
+
+def test_a_table_that_the_sync_has_made_is_not_read_back(
+    server: Server, maria: MariadbServer, tmp_path: Path
+) -> None:
+    names = ("int", "float", "decimal", "bool", "text", "bytes", "date", "time", "instant", "json")
+    columns = (Column("k", "text", ""), *(Column(name, name, "") for name in names))
+    postgres = pg_url(server, server.database()).replace("postgresql:", "postgresql+psycopg:")
+    for url in (
+        f"duckdb:{tmp_path / 'b.duck'}",
+        maria.url(maria.database()),
+        f"sqlalchemy:{maria.url(maria.database()).replace('mariadb:', 'mysql+pymysql:')}",
+        f"sqlalchemy:{postgres}",
+        f"sqlalchemy:sqlite:///{tmp_path / 'b.db'}",
+    ):
+        target = open_destination("kept", url)
+        table = Table("made", columns, (0,), "postgresql")
+        target.begin()
+        target.take_up(table)
+        assert target._doubtful(table) == {}, url
+        target.rollback()
+        target.close()
