@@ -52,6 +52,10 @@ class TableError(Exception):
     """A table's comment cannot be followed: it says where and why."""
 
 
+class NoRowsError(TableError):
+    """There is nothing that the table could show."""
+
+
 class Column(NamedTuple):
     """One column: which value of a row, how it is written, and what stands above it."""
 
@@ -160,7 +164,7 @@ def table(text: str, results: Path) -> str:
         row for row in rows if all(str(value(row, key)) == is_ for key, is_ in spec.wanted.items())
     ]
     if not rows:
-        raise TableError(f"bench/results/{spec.file} has no row with {spec.wanted}")
+        raise NoRowsError(f"bench/results/{spec.file} has no row with {spec.wanted}")
     if "across" in spec.words:
         rows = joined(rows, spec.words.get("by", "").split(","), spec.words["across"])
     lines = [[column.header for column in spec.columns]]

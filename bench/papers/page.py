@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import textwrap
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.lab.record import RESULTS
-from bench.lab.tables import PAGES, cell, table, value
+from bench.lab.tables import PAGES, NoRowsError, cell, table, value
 from bench.papers.experiment import Experiment, Ours, Paper, Reported
 from bench.papers.pictures import draw, series_of
 from bench.papers.registry import PAPERS, experiments
@@ -110,7 +111,8 @@ def _experiment(one: Experiment, results: Path) -> Iterator[str]:
         yield f"![{one.title}](papers/{one.name}.svg)\n\n"
     for spec in one.tables if runs else ():
         whole = f"{spec} | run.form: form | run.commit: commit"
-        yield f"<!-- table: {whole} -->\n{table(whole, results)}\n"
+        with contextlib.suppress(NoRowsError):  # another of its commands has been run
+            yield f"<!-- table: {whole} -->\n{table(whole, results)}\n"
     yield wrapped(one.differs)
 
 

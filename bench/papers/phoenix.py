@@ -7,7 +7,7 @@ from typing import Final
 
 from bench.papers.experiment import Drawing, Experiment, Ours, Paper, Picture, Reported
 
-RECOVERY: Final = "papers-phoenix-recovery"
+RECOVERY: Final = "recovery-processes"
 TIMELINESS: Final = "papers-phoenix-timeliness"
 MODES: Final = {
     "neither": "neither", "priority": "priority only", "choice": "choice only", "both": "both",
@@ -165,7 +165,7 @@ PHOENIX: Final = Paper(
             "cost the same: whichever goes first, another waits. *Both* is worse than *choice "
             "only* in one seed and better in another, by which host events go to: where "
             "publishers take hosts in turn, or know exactly what these have to match, the two "
-            "modes differ by a hundredth or two "
+            "modes differ by a few hundredths "
             "([timeliness.md](timeliness.md#the-plain-mean)). The fast form has 2,000 events a "
             "point, the paper 200,000.",
         ),

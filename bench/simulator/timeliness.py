@@ -15,7 +15,12 @@ each level, with an event as dear: a third of the work.
 `--knows` says by what publishers choose hosts, in *choice only* and *both*:
 
 * `acceptances`, the product: by the loads that hosts report with each acceptance;
+* `free`: by the same, but of hosts at which nothing is predicted to wait each gets the next event
+  (the product takes the first in the publisher's own order);
+* `near`: by the same, but so do all hosts at which hardly more is predicted to wait than at another
+  one, less than eight events;
 * `exact`: by how many events each host really has to match, those that are on their way included;
+* `old`: by how many that were at most five milliseconds ago;
 * `turns`: by nothing, each publisher takes them in turn.
 
 `--nudges N` measures each point N times: each time all latencies of the network are a nanosecond
@@ -30,8 +35,9 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from itertools import chain, product
 from typing import Any, Final, NamedTuple
 
@@ -48,7 +54,16 @@ from overlay.upper_tree.publisher.load_prediction import LoadPredictor
 NAMES: Final = {mode.name.removesuffix(" only"): mode for mode in MODES}
 """The modes, by their names in a row."""
 
-KNOWN: Final = ("acceptances", "exact", "turns")
+KNOWN: Final = ("acceptances", "free", "near", "exact", "old", "turns")
+
+FREE: Final = 1
+"""Events: where fewer are predicted to wait, a host is free."""
+
+NEAR: Final = 8
+"""Events."""
+
+OLD: Final = 0.005
+"""Seconds: as old as a report is where hosts have a queue of some events."""
 
 NUDGE: Final = 1e-9
 """Seconds."""
@@ -79,6 +94,27 @@ class ExactLoads(LoadPredictor):
         return min(order, key=lambda host: self._under_way[self._names[host.id]])
 
 
+class OldLoads(ExactLoads):
+    """… by what they had to match a while ago."""
+
+    def __init__(self, under_way: Counter[str], names: Mapping[NodeId, str]) -> None:
+        super().__init__(under_way, names)
+        self._all = under_way
+        self._taken = 0.0
+        self._seen = Counter[str]()
+
+    def sent(self, node: NodeId, events: int, now: float) -> None:
+        self._all[self._names[node]] += events
+
+    def update(self, now: float) -> bool:
+        if now - self._taken >= OLD:
+            self._taken, self._seen = now, Counter(self._all)
+        return True
+
+    def best(self, order: Sequence[Peer], now: float) -> Peer:
+        return min(order, key=lambda host: self._seen[self._names[host.id]])
+
+
 class TurnLoads(LoadPredictor):
     """One publisher's choice where each host gets the next of its events."""
 
@@ -96,6 +132,33 @@ class TurnLoads(LoadPredictor):
         return order[self._sent % len(order)]
 
 
+class LoadsInTurn(LoadPredictor):
+    """The product's predictions; of hosts that are predicted to be alike each gets the next event:
+    of those at which fewer than so many wait than at the one with the least."""
+
+    def __init__(self, alike: int) -> None:
+        super().__init__()
+        self._alike = alike
+        self._sent = 0
+
+    def sent(self, node: NodeId, events: int, now: float) -> None:
+        super().sent(node, events, now)
+        self._sent += events
+
+    def update(self, now: float) -> bool:
+        super().update(now)
+        return True
+
+    def best(self, order: Sequence[Peer], now: float) -> Peer:
+        waiting = {host: self._queue(host.id, now) for host in order}
+        least = min(waiting.values())
+        if self._alike == FREE and least >= FREE:
+            return super().best(order, now)
+        most = least + self._alike if self._alike > FREE else FREE
+        alike = [host for host, count in waiting.items() if count < most]
+        return alike[self._sent % len(alike)]
+
+
 class KnowingOverlay(ModeOverlay):
     """An overlay in one mode whose publishers choose by what `knows` says."""
 
@@ -110,9 +173,14 @@ class KnowingOverlay(ModeOverlay):
             return
         names = self.world.identities
         for name in self._publishers:
-            is_exact = self._knows == "exact"
-            loads = ExactLoads(self._under_way, names) if is_exact else TurnLoads()
-            self.world.node(name).publisher.replicas.predictor = loads
+            kinds: dict[str, Callable[[], LoadPredictor]] = {
+                "free": partial(LoadsInTurn, FREE),
+                "near": partial(LoadsInTurn, NEAR),
+                "exact": partial(ExactLoads, self._under_way, names),
+                "old": partial(OldLoads, self._under_way, names),
+                "turns": TurnLoads,
+            }
+            self.world.node(name).publisher.replicas.predictor = kinds[self._knows]()
 
     def _note(self, node: str, kind: str, fields: Mapping[str, Any]) -> None:
         super()._note(node, kind, fields)

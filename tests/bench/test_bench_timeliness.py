@@ -6,8 +6,19 @@ from collections import Counter
 
 import pytest
 
-from bench.simulator.timeliness import ExactLoads, TurnLoads, compared, joined
+from bench.simulator.timeliness import (
+    FREE,
+    NEAR,
+    OLD,
+    ExactLoads,
+    LoadsInTurn,
+    OldLoads,
+    TurnLoads,
+    compared,
+    joined,
+)
 from overlay.machine import Peer
+from overlay.upper_tree.host_load import HostLoad
 
 HOSTS = [Peer(name, f"{name}:1") for name in ("a", "b", "c")]
 
@@ -35,6 +46,35 @@ def test_who_knows_nothing_takes_the_hosts_in_turn() -> None:
         loads.sent(host.id, 1, 0.0)
         chosen.append(host.id)
     assert chosen == ["a", "b", "c", "a"]
+
+
+def test_hosts_that_are_predicted_to_be_alike_get_the_events_in_turn() -> None:
+    free, near = LoadsInTurn(FREE), LoadsInTurn(NEAR)
+    for loads in (free, near):
+        for host, waiting in zip(HOSTS, (NEAR + 6, 6, 5), strict=True):
+            loads.reported(host.id, HostLoad(10.0, 10.0, waiting), 0.0)
+    chosen: list[tuple[str, str]] = []
+    for _ in range(3):
+        hosts = [loads.best(HOSTS, 0.0) for loads in (free, near)]
+        chosen.append((hosts[0].id, hosts[1].id))
+        near.sent(hosts[1].id, 1, 0.0)
+    assert chosen == [("c", "b"), ("c", "c"), ("c", "b")]
+    free.reported("a", None, 0.0)
+    free.reported("b", None, 0.0)
+    assert free.best(HOSTS, 0.0).id == "a"
+    free.sent("c", 1, 0.0)
+    assert free.best(HOSTS, 0.0).id == "b"
+
+
+def test_old_loads_are_those_of_a_while_ago() -> None:
+    under_way: Counter[str] = Counter({"a": 1})
+    loads = OldLoads(under_way, {host.id: host.id for host in HOSTS})
+    loads.update(1.0)
+    under_way["b"] = 2
+    loads.update(1.0 + OLD / 2)
+    assert loads.best(HOSTS, 1.0).id == "b", "what came since is not known"
+    loads.update(1.0 + 2 * OLD)
+    assert loads.best(HOSTS, 1.0).id == "c"
 
 
 def test_modes_of_a_point_are_one_row_and_runs_are_compared() -> None:
