@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-lock
 DEMO_STAMP := $(VENV)/.made-for-demo
 
-.PHONY: setup demo demo-sync test test-times faults cluster upgrade fuzz check bench bench-guard bench-overlays papers tables soak pairs stream-search stream-soak soak-sync confinement examples guides sync-types mutations mutants lock release clean
+.PHONY: setup demo demo-sync test test-times faults cluster upgrade fuzz check bench bench-guard bench-overlays papers tables soak pairs stream-search stream-soak soak-sync confinement examples guides docs sync-types mutations mutants lock release clean
 
 # With everything, for tests and all commands; `make demo` alone takes what the demo and the first
 # guides need: half of it.
@@ -151,6 +151,19 @@ examples: setup
 guides: setup
 	$(BIN)/python -m bench.processes.guides $(GUIDES)
 
+# The documentation as a site, with search and the library's reference: build/site/index.html. In an
+# environment of its own; a link or an anchor that leads nowhere is an error.
+DOCS_TOOLS := build/docs-tools
+docs: $(DOCS_TOOLS)/.made
+	NO_MKDOCS_2_WARNING=1 $(DOCS_TOOLS)/bin/mkdocs build --quiet
+	@echo "build/site/index.html"
+
+$(DOCS_TOOLS)/.made: requirements-docs.lock
+	test -x $(DOCS_TOOLS)/bin/python || $(PYTHON) -m venv $(DOCS_TOOLS)
+	$(DOCS_TOOLS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+	  -r requirements-docs.lock
+	@touch $@
+
 # What policies leave of selectors, judged by SQLite: ten million triples, some minutes.
 confinement: setup
 	CANOPY_EXAMPLES_SHARE=1 CONFINEMENT=$${CONFINEMENT:-10000000} $(BIN)/python -m pytest -q \
@@ -185,6 +198,9 @@ lock:
 	uv pip compile --group release --universal --python-version 3.11 --constraint requirements.lock \
 	  --generate-hashes --no-emit-index-url --no-emit-find-links --no-header \
 	  --custom-compile-command "make lock" -o requirements-release.lock
+	uv pip compile --group docs --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-emit-find-links --no-header \
+	  --custom-compile-command "make lock" -o requirements-docs.lock
 
 # The sdist, the wheel and a bill of what it brings, in build/release: made, checked, and tried in an
 # environment of its own. Nothing is published (docs/guide/release.md).

@@ -58,6 +58,15 @@ def test_the_code_cites_pages_that_exist() -> None:
     assert not missing
 
 
+def test_the_site_has_every_page_once() -> None:
+    """What `make docs` shows beside its pages, of which the library's reference is made then."""
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    shown = re.findall(r": (\S+\.md)$", text, re.M)
+    docs = [path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")]
+    root = [path.name for path in ROOT.glob("*.md") if path.name != "README.md"]
+    assert sorted(shown) == sorted([*docs, *root, "reference/python.md"])
+
+
 def test_modules_and_files_that_the_pages_name_exist() -> None:
     missing = []
     for page in PAGES:
