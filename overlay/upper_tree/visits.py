@@ -9,6 +9,7 @@ that want both. The message says which events visit which trees (`Visit.apart`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from operator import attrgetter
 
 import msgspec
@@ -97,10 +98,7 @@ def select_events(visit: Visit, places: Sequence[int]) -> Visit:
 def check_places(count: int, lists: Iterable[Sequence[int]]) -> None:
     """ProtocolError if these lists name a place that a message with `count` events has not, or one
     twice."""
-    seen: dict[int, None] = {}
-    total = 0
-    for places in lists:
-        seen.update(dict.fromkeys(places))
-        total += len(places)
-    if len(seen) < total or (seen and not 0 <= min(seen) <= max(seen) < count):
+    named = sorted(chain.from_iterable(lists))
+    is_once = len(dict.fromkeys(named)) == len(named)
+    if named and not (is_once and named[0] >= 0 and named[-1] < count):
         raise ProtocolError("a message names events that it has not, or one twice")

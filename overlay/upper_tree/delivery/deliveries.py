@@ -216,8 +216,8 @@ class Deliveries:
         for mine in wanted:
             hop = self.hop + (mine.peer.id != self.port.me.id)
             picked = tuple([events[place] for place in mine.places])
-            if mine.spans is None and mine.trees.count(mine.trees[0]) == len(picked):
-                tree, interval, apart = mine.trees[0], EVERYTHING, Apart()
+            if mine.spans is None:
+                (tree, interval), apart = divide_whole(mine.trees)
             else:
                 (tree, interval), apart = divide(mine.parts)
             previous = 0
@@ -330,6 +330,22 @@ def divide(parts: Sequence[tuple[str, Interval]]) -> tuple[tuple[str, Interval],
         if part != first:
             found.setdefault(part, []).append(place)
     return first, tuple([(*part, tuple(places)) for part, places in found.items()])
+
+
+def divide_whole(trees: Sequence[str]) -> tuple[tuple[str, Interval], Apart]:
+    """`divide` for trees that are wholly here."""
+    if trees.count(trees[0]) == len(trees):
+        return (trees[0], EVERYTHING), ()
+    found: dict[str, list[int]] = {}
+    for place, tree in enumerate(trees):
+        places = found.get(tree)
+        if places is None:
+            found[tree] = [place]
+        else:
+            places.append(place)
+    del found[trees[0]]
+    apart = tuple([(tree, EVERYTHING, tuple(places)) for tree, places in found.items()])
+    return (trees[0], EVERYTHING), apart
 
 
 def weigh_item(item: DeliveryItem) -> int:

@@ -31,9 +31,11 @@ def ways(message: Deliver) -> dict[int, str]:
     return {e.sequence: part.attribute for part in split_by_tree(message) for e in part.events}
 
 
-def send(found: list[list[str]], copies: CopyBudget) -> list[tuple[str, Deliver]]:
+def send(
+    found: list[list[str]], copies: CopyBudget, port: WorldNode | None = None
+) -> list[tuple[str, Deliver]]:
     """A host sends events to the nodes n0, n1, … in whose lists they are found in some tree."""
-    port = one_node("h")
+    port = port or one_node("h")
     batch = []
     for number, trees in enumerate(found):
         places = [place for place, tree in enumerate(trees) if tree]
@@ -52,9 +54,15 @@ def test_each_node_gets_one_message_that_says_how_each_event_came(found: list[li
         f"n{number}": {place: tree for place, tree in enumerate(trees) if tree}
         for number, trees in enumerate(found)
     }
-    sent = send(found, CopyBudget(16))
+    port = one_node("h")
+    port.sampled = lambda events: [e for e in events if e.sequence % 2]  # type: ignore[method-assign,assignment]
+    sent = send(found, CopyBudget(16), port)
     assert {to: ways(message) for to, message in sent} == {to: w for to, w in due.items() if w}
     assert len(sent) == len(dict(sent))
+    traced = [(t["peer"], t["event"], t["attribute"]) for t in port.traced("forward")]
+    assert sorted(traced) == sorted(
+        (to, event(at).identity, tree) for to, w in due.items() for at, tree in w.items() if at % 2
+    )
 
 
 def test_copies_are_counted_and_where_they_are_too_many_delegates_help() -> None:
@@ -101,14 +109,16 @@ def test_the_receiver_says_how_each_event_came() -> None:
     assert arrivals == {"pub.1.1": "x", "pub.1.2": "y", "pub.1.3": "x"}
 
 
-@pytest.mark.parametrize("place", [3, -1])
-def test_an_event_that_is_not_there_cannot_have_come(place: int) -> None:
+@pytest.mark.parametrize("places", [(3,), (-1,), (1, 1), (0, 3), (-1, 0)])
+def test_an_event_that_is_not_there_cannot_have_come_and_none_twice(
+    places: tuple[int, ...],
+) -> None:
     port = one_node("n")
     receiver(port)
     events = (event(1, v=1), event(2, v=1), event(3, v=1))
     with pytest.raises(ProtocolError):
         port.hear(
-            Deliver("x", EVERYTHING, 2, events, apart=(("y", EVERYTHING, (place,)),)), peer("h")
+            Deliver("x", EVERYTHING, 2, events, apart=(("y", EVERYTHING, places),)), peer("h")
         )
 
 
