@@ -37,13 +37,19 @@ from tests.support.trees import event
 from tests.support.world import one_node, peer
 
 
+class KnownClients(LocalClients):
+    """What explanations read of a node's clients, as a test says it."""
+
+    missed: Any = None
+
+
 class WhyRig:
     """A node with two subscriptions that remembers and asks."""
 
     def __init__(self, *known: str) -> None:
         self.port = one_node("me")
         self.history = EventHistory(100)
-        self.clients = LocalClients.__new__(LocalClients)  # only what explanations read
+        self.clients = KnownClients.__new__(KnownClients)
         self.clients.history = self.history
         self.clients.subscriptions = {}
         self.clients.missed = deque()
