@@ -1,11 +1,12 @@
 """What a registration costs on its way through one node, stage by stage, in processor time.
 
 `python -m bench.node.registering` builds a node in this process as stages.py does, which is owner
-and host of its own subscriptions, and registers the selectors of subscribing.py, `AHEAD` a turn, as
-they come from a program that has as many unanswered. Trace records are made as a node with
+and host of its own subscriptions, and registers the selectors of subscribing.py, as many a turn as
+a node takes of a program (`REGISTERED_TOGETHER`). Trace records are made as a node with
 `--trace 0.01` makes them (those of subscriptions are always kept), and go nowhere. Sockets and the
-disk are left out. Its indexes have the fast engine ready, as a node's have soon after its start. A
-stage's time is its own, without the stages that it calls. `--json` prints one JSON object.
+disk are left out; garbage is collected as in a node's process. Its indexes have the fast engine
+ready, as a node's have soon after its start. A stage's time is its own, without the stages that it
+calls. `--json` prints one JSON object.
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ import gc
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from random import Random
 from typing import Any, Final
 from unittest.mock import patch
 
 from bench.node.stages import Stages, TracedSurroundings
-from bench.node.subscribing import AHEAD, selectors
+from bench.node.subscribing import selectors
+from canopy.wire.constants import REGISTERED_TOGETHER
+from canopy.wire.process.memory import freeze_heap, freeze_survivors
 from canopy.wire.transport.codec import WireCodec
 from canopy.wire.transport.framing import COMMAND_FRAMES, PREFIX, REPLY_FRAMES
 from matching import warm
@@ -103,7 +106,21 @@ def frames(count: int, seed: int) -> list[list[bytes]]:
         COMMAND_FRAMES.encode(Subscribe(number, text))
         for number, text in enumerate(selectors(count, seed))
     ]
-    return [made[at : at + AHEAD] for at in range(0, count, AHEAD)]
+    size = REGISTERED_TOGETHER
+    return [made[at : at + size] for at in range(0, count, size)]
+
+
+@contextmanager
+def collecting_as_a_node() -> Iterator[None]:
+    """Collect garbage as a node's process does: an object is looked at once."""
+    before = gc.get_threshold()
+    freeze_heap()
+    try:
+        yield
+    finally:
+        gc.callbacks.remove(freeze_survivors)
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 def seconds_of(count: int, seed: int, stages: Stages | None) -> float:
@@ -120,8 +137,7 @@ def seconds_of(count: int, seed: int, stages: Stages | None) -> float:
             stages.watch(world.writer, "write", "trace records")
             stages.seconds.clear()
         batches = frames(count, seed)
-        gc.collect()
-        gc.freeze()
+        stack.enter_context(collecting_as_a_node())
         run = bench.register if stages is None else stages.timed(bench.register, "turns, timers")
         began = time.process_time()
         run(batches, stages)
