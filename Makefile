@@ -181,10 +181,16 @@ stream-soak: setup
 mutations: setup
 	$(BIN)/python -m bench.mutations.check $(MUTATIONS)
 
-# Weekly: the code that changed within a week, changed at random, and what no test notices of that.
-# MUTANTS="--minutes 120 --since v0.1.0".
+# Weekly: the code that changed within a week, changed at random by mutmut, and what no test notices of
+# that; an hour. mutmut has an environment of its own, with what .venv has.
+# MUTANTS="--minutes 120 --since v0.1.0", MUTANTS=overlay/backlog.py.
+MUTMUT := build/mutmut
+
 mutants: setup
-	$(BIN)/python -m bench.mutations.mutants $(MUTANTS)
+	test -x $(MUTMUT)/bin/python || $(PYTHON) -m venv $(MUTMUT)
+	$(MUTMUT)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+	  -r requirements-mutants.lock
+	$(BIN)/python -m bench.mutations.mutants --mutmut $(MUTMUT)/bin/mutmut $(MUTANTS)
 
 # All extras, with hashes for every platform, and no registry's address.
 lock:
@@ -201,6 +207,9 @@ lock:
 	uv pip compile --group docs --universal --python-version 3.11 \
 	  --generate-hashes --no-emit-index-url --no-emit-find-links --no-header \
 	  --custom-compile-command "make lock" -o requirements-docs.lock
+	echo "mutmut>=3.8" | uv pip compile - --universal --python-version 3.11 --constraint requirements.lock \
+	  --generate-hashes --no-emit-index-url --no-emit-find-links --no-header \
+	  --custom-compile-command "make lock" -o requirements-mutants.lock
 
 # The sdist, the wheel and a bill of what it brings, in build/release: made, checked, and tried in an
 # environment of its own. Nothing is published (docs/guide/release.md).

@@ -53,6 +53,12 @@ def test_a_burst_raises_it_at_once_and_silence_halves_it_down_to_the_floor() -> 
     sizes = [sized.size(20.0 + 60.0 * minute) for minute in range(9)][1:]
     assert sizes[1] == pytest.approx(sizes[0] / 2, rel=0.01)
     assert sizes[-1] == 10 * KB
+    sized = backlog()
+    sized.wrote(800 * KB)
+    assert sized.size(1.0) == 800 * KB
+    sized.size(20.0)
+    before = sized.size(40.0)  # it was quiet for longer than a disconnect takes
+    assert sized.size(40.0 + 2 * 60.0) == pytest.approx(before / 4, rel=0.01)
 
 
 def test_disconnects_count_for_a_day() -> None:

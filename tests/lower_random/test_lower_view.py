@@ -18,6 +18,7 @@ from overlay.lower_random.messages import (
     Shuffle,
     ShuffleReply,
 )
+from overlay.lower_random.tombstones import Tombstones
 from overlay.lower_random.view import View
 from overlay.machine import Peer, ProtocolError
 from overlay.settings import ViewSettings
@@ -419,3 +420,12 @@ def test_filled_means_full_or_no_new_nodes_or_alone() -> None:
     port.hear(LinkUp(peer("b"), True))
     assert view.is_filled
     assert len(view.peers()) == 2
+
+
+def test_news_of_a_dead_node_is_ignored_if_it_is_older_than_its_death() -> None:
+    dead = Tombstones()
+    dead.add("x", 10)
+    assert [dead.covers("x", age, 12) for age in (3, 2, 1, 0)] == [True, True, False, False]
+    assert not dead.covers("y", 3, 12)
+    dead.remove("x")
+    assert not dead.covers("x", 3, 12)

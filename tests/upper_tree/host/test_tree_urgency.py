@@ -48,6 +48,11 @@ def test_a_types_priority_is_the_mean_of_its_subscribers_levels() -> None:
 
 def test_who_names_no_type_counts_for_all_and_who_names_no_level_for_none() -> None:
     found = LatencyMap()
+    found.add(2, ())
+    found.add(4, ())
+    assert found.priority("cpu") == 3
+    found.remove(2, ())
+    found.remove(4, ())
     found.add(0, ("cpu",))
     assert found.priority("cpu") is None
     found.add(5, ())
