@@ -176,7 +176,7 @@ stream-soak: setup
 	  --every 0.8 --verbose \
 	  $(STREAM_SOAK)
 
-# Faults planted one at a time: does the test that each names find it? Some half an hour, and it goes
+# Faults planted one at a time: does the test that each names find it? Some ten minutes, and it goes
 # on where it was ended. Writes bench/results/mutations.json and docs/lab/mutations.md.
 mutations: setup
 	$(BIN)/python -m bench.mutations.check $(MUTATIONS)

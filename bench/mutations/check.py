@@ -218,8 +218,8 @@ def page(rows: Sequence[Row]) -> str:
     lines += [f"| all | {of.total()} | {found.total()} |"]
     columns = "fault: planted fault | stands_for: of | what: what it does | found_by: found by"
     text = (
-        f"{HEAD}\nOn commit `{run['commit']}`, {run['date']}. The tests took "
-        f"{sum(row['seconds'] for row in rows) / 60:.0f} minutes together, two at a time "
+        f"{HEAD}\nOn commit `{run['commit']}`, {run['date']}. With the faults the tests took "
+        f"{sum(row['seconds'] for row in rows) / 60:.0f} minutes together "
         f"(load {run['load'][0]} to {run['load'][1]}).\n\n"
     )
     return text + "\n".join(lines) + f"\n\n<!-- table: {ROWS.name} | {columns} -->\n"
