@@ -156,9 +156,13 @@ def test_thousands_through_growth_and_churn() -> None:
     rng = random.Random(1)
     index: Index[int] = Index(100)
     model: dict[int, Predicate] = {}
-    for number in range(3000):
+    for number in range(200):
         model[number] = _random_predicate(rng)
         index.add(number, model[number])
+    for number in range(200, 3000, 50):  # they meet blocks that are full
+        more = {number + n: _random_predicate(rng) for n in range(50)}
+        index.add_many(more.items())
+        model |= more
     for number in range(3000, 5000, 50):
         for gone in rng.sample(list(model), 50):
             index.remove(gone)
