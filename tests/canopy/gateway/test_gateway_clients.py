@@ -6,6 +6,7 @@ import json
 import shutil
 import socket
 import subprocess
+import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -17,9 +18,10 @@ import pytest
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, Request, TextMessage
 
+import canopy
 from overlay.client import Subscribe
 from tests.canopy.gateway.test_gateway_real import Gateway
-from tests.support.real.real_overlay import PATIENCE, status
+from tests.support.real.real_overlay import PATIENCE, ROOT, Overlay, status, wait_ready
 
 pytestmark = pytest.mark.process
 BROWSER: Final = shutil.which("chromium") or shutil.which("google-chrome") or ""
@@ -199,6 +201,36 @@ def test_a_browser_shows_and_publishes_events(gateway: Gateway, tmp_path: Path) 
         shown.evaluate("""document.getElementById('draft').value = '{"mag": 9, "id": "mine"}'""")
         shown.evaluate("document.getElementById('publish').requestSubmit()")
         shown.until("document.getElementById('rows').innerText.includes('mine')")
+
+
+@pytest.mark.skipif(not BROWSER, reason="no browser is installed")
+def test_the_page_of_the_examples_follows_events(tmp_path: Path) -> None:
+    """Its gateway has no tokens, and takes pages of files."""
+    overlay = Overlay(tmp_path)
+    wait_ready(overlay.start())
+    command = [
+        sys.executable,
+        "-m",
+        "canopy",
+        "gateway",
+        "--connect",
+        str(tmp_path / "0"),
+        "--json",
+    ]
+    command += ["--http", "127.0.0.1:0", "--origin", "null"]
+    with running(command) as process:
+        assert process.stdout is not None
+        http = json.loads(process.stdout.readline())["http"].rstrip("/")
+        text = (ROOT / "examples/web/follow.html").read_text(encoding="utf-8")
+        assert "http://127.0.0.1:8470" in text
+        copy = tmp_path / "follow.html"
+        copy.write_text(text.replace("http://127.0.0.1:8470", http), encoding="utf-8")
+        with page(copy.as_uri(), tmp_path / "browser") as shown:
+            shown.until("document.getElementById('state').innerText == 'following'")
+            with canopy.connect(tmp_path / "0") as client:
+                client.publish({"mag": 5, "place": "Nome"})
+                shown.until("document.getElementById('quakes').innerText == '5 Nome'")
+    overlay.stop()
 
 
 SEEN: Final = {
