@@ -157,7 +157,7 @@ PHOENIX: Final = Paper(
                 "--json",
             ),
             (*_full("rates", RATES), *_full("matching", MATCHING)),
-            190,
+            150,
             (_modes(9, "events a second"), _modes(10, "matching subscriptions")),
             "Milliseconds: the plain mean over all deliveries, which is the paper's measure, in "
             "brackets the mean by urgency. By urgency the order is the paper's from where there "
