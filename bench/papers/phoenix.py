@@ -102,6 +102,7 @@ PHOENIX: Final = Paper(
                 {"where": "", "kill": " lost"},
                 "events a second",
                 "s until all works again",
+                where={"failed": 0},
                 log=True,
                 paper=((2_000, 18.8), (2_000, 30.1)),
             ),
