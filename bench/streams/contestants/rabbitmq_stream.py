@@ -47,8 +47,11 @@ class RabbitStream(RabbitMQ):
         self.closing.append(self.loop.create_task(self.producer.close()))
 
     def _close(self) -> None:
-        waiting = asyncio.gather(self.producer.close(), *self.closing)
-        self.loop.run_until_complete(waiting)
+        self.loop.run_until_complete(self._all_closed())
+
+    async def _all_closed(self) -> None:
+        """Close this program and wait for the others, in the loop that all of them use."""
+        await asyncio.gather(self.producer.close(), *self.closing)
 
     def reader(self) -> tuple[str, ...]:
         return ("rabbitmq-stream", str(self.stream_ports[1]))
