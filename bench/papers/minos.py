@@ -32,7 +32,7 @@ PRODUCERS: Final = Experiment(
     TRANSMISSION,
     ("python -m bench.papers.transmission --rows 100000 --seconds 1 --slowest 4000 --json",),
     ("python -m bench.papers.transmission --rows 4000000 --seconds 20 --json",),
-    270,
+    350,
     (
         "papers-minos-transmission.json | way=together | by=contestant,durable,rows | "
         "across=producers | "

@@ -85,7 +85,7 @@ PHOENIX: Final = Paper(
                 "python -m bench.recovery.measure --simulated --kill primary standby broker link "
                 "last-link cluster --rate 500,1000,2000,4000 --times 5 --json",
             ),
-            290,
+            220,
             (
                 f"{RECOVERY}.json | where=processes | kill: real processes: lost | {_RECOVERED}",
                 f"{RECOVERY}.json | where=simulator | kill: simulator: lost | {_RECOVERED}",
@@ -158,7 +158,7 @@ PHOENIX: Final = Paper(
                 "--json",
             ),
             (*_full("rates", RATES), *_full("matching", MATCHING)),
-            150,
+            70,
             (_modes(9, "events a second"), _modes(10, "matching subscriptions")),
             "Milliseconds: the plain mean over all deliveries, which is the paper's measure, in "
             "brackets the mean by urgency. By urgency the order is the paper's from where there "
