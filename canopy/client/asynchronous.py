@@ -189,6 +189,7 @@ class AsyncClient:
         """Publish an event that asks for answers, as `canopy.Client.call`."""
         call = Call(self._drafting.draft(event, payload, payload_type), most, timeout)
         async with self.subscribe(call.selector) as answers:
+            call.begin()
             await self.publish(call.draft)
             while left := call.left:
                 call.take(await answers.receive(left))

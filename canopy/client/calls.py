@@ -26,13 +26,19 @@ class Call:
     """One call: the event to publish, the selector to subscribe to before, and the answers."""
 
     def __init__(self, asking: Draft, most: int, timeout: float) -> None:
-        """Up to `most` answers are waited for, for `timeout` seconds from now on."""
+        """Up to `most` answers are waited for, for `timeout` seconds from `begin` on."""
         self.address = secrets.token_hex(8)
         self.draft = replace(asking, attributes={**asking.attributes, ASKING: self.address})
         self.selector = f"{ANSWERING} = '{self.address}'"
         self.found: list[Event] = []
         self._most = most
-        self._deadline = time.monotonic() + timeout
+        self._timeout = timeout
+        self._deadline = 0.0
+
+    def begin(self) -> None:
+        """The event leaves now. What the subscription to its answers took is no part of the
+        time: on a busy machine nobody would be waited for."""
+        self._deadline = time.monotonic() + self._timeout
 
     @property
     def left(self) -> float:

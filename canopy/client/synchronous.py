@@ -172,13 +172,14 @@ class Client:
         timeout: float = 5.0,
     ) -> list[Event]:
         """Publish an event that asks for answers, and return them: when there are `most`, or those
-        that came within `timeout` seconds, perhaps none.
+        that came within `timeout` seconds of publishing, perhaps none.
 
         Whoever's selector the event matches may `answer`. Each call makes a subscription of its
         own, and ends it. Raises as `subscribe` and `publish`.
         """
         call = Call(self._drafting.draft(event, payload, payload_type), most, timeout)
         with self.subscribe(call.selector) as answers:
+            call.begin()
             self.publish(call.draft)
             while left := call.left:
                 call.take(answers.receive(left))
