@@ -7,7 +7,8 @@ A table in a page stands behind a comment that says what it is made of:
 
     <!-- table: matching.json | size=1000000 | workload: a million | us_per_event .1f: µs -->
 
-the file; conditions on the rows (``key=value``, all of which hold); and the columns in order:
+the file; conditions on the rows, all of which hold (``key=value``, or ``key=one or another``); and
+the columns in order:
 
     us_per_event .1f: µs                          a key, a format as in Python's format language
                                                   and the header
@@ -161,7 +162,9 @@ def table(text: str, results: Path) -> str:
     if "each" in spec.words:
         rows = [inner for row in rows for inner in elements(row, spec.words["each"])]
     rows = [
-        row for row in rows if all(str(value(row, key)) == is_ for key, is_ in spec.wanted.items())
+        row
+        for row in rows
+        if all(str(value(row, key)) in is_.split(" or ") for key, is_ in spec.wanted.items())
     ]
     if not rows:
         raise NoRowsError(f"bench/results/{spec.file} has no row with {spec.wanted}")

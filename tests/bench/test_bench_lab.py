@@ -86,6 +86,8 @@ def test_a_table_may_be_transposed(results: Path) -> None:
 
 def test_conditions_choose_rows(results: Path) -> None:
     assert table("rows.json | size=10 | us: µs", results).splitlines()[2:] == ["| 1.0 |"]
+    assert len(table("rows.json | kind=c or d | us: µs", results).splitlines()) == 2 + 1
+    assert len(table("rows.json | size=10 or 1000 | us: µs", results).splitlines()) == 2 + 2
 
 
 @pytest.mark.parametrize(
