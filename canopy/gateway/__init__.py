@@ -11,5 +11,6 @@ flood here costs the node one program. It promises:
 ``events`` turns requests into drafts and deliveries into messages; ``access`` decides who may do
 what, by a file of tokens (canopy/wire/token_file.py); ``node`` is the node as the doors
 see it; ``feeds`` follows selectors and streams. ``http/`` (with the console in ``page/``) and
-``mqtt/`` are the two doors, ``serving`` opens them.
+``mqtt/`` are the two doors, ``serving`` opens them. ``javascript/`` is the client of ``http/`` for
+browsers and Node, also as a package; the console uses it.
 """

@@ -8,6 +8,7 @@ gateway's own name on loopback is refused (DNS rebinding), with tokens or withou
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import msgspec
 
@@ -17,12 +18,18 @@ from matching import Predicate, compile_selector
 
 
 class RequestRefused(Exception):  # noqa: N818 - what happened to a request
-    """A request is not carried out. `status`: of HTTP; the message is for who asked."""
+    """A request is not carried out. `status`: of HTTP; the message is for who asked; `about`: what
+    programs want to know besides (`code`, what the node calls it; `published` and `in_doubt`)."""
 
-    def __init__(self, status: int, reason: str) -> None:
+    def __init__(self, status: int, reason: str, **about: str | int) -> None:
         super().__init__(reason)
         self.status = status
         self.reason = reason
+        self.about = about
+
+    def shown(self) -> dict[str, Any]:
+        """What who asked gets."""
+        return {"error": self.reason, **self.about}
 
 
 class Permission(msgspec.Struct, frozen=True):

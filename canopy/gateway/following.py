@@ -57,6 +57,12 @@ class FeedRequest(msgspec.Struct, frozen=True):
 class OpenFeed(Protocol):
     """An open feed. One task takes from it."""
 
+    @property
+    def position(self) -> str:
+        """The id by which a stream's follower goes on behind everything that was taken; "" of live
+        events, which cannot be had again."""
+        ...
+
     async def take(self, timeout: float) -> list[Item]:
         """What has come, within seconds; empty if nothing has. Raises a ControlError."""
         ...
@@ -119,7 +125,7 @@ def refusal(error: ControlError) -> RequestRefused:
         known = {"unknown": 404, "usage": 400, "event": 400, "too-large": 413, "quota": 429}
         known |= {"offset-out-of-range": 410, "leaving": 503, "expired": 410, "position-lost": 410}
         known |= {"no-majority": 503, "in-doubt": 504}
-        return RequestRefused(known.get(error.code, 409), error.reason)
+        return RequestRefused(known.get(error.code, 409), error.reason, code=error.code)
     return RequestRefused(502, str(error))
 
 
@@ -129,6 +135,7 @@ class _Live:
     def __init__(self, source: AsyncSubscription, shown: Callable[[Delivery], Any]) -> None:
         self._source = source
         self._shown = shown
+        self.position = ""
 
     async def take(self, timeout: float) -> list[Item]:
         """As `OpenFeed`."""
@@ -156,6 +163,11 @@ class _Stream:
         self._format = format_
         self._positions = reading.positions.copy()
         self._waits = ""
+
+    @property
+    def position(self) -> str:
+        """As `OpenFeed`."""
+        return str(self._positions)
 
     async def take(self, timeout: float) -> list[Item]:
         """As `OpenFeed`."""

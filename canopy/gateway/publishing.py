@@ -48,6 +48,7 @@ async def publish(
         result = await client.publish_many(drafts, receipt=receipt, timeout=PUBLISH_TIMEOUT)
     except ControlError as error:
         found = refusal(error)
+        found.about |= {"published": error.answered, "in_doubt": error.in_doubt}
         if error.answered or error.in_doubt:
             found.reason += (
                 f"; the first {error.answered} events are published, "
@@ -57,7 +58,7 @@ async def publish(
     if result.refused:
         reasons = "; ".join(f"event {place + 1}: {reason}" for place, reason in result.refused[:20])
         done = f"{result.count} of {len(drafts)} events are published"
-        raise RequestRefused(422, f"{done}; refused: {reasons}")
+        raise RequestRefused(422, f"{done}; refused: {reasons}", published=result.count)
     told: dict[str, Any] = {"published": result.count, "events": list(result.identities)}
     if receipt:
         told |= {"accepted": result.accepted, "hosts": [dict(one) for one in result.hosts]}

@@ -134,7 +134,7 @@ class Exchange:
             headers.append(("WWW-Authenticate", 'Bearer realm="canopy"'))
         if error.status in (429, 503):
             headers.append(("Retry-After", str(RETRY_AFTER)))
-        text = shown_json(json.dumps({"error": error.reason}, ensure_ascii=False)) + "\n"
+        text = shown_json(json.dumps(error.shown(), ensure_ascii=False)) + "\n"
         whole = text.encode("utf-8", "replace")
         await self.answer(error.status, whole, "application/json", headers)
 

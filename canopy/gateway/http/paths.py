@@ -22,16 +22,21 @@ from canopy.gateway.http.sse import send_events
 from canopy.gateway.publishing import publish
 from canopy.wire.log import Log
 
-FOLDER: Final = Path(__file__).with_name("page")
+PAGE: Final = Path(__file__).with_name("page")
+CLIENT: Final = Path(__file__).parents[1] / "javascript"
 
-SCRIPTS: Final = ("console", "asking", "events", "views")
+SCRIPT: Final = "text/javascript; charset=utf-8"
 
 PARTS: Final = {
-    "/": ("index.html", "text/html; charset=utf-8"),
-    **{f"/{name}.js": (f"{name}.js", "text/javascript; charset=utf-8") for name in SCRIPTS},
-    "/console.css": ("console.css", "text/css; charset=utf-8"),
+    "/": (PAGE / "index.html", "text/html; charset=utf-8"),
+    **{
+        f"/{name}.js": (PAGE / f"{name}.js", SCRIPT)
+        for name in ("console", "asking", "events", "views")
+    },
+    "/console.css": (PAGE / "console.css", "text/css; charset=utf-8"),
+    "/canopy.js": (CLIENT / "canopy.js", SCRIPT),
 }
-"""Path to file and media type."""
+"""Path to file and media type: the console, and the client for JavaScript, which it uses too."""
 
 POLICY: Final = (
     "Content-Security-Policy",
@@ -45,8 +50,8 @@ def part(path: str) -> tuple[bytes, str] | None:
     """Content and media type of a part of the page; None if `path` is none."""
     if path not in PARTS:
         return None
-    name, kind = PARTS[path]
-    return (FOLDER / name).read_bytes(), kind
+    file, kind = PARTS[path]
+    return file.read_bytes(), kind
 
 
 METHODS: Final = "GET, HEAD, POST, OPTIONS"

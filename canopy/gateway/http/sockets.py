@@ -107,6 +107,7 @@ class Socket:
 
     async def _write(self, feed: OpenFeed | None, is_good: Callable[[], bool]) -> None:
         pinged = trio.current_time()
+        await self._say_place(feed)
         while is_good():
             if feed is None:
                 await trio.sleep(RECHECK)
@@ -119,7 +120,13 @@ class Socket:
             if now - pinged >= KEEP_ALIVE:
                 pinged = now
                 await self._send(Ping())
+                await self._say_place(feed)
         await self.close(POLICY, "the token is no longer good")
+
+    async def _say_place(self, feed: OpenFeed | None) -> None:
+        """Where in a stream the follower is, as `send_events` does."""
+        if feed is not None and feed.position:
+            await self._say({"at": feed.position})
 
     async def _read(self, publish: Callable[[bytes], Awaitable[dict[str, Any]]]) -> None:
         while True:
@@ -158,7 +165,7 @@ class Socket:
                 try:
                     await self._say(await publish(text.encode("utf-8", "replace")))
                 except RequestRefused as error:
-                    await self._say({"error": error.reason})
+                    await self._say(error.shown())
         elif not isinstance(event, Pong):
             return True
         return False

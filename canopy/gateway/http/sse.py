@@ -1,7 +1,9 @@
 """Server-sent events: a follower's answer that does not end (WHATWG HTML, 9.2).
 
 Each event has its `id`, by which a follower of a stream goes on after a break: browsers send it
-back as `Last-Event-ID`. A gap is an event of the type `gap`.
+back as `Last-Event-ID`. Before the first event, and where none comes for long, it comes by itself:
+one whose connection breaks then would else begin at what is new. A gap is an event of the type
+`gap`.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ KIND = "text/event-stream; charset=utf-8"
 async def send_events(exchange: Exchange, feed: OpenFeed, is_good: Callable[[], bool]) -> None:
     """Write what comes, until `is_good` (whether the token still is) says no. Raises Gone."""
     await exchange.begin(KIND)
-    await exchange.write(f"retry: {RETRY_AFTER * 1000}\n: subscribed\n\n".encode())
+    await exchange.write(f"retry: {RETRY_AFTER * 1000}\n: subscribed\n{place(feed)}\n".encode())
     silent = 0.0
     while is_good():
         items = await feed.take(RECHECK)
@@ -31,8 +33,13 @@ async def send_events(exchange: Exchange, feed: OpenFeed, is_good: Callable[[], 
         silent += RECHECK
         if silent >= KEEP_ALIVE:
             silent = 0.0
-            await exchange.write(b": waiting\n\n")
+            await exchange.write(f": waiting\n{place(feed)}\n".encode())
     await exchange.write(b'event: end\ndata: {"reason": "the token is no longer good"}\n\n')
+
+
+def place(feed: OpenFeed) -> str:
+    """The line that says where in a stream the follower is; "" of live events."""
+    return f"id: {feed.position}\n" if feed.position else ""
 
 
 def written(item: Item) -> bytes:

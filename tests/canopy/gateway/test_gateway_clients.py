@@ -19,8 +19,9 @@ from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, Request, TextMessage
 
 import canopy
-from overlay.client import Subscribe
-from tests.canopy.gateway.test_gateway_real import Gateway
+from overlay.client import Streams, Subscribe
+from overlay.stream_client import AddStream
+from tests.canopy.gateway.test_gateway_real import Gateway, WebSocket, next_event
 from tests.support.real.real_overlay import PATIENCE, ROOT, Overlay, status, wait_ready
 
 pytestmark = pytest.mark.process
@@ -110,6 +111,32 @@ def test_mosquitto_hears_why_it_is_refused(
     done = subprocess.run([*command, *words], capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode != 0
     assert word in done.stderr
+
+
+@needs("node")
+def test_the_javascript_client_at_a_real_gateway(gateway: Gateway) -> None:
+    gateway.overlay.clients[0].ask(AddStream(0, "rows", replicas=1), Streams, PATIENCE)
+    url = f"http://{gateway.http[0]}:{gateway.http[1]}"
+    token = gateway.tokens.add("js", ("publish", "subscribe", "observe"), streams=("rows",))
+    script = ROOT / "tests/canopy/gateway/javascript/real.mjs"
+    command = ["node", str(script), url, token, gateway.eu]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout) == {
+        "live": [True, True, 5, [1]],
+        "call": [42, 1],
+        "silence": [],
+        "stream": [2, 0, 1, 2],
+        "status": True,
+        "who": 1,
+        "denied": [True, 403],
+    }
+    follower = gateway.follow("/events?stream=rows&from=first")
+    assert next_event(follower)["id"].endswith("@0:0"), "where it begins, before any event"
+    follower.close()
+    web = WebSocket(gateway, "/events?stream=rows&from=new", "canopy", f"bearer.{gateway.all}")
+    assert web.hear()["at"].endswith("@0:2")
+    web.socket.close()
 
 
 class Page:

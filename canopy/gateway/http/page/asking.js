@@ -1,34 +1,11 @@
-// Requests to the gateway, and small makers of elements.
+// The gateway with the token of the page, and small makers of elements.
+import { Gateway } from "./canopy.js";
 
 export const byId = (id) => document.getElementById(id);
 
-export function headers(extra = {}) {
-  const token = byId("token").value.trim();
-  return token ? { ...extra, Authorization: `Bearer ${token}` } : extra;
-}
+export const gateway = new Gateway("", { token: () => byId("token").value.trim() });
 
-export async function reason(response) {
-  const text = await response.text();
-  try {
-    return JSON.parse(text).error;
-  } catch {
-    return `${response.status} ${response.statusText}`;
-  }
-}
-
-// The answer to a question under /api/; throws an Error with the gateway's reason.
-export async function ask(name, query = {}) {
-  const response = await fetch(`/api/${name}?${new URLSearchParams(query)}`, { headers: headers() });
-  if (!response.ok) throw new Error(await reason(response));
-  return response.json();
-}
-
-export async function post(path, body) {
-  const options = { method: "POST", headers: headers({ "Content-Type": "application/json" }), body };
-  const response = await fetch(path, options);
-  if (!response.ok) throw new Error(await reason(response));
-  return response.json();
-}
+export const ask = (name, query) => gateway.ask(name, query);
 
 // An element: its tag, properties, and what is in it (texts and elements; null is left out).
 export function make(tag, properties = {}, ...inside) {

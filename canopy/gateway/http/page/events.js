@@ -1,13 +1,11 @@
-// The events of a selector or a stream, as they come. Follows GET /events with fetch instead of
-// EventSource, which cannot send a token in a header.
-import { ask, byId, counted, headers, make, post, reason } from "./asking.js";
+// The events of a selector or a stream, as they come.
+import { ask, byId, counted, gateway, make } from "./asking.js";
 
 const ROWS = 500; // shown at most; older ones go
 const CHECKED = 250; // ms without a key before a selector is looked at
-let following = null; // the AbortController of what is followed
+let following = null; // the Subscription
 let paused = false;
 let count = 0;
-let last = ""; // position in a stream, by which a broken connection goes on
 
 function say(text, isError = false) {
   byId("state").textContent = text;
@@ -52,71 +50,33 @@ function showEvent(event) {
 function showGap(gap) {
   const row = document.createElement("tr");
   row.className = "gap";
-  const shown = cell(row, `Events may be missing here: ${gap.reason}`);
+  const waits = gap.cause === "no-majority"; // nothing is missing then
+  const shown = cell(row, `${waits ? "Waiting" : "Events may be missing here"}: ${gap.reason}`);
   shown.colSpan = 4;
   addRow(row);
 }
 
-function onMessage(text) {
-  let kind = "message";
-  const data = [];
-  for (const line of text.split("\n")) {
-    const at = line.indexOf(":");
-    const value = line.slice(at + 1).replace(/^ /, "");
-    const name = line.slice(0, at);
-    if (name === "event") kind = value;
-    else if (name === "data") data.push(value);
-    else if (name === "id") last = value;
-  }
-  if (!data.length) return;
-  const value = JSON.parse(data.join("\n"));
-  if (kind === "message") showEvent(value);
-  else if (kind === "gap") showGap(value);
-  else say(value.reason, true);
-}
-
-async function readAll(response) {
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    const parts = (rest + value).split("\n\n");
-    rest = parts.pop();
-    parts.forEach(onMessage);
-  }
-}
-
 async function follow() {
-  following?.abort();
-  const mine = new AbortController();
-  following = mine;
+  following?.close();
   count = 0;
-  last = "";
   const stream = byId("stream").value.trim();
-  const query = new URLSearchParams({ where: byId("where").value || "TRUE" });
-  if (stream) query.set("stream", stream);
-  if (stream && byId("from").value.trim()) query.set("from", byId("from").value.trim());
+  const where = byId("where").value || "TRUE";
+  const options = {
+    wait: Infinity,
+    onGap: showGap,
+    onState: (state, why) => {
+      if (state === "following") say(`Following; events: ${count}`);
+      else say(`${why.message}; trying again …`, true);
+    },
+  };
   byId("pause").disabled = false;
-  while (following === mine) {
-    try {
-      const more = stream && last ? { "Last-Event-ID": last } : {};
-      const options = { headers: headers(more), signal: mine.signal };
-      const response = await fetch(`/events?${query}`, options);
-      if (!response.ok) {
-        const text = await reason(response);
-        if (response.status !== 503) return say(text, true);
-        say(`${text}; trying again …`, true);
-      } else {
-        say(`Following; events: ${count}`);
-        await readAll(response);
-        if (following === mine && !stream) showGap({ reason: "the connection was lost" });
-      }
-    } catch (error) {
-      if (mine.signal.aborted) return;
-      say(`${error.message}; trying again …`, true);
-    }
-    await new Promise((done) => setTimeout(done, 2000));
+  const from = byId("from").value.trim() || "new";
+  const mine = stream ? gateway.read(stream, { where, from, ...options }) : gateway.subscribe(where, options);
+  following = mine;
+  try {
+    for await (const event of mine) showEvent(event);
+  } catch (error) {
+    if (following === mine) say(error.message, true);
   }
 }
 
@@ -221,12 +181,12 @@ async function done(job) {
 byId("publish").addEventListener("submit", (event) => {
   event.preventDefault();
   done(async () => {
-    await post("/events", byId("draft").value);
+    await gateway.publish(byId("draft").value);
     return "published";
   });
 });
 byId("dry").addEventListener("click", () => done(async () => {
-  const { events } = await post("/api/dry-run", byId("draft").value);
+  const { events } = await gateway.dryRun(byId("draft").value);
   return events.map((one) => {
     if (one.refused) return `It cannot be published: ${one.refused}`;
     const nodes = one.listed.map((each) => `  ${each.node} at ${each.address}: ${counted(each.subscriptions, "subscription")}`);
