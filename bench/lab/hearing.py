@@ -1,11 +1,11 @@
 """Makes the tables of docs/design/who-hears-what.md from a node as it is built.
 
-    python -m bench.lab.hearing           # write them anew
+    python -m bench.lab.hearing           # write them
     python -m bench.lab.hearing --check   # exit code 1 where the page differs from the code
 
-A node of the simulator is asked for its machines, in their order, for the one handler of each
-message, the listeners of each event, in the order in which they are called, and the method that
-carries out each command. The modules that make a message or event are found in their text.
+A node of the simulator is asked for its machines, in their order, with the messages and commands
+that each handles, and for the listeners of each event, in the order in which they are called. The
+modules that make an event are found in their text.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ MARK: Final = "<!-- python -m bench.lab.hearing -->\n"
 """What stands below it on the page is made by this command."""
 
 FOLDERS: Final = ("overlay", "streams", "canopy/wire")
+CLASS: Final = re.compile(r"^class (\w+)", re.M)
+IMPORT: Final = re.compile(r"^ *from ([\w.]+) import (?:\(([^)]*)\)|(.+))$", re.M)
+COMMENT: Final = re.compile(r"#.*")
 LAYERS: Final = ("links", "lower_random", "chord", "upper_tree", "streams")
 
 
@@ -56,6 +59,16 @@ def name_of(handler: Callable[..., Any]) -> str:
     return name if owner is None else f"{type(owner).__name__}.{name.rpartition('.')[2]}"
 
 
+def owner_of(handler: Callable[..., Any], machines: Iterable[object]) -> object:
+    """The object whose method handles; of a function the machine, or the class, that it is in."""
+    handler = unwrapped(handler)
+    owner = getattr(handler, "__self__", None)
+    if owner is not None:
+        return owner
+    kind = getattr(sys.modules[handler.__module__], handler.__qualname__.partition(".")[0])
+    return next((machine for machine in machines if type(machine) is kind), kind)
+
+
 def path_of(kind: type) -> str:
     """The file of a class, from the root of the repository."""
     return kind.__module__.replace(".", "/") + ".py"
@@ -72,15 +85,34 @@ def by_layer(kinds: Iterable[type]) -> list[type]:
     return sorted(kinds, key=place)
 
 
-def makers(kinds: Iterable[type]) -> dict[str, list[str]]:
-    """By the name of a class, the files that make one, or take one for a template."""
-    names = "|".join(sorted({kind.__name__ for kind in kinds}, key=len, reverse=True))
+def names_in(text: str, module: str) -> dict[str, object]:
+    """What the names mean that a module imports from others or defines as classes."""
+    named = {name: (module, name) for name in CLASS.findall(text)}
+    for source, several, one in IMPORT.findall(text):
+        for each in COMMENT.sub("", several or one).split(","):
+            name, _, alias = each.strip().partition(" as ")
+            named[alias or name] = source, name
+    return {
+        known: getattr(sys.modules.get(source), name, None)
+        for known, (source, name) in named.items()
+    }
+
+
+def makers(kinds: Iterable[type]) -> dict[type, list[str]]:
+    """By class, the files that make one, or take one for a template."""
+    wanted = {kind.__name__: kind for kind in kinds}
+    names = "|".join(sorted(wanted, key=len, reverse=True))
     made = re.compile(rf"(?<!class )(?<![\w`])(?:{names})(?=\(| if )|(?<= else )(?:{names})\b")
-    found: defaultdict[str, list[str]] = defaultdict(list)
+    found: defaultdict[type, list[str]] = defaultdict(list)
     files = [file for folder in FOLDERS for file in sorted((ROOT / folder).rglob("*.py"))]
     for file in (ROOT / "node.py", *files):
-        for name in sorted(set(made.findall(file.read_text(encoding="utf-8")))):
-            found[name].append(str(file.relative_to(ROOT)))
+        text = file.read_text(encoding="utf-8")
+        if hits := set(made.findall(text)):
+            path = file.relative_to(ROOT)
+            meant = names_in(text, ".".join(path.with_suffix("").parts))
+            for name in hits:
+                if meant.get(name) is wanted[name]:
+                    found[wanted[name]].append(str(path))
     return found
 
 
@@ -99,12 +131,29 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
 
 
 def machines(node: Node) -> Iterator[str]:
+    """Each machine with its messages and commands; then the parts of machines that handle some."""
+    owners: dict[int, object] = {id(machine): machine for machine in node.machines}
+    handled: defaultdict[int, list[type]] = defaultdict(list)
+    carried: defaultdict[int, list[type]] = defaultdict(list)
+    messages = {k: each for k, each in node.turns.owners.items() if issubclass(k, Message)}
+    for found, handlers in ((handled, messages), (carried, node.carriers())):
+        for kind, handler in handlers.items():
+            owner = owner_of(handler, node.machines)
+            owners.setdefault(id(owner), owner)
+            found[id(owner)].append(kind)
+    classes = [(key, o if isinstance(o, type) else type(o)) for key, o in owners.items()]
     yield "## The machines, in their order\n"
     yield from table(
-        ("", "machine", "file"),
+        ("", "machine, or part of one", "file", "messages", "commands"),
         (
-            (str(place), code([type(machine).__name__]), code([path_of(type(machine))]))
-            for place, machine in enumerate(node.machines, 1)
+            (
+                str(place) if place <= len(node.machines) else "",
+                code([owner.__name__]),
+                code([path_of(owner)]),
+                code(kind.__name__ for kind in by_layer(handled[key])),
+                code(kind.__name__ for kind in by_layer(carried[key])),
+            )
+            for place, (key, owner) in enumerate(classes, 1)
         ),
     )
 
@@ -118,41 +167,8 @@ def events(listeners: Mapping[type, Sequence[Callable[..., Any]]]) -> Iterator[s
         (
             (
                 code([kind.__name__]),
-                code(made.get(kind.__name__, ())),
+                code(made.get(kind, ())),
                 code(name_of(handler) for handler in listeners[kind]),
-            )
-            for kind in kinds
-        ),
-    )
-
-
-def messages(owners: Mapping[type, Callable[..., Any]]) -> Iterator[str]:
-    kinds = by_layer(kind for kind in owners if issubclass(kind, Message))
-    made = makers(kinds)
-    yield "## Messages between nodes\n"
-    yield from table(
-        ("message", "sent in", "handled by"),
-        (
-            (
-                code([kind.__name__]),
-                code(made.get(kind.__name__, ())),
-                code([name_of(owners[kind])]),
-            )
-            for kind in kinds
-        ),
-    )
-
-
-def commands(carriers: Mapping[type, Callable[..., Any]]) -> Iterator[str]:
-    kinds = sorted(carriers, key=lambda kind: (name_of(carriers[kind]), kind.__name__))
-    yield "## Commands of programs\n"
-    yield from table(
-        ("command", "carried out by", "file"),
-        (
-            (
-                code([kind.__name__]),
-                code([name_of(carriers[kind])]),
-                code([unwrapped(carriers[kind]).__module__.replace(".", "/") + ".py"]),
             )
             for kind in kinds
         ),
@@ -166,16 +182,14 @@ def made() -> str:
     timers = sum(issubclass(kind, Timer) for kind in owners)
     lines = [
         *machines(node),
-        *events(node.turns.listeners),
-        *messages(owners),
         f"Each of the {timers} timers goes to the machine that sets it.\n",
-        *commands(node.carriers()),
+        *events(node.turns.listeners),
     ]
     return "\n".join(lines)
 
 
 def page(text: str) -> str:
-    """The page with its tables made anew."""
+    """The page with the tables of today."""
     head, mark, _ = text.partition(MARK)
     return f"{head}{mark}\n{made()}"
 
