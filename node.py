@@ -22,11 +22,11 @@ from overlay.chord.clusters import Clusters
 from overlay.chord.events import RingKnown, RoleChanged
 from overlay.chord.ring.ring import Ring
 from overlay.client import Command, Done, Drain, Failed, GetPeers, GetStatus
+from overlay.clock_offsets import ClockOffsets
 from overlay.driving import Driver, Vitals
 from overlay.guard import Guard, settings_for
 from overlay.health import Health, HealthReport
 from overlay.incidents import FAULT, IncidentLog, contain
-from overlay.inner import divided
 from overlay.links.events import (
     Codec,
     ConnectionId,
@@ -45,8 +45,7 @@ from overlay.lower_random.peer_records import PeerRecords
 from overlay.lower_random.policies import POLICY, Policies, PolicyStore
 from overlay.lower_random.relaying import Relaying, RelayPorts
 from overlay.lower_random.view import View
-from overlay.machine import LocalEvent, Machine, Message, NodeId, Peer, Stored
-from overlay.operating.clock_offsets import ClockOffsets
+from overlay.machine import LocalEvent, Machine, Message, NodeId, Peer, Stored, divided
 from overlay.reports import Reports
 from overlay.rights import Principal, Role
 from overlay.settings import Settings
@@ -66,10 +65,9 @@ from overlay.upper_tree.host.host_offers import HostOffers
 from overlay.upper_tree.host.hosting import Hosting
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.owner.rebalance import Rebalance
-from overlay.upper_tree.owner.registrations.arc_merge import ArcMerge
 from overlay.upper_tree.owner.registrations.policy_changes import PolicyChanges
 from overlay.upper_tree.owner.registrations.registry import Registry
-from overlay.upper_tree.owner.registrations.registry_merge import RegistryMerge
+from overlay.upper_tree.owner.registrations.registry_merge import ArcMerge, RegistryMerge
 from overlay.upper_tree.owner.registrations.restoration import TreeRestoration
 from overlay.upper_tree.proving import Proving
 from overlay.upper_tree.publisher.location_cache import LocationCache

@@ -12,10 +12,10 @@ docs/design/matching.md the indexes.
 Read in this order: `values` (the ordered space of an attribute's values, C6); `selector` (the
 language, with a manual of its own); `constraint`, `conjunction` (what is registered in an
 attribute's tree, C8 and C9), `normal_form` (a tree as an OR of conjunctions), `predicate` (all of
-it together) and `builder` (predicates without text); `index` (many predicates, in one of two
-engines), `plain_engine` with `interval_index` (the one that needs no preparation), `engine` (the
-fast one, with a manual of its own) and `warming` (preparing it); `grouped_index` (which groups want
-an event), `columnar` (batches of events of one shape) and `batches` (one predicate on a batch).
+it together, for one event or a batch) and `builder` (predicates without text); `index` (many
+predicates, in one of two engines), `plain_engine` (the one that needs no preparation), `engine`
+(the fast one, with a manual of its own) and `warming` (preparing it); `grouped_index` (which groups
+want an event) and `columnar` (batches of events of one shape).
 
 A selector is a search condition of SQL-92 with three truth values; only *true* delivers:
 

@@ -26,8 +26,7 @@ from matching.values import Attributes
 
 if TYPE_CHECKING:
     from matching.engine.block_engine import BlockEngine
-    from matching.engine.group_matcher import GroupMatcher
-    from matching.engine.pair_divider import Pairs
+    from matching.engine.group_matcher import GroupMatcher, Pairs
 
 Key = TypeVar("Key", bound=Hashable)
 Group = TypeVar("Group", bound=Hashable)

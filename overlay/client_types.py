@@ -58,7 +58,7 @@ from overlay.client import (
     Where,
     Why,
 )
-from overlay.operating.commands import OPERATOR_COMMANDS, OPERATOR_REPLIES
+from overlay.operator_commands import OPERATOR_COMMANDS, OPERATOR_REPLIES
 from overlay.stream_client import (
     CHECK_COMMANDS,
     GROUP_COMMANDS,

@@ -295,3 +295,30 @@ class ProtocolError(Exception):
 
     is_fault: ClassVar[bool] = True
     """Whether the peer is to be blamed for it; False: its session ends without a penalty."""
+
+
+# --- clients inside of the node: machines that use what programs use ---
+#
+# A machine that subscribes, appends or reads as a program does is a client with a negative number:
+# its replies become local events, which it hears after the handler that made them.
+
+
+class InnerReply(LocalEvent, frozen=True):
+    """A reply (overlay/client.py) to a client inside of the node."""
+
+    client: int
+    reply: Any
+
+
+def divided(
+    outside: Callable[[int, Any], None], emit: Callable[[LocalEvent], None]
+) -> Callable[[int, Any], None]:
+    """`Port.reply` for both kinds of clients: `outside` for programs."""
+
+    def reply(client: int, answer: Any) -> None:
+        if client < 0:
+            emit(InnerReply(client, answer))
+        else:
+            outside(client, answer)
+
+    return reply

@@ -14,5 +14,4 @@ Every node has all of it; `machines` builds the machines and puts them together
 * `programs/`: what programs ask of their node: appending rows, each once; reading them by content;
   sharing them among members; half messages.
 * `selectors`: which of them say the same. `tenant_rules`: the rules for tenants' messages.
-  `steady_clock`: the time of day, without jumps.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec.structs import replace
 
@@ -24,22 +24,53 @@ from streams.programs.producer.producers import Producers
 from streams.programs.questions import OperatorQuestions
 from streams.programs.reader.readers import Readers
 from streams.programs.transaction.transactors import Transactors
-from streams.services.append.append_server import AppendServer
+from streams.services.append.appender import AppendServer
 from streams.services.capture import Captures
 from streams.services.copy import Copies
 from streams.services.fork.fork_copies import ForkCopies
 from streams.services.fork.forks import Forks
 from streams.services.group.shard_groups import GroupServer
 from streams.services.half import TransactionServer
-from streams.services.read.row_facts import RowFactsServer
+from streams.services.read.row_facts import RowFactsServer, RowRecords
 from streams.services.read.shard_readings import ReadServer
-from streams.services.row_records import RowRecords
 from streams.services.service import Leaderships
 from streams.services.table import TableServer
-from streams.shard.hosting.asked_checks import AskedChecks
-from streams.shard.hosting.log_checks import LogChecks
+from streams.shard.hosting.asked_checks import AskedChecks, LogChecks
 from streams.shard.hosting.shard_hosts import ShardHosts
-from streams.steady_clock import SteadyClock
+
+# --- the time of day without jumps, for the timestamps and the age of rows ---
+#
+# If the wall clock is set an hour forward, rows would expire, and retention remove them, an hour
+# too early; if it is set back, too late. So a node reads the wall clock at its start, counts on
+# with a monotonic clock, and slews towards the wall clock. (The clocks of different nodes may still
+# differ: a later leader has its own.)
+
+SLEW: Final = 0.01
+"""Seconds of correction per second: an hour in four days. The drift of a clock, some 0.0001, is
+below it and corrected at once. Guess."""
+
+NANOSECONDS: Final = 1e9
+
+
+class SteadyClock:
+    """A callable that returns the time, which never goes back."""
+
+    def __init__(self, port: Port, wall: Callable[[], int]) -> None:
+        """`port.now`: seconds by a clock that only goes forward; `wall`: nanoseconds since 1970."""
+        self._port = port
+        self._wall = wall
+        self._read_at = port.now
+        self._ahead = wall() - int(self._read_at * NANOSECONDS)
+
+    def __call__(self) -> int:
+        """Nanoseconds since 1970."""
+        now = self._port.now
+        most = int((now - self._read_at) * SLEW * NANOSECONDS)
+        self._read_at = now
+        counted = int(now * NANOSECONDS)
+        off = self._wall() - counted - self._ahead
+        self._ahead += max(-most, min(off, most))
+        return counted + self._ahead
 
 
 class ShardOrdersDue(ClaimsDue, frozen=True):
@@ -73,9 +104,9 @@ class StreamMachines:
         is_keyed: bool = False,
     ) -> None:
         """`neighbours`: nodes that may have shards, beside the members of the own cluster;
-        `incarnation` grows with each start of the node; `wall`: nanoseconds since 1970;
-        `ask` carries out a command of a client inside of the node (overlay/inner.py), `close` ends
-        one; `is_keyed`: nodes have keys, so that orders are of those who may give them."""
+        `incarnation` grows with each start of the node; `wall`: nanoseconds since 1970; `ask`
+        carries out a command of a client inside of the node (`InnerReply`), `close` ends one;
+        `is_keyed`: nodes have keys, so that orders are of those who may give them."""
         wall = SteadyClock(port, wall)
         hosts = self.hosts = ShardHosts(port, disk, ring, wall, is_keyed)
         self.owner = StreamOwner(port, owner, ring, neighbours)

@@ -28,7 +28,7 @@ COMMON = (
     "overlay.client",
     "overlay.info",
     "overlay.stream_client",
-    "overlay.operating.commands",
+    "overlay.operator_commands",
     "overlay.client_types",
     "overlay.backlog",
     "overlay.bounded",
@@ -36,8 +36,8 @@ COMMON = (
     "overlay.wording",
     "overlay.regions",
     "overlay.hybrid_clock",
-    "overlay.inner",
-    *("overlay.tenants.policy", "overlay.tenants.bucket", "overlay.tenants.leaf_share"),
+    "overlay.machine",
+    "overlay.tenants.policy",
 )
 LOWER = (*COMMON, "matching", "overlay.links")
 
@@ -72,7 +72,7 @@ ANALYSIS_BASE = (
 )
 CLIENT = (
     *("overlay.client", "overlay.stream_client", "overlay.client_types", "overlay.info"),
-    "overlay.operating.commands",
+    "overlay.operator_commands",
     *("overlay.machine", "overlay.wording", "matching"),
 )
 CLIENT_SIDE = (
@@ -94,15 +94,14 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "overlay.wording": (),
     "overlay.regions": (),
     "overlay.hybrid_clock": (),
-    "overlay.inner": ("overlay.machine",),
     "overlay.health": ("overlay.machine",),
     "overlay.info": ("overlay.machine",),
     "overlay.client": ("matching", "overlay.machine", "overlay.info"),
     "overlay.stream_client": ("overlay.client", "overlay.info", "overlay.machine", "matching"),
-    "overlay.operating": COMMON,
-    "overlay.operating.commands": ("overlay.client", "overlay.machine"),
+    "overlay.clock_offsets": COMMON,
+    "overlay.operator_commands": ("overlay.client", "overlay.machine"),
     "overlay.client_types": (
-        *("overlay.client", "overlay.stream_client", "overlay.operating.commands"),
+        *("overlay.client", "overlay.stream_client", "overlay.operator_commands"),
     ),
     # The one table over the whole vocabulary: it names messages of all folders.
     "overlay.rights": (
@@ -118,10 +117,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
     ),
     "overlay.tenants.quotas": (
         *("overlay.machine", "overlay.bounded", "overlay.rights", "overlay.upper_tree"),
-        *("overlay.tenants.policy", "overlay.tenants.confining", "overlay.tenants.bucket"),
+        *("overlay.tenants.policy", "overlay.tenants.confining"),
     ),
-    "overlay.tenants.bucket": (),
-    "overlay.tenants.leaf_share": (),
     "overlay.tenants.policy": ("matching", "overlay.machine", "overlay.bounded"),
     "overlay.guard": (
         *("overlay.machine", "overlay.settings", "overlay.bounded", "overlay.rights"),

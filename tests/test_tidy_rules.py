@@ -30,7 +30,7 @@ def test_arrows() -> None:
     assert of("canopy.client.asynchronous", "import trio")
     assert not of("canopy.trio", "import trio")
     assert of("canopy.traces.analysis.read", "from matching import compile_selector")
-    assert not of("overlay.chord.ring.ring", "from overlay.lower_random.events import *")
+    assert not of("overlay.chord.ring.ring", "from overlay.lower_random.messages import *")
     assert not of("overlay.links.session", "from .messages import Batch")
     assert not of("canopy.wire.driver", "import trio, node")
     assert not of("node", "if __name__ == '__main__':\n    import canopy.cli.main")

@@ -28,7 +28,7 @@ FILE: Final = ROOT / "bench" / "results" / "house.json"
 DEBTS: Final = ROOT / "tests" / "debts.json"
 
 PRODUCT: Final = ("overlay", "matching", "streams", "canopy", "node.py")
-CONSENSUS: Final = ("overlay/consensus", "overlay/chord/cluster", "overlay/chord/consensus")
+CONSENSUS: Final = ("overlay/consensus.py", "overlay/chord/cluster/")
 
 Names = Sequence[str]
 
@@ -49,8 +49,7 @@ class House:
     @cached_property
     def streams_and_consensus(self) -> list[Module]:
         """With those of the cluster's log."""
-        below = tuple(f"{folder}/" for folder in CONSENSUS)
-        found = [module for module in self.product if module.path.startswith(below)]
+        found = [module for module in self.product if module.path.startswith(CONSENSUS)]
         return [*self.streams, *found]
 
     @cached_property

@@ -13,17 +13,17 @@ from overlay.chord.cluster.journal import Journal, Snapshot
 from overlay.chord.cluster.leader_log import LeaderLog
 from overlay.chord.cluster.messages import LogAck, VoteRecord
 from overlay.chord.epochs import ELECTION_BITS, above_fork
+from overlay.chord.events import MergePhase
 from overlay.chord.membership.cluster_merge import ClusterMerges
 from overlay.chord.membership.taking_over import TakingOver
 from overlay.chord.merging.merging import Merging
-from overlay.chord.merging.phase import MergePhase
 from overlay.chord.messages import ArcGiven, Cluster, MergeAnswer, TakeOver
 from overlay.chord.recovery.observers import Observers
-from overlay.chord.ring.pointers import Pointers
+from overlay.chord.ring.ring_state import Pointers
 from overlay.chord.role_changes import RoleChanges
 from overlay.links.events import MessageDropped
 from overlay.machine import Key, NodeId, Peer
-from overlay.upper_tree.owner.registrations.tree_stop import TreeStop
+from overlay.upper_tree.owner.registrations.registry_merge import TreeStop
 
 
 @fault(

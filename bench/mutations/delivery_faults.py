@@ -13,15 +13,15 @@ from canopy.client.resubscription import Resubscription
 from matching import Index
 from overlay.client import Delivery, Event
 from overlay.links.events import LinkUp
-from overlay.lower_random.events import WalkFailed
+from overlay.lower_random.messages import WalkFailed
 from overlay.machine import NodeId, Peer
 from overlay.upper_tree.clients.clients import LocalClients
 from overlay.upper_tree.clients.gap_reports import GapOver, GapReports
 from overlay.upper_tree.delivery.event_counts import EventSource
+from overlay.upper_tree.delivery.fan_out import LastSent
 from overlay.upper_tree.delivery.gap_notices import GapNotices
 from overlay.upper_tree.delivery.held_deliveries import HeldDeliveries, HeldNode
 from overlay.upper_tree.delivery.holding import Holding
-from overlay.upper_tree.delivery.last_sent import LastSent
 from overlay.upper_tree.events import MatchingInterrupted, TreeAbsent
 from overlay.upper_tree.messages import Deliver
 from overlay.upper_tree.publisher.pending_store import PendingStore

@@ -12,9 +12,9 @@ from overlay.client import Event
 from overlay.links.events import MessageDropped
 from overlay.machine import Peer
 from overlay.regions import distance
-from overlay.upper_tree.delivery.access_nodes import AccessNodes
 from overlay.upper_tree.delivery.delegation import Delegation
 from overlay.upper_tree.delivery.fan_out import CopyBudget, Part
+from overlay.upper_tree.delivery.holding import AccessNodes
 from overlay.upper_tree.delivery.recipients import Recipient
 from overlay.upper_tree.host.gathering import Choice, ShardGathering
 from overlay.upper_tree.host.hosted_tree import HostedTree

@@ -15,8 +15,8 @@ from overlay.links.send_buffer import InFlightBatch
 from overlay.links.session import LinkSession
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.crawl import Crawl
-from overlay.lower_random.heard_peers import HeardPeers
 from overlay.lower_random.messages import AccessPoint, Neighbour, Walk
+from overlay.lower_random.ranked_slots import HeardPeers
 from overlay.lower_random.relaying import Relaying
 from overlay.lower_random.view import View
 from overlay.machine import NodeId, Peer, Port

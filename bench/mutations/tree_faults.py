@@ -16,8 +16,10 @@ from overlay.upper_tree.messages import Registration, Renew
 from overlay.upper_tree.owner.host_supervisor import HostSupervisor
 from overlay.upper_tree.owner.owned_tree import OwnedTree, OwnedTrees, PendingRegistration
 from overlay.upper_tree.owner.rebalance import Rebalance
-from overlay.upper_tree.owner.registrations.registration_ends import RegistrationEnds
-from overlay.upper_tree.owner.registrations.registration_leases import RegistrationLeases
+from overlay.upper_tree.owner.registrations.registration_ends import (
+    RegistrationEnds,
+    RegistrationLeases,
+)
 from overlay.upper_tree.owner.registrations.registry import Registry
 from overlay.upper_tree.owner.registrations.registry_merge import RegistryMerge
 from overlay.upper_tree.owner.registrations.restoration import TreeRestoration

@@ -10,7 +10,7 @@ from bench.mutations.planting import fault, replace
 from overlay.chord.membership.members import ClusterMembers
 from overlay.chord.messages import Cluster
 from overlay.chord.ring.claims import Claims
-from overlay.consensus.quorum import majority, quorum_of_storers
+from overlay.consensus import majority, quorum_of_storers
 from overlay.machine import NodeId, Peer
 from overlay.upper_tree.delivery.deliveries import Deliveries
 from overlay.upper_tree.delivery.delivery_tokens import OwnToken

@@ -37,8 +37,8 @@ from overlay.tenants.quotas import Quotas
 from overlay.upper_tree.delivery.event_counts import EventCounts
 from overlay.upper_tree.host.hosting import Hosting
 from overlay.upper_tree.messages import Registration
-from overlay.upper_tree.owner.leaf_holdings import LeafHoldings
-from overlay.upper_tree.owner.registrations.leaf_quota import LeafQuota
+from overlay.upper_tree.owner.registrations.registry import LeafQuota
+from overlay.upper_tree.owner.tree_log import LeafHoldings
 from overlay.upper_tree.owner_claims import OwnerClaims
 
 RIGHTS = "tests/attacks/test_attacks_rights.py"

@@ -30,8 +30,7 @@ from canopy.sim.world.world import World
 from canopy.wire.transport.codec import WireCodec
 from overlay.machine import NodeId
 from overlay.settings import Settings
-from overlay.upper_tree.host.queued_events import QueuedEvents
-from overlay.upper_tree.host.visit_scheduler import VisitScheduler
+from overlay.upper_tree.host.visit_scheduler import QueuedEvents, VisitScheduler
 from overlay.upper_tree.messages import Visit
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
 

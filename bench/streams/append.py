@@ -27,7 +27,7 @@ from streams.log.batches import Row, encode_rows
 from streams.log.recovery import recover
 from streams.programs.producer import messages as producing
 from streams.programs.producer.messages import AppendRows, OpenProducer, RowBatch
-from streams.services.append.append_server import AppendServer
+from streams.services.append.appender import AppendServer
 from streams.services.service import Leaderships
 from streams.shard import messages as replication
 from streams.shard.replica import Replica

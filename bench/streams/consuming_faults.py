@@ -11,7 +11,7 @@ from canopy.spark.sink import _Writer
 from streams.log.lost_rows import LostRows, lost_to
 from streams.log.state import ConsumerPosition, Entry, ShardState
 from streams.log.zones import ZoneMap
-from streams.services.read import chunk_filter
+from streams.services.read import history
 from streams.services.read.durable import DurableConsumers
 from streams.services.read.history import HistoryScan
 from streams.services.read.shard_readings import ShardReadings
@@ -37,9 +37,9 @@ def readings_miss_a_chunk_at_the_seam() -> None:
 )
 def zone_maps_ignore_null() -> None:
     """A chunk is passed over for IS NULL where its zone map has values of the attribute."""
-    original = chunk_filter._Needs.may_match
+    original = history._Needs.may_match
 
-    def may_match(self: chunk_filter._Needs, zones: ZoneMap) -> bool:
+    def may_match(self: history._Needs, zones: ZoneMap) -> bool:
         return original(self, zones) and not any(name in zones.zones for name in self.absent)
 
     replace(original, may_match)

@@ -9,17 +9,15 @@ from typing import Any
 from bench.mutations.planting import fault, replace
 from canopy.wire.shards.log_disk import FileLogDisk, _Shard
 from canopy.wire.shards.shard_list import ShardList
-from overlay.consensus.tracker import Tracker
-from overlay.consensus.votes import Vote, may_vote
+from overlay.consensus import Tracker, Vote, may_vote
 from overlay.machine import NodeId, Peer
 from streams.log import chunk as chunks
 from streams.log.chunk import HEAD, Chunk
 from streams.log.recovery import FoundHole
 from streams.log.shard_log import Segment
-from streams.shard.campaign import ShardCampaign
 from streams.shard.messages import ShardVoteReply
 from streams.shard.repair import Repair
-from streams.shard.replica import Replica
+from streams.shard.replica import Replica, ShardCampaign
 from streams.shard.retention import EVERYTHING, Keep, floor_of
 from streams.shard.stored_replica import StoredReplica
 

@@ -16,13 +16,13 @@ from streams.log.chunk import EVENTS
 from streams.programs.transaction.messages import DecideHalf, HalfNotKnown, PrepareHalf
 from streams.services.fork.fork_copies import (
     NEW,
+    ForkChunkCopied,
     MainRun,
     ShardForkCopies,
     _Job,
     _verdict,
 )
 from streams.services.fork.forks import Forks, _Fork
-from streams.services.fork.messages import ForkChunkCopied
 from streams.services.half import Halves
 
 HALVES = "tests/streams/programs/transaction/test_streams_halves.py"

@@ -22,7 +22,7 @@ def reload(as_json: bool, timeout: float, connect: str | None, wait: float) -> N
     canopy reload
     canopy reload --connect /tmp/b --json | jq '.changed[] | select(.effective == "restart")'
     """
-    from overlay.operating.commands import Reload, Reloaded
+    from overlay.operator_commands import Reload, Reloaded
 
     with open_client(connect, wait) as client:
         found = client.ask(Reload(0), Reloaded, timeout)

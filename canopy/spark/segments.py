@@ -28,8 +28,8 @@ from streams.log.chunk import EVENTS, HEAD, MARK, Chunk, read
 from streams.log.recovery import Recovered, recover
 from streams.log.shard_log import Line, parse_name
 from streams.log.zones import decode_zones
-from streams.services.read.chunk_filter import ChunkFilter
 from streams.services.read.chunk_rows import RowPieces, whole_piece
+from streams.services.read.history import ChunkFilter
 
 NANOSECONDS: Final = 1e9
 

@@ -67,12 +67,12 @@ those that can be set again. Memory grows by a segment of 64 blocks at a time, s
 copied but the skip bitmap and tables of a few bytes per subscription.
 
 *Drift.* The buckets are made for the first subscriptions. Whenever as many have been inserted as
-there are, each column is checked (`drift`); where the ends of intervals crowd in few buckets, the
-column gets other buckets, and what depends on them is rewritten (`kernels.rebucketing`).
+there are, each column is checked; where the ends of intervals crowd in few buckets, the
+column gets other buckets, and what depends on them is rewritten (`kernels.updates`).
 
 Read in this order: `kernels.layout` (sizes, and what lies where), `codes` (values as integers),
 `columns` (attributes and their buckets), `events` (how events come to the kernels), `kernels` (the
 compiled code, with a manual of its own), `memory` (what the kernels work on), `blocks` (which leaf
-has which block), `block_engine`, `drift`, `group_matcher`, `pair_divider`. Little-endian machines
-are assumed: a record's columns are read as one word.
+has which block), `block_engine`, `group_matcher`. Little-endian machines are assumed: a record's
+columns are read as one word.
 """

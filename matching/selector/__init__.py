@@ -5,10 +5,10 @@ The language is SQL-92's search condition in the subset of JMS selectors, with t
 parts together, and `matching.constraint` and `matching.normal_form` work on its trees. What other
 rooms take from here directly is names and quoting (`keywords`, `unparse`) and `SelectorError`.
 
-Read in this order: `expression` (the tree), `errors`, `keywords` (reserved words, names), `grammar`
-(for lark), `parser` (text to tree), `shapes` (texts that differ in their constants only),
-`syntax_errors` (messages for what the grammar refuses), `unparse` (tree to canonical text), `like`
-(LIKE patterns), `evaluate` (tree to function), `explain` (the verdict on every part of a tree).
+Read in this order: `expression` (the tree), `errors`, `keywords` (reserved words, names), `parser`
+(text to tree: the grammar, and messages for what it refuses), `shapes` (texts that differ in their
+constants only), `unparse` (tree to canonical text), `like` (LIKE patterns), `evaluate` (tree to
+function), `explain` (the verdict on every part of a tree).
 
 The tree as JSON (`Predicate.tree`), from which others build their own evaluators::
 

@@ -7,9 +7,9 @@ clusters as the load needs; most nodes may be in none. `node.py` builds two mach
 `Clusters`; the registry of the trees (overlay/upper_tree/owner) calls them. Read in this order:
 
 * `keys`, `messages`, `events`, `epochs`: positions on the ring, the vocabulary on the wire and
-  upwards, Raft's terms.
-* `role`: this node's role, and the one place where it changes. `grants`: signed votes and
-  descriptions, where nodes have keys. `constants`: every number that is no setting.
+  upwards, Raft's terms, with what is signed of votes and descriptions where nodes have keys.
+* `role`: this node's role, and the one place where it changes. `constants`: every number that is
+  no setting.
 * `ring/`: who owns a key? Chord (Stoica et al.) over clusters, with Zave's corrections.
 * `cluster/`: the replicated log, heartbeats and elections of one cluster (Raft).
 * `membership/`: founding, recruiting, joining, leaving, splitting.

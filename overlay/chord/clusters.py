@@ -21,20 +21,18 @@ from overlay.chord.events import (
     ClusterMoved,
     Committed,
     Fenced,
+    MergePhase,
     PredecessorUnheard,
     Role,
     RoleChanged,
 )
 from overlay.chord.membership.cluster_merge import ClusterLoad, ClusterMerges
-from overlay.chord.membership.departures import Departures
-from overlay.chord.membership.founding import Founding, FoundingDue
 from overlay.chord.membership.handover import HandOvers
-from overlay.chord.membership.members import ClusterMembers, LeaveAnyway
-from overlay.chord.membership.recruiting import Recruiting, RecruitRound
+from overlay.chord.membership.members import ClusterMembers, Departures, LeaveAnyway
+from overlay.chord.membership.recruiting import Founding, FoundingDue, Recruiting, RecruitRound
 from overlay.chord.membership.taking_in import TakingIn
 from overlay.chord.membership.taking_over import TakingOver
 from overlay.chord.merging.merging import Merging
-from overlay.chord.merging.phase import MergePhase
 from overlay.chord.messages import Cluster
 from overlay.chord.recovery.observed_logs import ObservedLogs
 from overlay.chord.recovery.observers import Observers

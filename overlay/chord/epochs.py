@@ -13,6 +13,12 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
+from msgspec.structs import replace
+
+from overlay.chord.messages import Cluster
+from overlay.links.signing import statement
+from overlay.machine import Key, NodeId
+
 FORK: Final = 1 << 32
 """Epochs of one fork. Two million forks fit into the 53 bits that JSON readers keep exactly."""
 
@@ -55,3 +61,16 @@ def above_fork(epoch: int, rng: Random) -> int:
     own.
     """
     return (epoch | ((1 << ELECTION_BITS) - 1)) + (rng.getrandbits(OVERRIDE_BITS) << ELECTION_BITS)
+
+
+# What is signed of clusters, where nodes have keys: votes, and descriptions (`ring.claims`).
+
+
+def granting(ring: str, key: Key, epoch: int, primary: NodeId) -> bytes:
+    """What a voter of the cluster `key` signs: this node leads it under this epoch."""
+    return statement("grant", ring, key, epoch, primary)
+
+
+def sealing(cluster: Cluster) -> bytes:
+    """What the primary signs of its description: all of it."""
+    return statement("cluster", replace(cluster, seal=None))

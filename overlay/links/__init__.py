@@ -11,15 +11,14 @@ TCP (RFC 9293, 5681, 6298), QUIC (RFC 9000), SWIM and Lifeguard.
 Read in this order: ``messages`` (the frames), ``events`` (what is emitted upwards, and what is
 needed from below), ``send_buffer`` and ``receive_buffer`` (the two directions of a session),
 ``session`` (the states of one session and its deadlines), ``session_table`` (all sessions, and
-which idle ones give way when there are too many), ``connections`` (transport connections),
-``seed`` and ``peer_list`` (addresses that are dialled for ever), ``dialler`` (brings sessions up
-and takes them down), ``handshake`` (who is there, resume or begin anew, which of two connections
-stays), ``detouring`` (P3: indirect probes of a silent peer, and another way for its session) and
-``links`` (the whole, what happens on an established session, and when silence is a suspicion or the
-end). Small parts:
-``context`` (what all parts share), ``deadlines`` (one heap for all that falls due), ``penalties``
-(back-off for peers that broke the protocol), ``signing`` (statements that a node signs, and
-tokens), ``constants`` (every number that is no setting).
+which idle ones give way when there are too many), ``connections`` (transport connections, and the
+addresses that are dialled for ever, which ``peer_list`` looks after), ``dialler`` (brings sessions
+up and takes them down, with back-off for peers that broke the protocol), ``handshake`` (who is
+there, resume or begin anew, which of two connections stays) and ``links`` (the whole, what happens
+on an established session, when silence is a suspicion or the end, and another way for a silent
+peer's session: P3). Small parts: ``context`` (what all parts share), ``deadlines`` (one heap for
+all that falls due), ``signing`` (statements that a node signs, and tokens), ``constants`` (every
+number that is no setting).
 
 **Sessions and connections.** A *session* joins this node and one peer; a *connection* carries it
 for a while. Batches are numbered per session and direction, so that connections may come and go
@@ -51,6 +50,6 @@ peer answers. Other links cost nothing: a node has some forty, since views chang
 hundred is watched. (With heartbeats on every link an idle node wrote 47 frames per second; it
 writes 3.) Long before a peer counts as dead it is suspected (LinkSuspected, LinkRecovered), so
 that what waits may take another way, and other nodes are asked whether they reach it: if so, the
-session goes on by way of one of them (``detouring``). Time during which this node itself stalled
+session goes on by way of one of them (`Detouring`). Time during which this node itself stalled
 is not counted against its peers (LocalStall).
 """

@@ -8,19 +8,68 @@ lost. Between the two is suspension: an idle link's connection is closed and its
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from overlay.bounded import BoundedDict
 from overlay.links.connections import ConnectionTable, LinkConnection
-from overlay.links.constants import MAX_REFUSALS
+from overlay.links.constants import MAX_DOUBLINGS, MAX_PENALTIES, MAX_REFUSALS, PENALTY_RESET_AFTER
 from overlay.links.context import LinkContext
 from overlay.links.deadlines import DeadlineQueue
 from overlay.links.events import LinkDown, LinkSuspected, SessionEnd
 from overlay.links.messages import Bye
 from overlay.links.peer_list import PeerList
-from overlay.links.penalties import Penalties
 from overlay.links.session import LinkSession, SessionState
 from overlay.links.session_table import SessionTable
-from overlay.machine import Peer
+from overlay.machine import NodeId, Peer
+
+# --- back-off for peers that broke the protocol: neither dialled nor accepted for a while ---
+#
+# A peer that sends garbage loses its connection. If it could return at once it would keep this node
+# busy with handshakes; so each violation doubles the time for which it is shut out.
+#
+# Where only bytes were corrupted on the way the session goes on with the next connection, and the
+# peer may have done nothing wrong. That time therefore stays well below the silence that counts as
+# death: otherwise a network that damages a frame now and then would, once the time has doubled
+# often enough, end sessions with all that waits in them.
+
+
+class Penalty(NamedTuple):
+    """The recent violations of one peer. Times are monotonic seconds."""
+
+    violations: int
+    last: float
+    until: float  # when it may connect again
+
+
+class Penalties:
+    """Peers with recent violations; the one whose last violation is oldest is forgotten first."""
+
+    def __init__(self, first: float, most: float, corruption_most: float) -> None:
+        """Seconds: half of the penalty for a first violation, the longest penalty, and the longest
+        for corrupted bytes."""
+        self._first = first
+        self._most = most
+        self._corruption_most = corruption_most
+        self._penalties: BoundedDict[NodeId, Penalty] = BoundedDict(MAX_PENALTIES)
+
+    def protocol_violated(self, peer: NodeId, now: float) -> None:
+        """Penalise `peer` for a frame or message that the protocol does not allow."""
+        self._add(peer, now, self._most)
+
+    def bytes_corrupted(self, peer: NodeId, now: float) -> None:
+        """Penalise `peer` for bytes that were no frame or did not match their digest."""
+        self._add(peer, now, self._corruption_most)
+
+    def _add(self, peer: NodeId, now: float, most: float) -> None:
+        last = self._penalties.get(peer, Penalty(0, now, 0.0))
+        violations = 1 + (0 if now - last.last > PENALTY_RESET_AFTER else last.violations)
+        wait = min(self._first * 2.0 ** min(violations, MAX_DOUBLINGS), most)
+        self._penalties.renew(peer, Penalty(violations, now, max(now + wait, last.until)))
+
+    def until(self, peer: NodeId) -> float:
+        """When `peer` may connect again; 0 if it has no penalty."""
+        penalty = self._penalties.get(peer)
+        return 0.0 if penalty is None else penalty.until
 
 
 class CloseListener(Protocol):

@@ -32,7 +32,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from overlay.links.connections import HandshakeStage, LinkConnection
+from overlay.links.connections import HandshakeStage, LinkConnection, Seed
 from overlay.links.constants import DETOUR_TIMEOUT
 from overlay.links.deadlines import NEVER
 from overlay.links.dialler import Dialler, LinkParts
@@ -57,7 +57,6 @@ from overlay.links.messages import (
     Welcome,
     agreed_version,
 )
-from overlay.links.seed import Seed
 from overlay.links.send_buffer import InFlightBatch
 from overlay.links.session import LinkSession, SessionState
 from overlay.machine import Message, NodeId, Peer, ProtocolError

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from random import Random
 from zlib import crc32
 
 from overlay.hybrid_clock import HybridClock
-from overlay.links.connections import ConnectionTable, HandshakeStage, LinkConnection
+from overlay.links.connections import ConnectionTable, HandshakeStage, LinkConnection, Seed
 from overlay.links.constants import ACK_SHARE, CORRUPTION_SHARE, STALL_ANSWER
 from overlay.links.context import LinkContext
 from overlay.links.deadlines import DeadlineQueue
-from overlay.links.detouring import Detouring
-from overlay.links.dialler import Dialler
+from overlay.links.dialler import Dialler, LinkParts, Penalties
 from overlay.links.events import (
     TOO_LARGE,
     Codec,
@@ -46,14 +46,44 @@ from overlay.links.messages import (
     Welcome,
 )
 from overlay.links.peer_list import PeerList
-from overlay.links.penalties import Penalties
 from overlay.links.receive_buffer import Arrival, DigestMismatchError, unpack
-from overlay.links.seed import Seed
 from overlay.links.send_buffer import InFlightBatch
 from overlay.links.session import Carrier, LinkSession, SessionState, SessionStatus
 from overlay.links.session_table import SessionTable
 from overlay.machine import LocalEvent, Message, NodeId, Peer, ProtocolError
 from overlay.settings import LinkSettings
+
+# Finds another way to a peer whose link is silent, and the way back (P3; Phoenix section 2).
+#
+# Before a silent peer counts as dead, other nodes are asked whether it answers them: the indirect
+# probes of SWIM (Das et al. 2002, section 3.1). Each probe is a connection by way of another node
+# (`Detours`), on which the ordinary handshake asks who is there. On the first of them that the peer
+# answers while its own link is still silent, the session resumes: from then on everything goes that
+# way, in order and once, as after any lost connection. A peer that answers on none counts as dead
+# after ``links.dead_after``, as before.
+#
+# As long as a session takes a detour its peer is dialled directly, with back-off. That connection,
+# too, first asks who is there, so that the session moves only to one that carries both directions.
+
+
+@dataclass(eq=False)
+class Detouring(LinkParts):
+    """Opens connections that may take over from the one that a session has."""
+
+    _handshake: Handshake
+
+    def on_deadline(self, session: LinkSession, now: float) -> None:
+        """Look for another way, or for the way back, if that is due."""
+        if now >= session.look_due():
+            session.looks(now)
+            for connection in self._connections.detours(session.peer):
+                self._node.count("indirect_probes", 1)
+                connection.ask_for(session)
+                self._handshake.on_opened(connection.id)
+        if now >= session.look_back_due():
+            session.looks_back(now, self._node.rng)
+            self._connections.dial(session.peer.address).ask_for(session)
+
 
 IDLE = "the session was idle"
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from overlay.links.connections import ConnectionTable
+from overlay.links.connections import ConnectionTable, Seed
 from overlay.links.constants import MAX_SEEDS, SEED_RECHECK
 from overlay.links.context import LinkContext
 from overlay.links.deadlines import DeadlineQueue
 from overlay.links.events import SeedFailed, SeedReached
-from overlay.links.seed import Seed
 from overlay.links.session import backoff
 from overlay.links.session_table import SessionTable
 from overlay.machine import NodeId, Peer

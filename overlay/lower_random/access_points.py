@@ -23,7 +23,7 @@ from overlay.health import Health
 from overlay.links.events import LinkDown, LinkUp
 from overlay.lower_random.constants import MAX_STALE_POINTS, POINTS_PER_HIT
 from overlay.lower_random.messages import AccessPoint, StalePoint
-from overlay.lower_random.tombstones import Tombstones
+from overlay.lower_random.peer_records import Tombstones
 from overlay.machine import Machine, NodeId, Peer, Port, Version
 from overlay.settings import ViewSettings
 

@@ -35,8 +35,14 @@ from overlay.lower_random.constants import (
     MAX_WALK_ATTRIBUTES,
     POINTS_PER_HIT,
 )
-from overlay.lower_random.events import WalkFailed, WalkFound
-from overlay.lower_random.messages import AccessPoint, Walk, WalkHit, WalkMiss
+from overlay.lower_random.messages import (
+    AccessPoint,
+    Walk,
+    WalkFailed,
+    WalkFound,
+    WalkHit,
+    WalkMiss,
+)
 from overlay.lower_random.view import View
 from overlay.machine import Machine, Message, NodeId, Peer, Port, ProtocolError, Timer
 from overlay.settings import WalkSettings

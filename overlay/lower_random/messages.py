@@ -8,7 +8,7 @@ import msgspec
 
 from overlay.links.messages import AnyFrame
 from overlay.links.signing import Chain, Signature
-from overlay.machine import Key, Message, NodeId, Peer, Uint53, Version
+from overlay.machine import Key, LocalEvent, Message, NodeId, Peer, Uint53, Version
 
 Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
 
@@ -164,3 +164,29 @@ class StalePoint(Message, frozen=True):
     attribute: str
     peer: NodeId
     version: Version
+
+
+# --- what the lower layer emits for the machines above ---
+
+
+class RingHintReceived(LocalEvent, frozen=True):
+    """An exchange brought a way into a ring. Emitted for old news, too."""
+
+    hint: RingHint
+
+
+class WalkFound(LocalEvent, frozen=True):
+    """A walk of this node found an access point, `hop` messages away (0: in its own table), and
+    perhaps others of the same tree."""
+
+    point: AccessPoint
+    hop: int
+    others: tuple[AccessPoint, ...] = ()
+
+
+class WalkFailed(LocalEvent, frozen=True):
+    """A walk of this node ended at `hop` without finding these attributes, or was not heard of in
+    time (hop 0)."""
+
+    attributes: tuple[str, ...]
+    hop: int

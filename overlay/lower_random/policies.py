@@ -13,8 +13,7 @@ from typing import Protocol
 from matching import Attributes, SelectorError, compile_selector
 from overlay.lower_random.documents import DocumentChanged, DocumentStore
 from overlay.machine import LocalEvent, Machine, Port
-from overlay.tenants.leaf_share import over_share
-from overlay.tenants.policy import NOTHING, Confinement, Policy
+from overlay.tenants.policy import NOTHING, Confinement, Policy, over_share
 
 POLICY = "policy"
 """The kind of document that it is, and the code of what it does not permit."""

@@ -4,7 +4,7 @@ A link can be broken while both its ends live. When one is silent, the links ask
 ways (`open`): connections whose frames travel inside messages to *helpers*, other nodes to which
 this one has a link, which pass them on over theirs. On each of them the links first ask who is
 there: that is SWIM's indirect probe, and a helper that does not reach the peer brings no answer.
-The session resumes on one that does (overlay/links/detouring.py).
+The session resumes on one that does (overlay/links/links.py).
 
 Who passes something on keeps no state for it. It passes on what its sender says itself, and only
 where its own link to the receiver is neither silent nor on a detour: so nothing goes round. What it

@@ -20,9 +20,8 @@ import msgspec
 from overlay.bounded import BoundedDict
 from overlay.machine import Message, NodeId
 from overlay.rights import Principal
-from overlay.tenants.bucket import Bucket
 from overlay.tenants.confining import Ruling
-from overlay.tenants.policy import Confinement
+from overlay.tenants.policy import Bucket, Confinement
 from overlay.upper_tree.batches import weigh_events
 from overlay.upper_tree.messages import ComeAgain, EventsRefused, Register, Visit
 

@@ -11,7 +11,7 @@ import msgspec
 from overlay.chord.events import RingWalked
 from overlay.chord.ring.ring import Ring
 from overlay.client import Done, Failed, GetStreams, RemoveStream, Streams
-from overlay.consensus.quorum import majority
+from overlay.consensus import majority
 from overlay.info import ShardInfo, StreamInfo
 from overlay.machine import Machine, Message, NodeId, Peer, Port, Timer, by_id
 from overlay.stream_client import AddStream, EditStream

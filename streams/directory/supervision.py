@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from overlay.consensus.quorum import majority
+from overlay.consensus import majority
 from overlay.machine import NodeId, Peer, by_id
 from streams.directory.entry import (
     ShardPlace,

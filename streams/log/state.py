@@ -29,12 +29,76 @@ from streams.log.chunk import (
     STATE,
     Chunk,
 )
-from streams.log.fork_state import ForkCopied, ForkStates
 from streams.log.group_state import GROUP_ENTRIES, GroupEntry, GroupStates
 from streams.log.half_state import HALF_ENTRIES, HalfEntry, HalfStates
 from streams.log.lost_rows import LostRows
 from streams.log.origins import CAPTURED, COPIED, ORIGIN_ENTRIES, OriginEntry, OriginStates
 from streams.log.table import TableWritten
+
+# The forks of a shard that were copied into its log (streams/services/fork/), as the log has them.
+#
+# A copied batch names the fork and its offset there, so that one chunk has the rows and the
+# progress of the copy. Behind the rows of a fork's chunk the log names that chunk, by number and
+# hash: so the main log alone proves a receipt of the fork after the fork is removed.
+
+FORKS_KEPT: Final = 256
+"""Forks that the state of a shard names; beyond it the one copied longest ago is forgotten. Guess:
+each side of a partition makes one."""
+
+
+class ForkCopied(msgspec.Struct, frozen=True, array_like=True, tag=42):
+    """The chunk of `fork` with this number and hash, and all chunks before it, are copied; it ends
+    before the offset `next` of the fork. Of the fork's rows so far, `rows` were appended,
+    `conflicting` of these without their producer's numbers, since other rows have them, and
+    `repeated` were in the log already."""
+
+    fork: str
+    chunk: int
+    hash: bytes
+    next: int
+    rows: int = 0
+    conflicting: int = 0
+    repeated: int = 0
+
+
+class ForkStates:
+    """The forks of a shard, in the order of their last copied chunks."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, ForkCopied] = {}
+
+    def floor(self, fork: str) -> int:
+        """The offset up to which the fork is copied."""
+        known = self.known.get(fork)
+        return 0 if known is None else known.next
+
+    def entries(self) -> Iterator[ForkCopied]:
+        """The forks as entries."""
+        yield from self.known.values()
+
+    def take(self, entry: ForkCopied) -> None:
+        """Apply an entry of a chunk."""
+        self._put(entry)
+
+    def appended(self, head: BatchHead) -> None:
+        """Note a batch that was copied from a fork."""
+        known = self.known.get(head.fork) or ForkCopied(head.fork, 0, b"", 0)
+        conflicting = 0 if head.producer else head.count
+        self._put(
+            replace(
+                known,
+                next=max(known.next, head.at + head.count),
+                rows=known.rows + head.count,
+                conflicting=known.conflicting + conflicting,
+            )
+        )
+
+    def _put(self, entry: ForkCopied) -> None:
+        self.known.pop(entry.fork, None)
+        self.known[entry.fork] = entry
+        while len(self.known) > FORKS_KEPT:
+            del self.known[next(iter(self.known))]
+
 
 WINDOW: Final = 8
 """Runs of a producer whose places are kept, so that a repeated batch gets the original receipt:

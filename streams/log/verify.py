@@ -25,10 +25,9 @@ from streams.log.chunk import (
     genesis,
     read,
 )
-from streams.log.fork_state import ForkCopied
 from streams.log.names import fork_shard, shard_name
 from streams.log.shard_log import parse_name, segment_name
-from streams.log.state import ShardState, entries_of
+from streams.log.state import ForkCopied, ShardState, entries_of
 from streams.log.table import table_rows
 
 

@@ -31,5 +31,4 @@ write another one is in docs/guide/extending.md. In short::
   `group/`: rows that members share.
 * `capture`: published events that a stream takes in. `copy`: rows of other streams. `fork/`: rows
   that are taken without a majority.
-* `row_records`: trace records of committed rows.
 """

@@ -32,8 +32,7 @@ from overlay.client import (
     Subscribed,
 )
 from overlay.info import IntakeInfo
-from overlay.inner import InnerReply
-from overlay.machine import Alarm, Machine, Port, Timer
+from overlay.machine import Alarm, InnerReply, Machine, Port, Timer
 from streams.directory.entry import StreamEntry
 from streams.disk import Opened
 from streams.log.batches import BatchHead, Row, encode_rows

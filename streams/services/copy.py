@@ -34,8 +34,7 @@ from overlay.client import (
 )
 from overlay.incidents import Alarmed
 from overlay.info import IntakeInfo, OriginInfo
-from overlay.inner import InnerReply
-from overlay.machine import Peer, Timer
+from overlay.machine import InnerReply, Peer, Timer
 from streams.access import pacing
 from streams.access.locator import StreamLocated, StreamLocator
 from streams.access.reasons import OUT_OF_RANGE

@@ -13,10 +13,11 @@ calls `Replica.lead` with an epoch.
 * `messages`: what replicas say to each other, and the hard state that is on disk beside the log.
 * `kept_chunks`: reads chunks of the log, from memory or disk.
 * `stored_replica`: one replica's vote and log on disk: voting, adding, truncating, removing.
-* `replica`: how it takes part: follows a leader, repairs, campaigns, leads.
-* `campaign`: from a majority's votes to the furthest log. `leader`: appends, replicates, commits,
-  changes the replicas. `retention`: which rows the leader removes.
-* `repair`: fetches damaged chunks from other replicas. `log_walk`: reads a log from end to end.
+* `replica`: how it takes part: follows a leader, repairs, campaigns (from a majority's votes to the
+  furthest log), leads.
+* `leader`: appends, replicates, commits, changes the replicas. `retention`: which rows the leader
+  removes.
+* `repair`: fetches damaged chunks from other replicas.
 * `hosting`: the shards of this node.
 
 A replica, from its start to an append::

@@ -15,7 +15,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from overlay.consensus.tracker import Progress, ProgressState, Tracker
+from overlay.consensus import Progress, ProgressState, Tracker
 from overlay.incidents import Alarmed
 from overlay.machine import NodeId, Peer, by_id
 from streams.log.batches import (

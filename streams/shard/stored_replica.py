@@ -20,7 +20,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from overlay.consensus.durability import DurableQueue
+from overlay.consensus import DurableQueue
 from overlay.machine import Machine, NodeId, Peer, Port, Version
 from streams.disk import LogDisk, Opened
 from streams.log.chunk import BEGINS, Chunk, ChunkId, genesis, read

@@ -20,12 +20,10 @@ from overlay.chord.cluster.messages import (
     RequestVote,
     VoteReply,
 )
-from overlay.chord.epochs import FORK, new_fork
-from overlay.chord.grants import granting, sealing
+from overlay.chord.epochs import FORK, granting, new_fork, sealing
 from overlay.chord.messages import Cluster, FindReply, Membership, Moved
 from overlay.links.signing import Signature
-from overlay.lower_random.events import RingHintReceived
-from overlay.lower_random.messages import RingHint
+from overlay.lower_random.messages import RingHint, RingHintReceived
 from overlay.machine import Message
 from overlay.settings import ClusterSettings
 from tests.support.rings import RingNode, RingWorld, cluster_of, grown

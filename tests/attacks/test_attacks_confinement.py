@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from matching import GroupedIndex, Predicate, SelectorError, compile_selector
-from matching.batches import matches_all
+from matching.predicate import matches_all
 from matching.selector.unparse import unparse
 from overlay.tenants.policy import Confinement, Policy, TenantPolicy
 from tests.matching.matching_strategies import PATIENT, events, texts, typed

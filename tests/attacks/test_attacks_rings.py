@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from canopy.sim.world.signer import SimulatedSigner
 from overlay.chord.constants import RING_UNBACKED_AFTER
-from overlay.chord.grants import sealing
-from overlay.chord.membership.founding import Founding
-from overlay.chord.merging.messages import Merge, RingEnded, RingMet
-from overlay.chord.merging.phase import MergePhase
+from overlay.chord.epochs import sealing
+from overlay.chord.events import MergePhase
+from overlay.chord.membership.recruiting import Founding
+from overlay.chord.merging.merging import Merge, RingEnded, RingMet
 from overlay.chord.messages import Cluster, Moved
 from overlay.machine import Message, Peer
 from overlay.settings import ClusterSettings

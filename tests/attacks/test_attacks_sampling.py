@@ -16,10 +16,9 @@ from canopy.wire.keys.signing import KeySigner
 from overlay.links.events import LinkDown, SessionEnd
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.constants import HEARD_FOR, MAX_HEARD, RENEW_EVERY
-from overlay.lower_random.heard_peers import HeardPeers
 from overlay.lower_random.messages import Neighbour, Shuffle, ShuffleReply
 from overlay.lower_random.peer_records import PeerRecords
-from overlay.lower_random.ranked_slots import RankedSlots
+from overlay.lower_random.ranked_slots import HeardPeers, RankedSlots
 from overlay.lower_random.view import ShuffleDue, View
 from overlay.machine import Peer
 from overlay.rights import Role

@@ -15,10 +15,10 @@ from matching import EVERYTHING
 from overlay.lower_random.messages import DocumentVersion, Walk
 from overlay.machine import Peer, ProtocolError
 from overlay.rights import LEAST, Principal, Role
-from overlay.tenants import leaf_share
-from overlay.tenants.bucket import Bucket
+from overlay.tenants import policy
 from overlay.tenants.confining import HARMLESS, RULES, confine, outcome
 from overlay.tenants.policy import (
+    Bucket,
     Confinement,
     Policy,
     PolicyError,
@@ -36,7 +36,7 @@ from overlay.upper_tree.messages import (
     Renew,
     Visit,
 )
-from overlay.upper_tree.owner.registrations import leaf_inbox, leaf_quota
+from overlay.upper_tree.owner.registrations import leaf_inbox, registry
 from overlay.upper_tree.visits import groups_of
 from streams.directory.messages import EraseStream, StreamRefused
 from streams.log.batches import Row, encode_rows
@@ -55,7 +55,7 @@ from streams.programs.reader.messages import (
     ReadingRefused,
     ReadShard,
 )
-from streams.services.append.append_server import AppendServer
+from streams.services.append.appender import AppendServer
 from streams.services.service import Leaderships
 from streams.tenant_rules import STREAM_RULES
 from tests.support.overlays import READY, acknowledged, settings, wait
@@ -451,11 +451,11 @@ def test_a_renewal_names_each_tree_once() -> None:
 
 def share(monkeypatch: pytest.MonkeyPatch, registrations: int, trees: int, at_once: int) -> None:
     """What a leaf may have, and the trees that it may have planted at once, none later."""
-    for module in (leaf_share, leaf_quota):
+    for module in (policy, registry):
         monkeypatch.setattr(module, "LEAF_REGISTRATIONS", registrations)
         monkeypatch.setattr(module, "LEAF_TREES", trees)
-    monkeypatch.setattr(leaf_quota, "PLANTED_AT_ONCE", float(at_once))
-    monkeypatch.setattr(leaf_quota, "PLANTED_RATE", 0.0)
+    monkeypatch.setattr(registry, "PLANTED_AT_ONCE", float(at_once))
+    monkeypatch.setattr(registry, "PLANTED_RATE", 0.0)
 
 
 def held(world: World, leaf: str) -> list[tuple[int, int]]:

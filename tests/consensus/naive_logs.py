@@ -12,8 +12,8 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple
 
-from overlay.consensus import quorum, votes
-from overlay.consensus.tracker import Progress, Tracker
+from overlay import consensus
+from overlay.consensus import Progress, Tracker
 from overlay.machine import NodeId, Peer, Version
 
 ALL = tuple(Peer(name, "") for name in "ABCDE")
@@ -88,18 +88,18 @@ class NaiveLogs:
         """A node asks some of the others for their votes; those who vote answer at once."""
         seen = max((self.nodes[peer.id].vote or Voted(0, "")).epoch for peer in node.voters)
         epoch = max(1, seen + self.rng.choice((0, 1, 1, 1)))
-        if not votes.may_vote(node.vote, epoch, node.peer.id) or node.peer not in node.voters:
+        if not consensus.may_vote(node.vote, epoch, node.peer.id) or node.peer not in node.voters:
             return
         node.vote, node.leader = Voted(epoch, node.peer.id), None
         granted = {node.peer.id}
         for peer in self.rng.sample(node.voters, self.rng.randint(1, len(node.voters))):
             voter = self.nodes[peer.id]
-            if votes.may_vote(voter.vote, epoch, node.peer.id) and votes.is_up_to_date(
+            if consensus.may_vote(voter.vote, epoch, node.peer.id) and consensus.is_up_to_date(
                 node.position, voter.position
             ):
                 voter.vote = Voted(epoch, node.peer.id)
                 granted.add(peer.id)
-        if quorum.has_majority(node.voters, granted):
+        if consensus.has_majority(node.voters, granted):
             self.lead(node, epoch)
 
     def lead(self, node: Node, epoch: int) -> None:
@@ -126,7 +126,7 @@ class NaiveLogs:
         other = self.nodes[self.rng.choice(ALL).id]
         if node.leader is None or other is node:
             return
-        if votes.is_fenced(other.vote, node.leader.epoch):
+        if consensus.is_fenced(other.vote, node.leader.epoch):
             return
         other.vote, other.leader = Voted(node.leader.epoch, node.peer.id), None
         end = self.rng.randint(0, len(node.log))
@@ -143,7 +143,7 @@ class NaiveLogs:
 
     def commit(self, node: Node) -> None:
         leader = node.leader
-        if leader is None or votes.is_fenced(node.vote, leader.epoch):
+        if leader is None or consensus.is_fenced(node.vote, leader.epoch):
             return
         number = leader.tracker.committable(node.voters, node.durable)
         if number <= leader.committed:

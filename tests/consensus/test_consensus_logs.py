@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from overlay.consensus import quorum, tracker, votes
-from overlay.consensus.tracker import Tracker
+from overlay import consensus
+from overlay.consensus import Tracker
 from overlay.machine import Peer
 from tests.consensus.naive_logs import NaiveLogs, WrongError
 
@@ -34,7 +34,7 @@ def _of_any_epoch(patch: pytest.MonkeyPatch) -> None:
     original = Tracker.committable
 
     def committable(
-        self: Tracker[tracker.Progress], voters: Sequence[Peer], own: int, quorum: int = 0
+        self: Tracker[consensus.Progress], voters: Sequence[Peer], own: int, quorum: int = 0
     ) -> int:
         first, self.first = self.first, 0
         number = original(self, voters, own, quorum)
@@ -49,37 +49,44 @@ def _voters_change_at_any_time(patch: pytest.MonkeyPatch) -> None:
 
 
 def _voters_change_before_an_own_entry_is_committed(patch: pytest.MonkeyPatch) -> None:
-    def may_change(self: Tracker[tracker.Progress], committed: int) -> bool:
+    def may_change(self: Tracker[consensus.Progress], committed: int) -> bool:
         return committed >= self.changed or self.changed == self.first
 
     patch.setattr(Tracker, "may_change", may_change)
 
 
 def _vote_twice(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(votes, "may_vote", lambda last, epoch, candidate: True)
+    patch.setattr(consensus, "may_vote", lambda last, epoch, candidate: True)
 
 
 def _vote_for_any_log(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(votes, "is_up_to_date", lambda candidate, mine: True)
+    patch.setattr(consensus, "is_up_to_date", lambda candidate, mine: True)
 
 
 def _vote_for_the_longest_log(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(votes, "is_up_to_date", lambda candidate, mine: candidate[1] >= mine[1])
+    patch.setattr(consensus, "is_up_to_date", lambda candidate, mine: candidate[1] >= mine[1])
 
 
 def _follow_who_is_fenced(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(votes, "is_fenced", lambda last, epoch: False)
+    patch.setattr(consensus, "is_fenced", lambda last, epoch: False)
 
 
 def _half_commits(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(tracker, "majority", lambda voters: max(1, voters // 2))
+    original = Tracker.committable
+
+    def committable(
+        self: Tracker[consensus.Progress], voters: Sequence[Peer], own: int, quorum: int = 0
+    ) -> int:
+        return original(self, voters, own, max(1, len(voters) // 2))
+
+    patch.setattr(Tracker, "committable", committable)
 
 
 def _half_elects(patch: pytest.MonkeyPatch) -> None:
     def has_half(voters: Sequence[Peer], nodes: set[str]) -> bool:
         return sum(voter.id in nodes for voter in voters) >= len(voters) / 2
 
-    patch.setattr(quorum, "has_majority", has_half)
+    patch.setattr(consensus, "has_majority", has_half)
 
 
 BREAKS = (

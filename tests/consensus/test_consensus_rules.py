@@ -8,18 +8,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from overlay.consensus.durability import DurableQueue
-from overlay.consensus.quorum import (
+from overlay.consensus import (
     NEVER,
+    DurableQueue,
+    Progress,
+    ProgressState,
+    Tracker,
     has_majority,
+    is_fenced,
     majorities_meet,
     majority,
     majority_until,
+    may_vote,
     quorum_of_storers,
     reached_by,
 )
-from overlay.consensus.tracker import Progress, ProgressState, Tracker
-from overlay.consensus.votes import is_fenced, may_vote
 from overlay.machine import Peer
 from tests.consensus.naive_logs import ALL, Voted
 

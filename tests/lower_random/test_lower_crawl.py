@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from overlay.health import Health, HealthReport, NodeHealth
 from overlay.lower_random.constants import MAX_WALK_ATTRIBUTES
-from overlay.lower_random.events import WalkFailed, WalkFound
-from overlay.lower_random.messages import Walk, WalkHit, WalkMiss
+from overlay.lower_random.messages import Walk, WalkFailed, WalkFound, WalkHit, WalkMiss
 from overlay.machine import ProtocolError
 from tests.support.walks import peer, point, walker, woods
 from tests.support.world import one_node

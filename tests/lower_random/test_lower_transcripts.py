@@ -11,8 +11,7 @@ from textwrap import dedent
 from overlay.links.events import LinkRecovered, LinkSuspected
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.crawl import Crawl
-from overlay.lower_random.events import WalkFailed, WalkFound
-from overlay.lower_random.messages import Walk, WalkMiss
+from overlay.lower_random.messages import Walk, WalkFailed, WalkFound, WalkMiss
 from tests.support.walks import describe_walk, point, steps, walker, woods
 from tests.support.world import World, WorldNode, one_node, peer
 

@@ -10,15 +10,15 @@ import pytest
 from overlay.links.events import LinkDown, LinkUp, SeedReached
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.constants import MAX_EXCHANGED
-from overlay.lower_random.events import RingHintReceived
 from overlay.lower_random.messages import (
     AccessPoint,
     Neighbour,
     RingHint,
+    RingHintReceived,
     Shuffle,
     ShuffleReply,
 )
-from overlay.lower_random.tombstones import Tombstones
+from overlay.lower_random.peer_records import Tombstones
 from overlay.lower_random.view import View
 from overlay.machine import Peer, ProtocolError
 from overlay.settings import ViewSettings

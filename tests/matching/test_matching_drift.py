@@ -7,7 +7,7 @@ import random
 import pytest
 
 from matching import Index, Predicate, attr, warm
-from matching.engine import block_engine, drift
+from matching.engine import block_engine
 from matching.engine.codes import number_code
 from matching.engine.kernels.layout import BOUNDS, ROWS
 
@@ -66,15 +66,15 @@ def test_subscriptions_in_an_order_get_even_buckets() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_matches_stay_exact_while_values_drift(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_engine, "FIRST_CHECK", 300)
-    monkeypatch.setattr(drift, "MIN_ENDS", 16)
+    monkeypatch.setattr(block_engine, "MIN_ENDS", 16)
     rebucketed = []
-    rebucket = drift.rebucket_if_drifted
+    rebucket = block_engine.rebucket_if_drifted
 
     def noted(*arguments: object) -> bool:
         rebucketed.append(rebucket(*arguments))  # type: ignore[arg-type]
         return rebucketed[-1]
 
-    monkeypatch.setattr(drift, "rebucket_if_drifted", noted)
+    monkeypatch.setattr(block_engine, "rebucket_if_drifted", noted)
     rng = random.Random(seed)
     index: Index[int] = Index(50)
     model: dict[int, Predicate] = {}

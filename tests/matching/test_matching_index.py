@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from matching import Index, Interval, Predicate, attr, compile_selector, warm, warming
 from matching import index as index_module
-from matching.interval_index import MAX_ENTRIES, IntervalIndex
+from matching.plain_engine import MAX_ENTRIES, IntervalIndex
 from matching.selector.expression import Expression
 from tests.matching.matching_strategies import PATIENT, events, typed, wild, wild_events
 

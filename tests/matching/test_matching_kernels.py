@@ -16,7 +16,7 @@ from matching import compile_selector
 from matching.engine import block_engine
 from matching.engine.block_engine import BlockEngine
 from matching.engine.kernels import code_cache, compiling
-from matching.engine.kernels.entries import ENTRIES
+from matching.engine.kernels.code_cache import ENTRIES
 from matching.engine.kernels.loading import bind, builtin, kernels, load_or_compile
 
 NAMES = tuple(ENTRIES)

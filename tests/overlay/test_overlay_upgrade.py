@@ -6,7 +6,7 @@ from itertools import count
 
 from canopy.sim.world.world import World
 from overlay.links.messages import OLDEST_PROTOCOL, PROTOCOL
-from overlay.operating.commands import Clocks, GetClocks
+from overlay.operator_commands import Clocks, GetClocks
 from overlay.settings import Settings
 from tests.support.overlays import acknowledged, assert_exact, grown, settings, wait
 

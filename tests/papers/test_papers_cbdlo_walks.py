@@ -17,8 +17,14 @@ import pytest
 from overlay.links.events import SeedReached
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.crawl import Crawl
-from overlay.lower_random.events import WalkFailed, WalkFound
-from overlay.lower_random.messages import AccessPoint, Walk, WalkHit, WalkMiss
+from overlay.lower_random.messages import (
+    AccessPoint,
+    Walk,
+    WalkFailed,
+    WalkFound,
+    WalkHit,
+    WalkMiss,
+)
 from overlay.lower_random.view import View
 from overlay.settings import Settings, ViewSettings, WalkSettings
 from tests.support.walks import peer, point, steps, walker, woods

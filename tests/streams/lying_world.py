@@ -40,7 +40,7 @@ from streams.programs.group import messages as groups
 from streams.programs.producer import messages as producing
 from streams.programs.reader import messages as reading
 from streams.programs.transaction import messages as halves
-from streams.services.fork import messages as forking
+from streams.services.fork import fork_copies
 from tests.support.mutated import mutated
 from tests.support.overlays import grown
 from tests.support.shards.shard_world import WrongError
@@ -53,7 +53,7 @@ ANSWERS = (
     *(groups.MemberRefused, groups.MembersMoved, groups.GroupsReport, groups.GroupChanged),
     *(groups.GroupRefused, groups.LeaderConfirmed),
     *(producing.ProducerIsOpen, producing.RowsAppended, producing.AppendRefused),
-    *(producing.ForkIsOpen, producing.ForkRefused, forking.ForkChunkCopied),
+    *(producing.ForkIsOpen, producing.ForkRefused, fork_copies.ForkChunkCopied),
     *(halves.HalfIsPrepared, halves.HalfDecided, halves.HalfRefused, halves.HalvesFound),
     *(halves.ReviewHalf, directory.StreamFound, directory.StreamRefused),
     *(directory.StreamElsewhere, directory.StreamsReport, directory.ShardsStatus),

@@ -17,6 +17,7 @@ from overlay.chord.events import (
     FollowerSnapshotWanted,
     LogReset,
     MemberLeaving,
+    MergePhase,
     MergePhaseWanted,
     ObservedArc,
     ObservedEnded,
@@ -24,7 +25,6 @@ from overlay.chord.events import (
     RoleChanged,
 )
 from overlay.chord.keys import in_arc
-from overlay.chord.merging.phase import MergePhase
 from overlay.chord.messages import Cluster
 from overlay.machine import Handlers, Key, LocalEvent, Machine, Peer, Port
 

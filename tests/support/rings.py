@@ -15,8 +15,7 @@ from overlay.chord.clusters import Clusters
 from overlay.chord.events import OwnerFound, OwnerUnknown, RingWalked
 from overlay.chord.messages import Cluster
 from overlay.chord.ring.ring import Ring
-from overlay.lower_random.events import RingHintReceived
-from overlay.lower_random.messages import RingHint
+from overlay.lower_random.messages import RingHint, RingHintReceived
 from overlay.machine import Key, LocalEvent, NodeId, Peer
 from overlay.settings import ClusterSettings, ElectionSettings, RingSettings
 from tests.support.fake_registry import FakeRegistry

@@ -9,7 +9,7 @@ from overlay.machine import Message, Peer, ProtocolError
 from overlay.settings import Settings
 from overlay.upper_tree import sliced_inbox
 from overlay.upper_tree.host.hosting import InstallDue
-from overlay.upper_tree.host.serving_leases import ServingLeases
+from overlay.upper_tree.host.orphaned_trees import ServingLeases
 from overlay.upper_tree.messages import (
     Assign,
     Entry,

@@ -16,8 +16,7 @@ from overlay.chord.cluster.messages import (
     RequestVote,
     VoteReply,
 )
-from overlay.chord.epochs import FORK
-from overlay.chord.grants import granting
+from overlay.chord.epochs import FORK, granting
 from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster, Find, FindReply, Moved
 from overlay.chord.recovery.messages import RecoverRequest

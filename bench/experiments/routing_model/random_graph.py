@@ -19,8 +19,14 @@ from typing import Any
 from canopy.sim.scenario.range_load import attribute_name
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.crawl import Crawl
-from overlay.lower_random.events import WalkFailed, WalkFound
-from overlay.lower_random.messages import AccessPoint, Walk, WalkHit, WalkMiss
+from overlay.lower_random.messages import (
+    AccessPoint,
+    Walk,
+    WalkFailed,
+    WalkFound,
+    WalkHit,
+    WalkMiss,
+)
 from overlay.machine import LocalEvent, Message, Peer, Timer
 from overlay.settings import ViewSettings, WalkSettings
 

@@ -79,7 +79,7 @@ def running_checks(config: NodeConfig, connect: str | None) -> Iterator[tuple[st
     from canopy.cli.doctor.streams import look_at_streams, streams_of
     from canopy.client.errors import ControlError, UnreachableError
     from overlay.client import GetPeers, GetStatus, Peers, Status
-    from overlay.operating.commands import Clocks, GetClocks
+    from overlay.operator_commands import Clocks, GetClocks
 
     try:
         with open_client(connect or str(config.folder), 0.0) as client:

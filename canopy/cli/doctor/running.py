@@ -11,7 +11,7 @@ from overlay.wording import counted
 if TYPE_CHECKING:
     from overlay.client import Status
     from overlay.info import PeerInfo
-    from overlay.operating.commands import ClockOffset
+    from overlay.operator_commands import ClockOffset
 
 LOSSES: Final = {
     "deliveries_lost": "a node was out of reach, or slow, for too long",

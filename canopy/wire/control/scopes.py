@@ -48,7 +48,7 @@ from overlay.client import (
     Where,
     Why,
 )
-from overlay.operating.commands import GetClocks, Reload
+from overlay.operator_commands import GetClocks, Reload
 from overlay.stream_client import (
     AddStream,
     AttachGroup,

@@ -62,7 +62,7 @@ from canopy.wire.transport.framing import MALFORMED
 from overlay.bounded import BoundedDict
 from overlay.links.signing import Chain, Signature, statement
 from overlay.machine import NodeId
-from overlay.tenants.bucket import Bucket
+from overlay.tenants.policy import Bucket
 
 ASK, ANSWER, COOKIE, PROVE = range(4)
 COOKIE_BYTES: Final = 16

@@ -79,7 +79,7 @@ from overlay.hybrid_clock import HybridClock
 from overlay.links.events import IdentityConflict
 from overlay.links.messages import OLDEST_PROTOCOL, PROTOCOL, Hello
 from overlay.machine import Peer
-from overlay.operating.commands import Reload, Reloaded
+from overlay.operator_commands import Reload, Reloaded
 
 INTERNAL: Final = 0
 """The client number of the process itself; those of the control socket begin at 1."""

@@ -15,7 +15,7 @@ import msgspec
 
 from canopy.wire.config import ConfigError, NodeConfig
 from canopy.wire.log import Log
-from overlay.operating.commands import ChangedSetting
+from overlay.operator_commands import ChangedSetting
 from overlay.settings import SettingsGroup
 
 NOW: Final = "now"

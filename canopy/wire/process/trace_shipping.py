@@ -9,7 +9,7 @@ byte they are. What is sent twice, because the process was killed before it had 
 time, is therefore known by whoever puts the files together again.
 
 Rows of the payload type `TRACES` have no trace records themselves, at any node
-(streams/services/row_records.py): each would cause others without end.
+(streams/services/read/row_facts.py): each would cause others without end.
 """
 
 from __future__ import annotations

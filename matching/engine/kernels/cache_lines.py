@@ -34,7 +34,7 @@ OPTIONS: Mapping[str, Any] = {"error_model": "numpy", "_nrt": False}
 
 
 def kernel(function: F) -> F:
-    """Declare a kernel: an entry (`entries.ENTRIES`) or a function that some entry calls."""
+    """Declare a kernel: an entry (`code_cache.ENTRIES`) or a function that some entry calls."""
     return cast(F, numba.njit(**OPTIONS)(function))
 
 

@@ -33,9 +33,28 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
+ENTRIES: Final = {
+    "search": "search",
+    "search_groups": "grouping",
+    "divide": "grouping",
+    "insert": "updates",
+    "remove": "updates",
+    "tighten": "records",
+    "move": "updates",
+    "extents_of": "updates",
+    "fill": "updates",
+    "interval_ends": "updates",
+    "rebucket": "updates",
+    "extents": "placement_tree",
+    "grow": "placement_tree",
+}
+"""The kernels that Python calls, each with the module of this package that it is written in. The
+functions of `loading.Kernels` have these names. It is here since `compiling` needs numba and
+`loading` must do without."""
+
 SOURCES: Final = (
-    *("layout", "cache_lines", "rows", "records", "search", "grouping", "skipping", "updates"),
-    *("rebucketing", "placement_tree", "entries", "compiling"),
+    *("layout", "cache_lines", "rows", "records", "search", "grouping", "updates"),
+    *("placement_tree", "code_cache", "compiling"),
 )
 """The modules of this package that the machine code is made from."""
 

@@ -1,8 +1,8 @@
 """From the source of the kernels to machine code: numba to LLVM IR, LLVM to an object file.
 
-numba compiles each entry (`entries.ENTRIES`) with all that it calls. Its own wrappers, which call
-into the interpreter and numba's runtime, are dropped; instead each entry gets a function under its
-own name with CPython's calling convention (`loading.builtin`). What is left needs nothing but
+numba compiles each entry (`code_cache.ENTRIES`) with all that it calls. Its own wrappers, which
+call into the interpreter and numba's runtime, are dropped; instead each entry gets a function under
+its own name with CPython's calling convention (`loading.builtin`). What is left needs nothing but
 CPython's conversion of 64-bit integers and a few functions of the C library (`log2`, `memset`). It
 is emitted for this machine's CPU as position-independent code; the system's linker, where there is
 one, makes a shared library of it.
@@ -23,7 +23,7 @@ from numba.core import types
 
 from matching.engine.kernels import code_cache
 from matching.engine.kernels.cache_lines import OPTIONS
-from matching.engine.kernels.entries import ENTRIES
+from matching.engine.kernels.code_cache import ENTRIES
 
 LINKERS: Final = ("cc", "gcc", "clang", "ld")
 """Commands that can make a shared library of an object file; the first that works is used."""

@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any, Final
 
 from matching.engine.kernels import code_cache
-from matching.engine.kernels.entries import ENTRIES
+from matching.engine.kernels.code_cache import ENTRIES
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Kernels:
     """The entries, ready to be called: integers in, an integer out (0 where there is no result).
 
     They check neither the number of their arguments nor that these are integers: a wrong call may
-    crash the process. What the arguments mean is said where each is written (`entries.ENTRIES`).
+    crash the process. What the arguments mean is said where each is written (`code_cache.ENTRIES`).
     """
 
     search: Callable[[int], int]

@@ -11,7 +11,7 @@ and `role_changes`.
 *Read in this order*:
 
 * `messages`: log entries, configurations, votes, heartbeats.
-* `voter_log`, `journal`: a log in memory, the state file.
+* `journal`: a log in memory, the state file.
 * `follower_log`: every voter's copy, and its votes. `leader_log`: what the primary does with its
   own (Raft dissertation, sections 3 and 4).
 * `heartbeat`: how long silence may last, and the leader lease (section 6.4).

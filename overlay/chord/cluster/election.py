@@ -33,12 +33,11 @@ from overlay.chord.cluster.follower_log import FollowerLog
 from overlay.chord.cluster.heartbeat import Heartbeat
 from overlay.chord.cluster.messages import RequestVote, VoteReply
 from overlay.chord.constants import EPOCH_STEP_MOST, STALLED_FOR
-from overlay.chord.epochs import above_fork, fork_id
+from overlay.chord.epochs import above_fork, fork_id, granting
 from overlay.chord.events import PrimarySuspected
-from overlay.chord.grants import granting
 from overlay.chord.messages import Cluster, Moved
 from overlay.chord.role import ClusterRole
-from overlay.consensus.votes import is_up_to_date
+from overlay.consensus import is_up_to_date
 from overlay.health import Health
 from overlay.links.events import LocalStall
 from overlay.links.signing import Signature, Signer

@@ -20,9 +20,10 @@ from collections.abc import Sequence
 
 import msgspec
 
+from overlay import consensus
 from overlay.backlog import Backlog
 from overlay.bounded import BoundedDict
-from overlay.chord.cluster.journal import Journal, Snapshot
+from overlay.chord.cluster.journal import Journal, Snapshot, VoterLog, size_of
 from overlay.chord.cluster.messages import (
     ClusterHelloReply,
     Configuration,
@@ -32,14 +33,12 @@ from overlay.chord.cluster.messages import (
     LogSnapshot,
     VoteRecord,
 )
-from overlay.chord.cluster.voter_log import VoterLog, size_of
 from overlay.chord.constants import DISCONNECT_ASSUMED, HELLOS_KEPT
 from overlay.chord.events import ArcGone, EntryReceived, LogReset
 from overlay.chord.keys import in_arc
 from overlay.chord.messages import Cluster
 from overlay.chord.role import ClusterRole
-from overlay.consensus import quorum, votes
-from overlay.consensus.votes import EMPTY
+from overlay.consensus import EMPTY
 from overlay.links.events import MessageDropped
 from overlay.machine import Key, NodeId, Peer, Version, by_id
 from overlay.settings import ClusterSettings
@@ -111,7 +110,7 @@ class FollowerLog:
 
     def majority(self) -> int:
         """The number of voters that are a majority."""
-        return quorum.majority(len(self.voters))
+        return consensus.majority(len(self.voters))
 
     @property
     def fenced(self) -> bool:
@@ -119,7 +118,7 @@ class FollowerLog:
         cluster = self.role.cluster
         if cluster is None:
             return False
-        return votes.is_fenced(self.journal.votes.get(cluster.key), cluster.epoch)
+        return consensus.is_fenced(self.journal.votes.get(cluster.key), cluster.epoch)
 
     def is_split_off(self, key: Key) -> bool:
         """Whether `key` lies in a part of the arc that may be served by its new cluster already, or
@@ -149,7 +148,7 @@ class FollowerLog:
 
     def may_vote(self, key: Key, epoch: int, candidate: NodeId) -> bool:
         """Whether this node may vote for `candidate` in `epoch`."""
-        return votes.may_vote(self.journal.votes.get(key), epoch, candidate)
+        return consensus.may_vote(self.journal.votes.get(key), epoch, candidate)
 
     def vote(
         self, key: Key, epoch: int, candidate: NodeId, voters: Sequence[Peer] | None = None
@@ -306,7 +305,7 @@ class FollowerLog:
             cluster is not None
             and not self.role.is_primary
             and (sender.id, key, epoch) == (cluster.primary.id, cluster.key, cluster.epoch)
-            and not votes.is_fenced(self.journal.votes.get(key), epoch)
+            and not consensus.is_fenced(self.journal.votes.get(key), epoch)
         )
 
     def _say_position(self, primary: Peer) -> None:

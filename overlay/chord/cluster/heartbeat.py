@@ -36,7 +36,7 @@ from overlay.chord.constants import (
 )
 from overlay.chord.messages import Leaving, Moved
 from overlay.chord.role import ClusterRole
-from overlay.consensus.quorum import NEVER, majority_until
+from overlay.consensus import NEVER, majority_until
 from overlay.health import Health
 from overlay.machine import NodeId, Peer, ProtocolError, Timer, by_id
 from overlay.settings import ElectionSettings

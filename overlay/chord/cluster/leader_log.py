@@ -42,9 +42,7 @@ from overlay.chord.events import (
 )
 from overlay.chord.messages import Cluster
 from overlay.chord.role import ClusterRole
-from overlay.consensus.quorum import majority, quorum_of_storers
-from overlay.consensus.tracker import Progress, ProgressState, Tracker
-from overlay.consensus.votes import EMPTY
+from overlay.consensus import EMPTY, Progress, ProgressState, Tracker, majority, quorum_of_storers
 from overlay.links.events import MessageDropped
 from overlay.machine import Key, NodeId, Peer, Version, by_id
 

@@ -31,7 +31,7 @@ from overlay.chord.recovery.messages import (
 )
 from overlay.chord.ring.ring_state import RingState
 from overlay.chord.role import ClusterRole
-from overlay.consensus.votes import EMPTY
+from overlay.consensus import EMPTY
 from overlay.machine import Key, NodeId, Peer, Timer, Version, by_id
 
 

@@ -44,8 +44,7 @@ from overlay.chord.recovery.messages import (
 )
 from overlay.chord.ring.ring_state import RingState
 from overlay.chord.role import ClusterRole, RecruitingView
-from overlay.consensus.tracker import Progress, ProgressState
-from overlay.consensus.votes import EMPTY
+from overlay.consensus import EMPTY, Progress, ProgressState
 from overlay.links.events import MessageDropped
 from overlay.machine import Key, NodeId, Peer, Version, by_id
 

@@ -63,7 +63,7 @@ from overlay.chord.recovery.messages import RecoverReply, RecoverRequest
 from overlay.chord.recovery.observed_logs import ObservedLogs
 from overlay.chord.ring.ring_state import RingState
 from overlay.chord.role import ClusterRole, RecruitingView
-from overlay.consensus.votes import EMPTY
+from overlay.consensus import EMPTY
 from overlay.machine import Key, NodeId, Peer, Timer, Version, by_id
 from overlay.settings import ElectionSettings
 

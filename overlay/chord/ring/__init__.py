@@ -10,11 +10,9 @@ owners; `node.py` routes messages to `Ring`.
 *Read in this order*:
 
 * `known_clusters`: a cache of cluster descriptions and of hints from gossip.
-* `pointers`: predecessor and successor list with Zave's rules ("Reasoning about identifier spaces",
-  IEEE TSE 2017).
-* `ring_state`: what the parts share, and the choice of the next hop.
+* `ring_state`: predecessor and successor list with Zave's rules ("Reasoning about identifier
+  spaces", IEEE TSE 2017), what the parts share, and the choice of the next hop.
 * `claims`: the descriptions of clusters that are believed, where nodes have keys.
-* `lookups` (Chord, SIGCOMM 2001, section 4), `stabilisation` (stabilise, rectify, fingers),
-  `ring_walk` (visits all clusters).
-* `ring`: the machine that puts them together.
+* `lookups` (Chord, SIGCOMM 2001, section 4), `stabilisation` (stabilise, rectify, fingers).
+* `ring`: the machine that puts them together, and visits all clusters for who asks.
 """

@@ -35,12 +35,11 @@ from overlay.chord.constants import (
     FIRST_FORKS_MOST,
     SEALS_KEPT,
 )
-from overlay.chord.epochs import fork_count
+from overlay.chord.epochs import fork_count, granting, sealing
 from overlay.chord.events import ClaimBelieved
-from overlay.chord.grants import granting, sealing
 from overlay.chord.messages import Cluster, Contact
 from overlay.chord.ring.known_clusters import overlaps
-from overlay.consensus.quorum import majority
+from overlay.consensus import majority
 from overlay.links.signing import Signer
 from overlay.machine import Key, NodeId, Peer, Port, Timer
 

@@ -1,6 +1,6 @@
 """Local programs: their subscriptions, publications and questions (overlay/client.py).
 
-``clients`` owns subscriptions (``local_subscription``) and receipts, and passes publications to the
+``clients`` owns subscriptions and receipts, and passes publications to the
 publisher; ``gap_reports`` tells programs that events may be missing;
 ``explaining`` answers why an event reached a subscription or not (`canopy why`); ``inspection``
 answers what the ring and a tree look like (`canopy ring`, `canopy where`); ``dry_run`` who would

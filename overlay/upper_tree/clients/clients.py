@@ -56,8 +56,7 @@ from overlay.upper_tree.clients.constants import (
     PUBLISH_TOGETHER,
 )
 from overlay.upper_tree.clients.gap_reports import GapReports
-from overlay.upper_tree.clients.local_subscription import LocalSubscription
-from overlay.upper_tree.clients.low_water import LowWater
+from overlay.upper_tree.clients.low_water import LocalSubscription, LowWater
 from overlay.upper_tree.event_history import EventHistory
 from overlay.upper_tree.events import (
     EventsAccepted,

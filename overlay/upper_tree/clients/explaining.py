@@ -25,7 +25,7 @@ from overlay.upper_tree.clients.constants import (
     WHY_PEERS_MOST,
     WHY_TIMEOUT,
 )
-from overlay.upper_tree.clients.local_subscription import LocalSubscription
+from overlay.upper_tree.clients.low_water import LocalSubscription
 from overlay.upper_tree.event_history import Refused, Remembered
 from overlay.upper_tree.inspection_messages import AskEvent, EventFacts
 from overlay.upper_tree.messages import DeliveriesGivenUp

@@ -21,8 +21,7 @@ import msgspec
 from overlay.client import Dropped
 from overlay.machine import Alarm, Machine, Port, Timer
 from overlay.upper_tree.clients.constants import GAP_LASTS, MISSED_MOST, NAMED_MOST
-from overlay.upper_tree.clients.local_subscription import LocalSubscription
-from overlay.upper_tree.clients.low_water import LowWater
+from overlay.upper_tree.clients.low_water import LocalSubscription, LowWater
 from overlay.upper_tree.events import DeliveriesMissed, HostsReplaced
 from overlay.upper_tree.messages import DeliveriesGivenUp
 

@@ -7,10 +7,10 @@ nodes and routing among them, Phoenix the latency levels; docs/design/attribute-
 docs/design/delivery.md and docs/design/timeliness.md say what is done differently.
 
 Read in this order: ``hosted_tree`` (what a host has of one tree, and the index of all), ``hosting``
-(what owners order, a little in each turn, and fencing), ``serving_leases`` (what may be served),
-``orphaned_trees`` (trees whose owner was lost), ``host_offers`` (who asks this node to host),
-``served_loads`` (what virtual nodes ask of it), ``visit_scheduler`` and ``urgency`` (which visit is
-matched when), ``queued_events`` (none of them twice), ``visiting`` (one visit: match, pass on, give
+(what owners order, a little in each turn, and fencing), ``orphaned_trees`` (what may be served, and
+trees whose owner was lost), ``host_offers`` (who asks this node to host), ``served_loads`` (what
+virtual nodes ask of it), ``visit_scheduler`` and ``urgency`` (which visit is matched when, and none
+of its events twice), ``visiting`` (one visit: match, pass on, give
 back, answer), ``acceptances`` (what publishers hear of that), ``queue_sharing`` (what waited when
 more hosts came), ``trees_together`` (the decision about trees that events visit together),
 ``gathering`` (an event whose value is cut into shards), and ``dry_matching`` (to whom an event

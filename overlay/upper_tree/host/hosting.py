@@ -48,10 +48,9 @@ from overlay.upper_tree.host.constants import (
 from overlay.upper_tree.host.dry_matching import dry_matches
 from overlay.upper_tree.host.gathering import ShardGathering
 from overlay.upper_tree.host.hosted_tree import HostedTree, SharedIndex
-from overlay.upper_tree.host.orphaned_trees import OrphanedTrees
+from overlay.upper_tree.host.orphaned_trees import OrphanedTrees, ServingLeases
 from overlay.upper_tree.host.queue_sharing import QueueSharing
 from overlay.upper_tree.host.served_loads import SampledTree
-from overlay.upper_tree.host.serving_leases import ServingLeases
 from overlay.upper_tree.host.trees_together import KnownTogether, TreesTogether
 from overlay.upper_tree.host.visit_scheduler import MatchDue, VisitScheduler
 from overlay.upper_tree.host.visiting import (

@@ -42,7 +42,7 @@ host on a machine whose processors are busy, beside the delay of events for a ho
 
 DETOUR_LEAST, DETOUR_ROUND_TRIPS = 0.3, 4.0
 """Seconds, and round trips, that other nodes are given to reach a host whose link is suspected: a
-detour is looked for at once, and asks twice over four hops (overlay/links/detouring.py)."""
+detour is looked for at once, and asks twice over four hops (overlay/links/links.py)."""
 
 SILENT_LATE = 0.25
 """This node stood still itself if it looks so much later than it should: what came meanwhile is to

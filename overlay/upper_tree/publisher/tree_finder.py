@@ -24,7 +24,7 @@ from overlay.chord.keys import attribute_key
 from overlay.chord.ring.ring import Ring
 from overlay.links.events import LinkDown
 from overlay.lower_random.crawl import Crawl
-from overlay.lower_random.events import WalkFailed, WalkFound
+from overlay.lower_random.messages import WalkFailed, WalkFound
 from overlay.machine import Alarm, Handler, Handlers, Machine, Message, NodeId, Peer, Port, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import HEAD, in_batches, weigh_text

@@ -68,8 +68,12 @@ from overlay.upper_tree.subscriber.constants import (
     SENT_AT_ONCE,
     UNREGISTERED_AT_ONCE,
 )
-from overlay.upper_tree.subscriber.ended_registrations import EndedRegistrations, RegistrationKey
-from overlay.upper_tree.subscriber.local_registrations import LocalRegistration, LocalRegistrations
+from overlay.upper_tree.subscriber.local_registrations import (
+    EndedRegistrations,
+    LocalRegistration,
+    LocalRegistrations,
+    RegistrationKey,
+)
 from overlay.upper_tree.subscriber.renewals import Renewals
 
 WAITING = "-"

@@ -4,17 +4,17 @@ Promises: an event that is published after a registration's SUBACK is not skippe
 summary that does not admit the registration. That holds when the owner's cluster elects another
 primary, splits, or is lost and restored.
 
-It stands above ``owner``, which knows it only as the Protocol `Summaries` in owner/registry.py:
-`before_suback` invalidates what contradicts a new registration, `is_admitted` says when that is
-done, and after the loss of an owner `CacheHolders` asks those whom the log names. At the other end
-publisher/summary_cache.py holds the copies and answers `may_skip`.
+It stands above ``owner``, which knows it only as the Protocol `Summaries` in
+owner/registrations/registry.py: `before_suback` invalidates what contradicts a new registration,
+`is_admitted` says when that is done, and after the loss of an owner `CacheHolders` asks those whom
+the log names. At the other end publisher/summary_cache.py holds the copies and answers `may_skip`.
 
 Read in this order:
 
-* ``invalidation_table``: which publisher has a copy of which tree's summary, and until when.
-* ``summary_server``: answers publishers, and invalidates before a SUBACK.
-* ``summary_builder``: makes summaries in small pieces.
-* ``cache_holders``: which publishers have copies at all, in the log, for the next primary.
+* ``summary_server``: makes summaries in small pieces, answers publishers, and invalidates before a
+  SUBACK.
+* ``cache_holders``: which publisher has a copy of which tree's summary, and until when; which have
+  copies at all is in the log, for the next primary.
 * ``constants``: the measures of all that.
 
 The format is in upper_tree/summary.py; docs/design/attribute-trees.md has the reasons.

@@ -6,5 +6,5 @@
 `streams.services.fork` has the queued requests appended.
 
 *Read in this order*: `numbers`: what a producer's numbers say of a batch: new, repeated, out of
-sequence, fenced. `appender`: one shard. `append_server`: all shards that this node leads.
+sequence, fenced. `appender`: one shard, and all shards that this node leads.
 """

@@ -15,6 +15,7 @@ and counted.
 *Called by*: `streams.machines` builds both machines; producers' nodes (`streams.programs.producer`)
 ask for forks.
 
-*Read in this order*: `messages`; `forks`: the holder's side: open, close, send for copying, remove.
-`fork_copies`: the leader's side: what the main log lacks of a fork's rows is appended.
+*Read in this order*: `forks`: the holder's side: open, close, send for copying, remove.
+`fork_copies`: the messages of copying, and the leader's side: what the main log lacks of a fork's
+rows is appended.
 """

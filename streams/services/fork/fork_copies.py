@@ -1,6 +1,6 @@
 """The leader's side of copying forks: what the main log lacks of a fork's chunk is appended.
 
-Behind the rows stands which chunk of the fork they came from (streams/log/fork_state.py). When that
+Behind the rows stands which chunk of the fork they came from (streams/log/state.py). When that
 is committed, the holder is told. A later leader knows from the log how far a fork was copied, so
 that a chunk that comes again is answered, or its rest appended.
 
@@ -15,9 +15,11 @@ what is compared with a fork is all that this leader has taken.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
-from overlay.machine import Peer
+import msgspec
+
+from overlay.machine import Message, Peer, Uint53
 from streams.log.batches import (
     BatchHead,
     MalformedChunkError,
@@ -28,12 +30,38 @@ from streams.log.batches import (
     rows_of,
 )
 from streams.log.chunk import CHUNK_MOST, EVENTS, HEAD, PRODUCERS, Chunk, read
-from streams.log.fork_state import ForkCopied
 from streams.log.names import parse_fork
-from streams.services.fork.messages import CopyFork, ForkChunkCopied
+from streams.log.state import ForkCopied
+from streams.programs.producer.messages import Fork
 from streams.services.service import Leaderships, LedShard, ReplicaOf, ShardService
 from streams.shard.leader import ShardLeader
+from streams.shard.messages import Shard
 from streams.shard.replica import Replica
+
+# The vocabulary between a fork's holder and the leader of the shard, after the healing. (Producers
+# ask for forks with messages of streams/programs/producer/messages.py.)
+
+
+class CopyFork(Message, frozen=True):
+    """The next chunk of a fork of the shard, for its leader to append what the main log lacks.
+    Answered by ForkChunkCopied when that is committed."""
+
+    capability = "forks"
+
+    shard: Shard
+    fork: Fork
+    chunk: Annotated[bytes, msgspec.Meta(max_length=CHUNK_MOST)]
+
+
+class ForkChunkCopied(Message, frozen=True):
+    """All rows of the fork up to this chunk are in the main log, and committed."""
+
+    capability = "forks"
+
+    shard: Shard
+    fork: Fork
+    number: Uint53
+
 
 NEW: Final = "new"
 REPEATED: Final = "repeated"

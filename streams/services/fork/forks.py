@@ -37,7 +37,7 @@ from streams.programs.producer.messages import (
     JoinFork,
 )
 from streams.services.append.numbers import Wrong
-from streams.services.fork.messages import CopyFork, ForkChunkCopied
+from streams.services.fork.fork_copies import CopyFork, ForkChunkCopied
 from streams.services.service import Leaderships
 from streams.shard.hosting.shard_hosts import ShardHosts
 from streams.shard.replica import Replica, ShardLed

@@ -15,6 +15,6 @@
 
 * `window`: the rows that are found and not done, and their order.
 * `delivery`: one group at one shard, with its members and its way through the log.
-* `confirmation`: whether the leader is still the leader, which groups with a key have to know.
-* `shard_groups`: all groups of one shard, and all such shards.
+* `shard_groups`: all groups of one shard, and all such shards; whether the leader is still the
+  leader, which groups with a key have to know.
 """

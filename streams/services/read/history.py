@@ -8,20 +8,82 @@ of a chunk leave as they are in the log where there is no selector.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import isnan
 from typing import Final
 
-from matching import Predicate, Value
+from matching import Conjunction, Interval, Predicate, Value
+from matching.values import Intervals, point
 from streams.log.batches import rows_of
 from streams.log.chunk import EVENTS, Chunk
 from streams.log.table import TableView
-from streams.log.zones import decode_zones
+from streams.log.zones import Zone, ZoneMap, decode_zones
 from streams.programs.reader.messages import Piece, cost
-from streams.services.read.chunk_filter import ChunkFilter
 from streams.services.read.chunk_rows import RowPieces, whole_piece
 from streams.shard.kept_chunks import ChunkReader
 from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
 from streams.shard.retention import life_of
+
+# --- which chunks a selector cannot match anything in, by their zone maps ---
+#
+# A conjunction is true of no row of a chunk if one of its constraints is true of none of the values
+# that the chunk has of its attribute. A zone map says too much rather than too little, and so does
+# this: what it does not name while it is not complete may have any value.
+
+
+class ChunkFilter:
+    """The chunks that one selector may match something in."""
+
+    def __init__(self, predicate: Predicate) -> None:
+        self._conjunctions = [_Needs(conjunction) for conjunction in predicate.conjunctions]
+
+    def may_match(self, zones: ZoneMap | None) -> bool:
+        """Whether a row of a chunk with this zone map (None: it has none) may match."""
+        if zones is None:
+            return bool(self._conjunctions)
+        return any(needs.may_match(zones) for needs in self._conjunctions)
+
+
+class _Needs:
+    """What one conjunction needs of a row's attributes."""
+
+    def __init__(self, conjunction: Conjunction) -> None:
+        self.values: list[tuple[str, Intervals]] = [
+            (name, constraint.intervals) for name, constraint in conjunction.constraints.items()
+        ]
+        self.present = [name for name, _ in conjunction.pivots()]
+        self.absent = conjunction.null_attributes
+
+    def may_match(self, zones: ZoneMap) -> bool:
+        known = zones.zones
+        if zones.complete and any(name not in known for name in self.present):
+            return False
+        if any(name in known and not known[name].absent for name in self.absent):
+            return False
+        return all(
+            name not in known or _may_be_in(known[name], intervals)
+            for name, intervals in self.values
+        )
+
+
+def _may_be_in(zone: Zone, intervals: Intervals) -> bool:
+    """Whether a value of the zone may lie in one of the intervals."""
+    return any(span.overlaps(each) for span in _spans(zone) for each in intervals)
+
+
+def _spans(zone: Zone) -> list[Interval]:
+    found = [point(value) for value in zone.booleans]
+    if zone.numbers is not None:
+        least, greatest = zone.numbers
+        if isnan(least) or isnan(greatest):  # no order holds, and so no least or greatest
+            least, greatest = float("-inf"), float("inf")
+        found.append(Interval((1, least, 0), (1, greatest, 1)))
+    if zone.ranged:
+        found.append(Interval((2, zone.texts[0], 0), (2, zone.texts[-1], 1)))
+    else:
+        found += [point(text) for text in zone.texts]
+    return found
+
 
 CHUNK_WORK: Final = 50
 """What passing over a chunk counts for, in rows: reading one of 256 KiB takes 0.3 ms, testing a row

@@ -17,7 +17,7 @@ from overlay.chord.cluster.messages import (
 from overlay.chord.constants import OBSERVER_AGAIN, OBSERVER_AWAITED
 from overlay.chord.keys import key_of
 from overlay.chord.recovery.messages import ObserverEntries, ObserverSnapshot
-from overlay.consensus.tracker import ProgressState
+from overlay.consensus import ProgressState
 from overlay.links.events import MessageDropped
 from overlay.machine import Message, Peer
 from overlay.settings import ClusterSettings

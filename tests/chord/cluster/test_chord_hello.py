@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from overlay.consensus.tracker import ProgressState
+from overlay.consensus import ProgressState
 from overlay.links.events import LinkDown, LinkUp
 from overlay.machine import Message, Peer
 from overlay.settings import ClusterSettings

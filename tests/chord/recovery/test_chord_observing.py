@@ -22,8 +22,7 @@ from overlay.chord.recovery.messages import (
     ObserverEntries,
     ObserverSnapshot,
 )
-from overlay.consensus.tracker import ProgressState
-from overlay.consensus.votes import EMPTY
+from overlay.consensus import EMPTY, ProgressState
 from overlay.machine import Key, Peer
 from tests.support.examples import seeds
 from tests.support.rings import RingNode, RingWorld, grown, middle_of

@@ -11,11 +11,10 @@ import pytest
 from canopy.sim.world.signer import SimulatedSigner
 from overlay.chord.cluster.messages import VoteRecord
 from overlay.chord.constants import NOT_LOST_AFTER
-from overlay.chord.epochs import ELECTION_BITS, FORK, fork_count
-from overlay.chord.grants import granting, sealing
+from overlay.chord.epochs import ELECTION_BITS, FORK, fork_count, granting, sealing
 from overlay.chord.keys import key_of
 from overlay.chord.messages import Cluster, Contact, Membership, Moved, Recruit
-from overlay.consensus.tracker import ProgressState
+from overlay.consensus import ProgressState
 from tests.support.examples import seeds
 from tests.support.rings import RingNode, RingWorld, cluster_of, grown
 

@@ -14,7 +14,7 @@ from overlay.chord.messages import (
 )
 from overlay.chord.ring.stabilisation import finger_key
 from overlay.links.events import LinkDown
-from overlay.lower_random.events import RingHintReceived
+from overlay.lower_random.messages import RingHintReceived
 from overlay.machine import Peer
 from overlay.settings import RingSettings
 from tests.support.examples import seeds

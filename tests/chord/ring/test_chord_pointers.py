@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from overlay.chord.messages import Cluster
-from overlay.chord.ring.pointers import Pointers, between
+from overlay.chord.ring.ring_state import Pointers, between
 from overlay.machine import Key, Peer
 
 RING = 16

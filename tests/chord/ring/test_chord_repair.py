@@ -14,8 +14,7 @@ from overlay.chord.messages import (
     Stabilise,
 )
 from overlay.chord.ring.stabilisation import finger_key
-from overlay.lower_random.events import RingHintReceived
-from overlay.lower_random.messages import RingHint
+from overlay.lower_random.messages import RingHint, RingHintReceived
 from overlay.machine import Peer
 from tests.support.examples import seeds
 from tests.support.rings import UNRECOVERED, RingNode, RingWorld, grown, middle_of

@@ -26,8 +26,8 @@ from streams.log.chunk import EVENTS, read
 from streams.log.verify import Receipt, Verifier
 from streams.programs.producer import messages as producing
 from streams.programs.producer.producers import Producers
-from streams.services.append.append_server import AppendServer
-from streams.services.fork import messages as forking
+from streams.services.append.appender import AppendServer
+from streams.services.fork import fork_copies
 from streams.services.fork.fork_copies import ForkCopies
 from streams.services.fork.forks import Forks
 from streams.services.service import Leaderships
@@ -90,7 +90,7 @@ class ForkProgram(Program):
 class ForkWorld(ProgramWorld):
     """Every node has a `ShardHosts`, and what forks need."""
 
-    codec = WireCodec(list(collect([replication, producing, forking]).values()))
+    codec = WireCodec(list(collect([replication, producing, fork_copies]).values()))
 
     def __init__(self, seed: int, nodes: int = 4, replicas: int = 3, prefer: Any = "") -> None:
         self.hosts: dict[str, ShardHosts] = {}

@@ -18,11 +18,12 @@ from streams.services.fork.fork_copies import (
     CONFLICTING,
     NEW,
     REPEATED,
+    CopyFork,
+    ForkChunkCopied,
     MainRows,
     chunks_needed,
     parts,
 )
-from streams.services.fork.messages import CopyFork, ForkChunkCopied
 from streams.shard import kept_chunks
 from streams.shard.messages import ShardAppend
 from tests.streams.forking.fork_world import ForkWorld, trial_of_forks

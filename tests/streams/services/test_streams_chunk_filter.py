@@ -13,7 +13,7 @@ from matching.predicate import built
 from streams.log import zones
 from streams.log.batches import Row
 from streams.log.zones import decode_zones, encode_zones, zone_map
-from streams.services.read.chunk_filter import ChunkFilter
+from streams.services.read.history import ChunkFilter
 from tests.matching.matching_strategies import PATIENT, verdict, wild, wild_events
 
 

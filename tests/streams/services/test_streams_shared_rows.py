@@ -14,10 +14,10 @@ from streams.log.chunk import EVENTS, Chunk, genesis, pack
 from streams.programs.reader import messages as consuming
 from streams.programs.reader.cursor import Shared
 from streams.programs.reader.messages import LooseRows, Piece, Share, SharedRows, cost
-from streams.services.read import shared_rows
+from streams.services.read import shard_readings
 from streams.services.read.chunk_rows import ChunkRows, RowPieces
-from streams.services.read.shared_rows import shared
-from streams.services.read.tail_index import ALIKE_MOST, TailIndex
+from streams.services.read.shard_readings import shared
+from streams.services.read.tail import ALIKE_MOST, TailIndex
 from tests.streams.programs.reader.reading_world import rows_of_piece
 from tests.support.examples import seeds
 from tests.support.logs import SHARD
@@ -106,8 +106,8 @@ def chunks(rng: Random, count: int) -> list[RowPieces]:
 def test_rows_are_sent_once_and_each_reading_gets_its_own(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_rows, "SHARED_BYTES", 2_000)
-    monkeypatch.setattr(shared_rows, "LISTED_MOST", 7)
+    monkeypatch.setattr(shard_readings, "SHARED_BYTES", 2_000)
+    monkeypatch.setattr(shard_readings, "LISTED_MOST", 7)
     rng = Random(seed)
     opened = chunks(rng, 4)
     rows = ChunkRows(opened)

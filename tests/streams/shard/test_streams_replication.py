@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from overlay.consensus.tracker import ProgressState
+from overlay.consensus import ProgressState
 from overlay.machine import Message, Peer
 from streams.log import shard_log
 from streams.log.chunk import EVENTS, ChunkId, pack
 from streams.log.shard_log import SEGMENT_AGE
 from streams.shard import kept_chunks
-from streams.shard.campaign import ShardCampaign
 from streams.shard.leader import PIECES
 from streams.shard.messages import (
     RequestShardVote,
@@ -19,7 +18,7 @@ from streams.shard.messages import (
     ShardFetch,
     ShardVoteReply,
 )
-from streams.shard.replica import Replica
+from streams.shard.replica import Replica, ShardCampaign
 from streams.shard.retention import EVERYTHING, Keep
 from tests.support.logs import SHARD
 from tests.support.shards.shard_world import ShardWorld, WrongError, trial

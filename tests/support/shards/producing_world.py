@@ -38,7 +38,7 @@ from streams.programs.producer.messages import (
     RowsAppended,
 )
 from streams.programs.producer.producers import Producers
-from streams.services.append.append_server import AppendServer
+from streams.services.append.appender import AppendServer
 from streams.services.service import Leaderships
 from streams.shard import messages as replication
 from streams.shard.replica import Replica, ShardCommitted

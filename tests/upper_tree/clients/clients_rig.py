@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from overlay.client import Delivered, Draft, Publish, Subscribe, Subscribed
-from overlay.lower_random.events import WalkFailed
+from overlay.lower_random.messages import WalkFailed
 from overlay.lower_random.policies import Policies, PolicyStore
 from overlay.settings import Settings
 from overlay.upper_tree.clients.clients import LocalClients

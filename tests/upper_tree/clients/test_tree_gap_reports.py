@@ -9,8 +9,7 @@ from overlay.client import Dropped
 from overlay.settings import Settings
 from overlay.upper_tree.clients.constants import GAP_LASTS, NAMED_MOST
 from overlay.upper_tree.clients.gap_reports import GapReports
-from overlay.upper_tree.clients.local_subscription import LocalSubscription
-from overlay.upper_tree.clients.low_water import LowWater
+from overlay.upper_tree.clients.low_water import LocalSubscription, LowWater
 from overlay.upper_tree.events import DeliveriesMissed, HostsReplaced
 from overlay.upper_tree.messages import DeliveriesGivenUp
 from tests.support.world import WorldNode, one_node

@@ -20,7 +20,7 @@ from overlay.lower_random.policies import Policies
 from overlay.machine import Peer
 from overlay.upper_tree.clients.clients import LocalClients
 from overlay.upper_tree.clients.explaining import Explaining
-from overlay.upper_tree.clients.local_subscription import LocalSubscription
+from overlay.upper_tree.clients.low_water import LocalSubscription
 from overlay.upper_tree.event_history import (
     NOTES,
     SAME_ID_MOST,

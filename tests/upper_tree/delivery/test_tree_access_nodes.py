@@ -15,9 +15,9 @@ from overlay.links.events import LinkSuspected
 from overlay.machine import Message, Peer
 from overlay.regions import entered
 from overlay.settings import Settings
-from overlay.upper_tree.delivery.access_nodes import AccessNodes
 from overlay.upper_tree.delivery.delegation import Delegation
 from overlay.upper_tree.delivery.fan_out import share_out
+from overlay.upper_tree.delivery.holding import AccessNodes
 from overlay.upper_tree.delivery.recipients import Recipient
 from overlay.upper_tree.messages import Deliver, Undelivered, Visit
 from tests.support.overlays import settings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from overlay.upper_tree.delivery.last_sent import LastSent
+from overlay.upper_tree.delivery.fan_out import LastSent
 
 SOURCE = ("pub", 1)
 

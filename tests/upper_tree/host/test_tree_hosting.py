@@ -18,7 +18,7 @@ from overlay.machine import ProtocolError
 from overlay.settings import Settings
 from overlay.upper_tree.delivery.held_deliveries import split_by_tree
 from overlay.upper_tree.host.constants import FORMER_FOR, HOP_BOUND
-from overlay.upper_tree.host.serving_leases import ServingLeases
+from overlay.upper_tree.host.orphaned_trees import ServingLeases
 from overlay.upper_tree.messages import (
     EVENT_TREE,
     Accepted,

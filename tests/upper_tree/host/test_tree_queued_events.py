@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from overlay.upper_tree.host.constants import WAITING_WORD
-from overlay.upper_tree.host.queued_events import QueuedEvents
-from overlay.upper_tree.host.visit_scheduler import MatchDue
+from overlay.upper_tree.host.visit_scheduler import MatchDue, QueuedEvents
 from overlay.upper_tree.messages import Visit
 from tests.support.trees import event
 from tests.support.world import peer

@@ -10,7 +10,7 @@ import pytest
 from matching import EVERYTHING
 from overlay.machine import Message
 from overlay.settings import Settings
-from overlay.upper_tree.host.serving_leases import ServingLeases
+from overlay.upper_tree.host.orphaned_trees import ServingLeases
 from overlay.upper_tree.messages import (
     Assign,
     Install,

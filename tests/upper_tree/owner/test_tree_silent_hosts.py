@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from overlay.links.events import LinkDown, LinkRecovered, LinkSuspected
 from overlay.upper_tree.owner.constants import RELIEVED_FOR, SILENT_LEAST
-from overlay.upper_tree.owner.silent_hosts import SilentHosts
+from overlay.upper_tree.owner.host_supervisor import SilentHosts
 from tests.support.trees import Rig
 from tests.support.world import one_node, peer
 

@@ -11,8 +11,7 @@ from matching import EVERYTHING, compile_selector, place
 from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
 from overlay.links.events import LinkDown
-from overlay.lower_random.events import WalkFailed, WalkFound
-from overlay.lower_random.messages import AccessPoint
+from overlay.lower_random.messages import AccessPoint, WalkFailed, WalkFound
 from overlay.settings import Settings
 from overlay.upper_tree.batches import BATCH_ITEMS
 from overlay.upper_tree.events import OwnerRefused, TreeAbsent, TreeFound

@@ -16,7 +16,7 @@ from overlay.upper_tree.event_history import EventHistory
 from overlay.upper_tree.host.constants import NAMED_FROM
 from overlay.upper_tree.messages import Assign, Deliver, Entry, Install, Visit
 from overlay.upper_tree.partition import PartitionMap
-from overlay.upper_tree.subscriber.inner_parts import InnerParts
+from overlay.upper_tree.subscriber.publication_order import InnerParts
 from overlay.upper_tree.subscriber.receiver import Arrived, Receiver
 from tests.support.trees import HostNode, event, registration
 from tests.support.world import one_node, peer

@@ -12,7 +12,7 @@ from overlay.machine import ProtocolError
 from overlay.settings import Settings
 from overlay.upper_tree.event_history import EventHistory
 from overlay.upper_tree.messages import Deliver, ids_digest
-from overlay.upper_tree.owner.registrations.registration_leases import (
+from overlay.upper_tree.owner.registrations.registration_ends import (
     ClaimChecks,
     RegistrationLeases,
     registrations_of,

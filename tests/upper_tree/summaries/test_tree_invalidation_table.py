@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from overlay.machine import Peer
-from overlay.upper_tree.summaries.invalidation_table import InvalidationTable
+from overlay.upper_tree.summaries.cache_holders import InvalidationTable
 
 A, B, C = (Peer(name, f"{name}:1") for name in "abc")
 

@@ -4,7 +4,7 @@ The losing ring's owners do for their subscribers what these would do themselves
 with the owners in the winning ring (`Adopt`), who take them like any registration and acknowledge
 them when every later event in their ring reaches these subscribers as well (`Adopted`). Subscribers
 notice nothing but that registering and unregistering waits meanwhile. The phases are those of
-overlay/chord/merging/phase.py:
+overlay/chord/events.py:
 
     UNITED   everything is adopted. The trees are served here as before: an event that is published
              in this ring finds every subscriber that registered in it.
@@ -21,18 +21,69 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from overlay.chord.clusters import Clusters
-from overlay.chord.events import MergePhaseWanted, RoleChanged
+from overlay.chord.events import ArcKept, ArcMerging, MergePhase, MergePhaseWanted, RoleChanged
 from overlay.chord.keys import attribute_key
-from overlay.chord.merging.phase import MergePhase
 from overlay.links.events import LinkDown
 from overlay.machine import Alarm, Machine, NodeId, Peer, Port, ProtocolError, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import MAX_BATCH, in_batches, weigh_registration, weigh_text
-from overlay.upper_tree.messages import Adopt, Adopted, AdoptRefused, Registration
+from overlay.upper_tree.messages import Adopt, Adopted, AdoptRefused, Assign, Registration
 from overlay.upper_tree.owner.constants import ADOPT_AGAIN, AUDIENCE_MOST, MERGE_PERIOD
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.owner.registrations.registry import Registry, Summaries
-from overlay.upper_tree.owner.registrations.tree_stop import TreeStop
+from overlay.upper_tree.owner.tree_log import CacheHoldersChanged, encode
+
+# --- ends the serving of all trees of an arc, before it goes to another owner (C6) ---
+#
+# Every host is ordered to drop its virtual nodes, and every publisher its summaries. Both is done
+# when each has said so, or its serving lease, or the term of its summary, is over for certain. From
+# then on no event is matched by what this owner has installed, and none passes its trees by; events
+# that are published wait where they are published.
+
+
+class TreeStop:
+    """At the primary: how far the trees that it owns have stopped."""
+
+    def __init__(self, port: Port, owner: Owner, summaries: Summaries) -> None:
+        self.port = port
+        self._owner = owner
+        self._trees = owner.trees
+        self._hosts = owner.hosts
+        self._summaries = summaries
+        self._stopping = False  # hosts were sent the order to stop
+
+    def step(self) -> bool:
+        """Give the orders, once no map is being changed. Whether everything has stopped."""
+        if not self._stopping:
+            if any(owned.is_changing for owned in self._trees.values()):
+                return False  # which host serves what is just being changed
+            self._stopping = True
+            for attribute, owned in self._trees.items():
+                version = self._owner.next_version()
+                owned.begin_stop(version)
+                for host in self._hosts.reachable(owned).values():
+                    self.port.send(host, Assign(attribute, version))
+        self._summaries.invalidate_all()
+        return self._is_stopped()
+
+    def _is_stopped(self) -> bool:
+        may_serve = self._owner.leases.may_serve
+        return self._summaries.none_cached() and not any(
+            may_serve(host) for owned in self._trees.values() for host in owned.stopping_hosts
+        )
+
+    def forget(self) -> None:
+        """This node owns these trees no more."""
+        self._stopping = False
+
+    def cancel(self) -> None:
+        """The trees stay: hosts, which may have dropped everything, are given it anew."""
+        stopped, self._stopping = self._stopping, False
+        if stopped:
+            for owned in self._trees.values():
+                owned.cancel_stop()
+        self._hosts.watch()
+        self._owner.rebalance_soon()
 
 
 class MergeStepDue(Timer, frozen=True):
@@ -202,3 +253,75 @@ class RegistryMerge(Machine):
                     self._ring.find(attribute_key(attribute))
             for some in in_batches(names, weigh_text):
                 self.port.send(sender, AdoptRefused(some, cluster))
+
+
+# The trees of a cluster that merges with the next one (P1); the clusters' part is
+# overlay/chord/membership/cluster_merge.py and taking_in.py.
+#
+# At the one that ends, they are stopped (tree_stop.py) and their state is handed over: so no host
+# serves by what the other one does not know of, and no publisher skips by it. If the merge is given
+# up, the hosts are given everything anew. At the one that takes them they are restored as those of
+# a lost cluster are (restoration.py), from a state that lacks nothing.
+#
+# Registrations, and their ends, are refused meanwhile; their subscribers ask again, and find the
+# next owner.
+
+
+class StopStepDue(Timer, frozen=True):
+    """Time to check whether everything has stopped."""
+
+
+class ArcMerge(Machine):
+    """At the owner whose whole arc goes to the next cluster."""
+
+    def __init__(self, port: Port, clusters: Clusters, owner: Owner, summaries: Summaries) -> None:
+        super().__init__(port)
+        self._clusters = clusters
+        self._owner = owner
+        self._stop = TreeStop(port, owner, summaries)
+        self._under_way = False
+        self._due = Alarm(port, StopStepDue())
+
+    def on_arc_merging(self, event: ArcMerging) -> None:
+        """Stop all trees; or, where a former primary has done so, hand over their state."""
+        self._under_way = True
+        self._owner.enter_merge_phase(MergePhase.STOPPED)
+        if event.decided:
+            self._hand_over()
+        else:
+            self._step()
+
+    def on_stop_step_due(self, timer: StopStepDue) -> None:
+        """Look again what has stopped."""
+        self._due.rang()
+        if self._under_way:
+            self._step()
+
+    def _step(self) -> None:
+        if self._stop.step():
+            self._hand_over()
+        else:
+            self._due.within(MERGE_PERIOD)
+
+    def _hand_over(self) -> None:
+        # No publisher has a summary of these trees any more.
+        state = self._owner.state.operations()
+        trees = [encode(one) for one in state if not isinstance(one, CacheHoldersChanged)]
+        self._clusters.hand_to_successor(trees)
+
+    def on_arc_kept(self, event: ArcKept) -> None:
+        """The arc stays: serve its trees again."""
+        if self._under_way:
+            self._end()
+            self._stop.cancel()
+
+    def on_role_changed(self, event: RoleChanged) -> None:
+        """This node leads the cluster no more: the next primary finds in the log how far it is."""
+        if self._under_way and event.role != "primary":
+            self._end()
+            self._stop.forget()
+
+    def _end(self) -> None:
+        self._under_way = False
+        self._due.cancel()
+        self._owner.enter_merge_phase(MergePhase.NONE)

@@ -20,7 +20,7 @@ from canopy.cli.main import main
 from canopy.wire.config import NodeConfig
 from overlay.client import Status
 from overlay.info import PeerInfo, ReplicaInfo, ShardInfo, StreamInfo
-from overlay.operating.commands import ClockOffset
+from overlay.operator_commands import ClockOffset
 from tests.support.real.keys import Keys
 
 GOOD = Status(

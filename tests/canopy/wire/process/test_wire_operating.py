@@ -29,7 +29,7 @@ from canopy.wire.process.node_process import NodeProcess, build_node
 from canopy.wire.process.operating import Watched
 from canopy.wire.process.reloading import HOT, ConfigSource, adopt, compare, keys_of
 from canopy.wire.process.service_manager import ServiceManager
-from overlay.operating.commands import Reload, Reloaded
+from overlay.operator_commands import Reload, Reloaded
 from tests.support.real.echo_node import EchoNode
 
 ROOT = Path(__file__).parents[4]

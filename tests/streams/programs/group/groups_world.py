@@ -52,7 +52,7 @@ from streams.programs.group.messages import (
 )
 from streams.programs.producer import messages as producing
 from streams.programs.reader.messages import ReadFrom
-from streams.services.group import confirmation, shard_groups
+from streams.services.group import shard_groups
 from streams.services.group.shard_groups import GroupServer
 from streams.shard import kept_chunks
 from streams.shard import messages as replication
@@ -526,8 +526,8 @@ def trial_of_groups(seed: int, rounds: int = 30, edits: float = 0.0) -> Membersh
     constants = [
         (shard_log, "SEGMENT_BYTES", 4_000),
         (kept_chunks, "RECENT_BYTES", 3_000),
-        (confirmation, "FRESH", 1.0),
-        (confirmation, "ROUND", 0.3),
+        (shard_groups, "FRESH", 1.0),
+        (shard_groups, "ROUND", 0.3),
         (shard_groups, "FRESH", 1.0),
     ]
     former = [getattr(module, name) for module, name, _ in constants]

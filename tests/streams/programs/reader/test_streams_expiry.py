@@ -13,10 +13,10 @@ from streams.log.batches import BatchHead, EventBatch, Row
 from streams.log.chunk import POSITIONS
 from streams.log.group_state import GroupFounded, GroupOptions
 from streams.log.state import ConsumerAttached, encode_entries
+from streams.machines import SLEW, SteadyClock
 from streams.programs.reader.messages import Durable, ReadFrom, ReadingBegan
 from streams.shard.replica import Replica
 from streams.shard.retention import Keep
-from streams.steady_clock import SLEW, SteadyClock
 from tests.streams.programs.group import groups_world
 from tests.streams.programs.group.groups_world import HandMember
 from tests.streams.programs.reader.reading_world import Client, ConsumingWorld, led_world

@@ -10,9 +10,8 @@ import pytest
 from matching import EVERYTHING
 from overlay.machine import NodeId
 from overlay.upper_tree.owner.constants import SPARE, TARGET
-from overlay.upper_tree.owner.load_relief import LoadRelief
 from overlay.upper_tree.owner.placed_node import PlacedNode, fair_share
-from overlay.upper_tree.owner.placement import HostUse, Placement
+from overlay.upper_tree.owner.placement import HostUse, LoadRelief, Placement
 from tests.support.world import peer
 
 ROOM = 1_000

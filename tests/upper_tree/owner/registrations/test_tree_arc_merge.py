@@ -14,7 +14,7 @@ from overlay.upper_tree.messages import (
     Registered,
     TreeAnswer,
 )
-from overlay.upper_tree.owner.registrations.arc_merge import ArcMerge
+from overlay.upper_tree.owner.registrations.registry_merge import ArcMerge
 from overlay.upper_tree.owner.tree_log import CacheHoldersChanged, decode
 from tests.support.trees import Rig, S, cluster_of, registration
 
