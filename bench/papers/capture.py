@@ -42,7 +42,7 @@ from bench.sync.databases.mariadb import Mariadb
 from bench.sync.databases.postgres import Postgres
 from bench.sync.databases.sqlite import Sqlite
 from bench.sync.measure import PATIENCE, Bench, said
-from canopy.sync.destinations.destination import Progress
+from canopy.sync.destinations.destination import SyncProgress
 
 TABLE: Final = (
     "CREATE TABLE student (id INTEGER PRIMARY KEY, name VARCHAR(40), address VARCHAR(100), "
@@ -201,12 +201,12 @@ def _about(bench: Bench, kind: str, work: Work, count: int) -> dict[str, Any]:
     return {**about, "operation": work.operation, "changes": count}
 
 
-def _progress(target: Database) -> Progress | None:
+def _progress(target: Database) -> SyncProgress | None:
     try:
         found = target.execute("SELECT progress FROM canopy_syncs")
     except (sqlite3.OperationalError, ValueError):  # the table is not made yet
         return None
-    return msgspec.json.decode(found[0][0], type=Progress) if found else None
+    return msgspec.json.decode(found[0][0], type=SyncProgress) if found else None
 
 
 def _await_first(captured: Captured) -> None:

@@ -40,10 +40,10 @@ from bench.papers.capture import TABLE, TOGETHER, WORK
 from bench.papers.simulated_stream import PositionLostError, SimulatedReading, SimulatedStream
 from canopy.sim.world.log_disk import SimulatedLogDisk
 from canopy.sim.world.world import World
-from canopy.sync.applying import Apply
-from canopy.sync.capturing import Capture
-from canopy.sync.filtering import RowFilter
-from canopy.sync.opening import open_destination, open_source
+from canopy.sync.applier import Applier
+from canopy.sync.capture import Capture
+from canopy.sync.databases import open_destination, open_source
+from canopy.sync.row_filter import RowFilter
 from overlay.client import Draft, StreamEvent
 from tests.support.shards.stream_world import StreamWorld
 
@@ -136,7 +136,7 @@ def copy(seed: int, replicas: int, changes: int) -> dict[str, Any]:
         captured = open_source("power", f"sqlite:{paths[0]}")
         destination = open_destination("power", f"sqlite:{paths[1]}")
         capture = Capture(captured, stream, RowFilter({}))
-        apply = Apply(stream, destination, RowFilter({}))
+        apply = Applier(stream, destination, RowFilter({}))
         capture.begin()
         apply.begin()
         same, counts = [], Counter[str]()
@@ -177,7 +177,7 @@ def copy(seed: int, replicas: int, changes: int) -> dict[str, Any]:
     }
 
 
-def _apply_all(apply: Apply, stream: SimulatedStream) -> None:
+def _apply_all(apply: Applier, stream: SimulatedStream) -> None:
     """Until the destination has everything."""
     end = stream.ends()[1]
     while apply.progress.offset < end:

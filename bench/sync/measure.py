@@ -45,7 +45,7 @@ import psycopg
 from bench.processes.postgres import Server
 from canopy.cli.demo.overlay import Overlay
 from canopy.client.blocking import ControlClient
-from canopy.sync.destinations.destination import Progress
+from canopy.sync.destinations.destination import SyncProgress
 from overlay.client import Streams
 from overlay.stream_client import AddStream
 
@@ -143,12 +143,12 @@ class Rows:
     def __init__(self, database: Any) -> None:
         self.database = database
 
-    def progress(self) -> Progress | None:
+    def progress(self) -> SyncProgress | None:
         try:
             found = self.database.execute("SELECT progress FROM canopy_syncs").fetchone()
         except (sqlite3.OperationalError, psycopg.errors.UndefinedTable):
             return None
-        return None if found is None else msgspec.json.decode(found[0], type=Progress)
+        return None if found is None else msgspec.json.decode(found[0], type=SyncProgress)
 
     def last(self) -> int:
         try:

@@ -6,21 +6,21 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 
 from bench.mutations.planting import fault, replace
-from canopy.sync import fitting, verifying
+from canopy.sync import conversions, verification
 from canopy.sync.changes import (
     INSERT,
     SCHEMA,
     Change,
     Table,
 )
-from canopy.sync.destinations.destination import Destination, Progress
+from canopy.sync.destinations.destination import Destination, SyncProgress
 from canopy.sync.destinations.sqlite import SqliteDestination
-from canopy.sync.filtering import RowFilter
-from canopy.sync.folding import Step
+from canopy.sync.folded import Step
+from canopy.sync.row_filter import RowFilter
 from canopy.sync.sources import sqlite_triggers
 from canopy.sync.sources.postgres import PostgresSource
 from canopy.sync.values import Row, Value
-from canopy.sync.verifying import Comparison
+from canopy.sync.verification import SyncComparison
 from overlay.machine import NodeId
 from streams.log import writers
 from streams.log.writers import Access, Asker
@@ -36,7 +36,7 @@ def sync_columns_of_large_integers_pass() -> None:
     def _are_small(values: Sequence[Value]) -> bool:
         return True
 
-    replace(fitting._are_small, _are_small)
+    replace(conversions._are_small, _are_small)
 
 
 @fault("Y2", "tests/canopy/sync/test_sync_kept.py", "test_a_table_that_bends_values_is_refused")
@@ -64,10 +64,10 @@ def sync_verifying_believes_the_stream() -> None:
     """Rows that were changed between the states that are compared are compared with the stream
     only."""
 
-    def _keys(self: Comparison, table: Table, changed: verifying._Changed) -> set[Row]:
+    def _keys(self: SyncComparison, table: Table, changed: verification._Changed) -> set[Row]:
         return set()
 
-    replace(Comparison._keys, _keys)
+    replace(SyncComparison._keys, _keys)
 
 
 @fault(
@@ -120,7 +120,7 @@ def sync_position_is_committed_before_the_changes() -> None:
     def apply_later(self: Destination, step: Step) -> None:
         later.setdefault(self, []).append(step)
 
-    def store_first(self: Destination, progress: Progress) -> None:
+    def store_first(self: Destination, progress: SyncProgress) -> None:
         store(self, progress)
         self._execute("COMMIT")
         self.begin()

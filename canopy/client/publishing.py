@@ -112,7 +112,7 @@ class Sent(Generic[L]):
         self.number = number
 
 
-class Outbox(Generic[L]):
+class SentBatches(Generic[L]):
     """The batches that one `publish_many` has sent over connections `L`, and their replies, in
     order."""
 
@@ -196,8 +196,8 @@ class Publishing(Generic[L]):
         self, batches: Iterable[Publish], receipt: bool, timeout: float
     ) -> Steps[PublishResult]:
         """Publish `batches`, each answered within `timeout`. A ControlError that ends it says what
-        is published (`Outbox.interrupted`)."""
-        outbox: Outbox[L] = Outbox(receipt)
+        is published (`SentBatches.interrupted`)."""
+        outbox: SentBatches[L] = SentBatches(receipt)
         try:
             yield from pipelined(
                 batches,
@@ -211,14 +211,14 @@ class Publishing(Generic[L]):
             raise
         return outbox.result
 
-    def _send(self, outbox: Outbox[L], command: Publish, timeout: float) -> Steps[Sent[L]]:
+    def _send(self, outbox: SentBatches[L], command: Publish, timeout: float) -> Steps[Sent[L]]:
         try:
             link, number = yield partial(self._begin, command, timeout)
         except EventRefusedError as error:
             raise error.behind(outbox.events) from None
         return outbox.sent(command, link, number)
 
-    def _finish(self, outbox: Outbox[L], sent: Sent[L], timeout: float) -> Steps[None]:
+    def _finish(self, outbox: SentBatches[L], sent: Sent[L], timeout: float) -> Steps[None]:
         """Wait for the reply. A leaving node has taken nothing of a publication, so it is sent
         again until a node takes it, as long as a lost node is looked for."""
         until = time.monotonic() + min(timeout, self._patience)

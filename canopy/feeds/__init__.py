@@ -2,11 +2,12 @@
 
 `read_feed` in ``formats`` finds out the format and reads the feed, of which ``source`` lets look
 ahead. JSON is one value per line (``lines``), of any layout (``documents``) or a sequence
-(``sequence``); in each value ``elements`` finds the events: flat objects (``flat``), CloudEvents
+(``sequence``); in each value ``elements`` finds the events: flat objects, CloudEvents
 (``cloudevents``), GeoJSON (``geojson``) and the whole events of `canopy sub --raw` (``raw``).
 ``messagepack`` reads maps, ``table`` CSV.
 ``drafts`` has the rules that all share (docs/reference/formats.md), ``jsontext`` the JSON
-parser. ``objects`` and ``structured`` go the other way: deliveries as JSON and as CloudEvents.
+parser and flat objects. ``objects`` and ``structured`` go the other way: deliveries as JSON and as
+CloudEvents.
 ``samples`` makes events up. The commands and the gateway share all this; nothing here opens a file
 or a connection.
 """

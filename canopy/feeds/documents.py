@@ -13,13 +13,13 @@ from canopy.feeds.drafts import BadEventError, FeedEvent, Item, Refusal
 from canopy.feeds.elements import elements
 from canopy.feeds.geojson import is_collection, is_feature
 from canopy.feeds.jsontext import values
-from canopy.feeds.source import Source
+from canopy.feeds.source import FeedSource
 
 NO_GEOJSON = "not GeoJSON: expected a FeatureCollection with a list of features, or a Feature"
 
 
 def documents(
-    source: Source, cloudevents: bool = False, geojson: bool = False, before: int = 0
+    source: FeedSource, cloudevents: bool = False, geojson: bool = False, before: int = 0
 ) -> Iterator[Item]:
     """The events of a whole file, numbered by their place in it, from `before` + 1. After malformed
     JSON, which is one refusal, the rest is not read. With `cloudevents` or `geojson` other values

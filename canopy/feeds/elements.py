@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from canopy.feeds.cloudevents import cloudevent_draft, is_cloudevent
 from canopy.feeds.drafts import BadEventError, Faulty, check_size
-from canopy.feeds.flat import flat_draft
 from canopy.feeds.geojson import feature_draft, is_collection, is_feature
+from canopy.feeds.jsontext import flat_draft
 from canopy.feeds.raw import is_raw, raw_draft
 from overlay.client import Draft
 

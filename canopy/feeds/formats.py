@@ -16,7 +16,7 @@ from canopy.feeds.drafts import FeedEvent, Item, Refusal
 from canopy.feeds.lines import MARK, json_feed, json_lines
 from canopy.feeds.messagepack import begins_with_map, maps
 from canopy.feeds.sequence import SEPARATOR, json_sequence
-from canopy.feeds.source import Source
+from canopy.feeds.source import FeedSource
 from canopy.feeds.table import is_table, rows
 
 UTF16: Final = "text in UTF-16 (iconv -f utf-16 -t utf-8 makes it readable)"
@@ -69,7 +69,7 @@ def read_feed(
     if format not in FORMATS:
         raise ValueError(f"unknown format {format!r}; expected one of {', '.join(FORMATS)}")
     wanted = format_of(name) if format == "auto" else format
-    source = Source(io.BufferedReader(stream) if isinstance(stream, io.RawIOBase) else stream)
+    source = FeedSource(io.BufferedReader(stream) if isinstance(stream, io.RawIOBase) else stream)
     packed = source.ahead(1) == GZIP[:1] and source.ahead(2) == GZIP
     items = (_unpacked if packed else _read)(source, wanted, types or {})
     return with_ids(items, f"{session}-" if session else "")
@@ -88,26 +88,26 @@ def with_ids(items: Iterator[Item], prefix: str) -> Iterator[Item]:
         yield item
 
 
-def _unpacked(source: Source, format: str, types: Mapping[str, str]) -> Iterator[Item]:
+def _unpacked(source: FeedSource, format: str, types: Mapping[str, str]) -> Iterator[Item]:
     """As `read_feed`, of a stream that gzip packed."""
     number = 0
     packed: Any = source
     unpacked: Any = gzip.GzipFile(fileobj=packed)
     try:
-        for item in _read(Source(unpacked), format, types):
+        for item in _read(FeedSource(unpacked), format, types):
             number = item.number
             yield item
     except (EOFError, OSError, zlib.error) as error:
         yield Refusal(number + 1, f"damaged gzip ({error}); the rest is not read")
 
 
-def _read(source: Source, format: str, types: Mapping[str, str]) -> Iterator[Item]:
+def _read(source: FeedSource, format: str, types: Mapping[str, str]) -> Iterator[Item]:
     if format == "auto":
         format = detect(source)
         if not format:
             known = looks_like(_first_line(source))
             return iter((Refusal(0, f"this looks like {known}; what is read is {READ}"),))
-    read: dict[str, Callable[[Source], Iterator[Item]]] = {
+    read: dict[str, Callable[[FeedSource], Iterator[Item]]] = {
         "jsonl": json_lines,
         "json": json_feed,
         "json-seq": json_sequence,
@@ -119,7 +119,7 @@ def _read(source: Source, format: str, types: Mapping[str, str]) -> Iterator[Ite
     return read[format](source)
 
 
-def detect(source: Source) -> str:
+def detect(source: FeedSource) -> str:
     """The format of a stream by what is there, which is waited for and stays to be read: json,
     json-seq, csv, msgpack or jsonl; "" for one that is none of a feed's.
 
@@ -138,7 +138,7 @@ def detect(source: Source) -> str:
     return "csv" if is_table(source) else "jsonl"
 
 
-def _first_line(source: Source) -> bytes:
+def _first_line(source: FeedSource) -> bytes:
     """The first line that is not blank, without space and a byte order mark before it."""
     lines = (line.removeprefix(MARK).lstrip() for line in source.lines_ahead(EVENT_LIMIT))
     return next(filter(None, lines), b"")

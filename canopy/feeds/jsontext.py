@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from canopy.feeds.drafts import BadEventError, check_nested, object_of
+from canopy.feeds.drafts import BadEventError, check_nested, fields_of, object_of
 from matching import Value
 from overlay.client import Draft
 
@@ -89,6 +89,12 @@ def draft_of(attributes: dict[str, Value | None], rest: dict[str, Any]) -> Draft
     if not rest:
         return Draft(attributes)
     return Draft(attributes, payload=dump(rest), payload_type=JSON)
+
+
+def flat_draft(fields: Mapping[str, Any]) -> Draft:
+    """The event in a flat JSON object: scalars are attributes, all else is the payload. Raises
+    BadEventError."""
+    return draft_of(*fields_of(fields))
 
 
 def dump(value: Any) -> bytes:

@@ -12,14 +12,14 @@ from canopy.feeds.elements import elements, is_many
 from canopy.feeds.geojson import is_collection
 from canopy.feeds.jsontext import IncompleteError, parse
 from canopy.feeds.raw import BEGIN
-from canopy.feeds.source import Source
+from canopy.feeds.source import FeedSource
 
 MARK: Final = b"\xef\xbb\xbf"
 """The byte order mark of UTF-8, which some programs write before a text (RFC 8259, section 8.1)."""
 
 
 def bounded_lines(
-    source: Source, limit: int = EVENT_LIMIT, first: int = 0
+    source: FeedSource, limit: int = EVENT_LIMIT, first: int = 0
 ) -> Iterator[tuple[int, bytes | None]]:
     """(number from 1, line with its end) as soon as each line is complete; None instead of a line
     longer than `limit` bytes, which is skipped without being kept. The first line that is not blank
@@ -40,7 +40,7 @@ def bounded_lines(
 
 
 def json_lines(
-    source: Source, cloudevents: bool = False, extending: bool = False
+    source: FeedSource, cloudevents: bool = False, extending: bool = False
 ) -> Iterator[Item]:
     """The events and refusals of JSON lines; empty lines are skipped, and with `cloudevents` others
     are refused. Numbers are of lines; behind a collection that is the first line, of places.
@@ -77,7 +77,7 @@ def json_lines(
                 yield FeedEvent(number, found.draft, own if found.may_have_id else "")
 
 
-def _goes_on(source: Source, line: bytes, error: BadEventError) -> bool:
+def _goes_on(source: FeedSource, line: bytes, error: BadEventError) -> bool:
     """Whether the line that was read last is the first one of a value; if so it stays to be read.
     `error`: why it is none by itself."""
     if not isinstance(error, IncompleteError) and not line.startswith(b"["):
@@ -105,12 +105,12 @@ def _value(line: bytes | None, is_first: bool) -> object:
     return value
 
 
-def json_feed(source: Source, cloudevents: bool = False) -> Iterator[Item]:
+def json_feed(source: FeedSource, cloudevents: bool = False) -> Iterator[Item]:
     """The events and refusals of JSON: values that are a line each, or of any layout."""
     return json_lines(source, cloudevents, extending=True)
 
 
-def extends(source: Source) -> bool:
+def extends(source: FeedSource) -> bool:
     """Whether the next value extends over several lines: the first line is only its beginning, and
     so it is with the second one, or ends there. A line that was cut off is followed by a value of
     its own."""

@@ -21,14 +21,14 @@ from canopy.feeds.drafts import (
     fields_of,
     object_of,
 )
-from canopy.feeds.source import Source
+from canopy.feeds.source import FeedSource
 from overlay.client import Draft
 
 MSGPACK: Final = "application/msgpack"
 BROKEN: Final = "invalid UTF-8"
 
 
-def maps(stream: Source) -> Iterator[Item]:
+def maps(stream: FeedSource) -> Iterator[Item]:
     """The events and refusals of a stream as they are read, numbered from 1."""
     unpacker = msgpack.Unpacker(
         raw=False,
@@ -57,7 +57,7 @@ def maps(stream: Source) -> Iterator[Item]:
         yield Refusal(number + 1, "cut off in the middle of a map")
 
 
-def begins_with_map(source: Source) -> bool:
+def begins_with_map(source: FeedSource) -> bool:
     """Whether a stream begins with a map that is empty or whose first key is a text. No text in
     UTF-8 begins so: what could be a character is the size of a map beyond all bounds."""
     first = source.ahead(1)

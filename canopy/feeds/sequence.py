@@ -15,13 +15,13 @@ from canopy.feeds.elements import elements, is_many
 from canopy.feeds.jsontext import parse
 from canopy.feeds.lines import MARK
 from canopy.feeds.raw import BEGIN
-from canopy.feeds.source import Source
+from canopy.feeds.source import FeedSource
 
 SEPARATOR: Final = b"\x1e"
 OUTSIDE: Final = "text that no record separator (U+001E) precedes"
 
 
-def json_sequence(source: Source, cloudevents: bool = False) -> Iterator[Item]:
+def json_sequence(source: FeedSource, cloudevents: bool = False) -> Iterator[Item]:
     """The events and refusals of a sequence, numbered from 1 by the place of their text. With
     `cloudevents` others are refused."""
     for number, (text, fault) in enumerate(_texts(source), 1):
@@ -40,7 +40,7 @@ def json_sequence(source: Source, cloudevents: bool = False) -> Iterator[Item]:
                 yield FeedEvent(number, found.draft, own if found.may_have_id else "")
 
 
-def _texts(source: Source) -> Iterator[tuple[bytes, str]]:
+def _texts(source: FeedSource) -> Iterator[tuple[bytes, str]]:
     """The texts, each with why it cannot be one, else "". Several separators in a row are as one
     (section 2.2)."""
     record = _Record(is_open=False)

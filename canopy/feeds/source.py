@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 
-class Source:
+class FeedSource:
     """A stream with `read`, `read1` and `readline` of `io.BufferedIOBase`, and a look ahead. What
     is looked at is waited for, so that a slow pipe is the same as a file."""
 

@@ -16,9 +16,9 @@ from typing import Final
 
 from canopy.feeds.constants import EVENT_LIMIT, TABLE_AHEAD
 from canopy.feeds.drafts import BadEventError, FeedEvent, Item, Refusal, check_fields, show
-from canopy.feeds.flat import flat_draft
+from canopy.feeds.jsontext import flat_draft
 from canopy.feeds.lines import MARK, bounded_lines
-from canopy.feeds.source import Source
+from canopy.feeds.source import FeedSource
 from matching import Value
 from overlay.wording import counted
 
@@ -57,7 +57,7 @@ TYPES: Final[dict[str, Callable[[str], Value]]] = {
 """The types that a column can be given."""
 
 
-def rows(source: Source, types: Mapping[str, str]) -> Iterator[Item]:
+def rows(source: FeedSource, types: Mapping[str, str]) -> Iterator[Item]:
     """The events of a stream as they are read, numbered by the line at which their row ends.
     `types`: columns with a name of `TYPES`. A line that is too long ends the reading."""
     csv.field_size_limit(EVENT_LIMIT)  # of the process; else a field has 128 KiB at most
@@ -92,7 +92,7 @@ def separator(header: str) -> str:
     return max(SEPARATORS, key=plain.count)
 
 
-def is_table(source: Source) -> bool:
+def is_table(source: FeedSource) -> bool:
     """Whether a stream begins as a table does: a header of at least two different names, and a row
     that has as many fields. Both are waited for."""
     csv.field_size_limit(EVENT_LIMIT)

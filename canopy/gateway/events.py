@@ -20,7 +20,7 @@ from canopy.feeds.elements import Found, elements, only_cloudevent
 from canopy.feeds.jsontext import is_json_type, parse
 from canopy.feeds.lines import MARK, json_lines
 from canopy.feeds.sequence import json_sequence
-from canopy.feeds.source import Source
+from canopy.feeds.source import FeedSource
 from canopy.gateway.access import RequestRefused
 from overlay.client import Draft
 
@@ -74,9 +74,9 @@ def _read(headers: Mapping[str, str], content: str, kind: str, body: bytes) -> I
     elif "ce-specversion" in headers:
         yield _binary(headers, content, body)
     elif kind in LINES:
-        yield from map(_event, json_lines(Source(BytesIO(body))))
+        yield from map(_event, json_lines(FeedSource(BytesIO(body))))
     elif kind in SEQUENCES:
-        yield from map(_event, json_sequence(Source(BytesIO(body))))
+        yield from map(_event, json_sequence(FeedSource(BytesIO(body))))
     elif is_json_type(kind):
         yield from map(_draft, elements(parse(text)))
     else:

@@ -15,7 +15,7 @@ from sqlalchemy.types import TypeEngine
 from canopy.client.asynchronous import AsyncClient
 from canopy.client.synchronous import Client
 from canopy.sinks.asynchronous import AsyncOutbox, AsyncSink
-from canopy.sinks.database import Answer, Column, Run
+from canopy.sinks.database import Answer, ColumnDefinition, Run
 from canopy.sinks.outbox import Outbox
 from canopy.sinks.positions import take_over
 from canopy.sinks.sink import Sink
@@ -30,7 +30,7 @@ KINDS: Final[dict[str, TypeEngine[Any]]] = {
 }
 
 
-def table_of(name: str, columns: Sequence[Column]) -> Table:
+def table_of(name: str, columns: Sequence[ColumnDefinition]) -> Table:
     """A table that is to be made."""
     made: list[sqlalchemy.Column[Any]] = [
         sqlalchemy.Column(
@@ -45,7 +45,7 @@ def table_of(name: str, columns: Sequence[Column]) -> Table:
     return Table(name, MetaData(), *made)
 
 
-def make_table(connection: Connection, name: str, columns: Sequence[Column]) -> None:
+def make_table(connection: Connection, name: str, columns: Sequence[ColumnDefinition]) -> None:
     """Make a table, unless it is there."""
     take_over(runner(connection), partial(columns_of, connection))
     table_of(name, columns).create(connection, checkfirst=True)
@@ -74,7 +74,7 @@ class SqlAlchemyDatabase:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def make(self, table: str, columns: Sequence[Column]) -> None:
+    def make(self, table: str, columns: Sequence[ColumnDefinition]) -> None:
         """Make a table, unless it is there."""
         with self._engine.begin() as connection:
             make_table(connection, table, columns)

@@ -28,7 +28,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, a
 from canopy.client.asynchronous import AsyncClient
 from canopy.sinks.alchemy import make_table, runner
 from canopy.sinks.asynchronous import AsyncOutbox, AsyncSink
-from canopy.sinks.database import Column, Run, Runner, SinkError
+from canopy.sinks.database import ColumnDefinition, Run, Runner, SinkError
 
 Sessions = async_sessionmaker[AsyncSession]
 
@@ -40,7 +40,7 @@ class EngineDatabase:
         self._engine = engine
         self._connection: AsyncConnection | None = None  # of the transaction that is open
 
-    async def make(self, table: str, columns: Sequence[Column]) -> None:
+    async def make(self, table: str, columns: Sequence[ColumnDefinition]) -> None:
         """Make a table, unless it is there."""
         async with self._engine.begin() as connection:
             await connection.run_sync(make_table, table, columns)
@@ -69,7 +69,7 @@ class SessionDatabase:
         self._sessions = sessions
         self._session: AsyncSession | None = None  # of the transaction that is open
 
-    async def make(self, table: str, columns: Sequence[Column]) -> None:
+    async def make(self, table: str, columns: Sequence[ColumnDefinition]) -> None:
         """Make a table, unless it is there."""
         async with self._sessions.begin() as session:
             await session.run_sync(lambda sync: make_table(sync.connection(), table, columns))

@@ -27,7 +27,7 @@ from canopy.client.streams.reading import Start
 from canopy.sinks import positions, records
 from canopy.sinks.database import AsyncDatabase, H, Run, carry_out
 from canopy.sinks.outbox import RUNNING, OutboxCore, OutboxTransaction
-from canopy.sinks.positions import Followed, Positions
+from canopy.sinks.positions import Followed, PositionTable
 
 
 class AsyncSink(Generic[H]):
@@ -38,7 +38,7 @@ class AsyncSink(Generic[H]):
         not there."""
         self._database = database
         self._client = client
-        self._positions = Positions(durable)
+        self._positions = PositionTable(durable)
         self._is_made = False
 
     async def positions(self, stream: str) -> StreamPositions:

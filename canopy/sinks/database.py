@@ -25,7 +25,7 @@ Run = Callable[[str, Mapping[str, object]], Answer]
 """Carries out a statement with its `:named` parameters, in the transaction that is open."""
 
 
-class Column(NamedTuple):
+class ColumnDefinition(NamedTuple):
     """Of a table; never NULL."""
 
     name: str
@@ -39,7 +39,7 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def create_table(name: str, columns: Sequence[Column], kinds: Mapping[str, str]) -> str:
+def create_table(name: str, columns: Sequence[ColumnDefinition], kinds: Mapping[str, str]) -> str:
     """The statement that makes a table, unless it is there. `kinds`: other words for types."""
     parts = [f"{quoted(each.name)} {kinds.get(each.kind, each.kind)} NOT NULL" for each in columns]
     keys = [quoted(each.name) for each in columns if each.is_key]
@@ -50,7 +50,7 @@ def create_table(name: str, columns: Sequence[Column], kinds: Mapping[str, str])
 class Database(Protocol[H]):
     """One database; `H` is what a program's statements go through."""
 
-    def make(self, table: str, columns: Sequence[Column]) -> None:
+    def make(self, table: str, columns: Sequence[ColumnDefinition]) -> None:
         """Make a table, unless it is there."""
 
     def opened(self) -> AbstractContextManager[H]:
@@ -70,7 +70,7 @@ Runner = Callable[[Callable[[Run], Any]], Awaitable[Any]]
 class AsyncDatabase(Protocol[H_co]):
     """One database, awaited. One task has a transaction at a time; `H_co` is what it works with."""
 
-    async def make(self, table: str, columns: Sequence[Column]) -> None:
+    async def make(self, table: str, columns: Sequence[ColumnDefinition]) -> None:
         """Make a table, unless it is there."""
 
     def opened(self) -> AbstractAsyncContextManager[tuple[H_co, Runner]]:

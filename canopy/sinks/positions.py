@@ -1,8 +1,8 @@
 """Positions of consumers in a table of their sink, and when they may move on.
 
-There is one such table in a database, `canopy_positions`, and one writer of it: `Positions`, for
-sinks and for destinations of `canopy sync` alike. A position is moved by an UPDATE that names the
-one before. If another process has moved it meanwhile, no row is found, and the transaction is
+There is one such table in a database, `canopy_positions`, and one writer of it: `PositionTable`,
+for sinks and for destinations of `canopy sync` alike. A position is moved by an UPDATE that names
+the one before. If another process has moved it meanwhile, no row is found, and the transaction is
 rolled back with all its effects: of two programs that read as the same consumer, one gets on, and
 no event takes effect twice.
 """
@@ -15,17 +15,17 @@ from typing import Final, NamedTuple, Protocol
 
 from canopy.client.errors import CommandFailed
 from canopy.client.streams.positions import Positions as StreamPositions
-from canopy.sinks.database import Column, Run, SinkError
+from canopy.sinks.database import ColumnDefinition, Run, SinkError
 
 TABLE: Final = "canopy_positions"
 
 COLUMNS: Final = (
-    Column("stream", "VARCHAR(128)", is_key=True),
-    Column("shard", "INTEGER", is_key=True),
-    Column("durable", "VARCHAR(128)", is_key=True),
-    Column("stream_id", "VARCHAR(128)"),
-    Column("selector", "TEXT"),
-    Column("next_offset", "BIGINT"),
+    ColumnDefinition("stream", "VARCHAR(128)", is_key=True),
+    ColumnDefinition("shard", "INTEGER", is_key=True),
+    ColumnDefinition("durable", "VARCHAR(128)", is_key=True),
+    ColumnDefinition("stream_id", "VARCHAR(128)"),
+    ColumnDefinition("selector", "TEXT"),
+    ColumnDefinition("next_offset", "BIGINT"),
 )
 
 SYNCS: Final = "canopy_syncs"
@@ -101,7 +101,7 @@ def take_over(run: Run, columns: Callable[[str], Collection[str]]) -> None:
         run(f"DROP TABLE {TABLE}", {})
 
 
-class Positions:
+class PositionTable:
     """Those of one consumer, named `durable`."""
 
     def __init__(self, durable: str) -> None:

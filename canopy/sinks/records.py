@@ -11,16 +11,16 @@ from __future__ import annotations
 import time
 from typing import Final, NamedTuple
 
-from canopy.sinks.database import Column, Run
+from canopy.sinks.database import ColumnDefinition, Run
 
 TABLE: Final = "canopy_outbox"
 
 COLUMNS: Final = (
-    Column("transaction_id", "VARCHAR(128)", is_key=True),
-    Column("stream", "VARCHAR(128)"),
-    Column("producer", "VARCHAR(128)"),
-    Column("state", "VARCHAR(128)"),
-    Column("began", "BIGINT"),
+    ColumnDefinition("transaction_id", "VARCHAR(128)", is_key=True),
+    ColumnDefinition("stream", "VARCHAR(128)"),
+    ColumnDefinition("producer", "VARCHAR(128)"),
+    ColumnDefinition("state", "VARCHAR(128)"),
+    ColumnDefinition("began", "BIGINT"),
 )
 
 PREPARING: Final = "preparing"

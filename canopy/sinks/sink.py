@@ -10,7 +10,7 @@ from canopy.client.streams.positions import Positions as StreamPositions
 from canopy.client.streams.reading import Start
 from canopy.client.synchronous import Client, Reading
 from canopy.sinks.database import Database, H
-from canopy.sinks.positions import COLUMNS, TABLE, Followed, Positions
+from canopy.sinks.positions import COLUMNS, TABLE, Followed, PositionTable
 
 
 class Sink(Generic[H]):
@@ -20,7 +20,7 @@ class Sink(Generic[H]):
         """`durable`: the consumer's name in the table `canopy_positions`, which is made if it is
         not there."""
         self._database = database
-        self._positions = Positions(durable)
+        self._positions = PositionTable(durable)
         database.make(TABLE, COLUMNS)
 
     def positions(self, stream: str) -> StreamPositions:

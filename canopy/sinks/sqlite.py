@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from canopy.client.asynchronous import AsyncClient
 from canopy.client.synchronous import Client
 from canopy.sinks.asynchronous import AsyncOutbox, AsyncSink
-from canopy.sinks.database import Answer, Column, Run, SinkError, create_table
+from canopy.sinks.database import Answer, ColumnDefinition, Run, SinkError, create_table
 from canopy.sinks.outbox import Outbox
 from canopy.sinks.positions import take_over
 from canopy.sinks.sink import Sink
@@ -33,7 +33,7 @@ class SqliteDatabase:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
-    def make(self, table: str, columns: Sequence[Column]) -> None:
+    def make(self, table: str, columns: Sequence[ColumnDefinition]) -> None:
         """Make a table, unless it is there."""
         with self.opened() as cursor:
             take_over(

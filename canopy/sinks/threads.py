@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from canopy.client.asynchronous import AsyncClient
-from canopy.sinks.database import Column, Database, H, Run, Runner
+from canopy.sinks.database import ColumnDefinition, Database, H, Run, Runner
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ class ThreadDatabase(Generic[H]):
         self._database = database
         self._client = client
 
-    async def make(self, table: str, columns: Sequence[Column]) -> None:
+    async def make(self, table: str, columns: Sequence[ColumnDefinition]) -> None:
         """Make a table, unless it is there."""
         await self._client.in_thread(partial(self._database.make, table, columns))
 

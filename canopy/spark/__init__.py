@@ -9,7 +9,7 @@ docs/design/spark.md).
 
 *Read in this order*: `options`: what a user says. `blocks`: encoded rows, decoded column by column;
 `columns`: Arrow batches of them. `rows`: what both places can do that rows come from, `node` and
-`segments`. `pushing`: filters of a query. `sink`: writing. `source`: what Spark sees of all that.
+`segments`. `pushed_filters` of a query. `sink`: writing. `source`: what Spark sees of all that.
 `history`: Parquet files with the stream behind them.
 
 PySpark and PyArrow are the extra `spark`.

@@ -29,7 +29,7 @@ from canopy.spark.columns import MIXED, BatchColumns, infer
 from canopy.spark.errors import RowsLostError, SparkSourceError
 from canopy.spark.node import NodeRows
 from canopy.spark.options import SourceOptions, sink_options, source_options
-from canopy.spark.pushing import PushedBounds, pushed
+from canopy.spark.pushed_filters import PushedBounds, pushed
 from canopy.spark.rows import RowRange, Rows, check_same
 from canopy.spark.segments import folder_rows
 from canopy.spark.sink import JobWriter, StreamWriter
@@ -61,7 +61,7 @@ class CanopySource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Reads on and on."""
-        return StreamReader(source_options(self.options, is_stream=True), schema)
+        return CanopyStreamReader(source_options(self.options, is_stream=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """Appends the rows of a job."""
@@ -243,7 +243,7 @@ class PushingReader(Reader):
         return filters
 
 
-class StreamReader(SourceReading, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class CanopyStreamReader(SourceReading, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads trigger by trigger. An offset is {shard: offset} and the stream's id: another stream of
     the same name is refused."""
 

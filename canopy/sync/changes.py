@@ -74,7 +74,7 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
     name: str
     type: str
     """int, float, decimal, bool, text, bytes, date, time, timestamp, instant, json, uuid, any
-    (values of any type), or other: what its values mean (canopy/sync/fitting.py)."""
+    (values of any type), or other: what its values mean (canopy/sync/conversions.py)."""
     declared: str
     """Its type as the source's database writes it."""
     nullable: bool = True
@@ -164,7 +164,7 @@ def check_table(table: Table) -> Table:
     return table
 
 
-class Drafting:
+class ChangeDrafts:
     """Makes events of changes. It remembers of each table which columns events can have as
     attributes."""
 

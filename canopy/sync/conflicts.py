@@ -15,9 +15,9 @@ from typing import Final
 import msgspec
 
 from canopy.sync.changes import DELETE, INSERT, TRUNCATE, UPDATE, Change, Table, merged
+from canopy.sync.conversions import Fit
 from canopy.sync.dialects import Dialect
 from canopy.sync.errors import SchemaError, SyncError
-from canopy.sync.fitting import Fit
 from canopy.sync.values import ABSENT, Row, Value
 
 RULES: Final = ("incoming", "own", "newest", "park")

@@ -3,7 +3,7 @@
 Where source and destination are of one kind, columns are declared with the source's own words, and
 values are handed on as they are. Otherwise a column's type is the narrowest that holds every value
 of its meaning, and a value that it cannot hold is refused. Where a table of the destination was
-there before and has other types, `destinations/keeping.py` looks at what has become of the values.
+there before and has other types, `destinations/kept_values.py` looks at what became of the values.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from canopy.sync import fitting
+from canopy.sync import conversions
 from canopy.sync.changes import Column, Table
-from canopy.sync.fitting import Fit, Fitting
-from canopy.sync.values import Literal
+from canopy.sync.conversions import ColumnFit, Fit
+from canopy.sync.values import NativeText
 
 MOMENTS: Final = frozenset(("date", "timestamp", "instant"))
 """Meanings of columns that have days 0 in MariaDB."""
@@ -36,7 +36,7 @@ class Dialect:
     """By the meaning of its column, what makes a value of another kind of database fit."""
     fit: Fit
     """The same of any other meaning."""
-    own: Fit = fitting.kept
+    own: Fit = conversions.kept
     """What is done to values of a database of the same kind."""
     literals_refused: frozenset[str] = frozenset()
     """Meanings of columns that keep nothing for which Python has no type."""
@@ -60,7 +60,7 @@ class Dialect:
             return column.declared
         return self.types.get(column.type, self.text)
 
-    def fittings(self, table: Table, *, is_kept: bool = False) -> list[Fitting]:
+    def fittings(self, table: Table, *, is_kept: bool = False) -> list[ColumnFit]:
         """What makes the values of each column of a source's table fit; `is_kept`: values that this
         database has kept."""
         return [self._fitting(table, column, is_kept) for column in table.columns]
@@ -71,7 +71,7 @@ class Dialect:
         type and bytes are the same, else where this one keeps the source's value. They raise
         UnfitError."""
         if table.dialect == self.name:
-            return [fitting.exact] * len(table.columns)
+            return [conversions.exact] * len(table.columns)
         return [
             each.number if column.type == "decimal" else each.comparable
             for column, each in zip(
@@ -79,18 +79,18 @@ class Dialect:
             )
         ]
 
-    def _fitting(self, table: Table, column: Column, is_kept: bool) -> Fitting:
+    def _fitting(self, table: Table, column: Column, is_kept: bool) -> ColumnFit:
         if self.name == table.dialect:
-            return Fitting(self.own, {})
+            return ColumnFit(self.own, {})
         fit, refused = self.fits.get(column.type, self.fit), dict[type, str]()
         if is_kept:
-            return Fitting(fit, refused)
+            return ColumnFit(fit, refused)
         if table.dialect == "sqlite" and column.type == "decimal" and self is not SQLITE:
             refused[str] = "number"  # a text that looks like one, beside numbers
         is_day_0 = table.dialect == "mariadb" and column.type in MOMENTS and not self.has_days_0
         if is_day_0 or column.type in self.literals_refused:
-            refused[Literal] = f"{column.type} that this database has"
-        return Fitting(fit, refused)
+            refused[NativeText] = f"{column.type} that this database has"
+        return ColumnFit(fit, refused)
 
 
 class _Sqlite(Dialect):
@@ -103,13 +103,13 @@ class _Sqlite(Dialect):
 
 
 TYPED: Final[Mapping[str, Fit]] = {
-    "int": fitting.to_int,
-    "float": fitting.to_float,
-    "bool": fitting.to_bool,
-    "bytes": fitting.to_bytes,
-    "date": fitting.to_date,
-    "time": fitting.to_time,
-    "timestamp": fitting.to_timestamp,
+    "int": conversions.to_int,
+    "float": conversions.to_float,
+    "bool": conversions.to_bool,
+    "bytes": conversions.to_bytes,
+    "date": conversions.to_date,
+    "time": conversions.to_time,
+    "timestamp": conversions.to_timestamp,
 }
 """For databases whose columns keep values of their own type only."""
 
@@ -118,7 +118,7 @@ SQLITE: Final = _Sqlite(
     types={"int": "INTEGER", "float": "REAL", "bool": "BOOLEAN", "bytes": "BLOB"},
     text="TEXT",  # for decimals, too: its DECIMAL would make floats of them
     fits={},
-    fit=fitting.to_sqlite,
+    fit=conversions.to_sqlite,
     has_days_0=True,
     spelled_keys=None,  # 1 and 1.0
 )
@@ -141,12 +141,12 @@ POSTGRESQL: Final = Dialect(
     text="text",
     fits={
         **TYPED,
-        "decimal": fitting.to_decimal,
-        "instant": fitting.to_instant,
-        "json": fitting.to_checked_json,
+        "decimal": conversions.to_decimal,
+        "instant": conversions.to_instant,
+        "json": conversions.to_checked_json,
     },
-    fit=fitting.to_text,
-    own=fitting.same_words,
+    fit=conversions.to_text,
+    own=conversions.same_words,
     mark="%s",
     begin_view="BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
     overriding=" OVERRIDING SYSTEM VALUE",
@@ -166,15 +166,15 @@ DUCKDB: Final = Dialect(
         "uuid": "UUID",
     },
     text="VARCHAR",  # for decimals, too: its own have at most 38 digits
-    fits={**TYPED, "decimal": fitting.decimal_words, "json": fitting.to_json},
-    fit=fitting.to_text,
+    fits={**TYPED, "decimal": conversions.decimal_words, "json": conversions.to_json},
+    fit=conversions.to_text,
 )
 
 FINITE: Final[Mapping[str, Fit]] = {
     **TYPED,
-    "float": fitting.to_finite,
-    "decimal": fitting.decimal_words,
-    "instant": fitting.in_utc,
+    "float": conversions.to_finite,
+    "decimal": conversions.decimal_words,
+    "instant": conversions.in_utc,
 }
 """For databases that have no infinity, and keep moments in UTC."""
 
@@ -212,8 +212,8 @@ MARIADB: Final = _Mariadb(
         "instant": "datetime(6)",  # in UTC: its own type ends in 2038
     },
     text=f"longtext {EXACT}",  # for decimals, too: its own have at most 65 digits
-    fits={**FINITE, "json": fitting.to_json},
-    fit=fitting.to_words,
+    fits={**FINITE, "json": conversions.to_json},
+    fit=conversions.to_words,
     literals_refused=MOMENTS,
     mark="%s",
     kinds={"TEXT": "longtext"},
@@ -225,7 +225,7 @@ GENERAL: Final = Dialect(
     types={},  # its columns are declared by SQLAlchemy (destinations/alchemy.py)
     text="",
     fits=FINITE,
-    fit=fitting.to_text,
+    fit=conversions.to_text,
     literals_refused=MOMENTS | {"time"},
 )
 """Any database that SQLAlchemy knows."""

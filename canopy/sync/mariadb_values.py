@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from canopy.sync.errors import SchemaError
-from canopy.sync.values import Literal, Value
+from canopy.sync.values import NativeText, Value
 
 SESSION: Final = (
     "SET SESSION sql_mode = 'ANSI_QUOTES,STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,"
@@ -70,20 +70,20 @@ def moment_of(text: str) -> Value:
     try:
         return datetime.fromisoformat(text)
     except ValueError:  # a day 0
-        return Literal(text)
+        return NativeText(text)
 
 
 def instant_of(text: str) -> Value:
     """A date and time, of which UTC was asked."""
     found = moment_of(text)
-    return found if type(found) is Literal else found.replace(tzinfo=UTC)
+    return found if type(found) is NativeText else found.replace(tzinfo=UTC)
 
 
 def _date(text: str) -> Value:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        return Literal(text)
+        return NativeText(text)
 
 
 def _same(value: Any) -> Value:

@@ -13,7 +13,7 @@ from decimal import Decimal
 from itertools import islice
 from typing import Final
 
-from canopy.sync.values import Literal, Value
+from canopy.sync.values import NativeText, Value
 
 SESSION: Final = (
     "-c datestyle=ISO -c timezone=UTC -c intervalstyle=iso_8601 -c extra_float_digits=1 "
@@ -33,21 +33,21 @@ def _date(text: str) -> Value:
     try:
         return date.fromisoformat(text)
     except ValueError:  # infinity, before Christ, after 9999
-        return Literal(text)
+        return NativeText(text)
 
 
 def _time(text: str) -> Value:
     try:
         return time.fromisoformat(text)
     except ValueError:  # 24:00:00
-        return Literal(text)
+        return NativeText(text)
 
 
 def _timestamp(text: str) -> Value:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        return Literal(text)
+        return NativeText(text)
 
 
 TYPES: Final[dict[int, tuple[str, Decoder]]] = {
@@ -102,7 +102,7 @@ def spelled(value: Value) -> str | None:
         return str(value.isoformat(" "))
     if kind in (date, time):
         return str(value.isoformat())
-    if kind is Literal:
+    if kind is NativeText:
         return str(value.text)
     return str(value)
 

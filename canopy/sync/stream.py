@@ -30,7 +30,7 @@ AHEAD: Final = 3
 """Batches that are under way while the next one is made."""
 
 
-class Events(Protocol):
+class StreamEvents(Protocol):
     """Events of a stream in order of their offsets, each once."""
 
     def take(self, timeout: float | None = None) -> list[StreamEvent]:
@@ -63,7 +63,7 @@ class Stream(Protocol):
     def settle(self) -> None:
         """Wait until nothing is under way. Raises as `append`."""
 
-    def read(self, offset: int, losses: int = -1) -> Events:
+    def read(self, offset: int, losses: int = -1) -> StreamEvents:
         """What is there from `offset` on, and what comes. `losses`: as of the stream when the
         offset was told, -1: that is not known."""
 

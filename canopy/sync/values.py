@@ -2,7 +2,7 @@
 
 A value is a Python object: None (NULL), bool, int of any size, float (also NaN and infinities),
 str, bytes, Decimal (with its scale), date, time and datetime (with a zone or without,
-microseconds). `Literal` is what Python has no type for, as its database writes it (a date of
+microseconds). `NativeText` is what Python has no type for, as its database writes it (a date of
 'infinity', or before Christ). `ABSENT` says that the value is not known here,
 which NULL does not: PostgreSQL does not repeat a large value (TOAST) that an update has left as it
 was.
@@ -24,7 +24,7 @@ from msgspec.msgpack import Ext
 from canopy.sync.errors import MalformedError, UnfitError
 
 
-class Literal(msgspec.Struct, frozen=True):
+class NativeText(msgspec.Struct, frozen=True):
     """A value in the words of the database that it comes from."""
 
     text: str
@@ -94,7 +94,7 @@ def _wrapped(value: Value) -> Any:
         return Ext(DATE, value.isoformat().encode())
     if kind is time:
         return Ext(TIME, value.isoformat().encode())
-    if kind is Literal:
+    if kind is NativeText:
         return Ext(LITERAL, value.text.encode())
     raise UnfitError(f"a {kind.__name__} is no value that a stream can carry")
 
@@ -158,7 +158,7 @@ def _unwrap(code: int, data: memoryview) -> Value:
     if code == UNKNOWN:
         return ABSENT
     if code == LITERAL:
-        return Literal(content.decode())
+        return NativeText(content.decode())
     raise MalformedError(f"an event of the stream has a value of the unknown kind {code}")
 
 

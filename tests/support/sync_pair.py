@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from bench.processes.postgres import Server
 from bench.sync.databases.memory import MemoryStream
-from canopy.sync.applying import Apply
-from canopy.sync.capturing import Capture
-from canopy.sync.filtering import RowFilter
-from canopy.sync.opening import open_destination, open_source
-from canopy.sync.verifying import Comparison, Verified
+from canopy.sync.applier import Applier
+from canopy.sync.capture import Capture
+from canopy.sync.databases import open_destination, open_source
+from canopy.sync.row_filter import RowFilter
+from canopy.sync.verification import SyncComparison, VerifiedRows
 
 
 def pg_url(server: Server, dsn: str) -> str:
@@ -30,7 +30,7 @@ class Pair:
             self.source.close()
             raise
         self.capture = Capture(self.source, self.stream, RowFilter({}))
-        self.apply = Apply(self.stream, self.target, RowFilter({}))
+        self.apply = Applier(self.stream, self.target, RowFilter({}))
 
     def begin(self) -> None:
         self.capture.begin()
@@ -46,11 +46,13 @@ class Pair:
         while self.apply.run_once(0):
             pass
 
-    def verified(self, wait: float = 0) -> Verified:
+    def verified(self, wait: float = 0) -> VerifiedRows:
         def pause(_: float) -> None:
             self.go_on(wait)
 
-        comparison = Comparison(self.source, self.target, self.stream, RowFilter({}), pause=pause)
+        comparison = SyncComparison(
+            self.source, self.target, self.stream, RowFilter({}), pause=pause
+        )
         return comparison.run(60)
 
     def close(self) -> None:

@@ -11,10 +11,10 @@ from bench.sync.databases.comparing import plain_rows
 from bench.sync.databases.database import Database
 from bench.sync.databases.drawing import Draw, Kind, nullable
 from bench.sync.databases.memory import MemoryStream
-from canopy.sync.applying import Apply
-from canopy.sync.capturing import Capture
-from canopy.sync.filtering import RowFilter
-from canopy.sync.opening import open_destination, open_source
+from canopy.sync.applier import Applier
+from canopy.sync.capture import Capture
+from canopy.sync.databases import open_destination, open_source
+from canopy.sync.row_filter import RowFilter
 
 NAME: Final = "pairs"
 ROWS: Final = 4
@@ -113,7 +113,7 @@ class Pairs:
         for target in targets:
             made = open_destination(NAME, target.url)
             self._closing.append(made.close)
-            self._applies.append(Apply(self.stream, made, RowFilter({})))
+            self._applies.append(Applier(self.stream, made, RowFilter({})))
             self._applies[-1].begin()
 
     def clear(self) -> None:

@@ -139,7 +139,7 @@ class _Demo:
 
     def _lag(self) -> float | None:
         """Seconds by which the copy is behind now; None: it is not known."""
-        from canopy.sync.opening import open_destination
+        from canopy.sync.databases import open_destination
 
         with suppress(Exception), closing(open_destination("demo", self._target)) as copy:
             commit = copy.progress().commit

@@ -74,14 +74,14 @@ def add(
     canopy sync add shop --stream shop --to postgresql://reports@db.example/shop
     """
     from canopy.sync.conflicts import parse_rule
+    from canopy.sync.databases import absolute, check_destination, check_source, shown
     from canopy.sync.definitions import (
         Definition,
         joined,
         read_definitions,
         write_definitions,
     )
-    from canopy.sync.filtering import RowFilter
-    from canopy.sync.opening import absolute, check_destination, check_source, shown
+    from canopy.sync.row_filter import RowFilter
 
     if (tables or where or forward or no_snapshot) and not source:
         raise click.UsageError("--tables, --where, --forward and --no-snapshot need --from URL")
@@ -134,7 +134,7 @@ def ls(names: tuple[str, ...], as_json: bool, config: Path) -> None:
     canopy sync ls
     canopy sync ls --json | jq '.[] | {name, lag}'
     """
-    from canopy.sync.opening import shown
+    from canopy.sync.databases import shown
 
     rows: list[dict[str, Any]] = []
     for one in chosen(config, names):
@@ -195,9 +195,8 @@ def rm(name: str, keep: bool, as_json: bool, config: Path) -> None:
     \b
     canopy sync rm shop
     """
+    from canopy.sync.databases import remove_from_destination, remove_from_source, shown
     from canopy.sync.definitions import read_definitions, write_definitions
-    from canopy.sync.opening import shown
-    from canopy.sync.removing import remove_from_destination, remove_from_source
 
     (one,) = chosen(config, (name,))
     unreached: list[str] = []
@@ -258,7 +257,7 @@ def _is_running(pid: int) -> bool:
 
 def _place(name: str, side: str, url: str) -> dict[str, Any]:
     """What the database itself says; {} where it cannot be asked."""
-    from canopy.sync.opening import is_missing, open_destination
+    from canopy.sync.databases import is_missing, open_destination
 
     if side == "source":
         return {}

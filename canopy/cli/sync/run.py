@@ -22,7 +22,7 @@ from canopy.cli.sync.options import chosen, config_option
 if TYPE_CHECKING:
     from canopy.client.synchronous import Client
     from canopy.sync.definitions import Definition
-    from canopy.sync.running import Runner, SideStatus
+    from canopy.sync.runner import Runner, SideStatus
 
 LOOK: Final = 0.25
 """Seconds between two looks at the sides."""
@@ -62,7 +62,7 @@ def run(
     canopy sync run
     canopy sync run shop --once
     """
-    from canopy.sync.running import Runner
+    from canopy.sync.runner import Runner
 
     definitions = chosen(config, names)
     if not definitions:

@@ -14,7 +14,7 @@ from canopy.cli.output import plain, print_json
 from canopy.cli.sync.options import chosen, config_option
 
 
-class Progress:
+class ProgressLine:
     """What is being done, on one line of a terminal, or on lines of their own."""
 
     def __init__(self, quiet: bool) -> None:
@@ -61,10 +61,10 @@ def verify(
     \b
     canopy sync verify shop
     """
-    from canopy.sync.filtering import RowFilter
-    from canopy.sync.opening import open_destination, open_source
+    from canopy.sync.databases import open_destination, open_source
+    from canopy.sync.row_filter import RowFilter
     from canopy.sync.stream import ClientStream
-    from canopy.sync.verifying import Comparison
+    from canopy.sync.verification import SyncComparison
 
     (one,) = chosen(config, (name,))
     source_url, target_url = source_url or one.source, target_url or one.target
@@ -78,8 +78,8 @@ def verify(
         closing(open_destination(one.name, target_url)) as target,
     ):
         stream = ClientStream(client, one.stream)
-        shown = Progress(quiet=as_json)
-        comparison = Comparison(source, target, stream, RowFilter(one.where), say=shown.say)
+        shown = ProgressLine(quiet=as_json)
+        comparison = SyncComparison(source, target, stream, RowFilter(one.where), say=shown.say)
         try:
             found = comparison.run(timeout)
         finally:

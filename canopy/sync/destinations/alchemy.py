@@ -16,14 +16,13 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
 from canopy.sinks.alchemy import columns_of, runner, table_of
-from canopy.sinks.database import Answer, Column
-from canopy.sync.changes import Column as Declared
-from canopy.sync.changes import Table
+from canopy.sinks.database import Answer, ColumnDefinition
+from canopy.sync.changes import Column, Table
 from canopy.sync.destinations.destination import Destination, Existing
 from canopy.sync.destinations.statements import Statements
 from canopy.sync.dialects import GENERAL
 from canopy.sync.errors import SchemaError, SyncError, UnfitError
-from canopy.sync.values import ABSENT, Literal, Row, Value
+from canopy.sync.values import ABSENT, NativeText, Row, Value
 
 AT_ONCE: Final = 1_000
 """Rows of one statement."""
@@ -101,7 +100,7 @@ class AlchemyDestination(Destination):
             self._link.rollback()
         self._in_transaction = False
 
-    def _make(self, table: str, columns: Sequence[Column]) -> None:
+    def _make(self, table: str, columns: Sequence[ColumnDefinition]) -> None:
         table_of(table, columns).create(self._link, checkfirst=True)
         if not self._in_transaction:
             self._link.commit()
@@ -135,7 +134,7 @@ class AlchemyDestination(Destination):
                 f"and run the sync again"
             )
 
-    def _type(self, table: Table, column: Declared) -> str:
+    def _type(self, table: Table, column: Column) -> str:
         return self._words(_type(column.type, column.name in table.keys))
 
     def _holds(self, table: Table, own: str, wanted: str) -> bool:
@@ -237,7 +236,7 @@ def _numbered(letter: str, rows: Iterable[Sequence[Any]]) -> Iterator[dict[str, 
 
 
 def _plain(value: Any) -> Any:
-    return value.text if type(value) is Literal else value
+    return value.text if type(value) is NativeText else value
 
 
 def _zoned(table: Table, row: Iterable[Any]) -> Row:

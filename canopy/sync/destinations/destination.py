@@ -18,16 +18,15 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from canopy.sinks import positions
-from canopy.sinks.database import Answer, create_table, quoted
-from canopy.sinks.database import Column as OwnColumn
-from canopy.sinks.positions import SYNCS, Position, Positions, SinkMovedError
+from canopy.sinks.database import Answer, ColumnDefinition, create_table, quoted
+from canopy.sinks.positions import SYNCS, Position, PositionTable, SinkMovedError
 from canopy.sync.changes import Column, Commit, Table
 from canopy.sync.conflicts import Conflict
-from canopy.sync.destinations.keeping import Keeping
+from canopy.sync.destinations.kept_values import KeptValues
 from canopy.sync.destinations.statements import Statements
 from canopy.sync.dialects import Dialect
 from canopy.sync.errors import FencedError, SchemaError, UnfitError
-from canopy.sync.folding import Step
+from canopy.sync.folded import Step
 from canopy.sync.values import ABSENT, Row, Value
 
 _NAMED: Final = re.compile(r":([a-z_]+)")
@@ -39,13 +38,13 @@ SHARD: Final = 0
 CHECKED: Final = 1_000
 """Rows that are read back together."""
 SYNC_COLUMNS: Final = (
-    OwnColumn("name", "VARCHAR(60)", is_key=True),
-    OwnColumn("next_offset", "BIGINT"),
-    OwnColumn("progress", "TEXT"),
+    ColumnDefinition("name", "VARCHAR(60)", is_key=True),
+    ColumnDefinition("next_offset", "BIGINT"),
+    ColumnDefinition("progress", "TEXT"),
 )
 CONFLICTS: Final = "canopy_conflicts"
 CONFLICT_COLUMNS: Final = tuple(
-    OwnColumn(name, "TEXT")
+    ColumnDefinition(name, "TEXT")
     for name in ("name", "at", "tab", "row_key", "rule", "applied", "before", "incoming", "own")
 )
 _FIND: Final = f"SELECT progress FROM {SYNCS} WHERE name = :name"
@@ -61,7 +60,7 @@ _NOTE: Final = (
 )
 
 
-class Progress(msgspec.Struct):
+class SyncProgress(msgspec.Struct):
     """How far a sync has come, as its destination has it: the offset in the table
     `canopy_positions`, as of any consumer (canopy/sinks), all of it in `canopy_syncs`."""
 
@@ -95,7 +94,7 @@ class Existing(NamedTuple):
 class DestinationView(NamedTuple):
     """A destination in one transaction."""
 
-    progress: Progress
+    progress: SyncProgress
     rows: Callable[[Table], Iterator[Row]]
     """All rows of a table, as often as wanted."""
 
@@ -111,11 +110,11 @@ class Destination:
         self._name = name
         self._connection = connection
         self._in_transaction = False
-        self._positions = Positions(f"sync:{name}")
+        self._positions = PositionTable(f"sync:{name}")
         self._at: Position | None = None  # as of the last commit
         self._stored: Position | None = None  # in the transaction that is open
         self._statements: dict[str, Statements] = {}
-        self._keepings: dict[str, Keeping | None] = {}  # None: the table keeps all values
+        self._keepings: dict[str, KeptValues | None] = {}  # None: the table keeps all values
         with ExitStack() as failed:
             failed.callback(connection.close)
             self._prepare()
@@ -127,20 +126,20 @@ class Destination:
         self._make(SYNCS, SYNC_COLUMNS)
         self._make(positions.TABLE, positions.COLUMNS)
 
-    def progress(self) -> Progress:
+    def progress(self) -> SyncProgress:
         """How far the sync has come."""
         rows = self.run(_FIND, {"name": self._name}).rows
         self._at = None
         if not rows:
-            return Progress()
-        progress = msgspec.json.decode(rows[0][0], type=Progress)
+            return SyncProgress()
+        progress = msgspec.json.decode(rows[0][0], type=SyncProgress)
         for place in self._positions.stored(self.run):
             self._at = place  # else an earlier version has made the row, and there is none yet
         for table in progress.tables.values():
             self._learn(table)
         return progress
 
-    def store(self, progress: Progress) -> None:
+    def store(self, progress: SyncProgress) -> None:
         """Keep the position, at the end of a transaction. Raises FencedError, and takes the
         transaction back, when it is not any more what `progress` or the last commit here has
         said."""
@@ -299,15 +298,15 @@ class Destination:
                 f"source ({said}): take it away, or let it be checked at the end of a transaction"
             ) from None
 
-    def _check_met(self, keeping: Keeping | None, table: Table, keys: Sequence[Row]) -> None:
+    def _check_met(self, keeping: KeptValues | None, table: Table, keys: Sequence[Row]) -> None:
         if keeping is not None and keeping.has_keys and keys:
             keeping.check_met(self.fetch(table, keys))
 
-    def _keeping(self, table: Table) -> Keeping | None:
+    def _keeping(self, table: Table) -> KeptValues | None:
         """What looks whether the destination's table keeps values as they are; None: it does."""
         if table.name not in self._keepings:
             doubtful = self._doubtful(table)
-            made = Keeping(table, self.dialect, doubtful) if doubtful else None
+            made = KeptValues(table, self.dialect, doubtful) if doubtful else None
             self._keepings[table.name] = made
         return self._keepings[table.name]
 
@@ -379,7 +378,7 @@ class Destination:
             self._in_transaction = False
             self._execute("ROLLBACK")
 
-    def _make(self, table: str, columns: Sequence[OwnColumn]) -> None:
+    def _make(self, table: str, columns: Sequence[ColumnDefinition]) -> None:
         self._execute(create_table(table, columns, self.dialect.kinds))
 
     def _create(self, table: Table) -> None:

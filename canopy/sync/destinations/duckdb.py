@@ -13,7 +13,7 @@ from canopy.sync.changes import Table
 from canopy.sync.destinations.destination import Destination, Existing
 from canopy.sync.destinations.statements import Statements
 from canopy.sync.dialects import DUCKDB
-from canopy.sync.values import Literal, Row, Value, decoding
+from canopy.sync.values import NativeText, Row, Value, decoding
 
 DATES: Final = ("date", "timestamp")
 AT_ONCE: Final = 500
@@ -62,7 +62,7 @@ class DuckdbDestination(Destination):
             )
 
     def _execute(self, statement: str, values: Sequence[Any] = ()) -> Any:
-        spelled = [_spelled(value.text) if type(value) is Literal else value for value in values]
+        spelled = [_spelled(value.text) if type(value) is NativeText else value for value in values]
         return self._connection.execute(statement, spelled)
 
     def take_up(self, table: Table) -> None:
@@ -104,7 +104,7 @@ def _spelled(text: str) -> str:
 
 
 def _read(text: str) -> Value:
-    return Literal(f"{text.replace(' (BC)', '')} BC" if "(BC)" in text else text)
+    return NativeText(f"{text.replace(' (BC)', '')} BC" if "(BC)" in text else text)
 
 
 def _same(value: Value) -> Value:

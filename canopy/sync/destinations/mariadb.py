@@ -22,7 +22,7 @@ from canopy.sync.dialects import MARIADB
 from canopy.sync.errors import SchemaError, UnfitError
 from canopy.sync.mariadb_link import Streaming, asked, connected, declared_columns
 from canopy.sync.mariadb_values import decoder, selected
-from canopy.sync.values import Literal, Row, decoding
+from canopy.sync.values import NativeText, Row, decoding
 
 AT_ONCE: Final = 500
 """Rows of one statement."""
@@ -242,7 +242,7 @@ class MariadbDestination(Destination):
 
 def _driven(value: Any) -> Any:
     """A value as pymysql takes it."""
-    return value.text if type(value) is Literal else value
+    return value.text if type(value) is NativeText else value
 
 
 def _plain_type(declared: str) -> str:

@@ -15,12 +15,12 @@ import psycopg
 
 from canopy.sinks.database import quoted
 from canopy.sync.changes import Column, Table
-from canopy.sync.destinations.destination import Destination, Existing, Progress
+from canopy.sync.destinations.destination import Destination, Existing, SyncProgress
 from canopy.sync.destinations.postgres_sequences import PostgresSequences
 from canopy.sync.destinations.statements import Statements
 from canopy.sync.dialects import POSTGRESQL
 from canopy.sync.errors import SchemaError, UnfitError
-from canopy.sync.folding import Step
+from canopy.sync.folded import Step
 from canopy.sync.postgres_catalog import CatalogColumn, columns_of
 from canopy.sync.postgres_values import (
     DOMAINS,
@@ -73,7 +73,7 @@ class PostgresDestination(Destination):
             self._execute("SET CONSTRAINTS ALL DEFERRED")
         self._execute("SELECT pg_logical_emit_message(true, %s, %s)", [ECHO, self._name])
 
-    def store(self, progress: Progress) -> None:
+    def store(self, progress: SyncProgress) -> None:
         """See `Destination`."""
         self._sequences.advance()
         super().store(progress)

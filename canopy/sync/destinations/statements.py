@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from canopy.sinks.database import quoted
 from canopy.sync.changes import Table
+from canopy.sync.conversions import ColumnFit
 from canopy.sync.dialects import Dialect
 from canopy.sync.errors import UnfitError
-from canopy.sync.fitting import Fitting
 from canopy.sync.values import ABSENT, Row
 
 FITTED: Final = 1_000
@@ -107,6 +107,6 @@ class Statements:
         return f"ON CONFLICT ({keys}) DO {done}"
 
 
-def _many(fittings: Sequence[Fitting], rows: Sequence[Row]) -> list[Sequence[Any]]:
+def _many(fittings: Sequence[ColumnFit], rows: Sequence[Row]) -> list[Sequence[Any]]:
     columns = zip(*rows, strict=True)
     return [fitting.many(values) for fitting, values in zip(fittings, columns, strict=True)]

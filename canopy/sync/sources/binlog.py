@@ -41,7 +41,7 @@ PREPARED_XA: Final = 64
 Cells: TypeAlias = tuple[Value, ...]
 
 
-class Begin(msgspec.Struct, frozen=True):
+class TransactionBegin(msgspec.Struct, frozen=True):
     """A transaction begins, with its GTID: domain, server and sequence."""
 
     time: int
@@ -54,7 +54,7 @@ class Begin(msgspec.Struct, frozen=True):
     """Its commit, or its end, comes later (XA)."""
 
 
-class End(msgspec.Struct, frozen=True):
+class TransactionEnd(msgspec.Struct, frozen=True):
     """It is committed."""
 
     time: int
@@ -87,7 +87,7 @@ class RowsChange(msgspec.Struct, frozen=True):
     """The session had foreign keys off (`foreign_key_checks = 0`)."""
 
 
-Decoded: TypeAlias = Begin | End | Statement | Layout | RowsChange | None
+Decoded: TypeAlias = TransactionBegin | TransactionEnd | Statement | Layout | RowsChange | None
 
 
 class _Known(NamedTuple):
@@ -123,11 +123,11 @@ class Binlog:
         if kind == GTID:
             sequence, domain, flags = struct.unpack_from("<QIB", data, at)
             standalone, prepared = bool(flags & STANDALONE), bool(flags & PREPARED_XA)
-            return Begin(when, domain, server, sequence, standalone, prepared)
+            return TransactionBegin(when, domain, server, sequence, standalone, prepared)
         if kind == TABLE_MAP:
             return self._table(data, at)
         if kind in (XID, XA_PREPARE):
-            return End(when)
+            return TransactionEnd(when)
         is_compressed = kind in COMPRESSED
         kind = COMPRESSED.get(kind, kind)
         if kind == QUERY:
@@ -216,7 +216,7 @@ def _statement(data: bytes, at: int, when: int, is_compressed: bool) -> Decoded:
     text = (_inflated(rest, 0) if is_compressed else rest).decode("utf-8", "replace")
     if text == "BEGIN":
         return None
-    return End(when) if text in ("COMMIT", "ROLLBACK") else Statement(schema, text)
+    return TransactionEnd(when) if text in ("COMMIT", "ROLLBACK") else Statement(schema, text)
 
 
 def _inflated(data: bytes, at: int) -> bytes:

@@ -18,7 +18,7 @@ import msgspec
 
 from canopy.sync.errors import SchemaError
 from canopy.sync.mariadb_values import decoded, instant_of, moment_of
-from canopy.sync.values import Literal, Value
+from canopy.sync.values import NativeText, Value
 
 TINY, SHORT, LONG, FLOAT, DOUBLE, LONGLONG, INT24, DATE = 1, 2, 3, 4, 5, 8, 9, 10
 YEAR, NEWDATE, VARCHAR, BIT, TIMESTAMP, DATETIME, TIME = 13, 14, 15, 16, 17, 18, 19
@@ -93,7 +93,7 @@ def _date(data: bytes, at: int) -> tuple[Value, int]:
     try:
         return date(year, month, day), at + 3
     except ValueError:
-        return Literal(f"{year:04}-{month:02}-{day:02}"), at + 3
+        return NativeText(f"{year:04}-{month:02}-{day:02}"), at + 3
 
 
 def _fraction(data: bytes, at: int, digits: int) -> tuple[int, int]:

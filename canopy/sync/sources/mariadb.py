@@ -32,6 +32,7 @@ from canopy.sync.changes import (
 from canopy.sync.errors import SourceLostError, SyncError
 from canopy.sync.mariadb_link import BinlogLink, asked, connected
 from canopy.sync.sources import binlog
+from canopy.sync.sources.altered_rows import Resending, added, filled
 from canopy.sync.sources.mariadb_cascades import Cascades
 from canopy.sync.sources.mariadb_tables import (
     PREFIX,
@@ -43,7 +44,6 @@ from canopy.sync.sources.mariadb_tables import (
     shape_of,
     user_tables,
 )
-from canopy.sync.sources.resending import Resending, added, filled
 from canopy.sync.sources.source import (
     ASKED,
     SourceView,
@@ -235,18 +235,20 @@ class MariadbSource:
             wait = 0.0
         while (data := self._log.receive(wait)) is not None:
             found = self._binlog.decode(data)
-            if isinstance(found, binlog.Begin):
+            if isinstance(found, binlog.TransactionBegin):
                 self._check(found)
                 yield from closed(self._transaction(self._log, found))
                 wait = 0.0
 
-    def _transaction(self, log: BinlogLink, begun: binlog.Begin) -> Iterator[Change | Commit]:
+    def _transaction(
+        self, log: BinlogLink, begun: binlog.TransactionBegin
+    ) -> Iterator[Change | Commit]:
         """The changes of a transaction that has begun, and its commit; where tables are sent anew
         for it, those of the next ones that are there as well, as one."""
         echo, merged = False, 0
         while (data := log.receive(WHOLE)) is not None:
             found = self._binlog.decode(data)
-            if isinstance(found, binlog.Begin):
+            if isinstance(found, binlog.TransactionBegin):
                 self._check(found)
                 begun, echo = found, False
             elif isinstance(found, binlog.RowsChange) and self._is_own(found, APPLYING):
@@ -255,7 +257,7 @@ class MariadbSource:
                 yield Change(MARK, ASKED)
             elif not echo:
                 yield from self._changes_of(found)
-            if isinstance(found, binlog.End) or (
+            if isinstance(found, binlog.TransactionEnd) or (
                 isinstance(found, binlog.Statement) and begun.is_standalone
             ):
                 if self._touched and merged < MERGED and log.begins_next():
@@ -274,7 +276,7 @@ class MariadbSource:
         """See `Source`."""
         _drop(self._sql)
 
-    def _check(self, begun: binlog.Begin) -> None:
+    def _check(self, begun: binlog.TransactionBegin) -> None:
         if begun.domain != self._domain:
             raise SyncError(
                 f"the server's log has a GTID of the domain {begun.domain} beside those of "

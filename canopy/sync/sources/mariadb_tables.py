@@ -15,7 +15,7 @@ from canopy.sync.mariadb_link import Declared, asked, declared_columns
 from canopy.sync.mariadb_values import decoder, meaning, selected
 from canopy.sync.sources import binlog_cells as cells
 from canopy.sync.sources.binlog import Layout
-from canopy.sync.values import Literal, Row, decoding
+from canopy.sync.values import NativeText, Row, decoding
 
 PREFIX: Final = "canopy_"
 """Of tables that are a sync's own."""
@@ -182,7 +182,7 @@ def behind(link: pymysql.Connection[Any], table: Table, key: Row | None, most: i
     keys = ", ".join(map(quoted, table.keys))
     where = ""
     if key is not None:
-        values = [link.escape(v.text if type(v) is Literal else v) for v in key]
+        values = [link.escape(v.text if type(v) is NativeText else v) for v in key]
         where = (  # the server looks in its index for the first column only
             f"WHERE {quoted(table.keys[0])} >= {values[0]} AND ({keys}) > ({', '.join(values)}) "
         )

@@ -60,14 +60,14 @@ class Truncated(msgspec.Struct, frozen=True):
     relations: tuple[int, ...]
 
 
-class Message(msgspec.Struct, frozen=True):
+class LogMessage(msgspec.Struct, frozen=True):
     """What a program wrote into the log itself."""
 
     prefix: str
     content: bytes
 
 
-Decoded: TypeAlias = Begin | End | Relation | RowChange | Truncated | Message | None
+Decoded: TypeAlias = Begin | End | Relation | RowChange | Truncated | LogMessage | None
 
 _BEGIN: Final = struct.Struct(">xQqI")
 _COMMIT: Final = struct.Struct(">xBQQq")
@@ -100,7 +100,7 @@ def decode(data: bytes) -> Decoded:
             return Truncated(struct.unpack_from(f">{count}I", data, 6))
         if kind == 0x4D:  # M
             prefix, at = _text(data, 10)
-            return Message(prefix, data[at + 4 :])
+            return LogMessage(prefix, data[at + 4 :])
         return None
     except (IndexError, ValueError, struct.error) as error:
         raise MalformedError(f"a message of the replication is malformed: {error}") from None

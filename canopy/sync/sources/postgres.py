@@ -30,20 +30,20 @@ from canopy.sync.changes import (
 from canopy.sync.errors import SchemaError, SourceLostError, SyncError
 from canopy.sync.postgres_values import SESSION
 from canopy.sync.sources import pgoutput
+from canopy.sync.sources.altered_rows import Resending, added, filled
 from canopy.sync.sources.postgres_tables import (
     ALTERED,
     PUBLIC,
     TAKEN_IN,
-    Place,
-    Publication,
     Shape,
+    TablePlace,
+    TablePublication,
     behind,
     has_dropped_columns,
     scan,
     shape_of,
 )
 from canopy.sync.sources.replication import Replication, lsn_number, lsn_text
-from canopy.sync.sources.resending import Resending, added, filled
 from canopy.sync.sources.source import (
     ASKED,
     SourceView,
@@ -99,7 +99,7 @@ def remove_slot(name: str, conninfo: str) -> None:
     """Take away what a sync has put into the database."""
     with psycopg.connect(conninfo, autocommit=True, options=SESSION) as link:
         drop_slot(link, slot_of(name))
-        Publication(link, slot_of(name), ()).remove()
+        TablePublication(link, slot_of(name), ()).remove()
 
 
 class PostgresSource:
@@ -125,7 +125,7 @@ class PostgresSource:
             self._link = Replication(conninfo)
             failed.callback(self._link.close)
             self.id = "/".join(self._link.identify())
-            self._publication = Publication(self._sql, self._slot, self._tables)
+            self._publication = TablePublication(self._sql, self._slot, self._tables)
             self._publication.publish()
             failed.pop_all()
         self._shapes: dict[int, Shape] = {}  # by the relation's id
@@ -135,7 +135,7 @@ class PostgresSource:
         self._ends: dict[str, int] = {}  # by table, to where the log is read after its last piece
         self._position = 0
         self._looked = time.monotonic()  # for new tables
-        self._seen: dict[Place, int] = {}  # of which shape they were then
+        self._seen: dict[TablePlace, int] = {}  # of which shape they were then
 
     def close(self) -> None:
         """See `Source`."""
@@ -249,7 +249,7 @@ class PostgresSource:
                     self._position = found.position
                     yield Commit(found.position, begun.transaction, begun.time, self.id)
                 return
-            if isinstance(found, pgoutput.Message):
+            if isinstance(found, pgoutput.LogMessage):
                 echo = echo or (found.prefix == ECHO and not self._echoes)
                 if found.prefix == NOTE:
                     yield from self._noted(found.content)
@@ -341,7 +341,7 @@ class PostgresSource:
             yield from self._resending.replaced(self._known, table, self._rows(table))
 
     def _learn(self, found: pgoutput.Relation) -> Iterator[Change]:
-        place = Place(found.schema, found.name)
+        place = TablePlace(found.schema, found.name)
         shape = shape_of(self._sql, place, [(c[0], c[1], c[2]) for c in found.columns])
         if (known := self._known.get(place.name)) == shape.table and known is not None:
             shape.table = known
@@ -361,7 +361,7 @@ class PostgresSource:
     def _reshaped(self, known: Table | None, table: Table) -> Iterator[Change]:
         """The shape of a table, and what its rows have in new columns, of which the log says
         nothing; rows are as they are now, and what follows in the log leads to the same ones."""
-        place = Place(table.schema or PUBLIC, table.bare)
+        place = TablePlace(table.schema or PUBLIC, table.bare)
         count = added(known, table)
         if count and not has_dropped_columns(self._sql, place):
             with psycopg.connect(self._conninfo, autocommit=True, options=SESSION) as reader:
@@ -375,7 +375,7 @@ class PostgresSource:
 
     def _piece(self, table: Table, after: Row | None, most: int) -> list[Row] | None:
         """See `ReadPiece`."""
-        now = shape_of(self._sql, Place(table.schema or PUBLIC, table.bare))
+        now = shape_of(self._sql, TablePlace(table.schema or PUBLIC, table.bare))
         if now.table != table:
             return None
         rows = list(scan(self._sql, table, now.decoders, behind(table, after, most)))
@@ -391,7 +391,7 @@ class PostgresSource:
         """All rows as they are now; what follows in the log brings about the same rows. None, if
         the table has another shape by now: then they are sent for that one."""
         with psycopg.connect(self._conninfo, autocommit=True, options=SESSION) as reader:
-            now = shape_of(reader, Place(table.schema or PUBLIC, table.bare))
+            now = shape_of(reader, TablePlace(table.schema or PUBLIC, table.bare))
             if now.table == table:
                 yield from scan(reader, table, now.decoders)
 

@@ -27,7 +27,7 @@ LOCK_TIMEOUT: Final = 2
 """Seconds to wait for those who write to a new table."""
 
 
-class Place(NamedTuple):
+class TablePlace(NamedTuple):
     """Where a table is."""
 
     schema: str
@@ -66,7 +66,7 @@ class Shape:
         return tuple([v if sent else ABSENT for v, sent in zip(row, key, strict=True)])
 
 
-class Publication:
+class TablePublication:
     """Says which tables the server's log is decoded of."""
 
     def __init__(self, link: psycopg.Connection[Any], name: str, wanted: Sequence[str]) -> None:
@@ -127,20 +127,20 @@ class Publication:
             except (psycopg.errors.LockNotAvailable, psycopg.errors.UndefinedTable):
                 continue  # it is looked at once more
 
-    def tables(self) -> list[Place]:
+    def tables(self) -> list[TablePlace]:
         """The published tables."""
         found = self._sql.execute(
             "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s "
             "ORDER BY 1, 2",
             (self._name,),
         )
-        return [Place(*row) for row in found]
+        return [TablePlace(*row) for row in found]
 
-    def place(self, name: str) -> Place | None:
+    def place(self, name: str) -> TablePlace | None:
         """The published table that has this name in the stream."""
         return next((place for place in self.tables() if place.name == name), None)
 
-    def shapes(self) -> dict[Place, int]:
+    def shapes(self) -> dict[TablePlace, int]:
         """For each published table a number that is another one when it has been altered."""
         found = self._sql.execute(
             "SELECT nspname, relname, hashtext(string_agg(concat_ws(' ', attname, atttypid, "
@@ -152,7 +152,7 @@ class Publication:
             "WHERE pubname = %s GROUP BY 1, 2",
             (self._name,),
         )
-        return {Place(schema, table): number for schema, table, number in found}
+        return {TablePlace(schema, table): number for schema, table, number in found}
 
     def _check_publication(self) -> None:
         """Raises SchemaError where somebody has made the publication leave changes out."""
@@ -173,7 +173,7 @@ class Publication:
         statement = sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(self._name))
         self._sql.execute(statement)
 
-    def user_tables(self) -> list[Place]:
+    def user_tables(self) -> list[TablePlace]:
         """All tables that there are, but for those of extensions."""
         found = self._sql.execute(
             "SELECT nspname, relname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace "
@@ -182,10 +182,10 @@ class Publication:
             "FROM pg_depend WHERE classid = 'pg_class'::regclass AND objid = c.oid "
             "AND deptype = 'e') ORDER BY 1, 2"
         )
-        return [Place(*row) for row in found]
+        return [TablePlace(*row) for row in found]
 
-    def _wanted_tables(self) -> list[Place]:
-        places: dict[str, Place] = {}
+    def _wanted_tables(self) -> list[TablePlace]:
+        places: dict[str, TablePlace] = {}
         there = self.user_tables()
         self._check_whole()
         wanted = set(wanted_of(self._wanted, [place.name for place in there]))
@@ -206,7 +206,7 @@ class Publication:
             "SELECT nspname, relname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace "
             "WHERE relkind = 'p'"
         )
-        for name in (Place(*row).name for row in found):
+        for name in (TablePlace(*row).name for row in found):
             if name in self._wanted:
                 raise SchemaError(
                     f"table {name} is partitioned, and each partition is a table of its own: name "
@@ -214,7 +214,7 @@ class Publication:
                 )
 
 
-def check_identity(link: psycopg.Connection[Any], place: Place) -> None:
+def check_identity(link: psycopg.Connection[Any], place: TablePlace) -> None:
     """Raises SchemaError where the server would not tell which row has changed, or would refuse
     programs that change rows of a published table."""
     columns = columns_of(link, place.quoted.as_string(link))
@@ -260,7 +260,7 @@ def _owning() -> Iterator[None]:
 
 def shape_of(
     link: psycopg.Connection[Any],
-    place: Place,
+    place: TablePlace,
     columns: Sequence[tuple[str, int, int]] | None = None,
 ) -> Shape:
     """The shape of a table: as it is now, or with these columns (name, type's id, modifier) of
@@ -292,7 +292,7 @@ def shape_of(
     return Shape(Table(place.name, tuple(made), key, "postgresql", schema), decoders)
 
 
-def has_dropped_columns(link: psycopg.Connection[Any], place: Place) -> bool:
+def has_dropped_columns(link: psycopg.Connection[Any], place: TablePlace) -> bool:
     """Whether a table ever had other columns: one of the same name may have been made since."""
     found = link.execute(
         "SELECT 1 FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attisdropped LIMIT 1",

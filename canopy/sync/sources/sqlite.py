@@ -34,7 +34,7 @@ from canopy.sync.changes import (
     check_table,
 )
 from canopy.sync.errors import SourceLostError, SyncError
-from canopy.sync.sources.resending import SAMPLE, added, filling
+from canopy.sync.sources.altered_rows import SAMPLE, added, filling
 from canopy.sync.sources.source import (
     ASKED,
     SourceView,

@@ -13,15 +13,15 @@ import trio
 from bench.sync.databases.memory import MemoryStream
 from canopy.gateway.access import ANYBODY, GatewayRules, RequestRefused
 from canopy.gateway.publishing import publish
-from canopy.sync.applying import Apply
-from canopy.sync.assembling import Assembler
-from canopy.sync.capturing import Capture
-from canopy.sync.changes import INSERT, PAYLOAD_TYPE, Change, Commit, Drafting
+from canopy.sync.applier import Applier
+from canopy.sync.assembler import Assembler
+from canopy.sync.capture import Capture
+from canopy.sync.changes import INSERT, PAYLOAD_TYPE, Change, ChangeDrafts, Commit
+from canopy.sync.databases import is_passing
 from canopy.sync.errors import OpenStreamError
-from canopy.sync.filtering import RowFilter
-from canopy.sync.opening import is_passing
+from canopy.sync.row_filter import RowFilter
 from canopy.sync.stream import ClientStream, last_commit
-from canopy.sync.verifying import Comparison
+from canopy.sync.verification import SyncComparison
 from canopy.wire.control.scopes import refusal
 from canopy.wire.token_file import ProgramToken, TokenFile
 from overlay.client import AppendEvents, Command, Draft, GetStreams, Streams
@@ -194,7 +194,7 @@ def test_a_destination_waits_until_the_stream_or_its_origin_is_closed(is_closed:
 
 def forged(position: int, source: str, key: int = 7) -> Draft:
     commit = Commit(position, position, 1.0, source)
-    return Drafting().draft(Change(INSERT, "t", None, (key, "forged")), commit)
+    return ChangeDrafts().draft(Change(INSERT, "t", None, (key, "forged")), commit)
 
 
 @pytest.fixture
@@ -225,7 +225,7 @@ def test_a_forged_row_is_found_even_where_the_stream_is_asked(pair: Any) -> None
         waited += 1
 
     db.execute("INSERT INTO t VALUES (2, 'true')")
-    comparison = Comparison(made.source, made.target, made.stream, RowFilter({}), pause=pause)
+    comparison = SyncComparison(made.source, made.target, made.stream, RowFilter({}), pause=pause)
     found = comparison.run(60)
     assert [(row.table, row.key, row.what) for row in found.differences] == [("t", "7", "surplus")]
 
@@ -247,7 +247,7 @@ def test_what_is_no_change_is_passed_over_by_both_sides_and_counted(pair: Any) -
     db.execute("INSERT INTO t VALUES (2, 'two')")
     while capture.run_once(0):
         pass
-    again = Apply(stream, made.target, RowFilter({}))
+    again = Applier(stream, made.target, RowFilter({}))
     again.begin()
     while again.run_once(0):
         pass

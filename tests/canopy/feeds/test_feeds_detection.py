@@ -22,7 +22,7 @@ from canopy.feeds import FeedEvent, Item, Refusal, read_feed
 from canopy.feeds.constants import EVENT_LIMIT
 from canopy.feeds.formats import detect
 from canopy.feeds.lines import extends
-from canopy.feeds.source import Source
+from canopy.feeds.source import FeedSource
 from tests.canopy.feeds.feed_items import exactly, read
 
 
@@ -115,7 +115,7 @@ def test_messagepack_is_known_by_its_first_map() -> None:
         raw = b"".join(msgpack.packb(one) for one in maps)
         assert in_pieces(raw, 1) == read(raw) == read(raw, "msgpack")
     for text in ("ހ,n\nހ,1\n", "\u07ff\u07ff,n\n1,2\n"):  # their first byte begins a map, too
-        assert detect(Source(io.BytesIO(text.encode()))) == "csv"
+        assert detect(FeedSource(io.BytesIO(text.encode()))) == "csv"
 
 
 def test_a_member_that_is_no_feature_is_refused_and_the_rest_is_read() -> None:
@@ -237,4 +237,4 @@ def test_a_sequence_is_read_on_behind_what_is_broken() -> None:
 def test_the_first_value_extends_as_far_as_it_does() -> None:
     cases = {'{\n"a": 1}': True, '{"a": 1}\n{': False, '[{"a": 1},\n{"a": 2}]': True, "{": False}
     for text, expected in cases.items():
-        assert extends(Source(io.BytesIO(text.encode()))) is expected
+        assert extends(FeedSource(io.BytesIO(text.encode()))) is expected

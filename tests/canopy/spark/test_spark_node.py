@@ -31,7 +31,7 @@ from canopy.spark.blocks import Block
 from canopy.spark.errors import RowsLostError, SparkSourceError
 from canopy.spark.history import history_ends
 from canopy.spark.options import ROWS_PER_TRIGGER
-from canopy.spark.source import CanopySource, PushingReader, Reader, StreamReader
+from canopy.spark.source import CanopySource, CanopyStreamReader, PushingReader, Reader
 from overlay.client import Streams
 from overlay.stream_client import AddStream
 from tests.support.real.real_overlay import PATIENCE, Overlay, wait_ready
@@ -101,7 +101,7 @@ def test_a_query_goes_trigger_by_trigger_and_a_trigger_done_again_has_the_same_p
     overlay: Overlay,
 ) -> None:
     reader = source(overlay, "three", startingOffsets="first").streamReader(SCHEMA)
-    assert isinstance(reader, StreamReader)
+    assert isinstance(reader, CanopyStreamReader)
     assert reader.getDefaultReadLimit() == ReadMaxRows(ROWS_PER_TRIGGER)
     begin = offset = reader.initialOffset()
     found: list[int] = []
@@ -207,10 +207,10 @@ def test_a_batch_that_is_written_again_is_in_the_stream_once(
     assert sorted(row["n"] for row in read(found, pieces)) == list(range(700))
 
 
-def reader_of(overlay: Overlay) -> StreamReader:
+def reader_of(overlay: Overlay) -> CanopyStreamReader:
     made = source(overlay, "out", startingOffsets="first").streamReader(SCHEMA)
     made.initialOffset()
-    assert isinstance(made, StreamReader)
+    assert isinstance(made, CanopyStreamReader)
     return made
 
 

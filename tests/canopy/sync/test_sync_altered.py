@@ -17,13 +17,13 @@ from bench.processes.postgres import Server
 from bench.sync.databases.mariadb import Mariadb
 from bench.sync.databases.memory import Killed, MemoryStream
 from canopy.cli.sync.manage import _place
-from canopy.sync.applying import Apply
-from canopy.sync.capturing import Capture
+from canopy.sync.applier import Applier
+from canopy.sync.capture import Capture
 from canopy.sync.changes import Table, change_of
 from canopy.sync.conflicts import parse_rule
-from canopy.sync.filtering import RowFilter
-from canopy.sync.opening import open_destination, open_source
-from canopy.sync.sources import resending
+from canopy.sync.databases import open_destination, open_source
+from canopy.sync.row_filter import RowFilter
+from canopy.sync.sources import altered_rows
 from tests.support.sync_pair import Pair, pg_url
 
 ROWS = 40
@@ -145,7 +145,7 @@ def test_other_destinations_are_filled(
 ) -> None:
     pair, db, _ = lite
     made = open_destination("other", target.format(tmp_path))
-    apply = Apply(pair.stream, made, RowFilter({}))
+    apply = Applier(pair.stream, made, RowFilter({}))
     apply.begin()
     try:
         while apply.run_once(0):
@@ -230,7 +230,7 @@ def killed_between_pieces(
     alter: Callable[[], object],
 ) -> None:
     """Another process goes on after each piece, and other tables do not wait for the rest."""
-    monkeypatch.setattr(resending, "PIECE_ROWS", PIECE)
+    monkeypatch.setattr(altered_rows, "PIECE_ROWS", PIECE)
     begin = len(pair.stream.events)
     alter()
     for _ in range(2):
@@ -277,7 +277,7 @@ def test_values_that_differ_come_in_pieces_from_postgresql(
 def test_a_large_value_moves_to_a_key_that_pieces_have_passed(
     server: Server, dsns: list[str], pairs: list[Pair], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resending, "PIECE_ROWS", PIECE)
+    monkeypatch.setattr(altered_rows, "PIECE_ROWS", PIECE)
     with psycopg.connect(dsns[0], autocommit=True) as db, psycopg.connect(dsns[1]) as copy:
         db.execute(POSTGRES)
         pairs.append(pair := Pair(pg_url(server, dsns[0]), pg_url(server, dsns[1])))

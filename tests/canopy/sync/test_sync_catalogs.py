@@ -11,8 +11,8 @@ import pytest
 
 from bench.processes.mariadb import MariadbServer
 from bench.processes.postgres import Server
+from canopy.sync.databases import is_passing, open_destination
 from canopy.sync.errors import SchemaError, SyncError
-from canopy.sync.opening import is_passing, open_destination
 from tests.support.sync_pair import Pair, pg_url
 
 

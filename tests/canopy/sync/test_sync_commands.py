@@ -20,7 +20,7 @@ import canopy
 from canopy.cli.main import main
 from canopy.cli.sync.picture import lag_picture
 from canopy.client.errors import CommandFailed
-from canopy.sync.changes import MARK, Change, Commit, Drafting
+from canopy.sync.changes import MARK, Change, ChangeDrafts, Commit
 from canopy.sync.definitions import Definition, read_definitions, write_definitions
 from overlay.client import Streams
 from overlay.stream_client import AddStream
@@ -63,7 +63,7 @@ def rows(path: Path, where: str = "") -> list[tuple[object, ...]]:
 
 def nobody_else_appends(folder: Path) -> None:
     with canopy.connect(folder / "0") as client:
-        forged = Drafting().draft(Change(MARK), Commit(1 << 40, 1, 0.0, ""))
+        forged = ChangeDrafts().draft(Change(MARK), Commit(1 << 40, 1, 0.0, ""))
         with pytest.raises(CommandFailed, match="rows of its writers only, producer:sync"):
             client.append("shop", [forged])
         with pytest.raises(CommandFailed, match="writers only"):

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.sync.databases.memory import MemoryStream
-from canopy.sync.assembling import Assembler, Part
+from canopy.sync.assembler import Assembler, TransactionPart
 from canopy.sync.changes import (
     ABORT,
     DELETE,
@@ -25,21 +25,21 @@ from canopy.sync.changes import (
     TRUNCATE,
     UPDATE,
     Change,
+    ChangeDrafts,
     Column,
     Commit,
-    Drafting,
     Table,
     change_of,
     check_table,
     merged,
 )
+from canopy.sync.conversions import canonical, to_checked_json
 from canopy.sync.dialects import DUCKDB, GENERAL, MARIADB, POSTGRESQL, SQLITE, Dialect
 from canopy.sync.errors import MalformedError, SchemaError, UnfitError
-from canopy.sync.filtering import RowFilter
-from canopy.sync.fitting import canonical, to_checked_json
-from canopy.sync.folding import fold
+from canopy.sync.folded import fold
+from canopy.sync.row_filter import RowFilter
 from canopy.sync.stream import last_commit, shapes
-from canopy.sync.values import ABSENT, Literal, Unpacking, pack, unpack
+from canopy.sync.values import ABSENT, NativeText, Unpacking, pack, unpack
 from matching import SelectorError
 from overlay.upper_tree.publisher.admission import refusal
 
@@ -68,7 +68,7 @@ VALUES = st.one_of(
     st.datetimes(),
     st.datetimes(timezones=st.just(UTC)),
     st.just(ABSENT),
-    st.builds(Literal, st.text()),
+    st.builds(NativeText, st.text()),
 )
 
 
@@ -110,14 +110,14 @@ def test_what_no_stream_can_carry_is_refused() -> None:
 def test_an_event_has_what_selectors_look_at_and_the_payload_has_all() -> None:
     commit = Commit(7, 9, 1.5, "db")
     change = Change(UPDATE, "orders", (1, ABSENT, None), (1, "x" * 300, Decimal("2.50")))
-    draft = Drafting().draft(msgspec.structs.replace(change, schema=ORDERS), commit)
+    draft = ChangeDrafts().draft(msgspec.structs.replace(change, schema=ORDERS), commit)
     assert draft.attributes == {"_table": "orders", "_op": "update", "id": 1}
     assert refusal(draft) is None
     assert change_of(draft.payload) == msgspec.structs.replace(change, commit=commit)
     barrier = Change(SCHEMA, "orders", schema=ORDERS)
-    assert change_of(Drafting().draft(barrier).payload) == barrier
+    assert change_of(ChangeDrafts().draft(barrier).payload) == barrier
     strange = Table("t", (Column("$x", "int", ""), Column("_op", "int", "")), (0,))
-    assert Drafting().draft(Change(INSERT, "t", None, (1, 2), strange)).attributes == {
+    assert ChangeDrafts().draft(Change(INSERT, "t", None, (1, 2), strange)).attributes == {
         "_table": "t",
         "_op": "insert",
     }
@@ -168,11 +168,11 @@ def change(number: int, last: bool = False, op: int = INSERT) -> Change:
     return Change(op, "orders", None, (number, "x", None), commit=commit)
 
 
-def parts(assembler: Assembler, *changes: Change) -> list[Part]:
+def parts(assembler: Assembler, *changes: Change) -> list[TransactionPart]:
     return list(assembler.feed(enumerate(changes, assembler._next)))
 
 
-def numbers(part: Part) -> list[int]:
+def numbers(part: TransactionPart) -> list[int]:
     return [each.after[0] for each in part.changes if each.after]
 
 
@@ -370,7 +370,7 @@ def test_columns_are_made_fit_as_their_values_are(destination: Dialect) -> None:
 
 
 def test_shapes_of_what_was_not_finished_do_not_count() -> None:
-    stream, drafting = MemoryStream(), Drafting()
+    stream, drafting = MemoryStream(), ChangeDrafts()
     commit = Commit(1, 1, 0.0, "s")
     wider = Table("orders", (*ORDERS.columns, Column("more", "int", "INTEGER")), (0,), "sqlite")
     for change in (

@@ -9,10 +9,10 @@ from random import Random
 import duckdb
 
 from bench.sync.databases.memory import MemoryStream
-from canopy.sync.applying import Apply
-from canopy.sync.capturing import Capture
+from canopy.sync.applier import Applier
+from canopy.sync.capture import Capture
 from canopy.sync.destinations.duckdb import DuckdbDestination
-from canopy.sync.filtering import RowFilter
+from canopy.sync.row_filter import RowFilter
 from canopy.sync.sources.sqlite import SqliteSource
 
 
@@ -38,7 +38,7 @@ def test_changes_arrive_in_duckdb(tmp_path: Path) -> None:
         db.execute("COMMIT")
         capture.run_once(0)
         to = DuckdbDestination("s", target)  # begins again each time
-        apply = Apply(stream, to, RowFilter({}))
+        apply = Applier(stream, to, RowFilter({}))
         apply.begin()
         while apply.run_once(0):
             pass

@@ -14,13 +14,13 @@ import pytest
 
 from bench.processes.mariadb import MariadbServer
 from bench.processes.postgres import Server
-from canopy.sync.capturing import Capture
+from canopy.sync.capture import Capture
 from canopy.sync.changes import DELETE, INSERT, Change, Column, Table
+from canopy.sync.databases import open_destination
 from canopy.sync.errors import SchemaError, SyncError, UnfitError
-from canopy.sync.filtering import RowFilter
-from canopy.sync.folding import fold
-from canopy.sync.opening import open_destination
-from canopy.sync.verifying import Comparison
+from canopy.sync.folded import fold
+from canopy.sync.row_filter import RowFilter
+from canopy.sync.verification import SyncComparison
 from tests.support.sync_pair import Pair, pg_url
 
 TABLES = """
@@ -245,7 +245,7 @@ def test_waiting_for_a_destination_is_told_of(
         nonlocal now
         now += seconds
 
-    comparison = Comparison(
+    comparison = SyncComparison(
         *(pair.source, pair.target, pair.stream, RowFilter({})),
         clock=lambda: now,
         pause=pause,

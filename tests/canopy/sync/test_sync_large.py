@@ -13,13 +13,13 @@ import pytest
 from bench.processes.mariadb import MariadbServer
 from bench.processes.postgres import Server
 from bench.sync.databases.memory import Killed
-from canopy.sync.applying import Apply
-from canopy.sync.assembling import LARGE, Assembler
-from canopy.sync.capturing import Capture
-from canopy.sync.changes import INSERT, PIECE, Change, Column, Drafting, Table, change_of
+from canopy.sync.applier import Applier
+from canopy.sync.assembler import LARGE, Assembler
+from canopy.sync.capture import Capture
+from canopy.sync.changes import INSERT, PIECE, Change, ChangeDrafts, Column, Table, change_of
+from canopy.sync.databases import open_source
 from canopy.sync.errors import MalformedError, UnfitError
-from canopy.sync.filtering import RowFilter
-from canopy.sync.opening import open_source
+from canopy.sync.row_filter import RowFilter
 from overlay.client import Draft
 from overlay.upper_tree.publisher.admission import refusal
 from tests.support.sync_pair import Pair, pg_url
@@ -65,7 +65,7 @@ def test_a_large_row_comes_in_parts_whoever_is_killed_between_them(
     while capture.run_once(0):
         pass
     pair.apply.close()
-    pair.apply = Apply(pair.stream, pair.target, RowFilter({}), most=2)
+    pair.apply = Applier(pair.stream, pair.target, RowFilter({}), most=2)
     pair.apply.begin()
     pair.capture = capture
     pair.go_on()
@@ -89,7 +89,7 @@ def test_a_wide_row_has_the_attributes_that_there_is_room_for() -> None:
     columns = tuple(Column(f"c{n}", "text", "TEXT") for n in range(2_000))
     table = Table("wide", columns, (0,), "sqlite")
     change = Change(INSERT, "wide", None, ("x" * 250,) * 2_000, table)
-    made = Drafting().drafts(change)
+    made = ChangeDrafts().drafts(change)
     assert len(made) == 4
     assert all(refusal(draft) is None for draft in made)
     assert [draft.attributes["_op"] for draft in made] == ["part"] * 3 + ["insert"]
@@ -103,7 +103,7 @@ def test_a_wide_row_has_the_attributes_that_there_is_room_for() -> None:
 def test_a_row_of_many_columns_or_long_names_is_an_event_all_the_same() -> None:
     columns = tuple(Column(f"c{n}" if n else "n" * 900, "int", "INT") for n in range(2_000))
     change = Change(INSERT, "t", None, tuple(range(2_000)), Table("t", columns, (0,), "sqlite"))
-    (made,) = Drafting().drafts(change)
+    (made,) = ChangeDrafts().drafts(change)
     assert refusal(made) is None
     assert "c1" in made.attributes
 

@@ -18,16 +18,16 @@ from bench.sync.databases.mariadb import Mariadb
 from bench.sync.databases.memory import Killed, MemoryStream
 from bench.sync.databases.postgres import Postgres
 from bench.sync.databases.sqlite import Sqlite
-from canopy.sync.applying import Apply
-from canopy.sync.capturing import Capture
+from canopy.sync.applier import Applier
+from canopy.sync.capture import Capture
 from canopy.sync.changes import MARK, Column, Table, change_of
+from canopy.sync.databases import open_destination, open_source
 from canopy.sync.destinations.mariadb import MariadbDestination
 from canopy.sync.errors import SchemaError, SourceLostError, SyncError, UnfitError
-from canopy.sync.filtering import RowFilter
 from canopy.sync.mariadb_link import connected
-from canopy.sync.opening import open_destination, open_source
+from canopy.sync.row_filter import RowFilter
 from canopy.sync.sources.mariadb_tables import scan
-from canopy.sync.verifying import Comparison
+from canopy.sync.verification import SyncComparison
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, n varchar(20), big longtext, UNIQUE (n))"
 
@@ -51,10 +51,10 @@ class Sides:
         made.begin(**options)
         return made
 
-    def apply_to(self, target: Any, name: str = "shop") -> Apply:
+    def apply_to(self, target: Any, name: str = "shop") -> Applier:
         self.destination = open_destination(name, target.url)
         self.closing += [self.destination.close, target.close]
-        made = Apply(self.stream, self.destination, RowFilter({}))
+        made = Applier(self.stream, self.destination, RowFilter({}))
         made.begin()
         return made
 
@@ -82,7 +82,7 @@ def captured(capture: Capture) -> None:
     capture.run_once(0)
 
 
-def drained(apply: Apply) -> None:
+def drained(apply: Applier) -> None:
     while apply.run_once(0):
         pass
 
@@ -114,7 +114,7 @@ def work(db: Mariadb, rng: Random, count: int) -> None:
 def test_the_source_side_is_killed_at_every_append(
     sides: Sides, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("canopy.sync.capturing.BYTES", 2_000)
+    monkeypatch.setattr("canopy.sync.capture.BYTES", 2_000)
     rng = Random(2)
     work(sides.db, rng, 10)
     other = Mariadb(sides.maria)
@@ -222,7 +222,7 @@ def test_what_a_sync_has_applied_is_not_captured_again(sides: Sides, tmp_path: P
     there = sides.capture(from_now=True)
     made = open_destination("back", sides.db.url)
     sides.closing += [made.close, light.close]
-    apply = Apply(back, made, RowFilter({}))
+    apply = Applier(back, made, RowFilter({}))
     apply.begin()
     light.execute("INSERT INTO t VALUES (1, 'a', 'x')")
     capture.run_once(0.05)
@@ -245,7 +245,9 @@ def test_a_comparison_while_both_go_on(sides: Sides) -> None:
         captured(capture)
         drained(apply)
 
-    compared = Comparison(sides.source, sides.destination, sides.stream, RowFilter({}), pause=pause)
+    compared = SyncComparison(
+        sides.source, sides.destination, sides.stream, RowFilter({}), pause=pause
+    )
     assert compared.run().identical
     other.execute("UPDATE t SET big = 'bent' ORDER BY id LIMIT 1")
     found = compared.run()
@@ -495,7 +497,7 @@ def test_the_destination_side_is_killed_at_every_step(sides: Sides) -> None:
         mortal = Mortal("shop", other.url)
         mortal.left = step % 18
         with suppress(Killed):
-            apply = Apply(sides.stream, mortal, RowFilter({}))
+            apply = Applier(sides.stream, mortal, RowFilter({}))
             apply.begin()
             drained(apply)
         mortal._connection._force_close()

@@ -14,11 +14,11 @@ from bench.processes.mariadb import MariadbServer
 from bench.processes.postgres import Server
 from canopy.sinks.alchemy import SqlAlchemySink
 from canopy.sinks.sqlite import SqliteSink
-from canopy.sync.applying import Apply
+from canopy.sync.applier import Applier
 from canopy.sync.conflicts import Conflict
+from canopy.sync.databases import open_destination
 from canopy.sync.errors import FencedError
-from canopy.sync.filtering import RowFilter
-from canopy.sync.opening import open_destination
+from canopy.sync.row_filter import RowFilter
 from tests.support.sync_pair import Pair, pg_url
 
 KINDS = ("sqlite", "postgresql", "mariadb", "duckdb", "sqlalchemy")
@@ -129,7 +129,7 @@ def test_positions_of_an_earlier_version_are_taken_over(
     elif sink_first:
         begin_sink(urls[1])
     pair.target = open_destination("kept", urls[0])
-    pair.apply = Apply(pair.stream, pair.target, RowFilter({}))
+    pair.apply = Applier(pair.stream, pair.target, RowFilter({}))
     pair.apply.begin()
     assert pair.apply.progress.offset == offset
     db = sqlite3.connect(tmp_path / "a.db")
@@ -140,7 +140,7 @@ def test_positions_of_an_earlier_version_are_taken_over(
     pair.target.rollback()
     if not urls[0].startswith("duckdb"):  # one process opens it
         other = open_destination("kept", urls[0])
-        late: Any = Apply(pair.stream, other, RowFilter({}))
+        late: Any = Applier(pair.stream, other, RowFilter({}))
         late.begin()
         db.execute("INSERT INTO t VALUES (3)")
         db.commit()

@@ -19,14 +19,14 @@ from bench.processes.postgres import Server
 from bench.sync.databases.duck import Duck
 from bench.sync.databases.mariadb import Mariadb
 from bench.sync.databases.memory import Killed, MemoryStream
-from canopy.sync.applying import Apply
-from canopy.sync.capturing import Capture
+from canopy.sync.applier import Applier
+from canopy.sync.capture import Capture
 from canopy.sync.changes import change_of
+from canopy.sync.databases import open_destination
 from canopy.sync.destinations.postgres import PostgresDestination
 from canopy.sync.destinations.sqlite import SqliteDestination
 from canopy.sync.errors import SchemaError, SourceLostError, UnfitError
-from canopy.sync.filtering import RowFilter
-from canopy.sync.opening import open_destination
+from canopy.sync.row_filter import RowFilter
 from canopy.sync.sources.postgres import PostgresSource
 from canopy.sync.sources.sqlite import SqliteSource
 
@@ -66,21 +66,21 @@ class Sides:
         while self.db.execute(used).fetchone():
             time.sleep(0.01)
 
-    def to_postgres(self, dsn: str = "") -> tuple[Apply, psycopg.Connection[Any]]:
+    def to_postgres(self, dsn: str = "") -> tuple[Applier, psycopg.Connection[Any]]:
         target = dsn or self.server.database()
         made = PostgresDestination("shop", target)
         self.closing.append(made.close)
-        apply = Apply(self.stream, made, RowFilter({}))
+        apply = Applier(self.stream, made, RowFilter({}))
         apply.begin()
         there = psycopg.connect(target, autocommit=True)
         self.closing.append(there.close)
         return apply, there
 
-    def to_sqlite(self) -> tuple[Apply, sqlite3.Connection]:
+    def to_sqlite(self) -> tuple[Applier, sqlite3.Connection]:
         path = str(self.folder / "target.db")
         made = SqliteDestination("shop", path)
         self.closing.append(made.close)
-        apply = Apply(self.stream, made, RowFilter({}))
+        apply = Applier(self.stream, made, RowFilter({}))
         apply.begin()
         there = sqlite3.connect(path)
         self.closing.append(there.close)
@@ -113,7 +113,7 @@ def captured(capture: Capture) -> None:
     capture.run_once(0)
 
 
-def drained(apply: Apply) -> None:
+def drained(apply: Applier) -> None:
     while apply.run_once(0):
         pass
 
@@ -172,7 +172,7 @@ def test_what_is_committed_arrives_in_both_kinds_of_databases(sides: Sides) -> N
 def test_the_source_side_is_killed_at_every_append(
     sides: Sides, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("canopy.sync.capturing.BYTES", 2_000)
+    monkeypatch.setattr("canopy.sync.capture.BYTES", 2_000)
     rng = Random(2)
     work(sides.db, rng, 10)
     apply, there = sides.to_postgres()
@@ -346,7 +346,7 @@ def test_what_postgresql_has_no_place_for_is_refused_with_its_place(
     Capture(source, stream, RowFilter({})).begin()
     source.close()
     target = PostgresDestination("s", server.database())
-    apply = Apply(stream, target, RowFilter({}))
+    apply = Applier(stream, target, RowFilter({}))
     apply.begin()
     with pytest.raises(UnfitError, match=r"t\.n, key \(2,\): 'five' is no 64-bit integer"):
         drained(apply)
@@ -584,7 +584,7 @@ def test_circles_of_foreign_keys_are_checked_at_the_end_of_a_transaction(sides: 
     capture = sides.capture()
     made = PostgresDestination("shop", target.replace("user=canopy", "user=plain"))
     sides.closing.append(made.close)
-    apply = Apply(sides.stream, made, RowFilter({}))
+    apply = Applier(sides.stream, made, RowFilter({}))
     apply.begin()
     for statement in (circle.format(2), "BEGIN; SET CONSTRAINTS ALL DEFERRED; DELETE FROM p; "
                       "DELETE FROM q; COMMIT", circle.format(3)):  # fmt: skip
@@ -623,7 +623,7 @@ def test_the_destination_side_is_killed_at_every_step(sides: Sides) -> None:
         mortal = Mortal("shop", target)
         mortal.left = step % 10 + step // 10 * 5
         with suppress(Killed):
-            apply = Apply(sides.stream, mortal, RowFilter({}))
+            apply = Applier(sides.stream, mortal, RowFilter({}))
             apply.begin()
             drained(apply)
         mortal._connection.close()
@@ -644,7 +644,7 @@ def test_another_column_of_the_same_name_has_its_own_values(
     for other in others:
         made = open_destination("shop", other.url)
         sides.closing += [other.close, made.close]
-        applies.append(Apply(sides.stream, made, RowFilter({})))
+        applies.append(Applier(sides.stream, made, RowFilter({})))
         applies[-1].begin()
     captured(capture)
     for one in applies:

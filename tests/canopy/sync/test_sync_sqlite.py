@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from bench.sync.databases.memory import Killed, MemoryStream, Reading
-from canopy.sync.applying import STALL, Apply
-from canopy.sync.assembling import Assembler
-from canopy.sync.capturing import Capture
+from canopy.sync.applier import STALL, Applier
+from canopy.sync.assembler import Assembler
+from canopy.sync.capture import Capture
 from canopy.sync.changes import INSERT, change_of
 from canopy.sync.destinations.sqlite import SqliteDestination
 from canopy.sync.errors import FencedError, SchemaError, SourceLostError, SyncError
-from canopy.sync.filtering import RowFilter
+from canopy.sync.row_filter import RowFilter
 from canopy.sync.sources.sqlite import SqliteSource
 
 SHOP = """
@@ -48,11 +48,11 @@ class Kit:
         made.begin(**options)
         return made
 
-    def apply(self, destination: SqliteDestination | None = None) -> Apply:
+    def apply(self, destination: SqliteDestination | None = None) -> Applier:
         made = destination or SqliteDestination("shop", str(self.target))
         made._execute("PRAGMA synchronous = OFF")
         self.open.append(made)
-        found = Apply(self.stream, made, RowFilter({}), most=self.most)
+        found = Applier(self.stream, made, RowFilter({}), most=self.most)
         found.begin()
         return found
 
@@ -183,7 +183,7 @@ class Mortal(SqliteDestination):
 def test_either_side_is_killed_at_every_step(
     kit: Kit, lost: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("canopy.sync.capturing.BYTES", 1_500)  # transactions in parts
+    monkeypatch.setattr("canopy.sync.capture.BYTES", 1_500)  # transactions in parts
     monkeypatch.setattr(Reading, "most", 4)
     rng = Random(3)
     work(kit.db, rng, 30)
@@ -218,7 +218,7 @@ def test_either_side_is_killed_at_every_step(
 def test_a_killed_snapshot_is_taken_anew_and_a_second_one_replaces_all(
     kit: Kit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("canopy.sync.capturing.BYTES", 1_500)
+    monkeypatch.setattr("canopy.sync.capture.BYTES", 1_500)
     work(kit.db, Random(1), 30)
     kit.stream.kill_at = 0
     with pytest.raises(Killed):
@@ -330,7 +330,7 @@ def test_of_two_processes_on_one_side_the_older_one_ends(kit: Kit) -> None:
 def test_a_transaction_that_stalls_is_taken_back_and_read_again(
     kit: Kit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("canopy.sync.capturing.BYTES", 400)
+    monkeypatch.setattr("canopy.sync.capture.BYTES", 400)
     capture = kit.capture()
     kit.db.executescript(
         "BEGIN;" + "".join(f"INSERT INTO orders VALUES ({n}, 'x', 1, NULL);" for n in range(9))
@@ -342,7 +342,7 @@ def test_a_transaction_that_stalls_is_taken_back_and_read_again(
     now = [0.0]
     target = SqliteDestination("shop", str(kit.target))
     kit.open.append(target)
-    apply = Apply(kit.stream, target, RowFilter({}), clock=lambda: now[0], most=2)
+    apply = Applier(kit.stream, target, RowFilter({}), clock=lambda: now[0], most=2)
     apply.begin()
     drained(apply)
     assert target._connection.in_transaction
@@ -390,7 +390,7 @@ def test_events_have_both_images(kit: Kit) -> None:
 def test_what_a_killed_source_side_has_begun_is_taken_back(
     kit: Kit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("canopy.sync.capturing.BYTES", 700)
+    monkeypatch.setattr("canopy.sync.capture.BYTES", 700)
     capture = kit.capture()
     kit.db.execute("BEGIN")
     kit.db.executemany("INSERT INTO orders VALUES (?, 'x', 1, NULL)", [(n,) for n in range(9)])

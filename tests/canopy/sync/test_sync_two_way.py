@@ -15,16 +15,16 @@ from bench.processes.postgres import Server
 from bench.sync.databases.mariadb import Mariadb
 from bench.sync.databases.memory import MemoryStream
 from bench.sync.databases.postgres import Postgres
-from canopy.sync.applying import Apply
-from canopy.sync.capturing import Capture
+from canopy.sync.applier import Applier
+from canopy.sync.capture import Capture
 from canopy.sync.changes import DELETE, INSERT, TRUNCATE, UPDATE, Change, Column, Table
 from canopy.sync.conflicts import Conflict, Conflicts, parse_rule
+from canopy.sync.databases import open_destination, open_source
 from canopy.sync.destinations.postgres import PostgresDestination
 from canopy.sync.destinations.sqlite import SqliteDestination
 from canopy.sync.dialects import SQLITE
 from canopy.sync.errors import SchemaError, SyncError
-from canopy.sync.filtering import RowFilter
-from canopy.sync.opening import open_destination, open_source
+from canopy.sync.row_filter import RowFilter
 from canopy.sync.sources.postgres import PostgresSource
 from canopy.sync.sources.sqlite import SqliteSource
 
@@ -51,7 +51,7 @@ class Pair:
             self.closing.append(source)
         for side, other in zip(SIDES, reversed(SIDES), strict=True):
             target = SqliteDestination(f"from_{side}", self.paths[other])
-            made = Apply(self.streams[side], target, RowFilter({}), conflicts={"": rules[side]})
+            made = Applier(self.streams[side], target, RowFilter({}), conflicts={"": rules[side]})
             made.begin()
             self.applies[side] = made
             self.closing.append(target)
@@ -204,7 +204,7 @@ def test_sqlite_and_postgresql_both_ways(server: Server, tmp_path: Path) -> None
     capture = Capture(source, there, RowFilter({}))
     capture.begin()
     target = PostgresDestination("there", dsn)
-    apply = Apply(there, target, RowFilter({}), conflicts={"": "incoming"})
+    apply = Applier(there, target, RowFilter({}), conflicts={"": "incoming"})
     apply.begin()
     apply.run_once(0)
     heavy.execute("ALTER TABLE t REPLICA IDENTITY FULL")
@@ -212,7 +212,7 @@ def test_sqlite_and_postgresql_both_ways(server: Server, tmp_path: Path) -> None
     capture_back = Capture(source_back, back, RowFilter({}))
     capture_back.begin(from_now=True)
     target_back = SqliteDestination("back", path)
-    apply_back = Apply(back, target_back, RowFilter({}), conflicts={"": "own"})
+    apply_back = Applier(back, target_back, RowFilter({}), conflicts={"": "own"})
     apply_back.begin()
 
     def settle() -> None:
@@ -259,7 +259,7 @@ def test_postgresql_and_mariadb_both_ways(server: Server, maria: MariadbServer) 
         captures.append(Capture(sources[-1], stream, RowFilter({})))
         captures[-1].begin(from_now=True)
         targets.append(open_destination(name, databases[1 - number].url))
-        applies.append(Apply(stream, targets[-1], RowFilter({}), conflicts={"": rule}))
+        applies.append(Applier(stream, targets[-1], RowFilter({}), conflicts={"": rule}))
         applies[-1].begin()
 
     def settle() -> None:

@@ -25,11 +25,11 @@ from bench.sync.databases.pairs import Pairs
 from bench.sync.databases.postgres import Postgres
 from bench.sync.databases.sqlite import KINDS as SQLITE_KINDS
 from bench.sync.databases.sqlite import Sqlite, anything
-from canopy.sync.applying import Apply
-from canopy.sync.capturing import Capture
+from canopy.sync.applier import Applier
+from canopy.sync.capture import Capture
+from canopy.sync.databases import open_destination, open_source
 from canopy.sync.errors import UnfitError
-from canopy.sync.filtering import RowFilter
-from canopy.sync.opening import open_destination, open_source
+from canopy.sync.row_filter import RowFilter
 
 EXAMPLES = int(os.environ.get("CANOPY_EXAMPLES", "1"))
 few = settings(
@@ -199,7 +199,7 @@ def test_a_value_that_a_column_has_no_place_for_is_refused_or_arrives_as_it_is(
     ((there,),) = source.read("t", ["c"])
     for target in (Postgres(server), Duck(folder / "t.duck")):
         destination = open_destination("unfit", target.url)
-        apply = Apply(stream, destination, RowFilter({}))
+        apply = Applier(stream, destination, RowFilter({}))
         apply.begin()
         try:
             apply.run_once(0)

@@ -13,15 +13,15 @@ import pytest
 
 from bench.processes.postgres import Server
 from bench.sync.databases.memory import MemoryStream
-from canopy.sync.applying import Apply
-from canopy.sync.capturing import Capture
+from canopy.sync.applier import Applier
+from canopy.sync.capture import Capture
 from canopy.sync.destinations.postgres import PostgresDestination
 from canopy.sync.destinations.sqlite import SqliteDestination
 from canopy.sync.errors import SyncError
-from canopy.sync.filtering import RowFilter
+from canopy.sync.row_filter import RowFilter
 from canopy.sync.sources.postgres import PostgresSource
 from canopy.sync.sources.sqlite import SqliteSource
-from canopy.sync.verifying import Comparison, Difference
+from canopy.sync.verification import RowDifference, SyncComparison
 
 WHERE = {"t": "n > 3"}
 
@@ -44,14 +44,14 @@ class Sides:
         self.captures = [Capture(self.first, self.streams[0], RowFilter(WHERE))]
         self.captures[0].begin()
         self.middle = PostgresDestination("one", self.dsn)
-        self.applies = [Apply(self.streams[0], self.middle, RowFilter({}))]
+        self.applies = [Applier(self.streams[0], self.middle, RowFilter({}))]
         self.applies[0].begin()
         self.applies[0].run_once(0)
         self.second: Any = PostgresSource("two", self.dsn, ("t",), echoes=True)
         self.captures.append(Capture(self.second, self.streams[1], RowFilter({})))
         self.captures[1].begin()
         self.last = SqliteDestination("two", self.paths[1])
-        self.applies.append(Apply(self.streams[1], self.last, RowFilter({})))
+        self.applies.append(Applier(self.streams[1], self.last, RowFilter({})))
         self.applies[1].begin()
 
     def change(self) -> None:
@@ -69,7 +69,7 @@ class Sides:
                 pass
         self.change()
 
-    def comparison(self, way: int, **options: Any) -> Comparison:
+    def comparison(self, way: int, **options: Any) -> SyncComparison:
         source = SqliteSource("one", self.paths[0]) if way == 0 else self.other()
         self.closing.append(source)
         target: Any = (
@@ -79,7 +79,7 @@ class Sides:
         )
         self.closing.append(target)
         rows = RowFilter(WHERE if way == 0 else {})
-        return Comparison(source, target, self.streams[way], rows, pause=self.go_on, **options)
+        return SyncComparison(source, target, self.streams[way], rows, pause=self.go_on, **options)
 
     def other(self) -> Any:
         return PostgresSource("two", self.dsn, ("t",))
@@ -138,9 +138,9 @@ def test_rows_that_differ_are_named(sides: Sides, way: int) -> None:
         light.close()
     found = sides.comparison(way).run()
     assert found.differences == [
-        Difference("t", "900", "different"),
-        Difference("t", "901", "missing"),
-        Difference("t", "902", "surplus"),
+        RowDifference("t", "900", "different"),
+        RowDifference("t", "901", "missing"),
+        RowDifference("t", "902", "surplus"),
     ]
     assert found.differing == {"t": 3}
 

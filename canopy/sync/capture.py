@@ -13,12 +13,12 @@ from canopy.sync.changes import (
     MARK,
     SNAPSHOT,
     Change,
+    ChangeDrafts,
     Commit,
-    Drafting,
     Table,
 )
 from canopy.sync.errors import SchemaError, UnfitError
-from canopy.sync.filtering import RowFilter
+from canopy.sync.row_filter import RowFilter
 from canopy.sync.sources.source import Source
 from canopy.sync.stream import Stream, last_commit, shapes
 from canopy.sync.values import pack
@@ -47,7 +47,7 @@ class Capture:
         self._rows = rows
         self._report = report
         self._shapes: dict[str, Table] = {}  # that the filter knows
-        self._drafting = Drafting()
+        self._drafting = ChangeDrafts()
         self._batch: list[Draft] = []
         self._size = 0
         self._whole = 0  # events of the batch up to the last commit

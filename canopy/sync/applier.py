@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from canopy.sync.assembling import LONG, Assembler, Part
+from canopy.sync.assembler import LONG, Assembler, TransactionPart
 from canopy.sync.changes import (
     END,
     FILL,
@@ -17,20 +17,20 @@ from canopy.sync.changes import (
     Change,
 )
 from canopy.sync.conflicts import Conflicts
-from canopy.sync.destinations.destination import Destination, Progress
+from canopy.sync.destinations.destination import Destination, SyncProgress
 from canopy.sync.errors import SyncError
-from canopy.sync.filtering import RowFilter
-from canopy.sync.folding import fold
-from canopy.sync.stream import Events, Stream, change_in
+from canopy.sync.folded import fold
+from canopy.sync.row_filter import RowFilter
+from canopy.sync.stream import Stream, StreamEvents, change_in
 
 STALL: Final = 10.0
 """Seconds for which a transaction of the destination stays open while no more of it comes."""
 
-Report = Callable[[int, Progress], None]
+Report = Callable[[int, SyncProgress], None]
 """Is told of each commit: how many changes, and how far the sync has come."""
 
 
-class Apply:
+class Applier:
     """Applies a stream, each change once, whenever it is ended and begun again."""
 
     def __init__(
@@ -56,9 +56,9 @@ class Apply:
         self._report = report
         self._clock = clock
         self._most = most
-        self._events: Events | None = None
+        self._events: StreamEvents | None = None
         self._assembler = Assembler(most)
-        self.progress = Progress()
+        self.progress = SyncProgress()
         self.read_to = 0
         """The offset behind everything that was read; what is not whole is not applied yet."""
         self._is_open = False  # a transaction of the destination
@@ -119,7 +119,7 @@ class Apply:
             self._take(part)
         return True
 
-    def _take(self, part: Part) -> None:
+    def _take(self, part: TransactionPart) -> None:
         if part.undo:
             self._undo()
             self.progress = self._destination.progress()

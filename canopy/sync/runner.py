@@ -16,14 +16,14 @@ import msgspec
 from canopy.client.errors import CommandFailed, ControlError
 from canopy.client.streams.appending import ProducerStart
 from canopy.client.synchronous import Client
-from canopy.sync.applying import Apply
-from canopy.sync.capturing import Capture
+from canopy.sync.applier import Applier
+from canopy.sync.capture import Capture
 from canopy.sync.changes import Commit
+from canopy.sync.databases import is_known, is_passing, open_destination, open_source
 from canopy.sync.definitions import Definition
-from canopy.sync.destinations.destination import Progress
+from canopy.sync.destinations.destination import SyncProgress
 from canopy.sync.errors import SyncError
-from canopy.sync.filtering import RowFilter
-from canopy.sync.opening import is_known, is_passing, open_destination, open_source
+from canopy.sync.row_filter import RowFilter
 from canopy.sync.stream import ClientStream
 
 WAIT: Final = 0.25
@@ -155,7 +155,7 @@ class Side:
             stream = ClientStream(client, one.stream)
             stream.check_closed()
             rows = RowFilter({})
-            apply = Apply(*(stream, destination, rows, self._applied), conflicts=one.conflicts)
+            apply = Applier(*(stream, destination, rows, self._applied), conflicts=one.conflicts)
             stack.enter_context(closing(apply))
             apply.begin()
             self._running()
@@ -177,7 +177,7 @@ class Side:
         if commit is not None:
             self.status.position = commit.position
 
-    def _applied(self, changes: int, progress: Progress) -> None:
+    def _applied(self, changes: int, progress: SyncProgress) -> None:
         self.status.changes += changes
         if progress.commit is not None:
             self.status.position = progress.commit.position

@@ -1,8 +1,13 @@
-"""From the URLs of databases to what captures them, or applies to them."""
+"""Databases by their URLs: what captures them, applies to them, and removes a sync from them.
+
+To remove a sync its source is not opened as for capturing, which looks at tables and settings
+first: a sync may be removed just because these are wrong.
+"""
 
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -166,6 +171,33 @@ def open_destination(name: str, url: str) -> Any:
     from canopy.sync.destinations.alchemy import AlchemyDestination
 
     return AlchemyDestination(name, url.removeprefix("sqlalchemy:"))
+
+
+def remove_from_source(name: str, url: str) -> None:
+    """Triggers and log, or publication and slot. Raises what the driver does."""
+    kind = kind_of(url)
+    if is_missing(url):
+        return
+    if kind == "sqlite":
+        from canopy.sync.sources.sqlite import open_sqlite, remove_reader
+
+        with closing(open_sqlite(path_of(url))) as database:
+            remove_reader(database, name)
+    elif kind == "postgresql":
+        from canopy.sync.sources.postgres import remove_slot
+
+        remove_slot(name, conninfo(url))
+    elif kind == "mariadb":
+        from canopy.sync.sources.mariadb import remove_tables
+
+        remove_tables(url)
+
+
+def remove_from_destination(name: str, url: str) -> None:
+    """The position. Raises what the driver does."""
+    if not is_missing(url):
+        with closing(open_destination(name, url)) as target:
+            target.remove()
 
 
 def is_passing(error: BaseException) -> bool:

@@ -15,7 +15,7 @@ from canopy.sync.errors import UnfitError
 from canopy.sync.values import ABSENT, Row, Value
 
 
-class Keeping:
+class KeptValues:
     """Looks at the rows of one table after they were written."""
 
     def __init__(self, table: Table, dialect: Dialect, doubtful: Mapping[str, str]) -> None:

@@ -20,7 +20,7 @@ LARGE: Final = 64 * 1024 * 1024
 """Bytes of one transaction that are kept, about."""
 
 
-class Part(msgspec.Struct, frozen=True):
+class TransactionPart(msgspec.Struct, frozen=True):
     """Changes of a stream in its order, and how far they reach."""
 
     changes: tuple[Change, ...]
@@ -50,7 +50,9 @@ class Assembler:
         """Whether no transaction is open."""
         return not self._kept and not self._handed_on and not self._pieces
 
-    def feed(self, changes: Iterable[tuple[int, Change]], size: int = 0) -> Iterator[Part]:
+    def feed(
+        self, changes: Iterable[tuple[int, Change]], size: int = 0
+    ) -> Iterator[TransactionPart]:
         """What can be applied after these changes, each with its offset; `size`: bytes of all.
         Raises MalformedError where the pieces of a change are none of one."""
         self._size += size
@@ -81,7 +83,7 @@ class Assembler:
                     whole = 0
                 self._handed_on = True
                 parts, self._kept, self._ends, self._size = tuple(self._kept), [], [], 0
-                yield Part(parts, self._next, False)
+                yield TransactionPart(parts, self._next, False)
         if whole:
             yield self._part(whole)
 
@@ -98,15 +100,15 @@ class Assembler:
         pieces, self._pieces = self._pieces, []
         return msgspec.structs.replace(change_of(b"".join(pieces)), commit=found.commit)
 
-    def _part(self, count: int) -> Part:
+    def _part(self, count: int) -> TransactionPart:
         changes, self._kept = tuple(self._kept[:count]), self._kept[count:]
         after, self._ends = self._ends[count - 1], self._ends[count:]
         self._size = 0
         self._handed_on = False
-        return Part(changes, after, True)
+        return TransactionPart(changes, after, True)
 
-    def _undo(self, offset: int) -> Iterator[Part]:
+    def _undo(self, offset: int) -> Iterator[TransactionPart]:
         self._kept, self._ends, self._pieces, self._size = [], [], [], 0
         if self._handed_on:
             self._handed_on = False
-            yield Part((), offset, False, undo=True)
+            yield TransactionPart((), offset, False, undo=True)

@@ -17,12 +17,12 @@ from decimal import Decimal, InvalidOperation
 from typing import Final
 
 from canopy.sync.errors import UnfitError
-from canopy.sync.values import ABSENT, Literal, Value
+from canopy.sync.values import ABSENT, NativeText, Value
 
 Fit = Callable[[Value], Value]
 
 
-class Fitting:
+class ColumnFit:
     """Makes the values of one column fit. NULL and ABSENT are what they are everywhere."""
 
     def __init__(self, fit: Fit, refused: Mapping[type, str]) -> None:
@@ -117,7 +117,7 @@ def words(value: Value) -> str:
     if type(value) in (date, time):
         text: str = value.isoformat()
         return text
-    if type(value) is Literal:
+    if type(value) is NativeText:
         return value.text
     if type(value) is Decimal:
         return format(value, "f")  # with its digits, not as 1E-8
@@ -130,7 +130,7 @@ def words(value: Value) -> str:
 
 def unfit(value: Value, what: str) -> UnfitError:
     """The error that says what a value is not."""
-    shown = value.text if type(value) is Literal else repr(value)
+    shown = value.text if type(value) is NativeText else repr(value)
     return UnfitError(f"{shown[:60]}{'…' if len(shown) > 60 else ''} is no {what}")
 
 
@@ -175,7 +175,7 @@ def to_decimal(value: Value) -> Value:
 
 def to_text(value: Value) -> Value:
     """A text without the character 0."""
-    if type(value) is Literal:
+    if type(value) is NativeText:
         return value.text
     if type(value) is not str:
         if type(value) in (Decimal, date, time, datetime):
@@ -221,7 +221,7 @@ _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 
 def to_date(value: Value) -> Value:
     """A day, also from its ISO text."""
-    if type(value) in (date, Literal):
+    if type(value) in (date, NativeText):
         return value
     if type(value) is str and _DAY.fullmatch(value):
         try:
@@ -237,7 +237,7 @@ _TOO_FINE: Final = re.compile(r"[.,]\d{7}")
 
 def to_time(value: Value) -> Value:
     """A time of the day without a zone, also from its ISO text."""
-    if type(value) in (time, Literal):
+    if type(value) in (time, NativeText):
         return value
     if type(value) is str and ":" in value and not _TOO_FINE.search(value):
         try:
@@ -266,7 +266,7 @@ def _moment(value: Value, is_zoned: bool, what: str) -> Value:
             found = datetime.fromisoformat(value)
         except ValueError:
             raise unfit(value, what) from None
-    if type(found) is Literal or (
+    if type(found) is NativeText or (
         type(found) is datetime and (found.tzinfo is not None) == is_zoned
     ):
         return found
@@ -331,7 +331,7 @@ def exact(value: Value) -> Value:
         return "NaN"
     if kind is Decimal:
         return format(value, "f")
-    if kind in (Literal, datetime, date, time):
+    if kind in (NativeText, datetime, date, time):
         return words(value)
     return value
 
@@ -349,7 +349,7 @@ def canonical(value: Value) -> Value:
     if kind is Decimal:
         text = format(value, "f")
         return text.rstrip("0").rstrip(".") if "." in text else text
-    if kind is Literal:
+    if kind is NativeText:
         return value.text
     if kind in (datetime, date, time):
         return words(value)

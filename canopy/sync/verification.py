@@ -17,12 +17,12 @@ from typing import Any, Final
 
 import msgspec
 
-from canopy.sync.assembling import Assembler
+from canopy.sync.assembler import Assembler
 from canopy.sync.changes import DELETE, FILL, SNAPSHOT, TRUNCATE, Change, Table, merged
-from canopy.sync.destinations.destination import Destination, DestinationView, Progress
+from canopy.sync.conversions import Fit, canonical
+from canopy.sync.destinations.destination import Destination, DestinationView, SyncProgress
 from canopy.sync.errors import SyncError, UnfitError
-from canopy.sync.filtering import RowFilter
-from canopy.sync.fitting import Fit, canonical
+from canopy.sync.row_filter import RowFilter
 from canopy.sync.sources.source import Source, SourceView
 from canopy.sync.stream import TIMEOUT, Stream, change_in
 from canopy.sync.values import ABSENT, Row, Value, pack
@@ -37,7 +37,7 @@ SHOWN: Final = 100
 """Rows that differ and are named, of a table."""
 
 
-class Difference(msgspec.Struct, frozen=True):
+class RowDifference(msgspec.Struct, frozen=True):
     """A row that differs."""
 
     table: str
@@ -46,7 +46,7 @@ class Difference(msgspec.Struct, frozen=True):
     """missing (at the destination), surplus (there only), different, or unfit."""
 
 
-class Verified(msgspec.Struct):
+class VerifiedRows(msgspec.Struct):
     """What a comparison has found."""
 
     position: int = 0
@@ -55,7 +55,7 @@ class Verified(msgspec.Struct):
     """By table, the rows of the source that belong to the sync."""
     differing: dict[str, int] = msgspec.field(default_factory=dict)
     """By table, how many rows differ."""
-    differences: list[Difference] = msgspec.field(default_factory=list)
+    differences: list[RowDifference] = msgspec.field(default_factory=list)
 
     @property
     def identical(self) -> bool:
@@ -119,7 +119,7 @@ def _widened(row: Row, fill: Row) -> Row:
     return merged((*row, *[None] * (len(fill) - len(row))), fill)
 
 
-class Comparison:
+class SyncComparison:
     """Compares one source with one destination."""
 
     def __init__(
@@ -143,11 +143,11 @@ class Comparison:
         self._clock = clock
         self._pause = pause
 
-    def run(self, timeout: float = TIMEOUT) -> Verified:
+    def run(self, timeout: float = TIMEOUT) -> VerifiedRows:
         """Compare. Raises SyncError when the destination does not come so far within `timeout`
         seconds."""
         self._said = self._clock()
-        found: Verified | None = None
+        found: VerifiedRows | None = None
         believed: Believed | None = None  # None: all rows are to be compared
         for _ in range(ATTEMPTS):
             looked = self._run(timeout, believed)
@@ -162,7 +162,7 @@ class Comparison:
             raise SyncError("one snapshot after the other was taken meanwhile: verify again")
         return found
 
-    def _run(self, timeout: float, only: Believed | None) -> tuple[Verified, Believed] | None:
+    def _run(self, timeout: float, only: Believed | None) -> tuple[VerifiedRows, Believed] | None:
         """What is found, and of which rows the stream was believed. `only`: rows to be compared.
         None: a snapshot was taken meanwhile, which says nothing of what was before."""
         begin = self._destination.progress().offset
@@ -175,7 +175,7 @@ class Comparison:
                 if changed is None:
                     return None
                 position = target.progress.commit
-                found = Verified(position.position if position else 0, target.progress.offset)
+                found = VerifiedRows(position.position if position else 0, target.progress.offset)
                 believed: Believed = {}
                 for table in source.tables:
                     if only is not None and table.name not in only:
@@ -241,7 +241,7 @@ class Comparison:
                 self._tell(f"{what}: {count + 1:,} rows")
             yield row
 
-    def _changed(self, begin: int, source: SourceView, progress: Progress) -> _Changed | None:
+    def _changed(self, begin: int, source: SourceView, progress: SyncProgress) -> _Changed | None:
         changed = _Changed()
         assembler = Assembler(1 << 60)
         at = begin
@@ -262,7 +262,7 @@ class Comparison:
 
     @staticmethod
     def _note(
-        changes: Iterable[Change], position: int, progress: Progress, changed: _Changed
+        changes: Iterable[Change], position: int, progress: SyncProgress, changed: _Changed
     ) -> bool:
         """False: a snapshot was taken meanwhile."""
         open_: list[Change] = []
@@ -285,7 +285,7 @@ class Comparison:
         source: SourceView,
         target: DestinationView,
         changed: _Changed,
-        found: Verified,
+        found: VerifiedRows,
         only: set[Row] | None,
     ) -> None:
         dialect = self._destination.dialect
@@ -317,17 +317,17 @@ class Comparison:
                 what = "surplus"
             found.differing[table.name] += 1
             if found.differing[table.name] <= SHOWN:
-                found.differences.append(Difference(table.name, _spelled(key), what))
+                found.differences.append(RowDifference(table.name, _spelled(key), what))
 
 
-def _together(first: Verified, second: Verified) -> Verified:
+def _together(first: VerifiedRows, second: VerifiedRows) -> VerifiedRows:
     """What two looks have found, of which the second was at some rows only."""
     known = {(each.table, each.key) for each in first.differences}
     more = [each for each in second.differences if (each.table, each.key) not in known]
     differing = dict(first.differing)
     for each in more:
         differing[each.table] = differing.get(each.table, 0) + 1
-    return Verified(
+    return VerifiedRows(
         *(second.position, second.offset, first.rows, differing, [*first.differences, *more])
     )
 
