@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from canopy.client.publishing import PublishResult
     from canopy.client.seals import seal_of
     from canopy.client.streams.appending import AppendResult, ProducerStart
+    from canopy.client.streams.newest import newest_stream
     from canopy.client.streams.positions import Positions
     from canopy.client.synchronous import (
         Client,
@@ -92,11 +93,13 @@ __all__ = [
     "UnknownContextError",
     "UnreachableError",
     "connect",
+    "newest_stream",
     "seal_of",
 ]
 
 _HOMES: Final = {
     "canopy.client.streams.appending": ("AppendResult", "ProducerStart"),
+    "canopy.client.streams.newest": ("newest_stream",),
     "canopy.client.streams.positions": ("Positions",),
     "canopy.client.errors": (
         "AddressError",

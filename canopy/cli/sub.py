@@ -54,6 +54,11 @@ if TYPE_CHECKING:
     default="",
     help="With --stream: go on where NAME ended, and keep the position in the stream.",
 )
+@click.option(
+    "--last",
+    is_flag=True,
+    help="Begin with the newest event of each key, from a stream that captures them all.",
+)
 @group_options
 @click.option("--count", type=click.IntRange(min=1), help="End after this number of events.")
 @click.option(
@@ -84,6 +89,7 @@ def sub(
     stream: str,
     start: str | None,
     durable: str,
+    last: bool,
     shared: GroupNotice,
     count: int | None,
     seconds: float | None,
@@ -113,6 +119,10 @@ def sub(
     matches (all, if there is none), in the order of their offsets. With --durable the stream keeps
     the position of what was printed. Programs of one --group share the events that they print.
 
+    --last prints the newest matching event of each key first, and then all that come: it finds a
+    stream with a key (canopy stream add NAME --key ATTRIBUTE --capture SELECTOR) that captures all
+    that SELECTOR matches, and reads it. No event is missing in between, and none comes twice.
+
     --diff compares two selectors without subscribing: on the node's last events (tree.history), and
     for any event by the values of single attributes.
 
@@ -123,6 +133,7 @@ def sub(
     canopy sub "mag > 4" --format '{time}\\t{mag}\\t{place}' > quakes.tsv
     canopy sub --stream alarms "mag >= 4.5" --from first
     canopy sub --stream alarms --durable archive --json >> alarms.jsonl
+    canopy sub "sensor = 's7'" --last
     canopy sub --stream orders --group billing --lease 60s --by customer --json
     canopy sub --diff "mag >= 4.5" "mag >= 4 AND place LIKE '%Alaska%'"
     canopy sub "TRUE" --raw | canopy pub - --connect /tmp/b       # into another overlay
@@ -133,6 +144,15 @@ def sub(
         if selector is not None or raw or template is not None:
             raise click.UsageError("--diff takes two selectors and, if at all, --json")
         return _compare(diff, as_json, timeout, connect, wait)
+    if last:
+        if selector is None:
+            raise click.UsageError("Missing argument 'SELECTOR'.")
+        if shared or stream or start is not None or durable or name or latency_level:
+            raise click.UsageError(
+                "--last finds its stream: it goes without --stream, --from, --durable, --group, "
+                "--name and --latency-level"
+            )
+        start = "last"
     if shared or stream or start is not None or durable:
         wanted = FollowOptions(stream, selector, start, durable, count, seconds, timeout)
         return from_stream(wanted, shared, template, raw, as_json, connect, wait)

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from matching import EVERYTHING, Conjunction, Cut, Interval, Predicate, Value
-from matching.selector.expression import And, Attribute, IsNull
+from matching.selector.expression import And, Attribute, Expression, IsNull
 from matching.selector.unparse import quote_value
 from matching.values import WHOLE_TYPES, Intervals, complement, intersection, union
 from overlay.client import Event
@@ -77,6 +77,32 @@ def differences(old: Predicate, new: Predicate) -> Mapping[str, Difference]:
     return found
 
 
+def covers(wide: Predicate, narrow: Predicate) -> bool:
+    """Whether each event that `narrow` matches is known to match `wide`. False says nothing: of
+    terms that are no intervals only equal ones are recognised."""
+    return all(
+        any(_covers(wider, one) for wider in wide.conjunctions) for one in narrow.conjunctions
+    )
+
+
+def _covers(wide: Conjunction, narrow: Conjunction) -> bool:
+    for name, asked in wide.constraints.items():
+        given = narrow.constraints.get(name)
+        if given is None:
+            return False
+        beyond = intersection(given.intervals, complement(asked.intervals, EVERYTHING))
+        if (beyond or not asked.exact) and not set(asked.terms) <= set(given.terms):
+            return False
+    return set(_atoms(wide)) <= set(_atoms(narrow))
+
+
+def _atoms(conjunction: Conjunction) -> tuple[Expression, ...]:
+    residual = conjunction.residual
+    if residual is None:
+        return ()
+    return residual.operands if isinstance(residual, And) else (residual,)
+
+
 def admitted(predicate: Predicate, attribute: str) -> Admitted:
     """What a selector admits of an attribute."""
     parts = [_admitted(conjunction, attribute) for conjunction in predicate.conjunctions]
@@ -88,9 +114,7 @@ def _admitted(conjunction: Conjunction, attribute: str) -> Admitted:
     constraint = conjunction.constraints.get(attribute)
     if constraint is not None:
         return Admitted(constraint.intervals, absent=False)
-    residual = conjunction.residual
-    atoms = residual.operands if isinstance(residual, And) else (residual,)
-    if IsNull(Attribute(attribute)) in atoms:
+    if IsNull(Attribute(attribute)) in _atoms(conjunction):
         return Admitted((), absent=True)
     return Admitted((EVERYTHING,), attribute not in conjunction.residual_attributes)
 

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any, Final, Literal, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from canopy.client.asynchronous import AsyncClient, AsyncReading, AsyncSubscription
 from canopy.client.errors import (
@@ -19,6 +20,7 @@ from canopy.client.errors import (
     UnreachableError,
 )
 from canopy.client.notices import Disconnected, Notice
+from canopy.client.streams.newest import newest_stream
 from canopy.client.streams.positions import Positions
 from canopy.client.streams.reading import Start, parse_start
 from canopy.feeds.objects import delivery_object, stream_object
@@ -44,11 +46,13 @@ class Item(msgspec.Struct, frozen=True):
 class FeedRequest(msgspec.Struct, frozen=True):
     """What a follower asks for. `stream`: "" for events as they are published; `start` (first, new,
     an offset, a time, an item's id) and `after` (an item's id, which wins) are where in a stream it
-    begins.
+    begins. `last`: of a stream
+    that captures all of them, the newest of each key first.
     `format`: as `canopy sub --json` writes events, as structured CloudEvents, or the `Event`."""
 
     selector: str = "TRUE"
     stream: str = ""
+    last: bool = False
     start: str = "new"
     after: str = ""
     format: Format = "json"
@@ -78,6 +82,9 @@ async def follow(client: AsyncClient, grant: Permission, wanted: FeedRequest) ->
     try:
         compile_selector(wanted.selector)  # by itself, before it is put into parentheses
         selector = grant.confined(wanted.selector)
+        if wanted.last:
+            name = newest_stream(await client.streams(SUBSCRIBE_TIMEOUT), wanted.selector)
+            wanted = replace(wanted, stream=name, start="keys")
         if wanted.stream:
             return await _read(client, wanted, selector)
         source = await client.subscribe(selector, timeout=SUBSCRIBE_TIMEOUT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import click
@@ -41,21 +42,27 @@ def positions_of(text: str | None) -> Positions:
 def read_stream(
     wanted: FollowOptions, show: Show, as_json: bool, connect: str | None, wait: float
 ) -> int:
-    """Print what the stream has. Returns the exit code. Raises UsageError."""
+    """Print what the stream has; without one, what has the newest events of the selector. Returns
+    the exit code. Raises UsageError."""
+    from canopy.client.streams.newest import newest_stream
     from matching import compile_selector
 
-    if not wanted.stream:
+    if not wanted.stream and wanted.start != "last":
         raise click.UsageError("--from and --durable need --stream")
     positions = positions_of(wanted.start)
-    start, at = place_of("first" if positions else wanted.start)
+    named = "keys" if wanted.start == "last" else wanted.start
+    start, at = place_of("first" if positions else named)
     if start == "keys" and wanted.durable:
         raise click.UsageError("--from keys goes without --durable: that begins in the history")
     if wanted.selector:
         compile_selector(wanted.selector)
-    following = Following(wanted, show, as_json)
-    with (
-        open_client(connect, wait, reconnect=wanted.patience) as client,
-        client.read(
+    with ExitStack() as open_ones:
+        client = open_ones.enter_context(open_client(connect, wait, reconnect=wanted.patience))
+        if not wanted.stream:
+            name = newest_stream(client.streams(wanted.patience), wanted.selector or "TRUE")
+            wanted = wanted._replace(stream=name)
+        following = Following(wanted, show, as_json)
+        reading = client.read(
             wanted.stream,
             wanted.selector or "",
             start=start,
@@ -63,8 +70,8 @@ def read_stream(
             positions=positions,
             durable=wanted.durable,
             timeout=wanted.patience,
-        ) as reading,
-    ):
+        )
+        open_ones.enter_context(reading)
         begins = ", ".join(f"{shard}: {first}" for shard, first in reading.positions.items())
         where = begins.removeprefix("0: ") if len(reading.positions) == 1 else f"shards {begins}"
         where = "the newest row of each key on" if start == "keys" else f"offset {where}"

@@ -13,38 +13,42 @@ import re
 from collections.abc import Mapping
 from typing import Final, Self
 
-PATTERN: Final = re.compile(
-    r"(?:(?P<stream>[^@,:\s]{1,128})@)?"
-    r"(?P<places>[0-9]{1,5}:[0-9]{1,16}(\.[0-9]{1,9})?(,[0-9]{1,5}:[0-9]{1,16}(\.[0-9]{1,9})?)*)"
-)
+PLACE: Final = r"[0-9]{1,5}:[0-9]{1,16}(?:\.[0-9]{1,9})?(?:-[0-9]{1,16})?"
+PATTERN: Final = re.compile(rf"(?:(?P<stream>[^@,:\s]{{1,128}})@)?(?P<places>{PLACE}(?:,{PLACE})*)")
 
 
 class Positions(dict[int, int]):
     """By shard, the offset of the row that is read next. As a text: ``ID@0:118,1:97``; behind an
-    offset stands ``.1`` where the shard's log has lost rows once, ``.2`` where twice."""
+    offset stands ``.1`` where the shard's log has lost rows once, ``.2`` where twice, and ``-140``
+    while only the newest row of each key is read below 140."""
 
     def __init__(
         self,
         places: Mapping[int, int] = {},
         stream: str = "",
         losses: Mapping[int, int] | None = None,
+        tables: Mapping[int, int] = {},
     ) -> None:
         super().__init__(places)
         self.stream = stream
         """The founding id of the stream; "": not known, so that nothing is compared."""
         self.losses: dict[int, int] = dict(losses or {})
         """By shard, how many times its log had lost rows; not known of others."""
+        self.tables: dict[int, int] = dict(tables)
+        """By shard, the offset below which only the newest row of each key is read."""
 
     def __str__(self) -> str:
         places = ",".join(
-            f"{shard}:{place}" + (f".{self.losses[shard]}" if self.losses.get(shard) else "")
+            f"{shard}:{place}"
+            + (f".{self.losses[shard]}" if self.losses.get(shard) else "")
+            + (f"-{self.tables[shard]}" if self.tables.get(shard, 0) > place else "")
             for shard, place in sorted(self.items())
         )
         return f"{self.stream}@{places}" if self.stream else places
 
     def copy(self) -> Positions:
         """The same, which do not move on."""
-        return Positions(self, self.stream, self.losses)
+        return Positions(self, self.stream, self.losses, self.tables)
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -54,14 +58,21 @@ class Positions(dict[int, int]):
         if found is None:
             wanted = "ID@SHARD:OFFSET,… or SHARD:OFFSET,…"
             raise ValueError(f"{text[:60]!r} is no position in a stream; expected {wanted}")
-        places, losses = {}, {}
+        places, losses, tables = {}, {}, {}
         for one in found["places"].split(","):
             shard, _, rest = one.partition(":")
-            place, _, lost = rest.partition(".")
+            before, _, end = rest.partition("-")
+            place, _, lost = before.partition(".")
+            if end:
+                tables[int(shard)] = int(end)
             places[int(shard)] = int(place)
             if found["stream"]:
                 losses[int(shard)] = int(lost or 0)
-        return cls(places, found["stream"] or "", losses)
+        return cls(places, found["stream"] or "", losses, tables)
+
+    def open_tables(self, scanned: Mapping[int, int]) -> tuple[tuple[int, int], ...]:
+        """The shards that are below the ends of their newest rows at `scanned`, with these ends."""
+        return tuple((shard, end) for shard, end in self.tables.items() if scanned[shard] < end)
 
 
 def identity_of(positions: Mapping[int, int]) -> tuple[str, tuple[tuple[int, int], ...]]:

@@ -98,6 +98,7 @@ def wanted_reading(
     """The command for the arguments of `Client.read`."""
     kind, place = started(start, at)
     stream_id, losses = identity_of(positions)
+    tables = positions.open_tables(positions) if isinstance(positions, Positions) else ()
     return BeginReading(
         0,
         stream,
@@ -108,6 +109,7 @@ def wanted_reading(
         durable,
         expire_after=int(expire_after),
         shard=shard,
+        tables=tables,
         packed=packed,
         stream_id=stream_id,
         losses=losses,
@@ -185,7 +187,7 @@ class ReadingCore(Generic[L]):
                 resume,
                 wanted.expire_after,
                 wanted.shard,
-                tables=self._open_tables() if known else (),
+                tables=self.positions.open_tables(self._scanned) if known else wanted.tables,
                 packed=wanted.packed,
                 stream_id=stream_id,
                 losses=losses,
@@ -214,10 +216,10 @@ class ReadingCore(Generic[L]):
             shards = dict(enumerate(ready.shards, max(self._wanted.shard, 0)))
             self.begins = {shard: first for shard, (first, _) in shards.items()}
             self.ends = {shard: end for shard, (_, end) in shards.items()}
-            self.positions = Positions(self.begins, ready.stream)
+            is_new = self._wanted.start == "keys"
+            self._tables = dict(self.ends if is_new else self._wanted.tables)
+            self.positions = Positions(self.begins, ready.stream, tables=self._tables)
             self._scanned = dict(self.begins)
-            if self._wanted.start == "keys":
-                self._tables = dict(self.ends)
         self.stream_id = ready.stream
         first = max(self._wanted.shard, 0)
         self.positions.losses.update(enumerate(ready.losses, first))
@@ -228,11 +230,6 @@ class ReadingCore(Generic[L]):
         """Whether not all newest rows have been handed out yet, of a reading that begins with
         `keys`. When they have, what came so far is the newest row of each key."""
         return any(self.positions[shard] < end for shard, end in self._tables.items())
-
-    def _open_tables(self) -> tuple[tuple[int, int], ...]:
-        """Shards of which not all newest rows have come here, with the first end of these."""
-        scanned = self._scanned
-        return tuple((s, self.ends[s]) for s, end in self._tables.items() if scanned[s] < end)
 
     def _taking(self, timeout: float) -> Steps[list[StreamEvent]]:
         """The next events; none when none came in time, or where others were passed over."""

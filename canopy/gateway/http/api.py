@@ -295,6 +295,7 @@ FOLLOWING: Final = [
     {"name": name, "in": "query", "description": text, "schema": {"type": "string"}}
     for name, text in (
         ("stream", "a stream's name, instead of live events"),
+        ("last", "yes: begin with the newest event of each key, of a stream that captures all"),
         ("from", "first, new, keys, an offset or a time, of a stream"),
         ("format", "json or cloudevents"),
     )

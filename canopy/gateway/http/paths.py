@@ -197,7 +197,7 @@ class HttpDoor:
     ) -> None:
         """A WebSocket; one without `where` and `stream` publishes only."""
         feed: OpenFeed | None = None
-        if {"where", "stream"} & exchange.query.keys():
+        if {"where", "stream", "last"} & exchange.query.keys():
             feed = await follow(self._client, grant, wanted)
         try:
             socket = Socket(exchange)
@@ -225,16 +225,22 @@ async def close_feed(feed: OpenFeed) -> None:
 def wanted_of(exchange: Exchange) -> FeedRequest:
     """What a follower asks for in its query and headers. Raises RequestRefused."""
     query = exchange.query
-    unknown = query.keys() - {"where", "stream", "from", "format", "receipt"}
+    unknown = query.keys() - {"where", "stream", "last", "from", "format", "receipt"}
     if unknown:
         names = ", ".join(sorted(unknown))
-        raise RequestRefused(400, f"{names}: unknown; known are where, stream, from and format")
+        raise RequestRefused(
+            400, f"{names}: unknown; known are where, stream, last, from and format"
+        )
     format_ = query.get("format", "json")
     if format_ not in ("json", "cloudevents"):
         raise RequestRefused(400, f"format {format_!r}: json or cloudevents is wanted")
     stream = query.get("stream", "")
     if "from" in query and not stream:
         raise RequestRefused(400, "from: only a stream has events of before; name one with stream")
-    after = exchange.headers.get("last-event-id", "") if stream else ""
+    last = query.get("last", "no").lower() in YES
+    if last and stream:
+        raise RequestRefused(400, "last: it finds its stream; give from=keys of one that is named")
+    after = exchange.headers.get("last-event-id", "") if stream or last else ""
     selector = query.get("where", "") or "TRUE"
-    return FeedRequest(selector, stream, query.get("from", "new"), after, format_)  # type: ignore[arg-type]
+    start = query.get("from", "new")
+    return FeedRequest(selector, stream, last, start, after, format_)  # type: ignore[arg-type]

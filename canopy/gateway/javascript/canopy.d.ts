@@ -76,12 +76,15 @@ export class Gateway {
     append(stream: string, events: object | object[] | string): Promise<Appended>;
     /**
      * Follow the events that match a selector. Every one that is published after `opened` comes.
-     * A connection that breaks is made again, with a gap.
+     * A connection that breaks is made again, with a gap. With `last` the newest one of each key comes
+     * first: the gateway reads a stream that captures them all, as `read` would.
      * @param {string} [where]
-     * @param {Following} [options]
+     * @param {Following & { last?: boolean }} [options]
      * @returns {Subscription}
      */
-    subscribe(where?: string, options?: Following): Subscription;
+    subscribe(where?: string, { last, ...options }?: Following & {
+        last?: boolean;
+    }): Subscription;
     /**
      * Read a stream and go on with what comes. A connection that breaks is made again where it was:
      * nothing is missing and nothing comes twice.

@@ -200,13 +200,14 @@ export class Gateway {
 
   /**
    * Follow the events that match a selector. Every one that is published after `opened` comes.
-   * A connection that breaks is made again, with a gap.
+   * A connection that breaks is made again, with a gap. With `last` the newest one of each key comes
+   * first: the gateway reads a stream that captures them all, as `read` would.
    * @param {string} [where]
-   * @param {Following} [options]
+   * @param {Following & { last?: boolean }} [options]
    * @returns {Subscription}
    */
-  subscribe(where = "TRUE", options = {}) {
-    return this.#follow({ where }, options);
+  subscribe(where = "TRUE", { last = false, ...options } = {}) {
+    return this.#follow(last ? { where, last: "yes" } : { where }, options);
   }
 
   /**
@@ -309,7 +310,7 @@ export class Gateway {
   /** @param {Record<string, string>} query @param {Following} options */
   #follow(query, options) {
     const path = `/events?${new URLSearchParams(query)}`;
-    return new Subscription((headers, signal) => this.#fetch(path, { headers, signal }), "stream" in query, options);
+    return new Subscription((headers, signal) => this.#fetch(path, { headers, signal }), "stream" in query || "last" in query, options);
   }
 }
 

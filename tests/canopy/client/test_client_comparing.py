@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from canopy.client.comparing import admitted, compare, differences, interval_texts
+from canopy.client.comparing import admitted, compare, covers, differences, interval_texts
 from matching import EVERYTHING, NUMBERS, STRINGS, Interval, compile_selector
 from overlay.client import Event
 from tests.support.examples import seeds
@@ -46,6 +46,39 @@ def test_what_matches_has_only_values_that_are_admitted(seed: int) -> None:
                     assert found.absent, (selector.text, event)
                 else:
                     assert any(i.contains(value) for i in found.values), (selector.text, event)
+
+
+@pytest.mark.parametrize("seed", seeds(60))
+def test_what_is_covered_matches_no_event_alone(seed: int) -> None:
+    rng = Random(seed)
+    wide = compile_selector(drawn(rng))
+    for _ in range(20):
+        other = drawn(rng)
+        narrow = compile_selector(rng.choice((other, f"({wide.text}) AND ({other})")))
+        events = [
+            {name: rng.choice(VALUES) for name in "abc" if rng.random() < 0.9} for _ in range(30)
+        ]
+        alone = [one for one in events if narrow.matches(one) and not wide.matches(one)]
+        assert not (covers(wide, narrow) and alone), (wide.text, narrow.text, alone)
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow", "known"),
+    [
+        ("TRUE", "a = 1", True),
+        ("a > 3", "a > 4 AND b = 'x'", True),
+        ("a > 3", "a >= 3", False),
+        ("a > 3 OR b = 'x'", "b = 'x' AND c = 1 OR a = 9", True),
+        ("b LIKE 'x%y'", "b LIKE 'x%y' AND a = 1", True),
+        ("b LIKE 'x%y'", "b LIKE 'x%'", False),
+        ("b LIKE 'x%'", "b = 'xy'", True),
+        ("a + c > 3", "a + c > 3 AND b = 'x'", True),
+        ("a = 1", "TRUE", False),
+        ("a > 3", "FALSE", True),
+    ],
+)
+def test_which_selectors_are_known_to_be_covered(wide: str, narrow: str, known: bool) -> None:
+    assert covers(compile_selector(wide), compile_selector(narrow)) is known
 
 
 @pytest.mark.parametrize(

@@ -137,22 +137,28 @@ def test_positions_carry_whose_they_are_also_as_a_text(stream: ScriptedStream, k
     assert str(told) == "id-of-s@0:3,1:3.2"
     assert Positions.parse(str(told)) == told
     assert Positions.parse(str(told)).losses == told.losses
+    amid = Positions.parse("id-of-s@0:1-3,1:2.2-2")
+    assert (str(amid), amid.open_tables(amid)) == ("id-of-s@0:1-3,1:2.2", ((0, 3),))
+    amid.stream = "id of s"
 
     async def main() -> None:
         async with CONNECT[kind](stream.data) as client:
             await client.read("s", positions=reading.positions)
             await client.read("s", positions={0: 3, 1: 3})
+            resumed = await client.read("s", positions=amid)
+            assert (str(resumed.positions), resumed.in_table) == (str(amid), True)
             with pytest.raises(canopy.CommandFailed) as failed:
                 await client.read("s", positions=told)
             assert failed.value.code == "position-lost"
 
     RUN[kind](main)
     asked = [one for one in stream.commands if isinstance(one, BeginReading)]
-    assert [(one.stream_id, one.losses) for one in asked[1:]] == [
-        ("id of s", ((0, 0), (1, 2))),
-        ("", ()),
-        ("id-of-s", ((0, 0), (1, 2))),
+    assert [(one.stream_id, one.losses, one.tables) for one in asked[1:]] == [
+        ("id of s", ((0, 0), (1, 2)), ()),
+        ("", (), ()),
+        ("id of s", ((0, 0), (1, 2)), ((0, 3),)),
+        ("id-of-s", ((0, 0), (1, 2)), ()),
     ]
-    for text in ("", "id@", "0", "0:1,", "id@0:1.x", "i d@0:1", "a@b@0:1", "0:1\n"):
+    for text in ("", "id@", "0", "0:1,", "id@0:1.x", "id@0:1-", "i d@0:1", "a@b@0:1", "0:1\n"):
         with pytest.raises(ValueError, match="is no position in a stream"):
             Positions.parse(text)

@@ -115,7 +115,10 @@ def test_mosquitto_hears_why_it_is_refused(
 
 @needs("node")
 def test_the_javascript_client_at_a_real_gateway(gateway: Gateway) -> None:
-    gateway.overlay.clients[0].ask(AddStream(0, "rows", replicas=1), Streams, PATIENCE)
+    node = gateway.overlay.clients[0]
+    node.ask(AddStream(0, "rows", replicas=1), Streams, PATIENCE)
+    latest = AddStream(0, "latest", replicas=1, key="sensor", capture="sensor IS NOT NULL")
+    node.ask(latest, Streams, PATIENCE)
     url = f"http://{gateway.http[0]}:{gateway.http[1]}"
     token = gateway.tokens.add("js", ("publish", "subscribe", "observe"), streams=("rows",))
     script = ROOT / "tests/canopy/gateway/javascript/real.mjs"
@@ -127,6 +130,8 @@ def test_the_javascript_client_at_a_real_gateway(gateway: Gateway) -> None:
         "call": [42, 1],
         "silence": [],
         "stream": [2, 0, 1, 2],
+        "last": [1, 3],
+        "none": [404, "unknown"],
         "status": True,
         "who": 1,
         "denied": [True, 403],

@@ -29,6 +29,18 @@ const row = await first(rest);
 const next = await first(gateway.read("rows", { from: rest.position }));
 seen.stream = [appended.appended, row.offset, row.attributes.n, next.attributes.n];
 
+const captured = gateway.read("latest", { from: "first" });
+await captured.opened;
+await gateway.publish([1, 2, 3].map((n) => ({ sensor: n < 2 ? "a" : "b", n })));
+let count = 0;
+for await (const one of captured) if (one.attributes.n && ++count === 3) break;
+const last = gateway.subscribe("sensor IN ('a', 'b')", { last: true });
+const newest = (await first(last)).attributes.n;
+const amid = gateway.read("latest", { from: last.position });
+seen.last = [newest, (await first(amid)).attributes.n];
+const none = await gateway.subscribe("n > 0", { last: true }).opened.catch((error) => error);
+seen.none = [none.status, none.code];
+
 seen.status = (await gateway.ask("status")).ready;
 seen.who = (await gateway.dryRun({ mag: 9 })).events.length;
 const denied = await new Gateway(url, { token: eu }).publish({ a: 1 }).catch((error) => error);
