@@ -70,13 +70,22 @@ def test_the_site_has_every_page_once() -> None:
 
 
 def test_modules_and_files_that_the_pages_name_exist() -> None:
+    """Modules by their name in commands, files by their path or the end of it."""
+    files = [
+        f"/{p.relative_to(ROOT)}" for f in (*FOLDERS, "tests") for p in (ROOT / f).rglob("*.py")
+    ]
+    files += [f"/{path.name}" for path in ROOT.glob("*.py")]
     missing = []
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         modules = re.findall(r"python -m ((?:bench|canopy)[\w.]*\w)", text)
         named = re.findall(rf"`((?:{'|'.join(FOLDERS)}|tests)/[\w/.-]*)`", text)
+        ends = set(re.findall(r"`([\w/-]+\.py)[:`]", text))
         missing += [f"{page.name}: {path}" for path in named if not (ROOT / path).exists()]
         missing += [f"{page.name}: {each}" for each in modules if not find_spec(each)]
+        missing += [
+            f"{page.name}: {end}" for end in ends if not any(f.endswith(f"/{end}") for f in files)
+        ]
     assert not missing
 
 
