@@ -154,7 +154,9 @@ guides: setup
 # The documentation as a site, with search and the library's reference: build/site/index.html. In an
 # environment of its own; a link or an anchor that leads nowhere is an error.
 DOCS_TOOLS := build/docs-tools
-docs: $(DOCS_TOOLS)/.made
+docs: setup $(DOCS_TOOLS)/.made
+	mkdir -p build/pages
+	for page in help traces; do $(BIN)/python -m bench.site.pages $$page > build/pages/$$page.md || exit 1; done
 	NO_MKDOCS_2_WARNING=1 $(DOCS_TOOLS)/bin/mkdocs build --quiet
 	@echo "build/site/index.html"
 

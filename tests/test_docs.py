@@ -12,8 +12,9 @@ import msgspec
 import pytest
 
 from bench.lab import hearing
+from bench.site import pages
 from canopy.cli.config import in_order
-from canopy.traces.schema import FIELDS, KINDS
+from canopy.traces.schema import FIELDS, KINDS, MEANINGS
 from canopy.wire.config import NodeConfig
 from canopy.wire.keys import enrolment
 from canopy.wire.process.reloading import HOT
@@ -61,12 +62,13 @@ def test_the_code_cites_pages_that_exist() -> None:
 
 
 def test_the_site_has_every_page_once() -> None:
-    """What `make docs` shows beside its pages, of which the library's reference is made then."""
+    """What `make docs` shows beside its pages, of which some are made then."""
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
     shown = re.findall(r": (\S+\.md)$", text, re.M)
     docs = [path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")]
     root = [path.name for path in ROOT.glob("*.md") if path.name != "README.md"]
-    assert sorted(shown) == sorted([*docs, *root, "reference/python.md"])
+    made = [f"reference/{name}.md" for name in ("python", *pages.PAGES)]
+    assert sorted(shown) == sorted([*docs, *root, *made])
 
 
 def test_modules_and_files_that_the_pages_name_exist() -> None:
@@ -232,13 +234,21 @@ def test_the_counters_page_has_every_counter_and_no_other() -> None:
     assert set(named) == counters()
 
 
-def test_the_formats_page_has_every_trace_record_and_field() -> None:
-    text = (ROOT / "docs/reference/formats.md").read_text(encoding="utf-8")
-    rows = {line for line in text.splitlines() if line.startswith("| `")}
-    for kind, fields in KINDS.items():
-        assert f"| `{kind}` | {', '.join(f'`{name}`' for name in fields) or 'none'} |" in rows
-    for field, type_ in FIELDS.items():
-        assert any(row.startswith(f"| `{field}` | {type_} |") for row in rows), field
+def test_every_command_has_help_on_its_page_and_every_trace_field_a_meaning() -> None:
+    text = pages.commands()
+    for command in (
+        "node",
+        "stream add",
+        "keys seal new",
+        "sync run",
+        "trace check",
+        "policy push",
+    ):
+        assert f"\n## canopy {command}\n\n```text\nUsage: canopy {command} " in text
+    assert {name for fields in KINDS.values() for name in fields} <= set(FIELDS)
+    rows = pages.traces().splitlines()
+    assert all(f"| `{name}` | {kind} | {text} |" in rows for name, (kind, text) in MEANINGS.items())
+    assert all(text for _, text in MEANINGS.values())
 
 
 def test_the_overview_names_every_mechanism() -> None:

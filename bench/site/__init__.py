@@ -1,4 +1,4 @@
 """The documentation as a site (`make docs`): what mkdocs needs beside mkdocs.yml.
 
-``hook`` is called by mkdocs; nothing else imports it.
+``hook`` is called by mkdocs; nothing else imports it. ``pages`` makes pages from the code.
 """

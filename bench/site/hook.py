@@ -1,8 +1,9 @@
 """What mkdocs asks while it builds the site: pages beside docs/, and links out of it.
 
 The pages of the repository's root (architecture, contributing, changelog) become pages of the
-site, and the reference of the Python library is made from docstrings. A link to a file of the
-repository that is no page is left as the file's name: the site stands without the repository.
+site; the reference of the Python library is made from docstrings, and `make docs` has put those of
+commands and trace records into build/pages (`bench.site.pages`). A link to a file of the repository
+that is no page is left as the file's name: the site stands without the repository.
 """
 
 from __future__ import annotations
@@ -50,6 +51,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         text = (ROOT / name).read_text(encoding="utf-8")
         files.append(File.generated(config, name, content=text.replace("](docs/", "](")))
     files.append(File.generated(config, "reference/python.md", content=LIBRARY))
+    for path in sorted((ROOT / "build" / "pages").glob("*.md")):
+        text = path.read_text(encoding="utf-8")
+        files.append(File.generated(config, f"reference/{path.name}", content=text))
     return files
 
 

@@ -20,73 +20,109 @@ READABLE: Final = (2, 3)
 """Versions of records that are read. Version 2 has a `match` record for each event and virtual node
 without an interested node, version 3 counts these (`unmatched`)."""
 
-FIELDS: Final[dict[str, str]] = {
+MEANINGS: Final[dict[str, tuple[str, str]]] = {
     # common to all
-    "v": "int",  # VERSION
-    "time": "double",  # seconds since 1970
-    "hlc": "long",  # the node's hybrid logical clock, nanoseconds (overlay/hybrid_clock.py)
-    "node": "string",  # who wrote this
-    "run": "long",  # which of the node's processes: its incarnation
-    "n": "long",  # number of the record in its run, from 1, also of those that were lost
-    "kind": "string",  # a key of KINDS
+    "v": ("int", "version of the schema, 3"),
+    "time": ("double", "seconds since 1970, by the node's wall clock"),
+    "hlc": ("long", "the node's hybrid logical clock, nanoseconds"),
+    "node": ("string", "who wrote this"),
+    "run": ("long", "which of the node's processes: its incarnation"),
+    "n": ("long", "number of the record in its run, from 1"),
+    "kind": ("string", "the name of the record's kind"),
     # what it is about
-    "event": "string",  # identity of an event
-    "id": "string",  # the user's id of an event, as a string
-    "subscription": "string",  # identity of a subscription
-    "name": "string",  # the user's name of a subscription or node
-    "selector": "string",  # the selector's text
-    "tree": "string",  # JSON text: the selector's parsed tree (matching's JSON form)
-    "level": "int",  # a subscription's latency level: 1 the most urgent; 0, or absent: none
-    "permitted": "string",  # JSON text: the tree of what the policy leaves of a tenant's selector
-    "attributes": "string",  # JSON text: an object with all attributes of the event
-    "digest": "long",  # of an event's content (overlay/upper_tree/content.py)
-    "attribute": "string",  # the attribute (tree) this step belongs to
-    "walk": "string",  # identity of a walk
-    "peer": "string",  # the other node of this step
+    "event": ("string", "identity of an event"),
+    "id": ("string", "the user's id of an event, as a string"),
+    "subscription": ("string", "identity of a subscription"),
+    "name": ("string", "the user's name of a subscription or node"),
+    "selector": ("string", "the selector's text"),
+    "tree": ("string", "JSON text: the selector's parsed tree (matching's JSON form)"),
+    "level": ("int", "a subscription's latency level: 1 the most urgent; 0, or absent: none"),
+    "permitted": (
+        "string",
+        "JSON text: the tree of what the policy leaves of the selector of a tenant's "
+        "subscription; absent at a node without a tenant",
+    ),
+    "attributes": (
+        "string",
+        "JSON text: an object with all attributes of the event; with `trace.redact` an array of "
+        "their names",
+    ),
+    "digest": (
+        "long",
+        "of an event's content: the CRC-32 of its attributes as JSON with sorted names, without "
+        "spaces, times 2^31, and that of its payload without the last bit",
+    ),
+    "attribute": ("string", "the attribute (tree) this step belongs to"),
+    "walk": ("string", "identity of a walk"),
+    "peer": ("string", "the other node of this step"),
     # the step itself
-    "hop": "int",  # counted from 1 along this walk or tree path
-    "hops": "int",  # how many in all
-    "by": "string",  # "walk" or "ring": how an attribute's tree was found
-    "lo": "string",  # the virtual node's interval, as text
-    "hi": "string",
-    "recipients": "int",  # how many nodes are interested
-    "epoch": "int",
-    "version": "int",  # of a partition map
-    "latency_ms": "double",  # from the accepted publish to the hand-over at the subscriber
-    "size": "int",  # bytes of the payload, or number of things
-    "data_messages": "long",  # counters of `stop`
-    "other_messages": "long",
-    "bytes": "long",
-    "address": "string",
-    "routing": "string",
-    "reason": "string",
-    "what": "string",  # the kind of an incident
-    "cpu": "double",  # percent of one processor that the process used, since the record before
-    "memory": "double",  # percent of the machine's memory that is in use
-    "disk": "double",  # percent of the data folder's file system that is in use
-    "resident": "long",  # bytes of memory that the process has
-    "clients": "int",  # programs that are connected
-    "queue": "int",  # events, visits and deliveries that are not finished
-    "late_ms": "double",  # by which timers were late at most, since the record before
-    "round_trip_ms": "double",  # the median of the links
-    "resent": "int",  # batches that were sent again, since the start
-    "links": "int",  # that are connected
-    "unread": "double",  # seconds before it for which no program was there to read
-    "sample": "double",  # the share of events that this node traces at most
-    "share": "double",  # the share of this node's own events that is traced; of the rows that it
-    # commits, or hands out between two offsets, of which it keeps records (none: all of them)
-    "first": "long",  # … from the event with this number on, until it says another
-    "overlay": "string",  # its name
-    "part": "int",  # number of the file in its run, from 1
-    "written": "long",  # records written before, in this run
-    "lost": "long",  # records lost before, in this run
-    "shard": "string",  # of a stream: the stream's id and the shard's number
-    "offset": "long",  # of a row in its shard, or of the first one
-    "until": "long",  # the offset behind the last one
-    "published": "long",  # events that this run published, also those that are not sampled
-    "subscribed": "long",  # subscriptions that this run made
-    "client": "int",  # the node's number for a program that is connected
+    "hop": ("int", "counted from 1 along this walk or tree path"),
+    "hops": ("int", "how many in all"),
+    "by": ("string", "'walk' or 'ring': how an attribute's tree was found"),
+    "lo": ("string", "the beginning of the virtual node's interval, as text"),
+    "hi": ("string", "the end of the virtual node's interval, as text"),
+    "recipients": ("int", "how many nodes are interested"),
+    "epoch": ("int", "of the cluster"),
+    "version": ("int", "of a partition map"),
+    "latency_ms": ("double", "from the accepted publish to the hand-over at the subscriber"),
+    "size": ("int", "bytes of the payload, or number of things"),
+    "data_messages": ("long", "counters of `stop`"),
+    "other_messages": ("long", "likewise"),
+    "bytes": ("long", "sent on links"),
+    "address": ("string", "where the node listens"),
+    "routing": ("string", "`pivot` or `counting`"),
+    "reason": (
+        "string",
+        "text for people; of `map`: `created`, `full`, `busy`, `slow`, `idle`, `moved`, "
+        "`restored`, `silent` (attribute trees)",
+    ),
+    "what": ("string", "the kind of an incident"),
+    "cpu": (
+        "double",
+        "percent of one processor that the process used since its last health record",
+    ),
+    "memory": ("double", "percent of the machine's memory in use"),
+    "disk": ("double", "percent of the data folder's file system in use"),
+    "resident": ("long", "bytes of memory that the process has"),
+    "clients": ("int", "programs that are connected"),
+    "queue": ("int", "events, visits and deliveries that are not finished"),
+    "late_ms": (
+        "double",
+        "by which the node's timers were late at most since its last health record",
+    ),
+    "round_trip_ms": ("double", "the median of its links"),
+    "resent": ("int", "batches that were sent again since the start"),
+    "links": ("int", "links that are connected"),
+    "unread": ("double", "seconds before it for which no program was there to read"),
+    "sample": ("double", "the share of events that this node keeps at most"),
+    "share": (
+        "double",
+        "the share of this node's own events that is traced (`sampling`); of the rows that it "
+        "commits (`row`), or handed out between two offsets (`consume`), the share of which it "
+        "keeps records; absent where that is all",
+    ),
+    "first": (
+        "long",
+        "the number of the event from which on `share` holds, until another record says so",
+    ),
+    "overlay": ("string", "its name"),
+    "part": ("int", "number of the file in its run, from 1"),
+    "written": ("long", "records of this run written before"),
+    "lost": ("long", "records of this run lost before"),
+    "shard": ("string", "of a stream: the stream's id and the shard's number"),
+    "offset": ("long", "of a row in its shard, or of the first one"),
+    "until": ("long", "the offset behind the last one"),
+    "published": ("long", "events that this run of the node published, sampled or not"),
+    "subscribed": ("long", "subscriptions that it made"),
+    "client": (
+        "int",
+        "the node's number for a program; in `drop`: which does not read, so that what was "
+        "delivered is dropped, for one `subscription` or for all of its own",
+    ),
 }
+"""By the name of each field its Spark SQL type and what it means."""
+
+FIELDS: Final[dict[str, str]] = {name: kind for name, (kind, _) in MEANINGS.items()}
 """Name of every field and its Spark SQL type."""
 
 COMMON: Final = ("v", "time", "hlc", "node", "run", "n", "kind")

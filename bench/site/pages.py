@@ -1,0 +1,71 @@
+"""Pages of the site that are made from the code.
+
+    python -m bench.site.pages help          # every command with its help
+    python -m bench.site.pages traces        # the kinds and fields of trace records
+
+`make docs` puts them into build/pages, from where `bench/site/hook.py` takes them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+import click
+
+from canopy.cli.main import canopy
+from canopy.traces.schema import COMMON, KINDS, MEANINGS
+
+WIDTH: Final = 100
+"""Characters of a line of help."""
+
+
+def commands() -> str:
+    """Every command of `canopy` with its help."""
+    context = click.Context(canopy, info_name="canopy", max_content_width=WIDTH)
+    parts = (f"## {name}\n\n```text\n{text}\n```\n" for name, text in helps(context))
+    return "\n".join(["# All commands\n", "What `canopy COMMAND --help` says.\n", *parts])
+
+
+def helps(context: click.Context) -> Iterator[tuple[str, str]]:
+    """The path and help of a command and of all below it."""
+    yield context.command_path, context.get_help().rstrip()
+    if isinstance(context.command, click.Group):
+        for name in context.command.list_commands(context):
+            command = context.command.get_command(context, name)
+            if command is not None and not command.hidden:
+                inner = click.Context(command, context, name, max_content_width=WIDTH)
+                yield from helps(inner)
+
+
+def traces() -> str:
+    """The kinds of trace records with their fields, and what each field means."""
+    kinds = (f"| `{kind}` | {_names(fields) or 'none'} |" for kind, fields in KINDS.items())
+    fields = (f"| `{name}` | {kind} | {text} |" for name, (kind, text) in MEANINGS.items())
+    return "\n".join(
+        [
+            "# Trace records\n",
+            f"Each has {_names(COMMON)}, and the fields of its kind; "
+            "[formats](formats.md#trace-records) says where they are.\n",
+            "| kind | fields |\n|---|---|",
+            *kinds,
+            "\n| field | Spark type | meaning |\n|---|---|---|",
+            *fields,
+            "",
+        ]
+    )
+
+
+def _names(fields: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in fields)
+
+
+PAGES: Final[Mapping[str, Callable[[], str]]] = {"help": commands, "traces": traces}
+"""What makes each page, `reference/NAME.md` of the site."""
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2 or sys.argv[1] not in PAGES:
+        sys.exit(f"usage: python -m bench.site.pages {'|'.join(PAGES)}")
+    sys.stdout.write(PAGES[sys.argv[1]]())
