@@ -74,7 +74,9 @@ def test_the_site_has_every_page_once() -> None:
 def test_modules_and_files_that_the_pages_name_exist() -> None:
     """Modules by their name in commands, files by their path or the end of it."""
     files = [
-        f"/{p.relative_to(ROOT)}" for f in (*FOLDERS, "tests") for p in (ROOT / f).rglob("*.py")
+        f"/{p.relative_to(ROOT)}"
+        for f in (*FOLDERS, "examples", "tests")
+        for p in (ROOT / f).rglob("*.py")
     ]
     files += [f"/{path.name}" for path in ROOT.glob("*.py")]
     missing = []
