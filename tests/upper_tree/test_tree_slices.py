@@ -17,7 +17,7 @@ from overlay.upper_tree.owner.owned_tree import OwnedTree, OwnedTrees
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.owner.registrations.registry import Registry
 from overlay.upper_tree.publisher.constants import PAIRS_AT_ONCE
-from overlay.upper_tree.publisher.pending_window import PendingWindow
+from overlay.upper_tree.publisher.pending_store import PendingWindow
 from overlay.upper_tree.publisher.publisher import Publisher
 from overlay.upper_tree.sliced_inbox import AT_ONCE, ENDS, TREE
 from tests.support.overlays import TurnWork, acknowledged, assert_exact, grown, with_role

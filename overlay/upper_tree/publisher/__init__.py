@@ -12,11 +12,10 @@ Read in this order:
 
 * ``publisher``: from `publish` to `Accepted`.
 * ``admission``: which events may be published (whether there is room says ``pending_store``).
-* ``pending_store``: what is not accepted yet, `tree.pending` pairs at most, and no more than hosts
-  accept soon (``pending_window``); it uses ``coalescer`` (fuller messages), ``batched_pending`` and
-  ``pending_event`` (records of batches and of single events).
-* ``routing_plan``: to which hosts the events of a batch go; ``route_queue``: those that go one by
-  one, a part in each turn.
+* ``pending_event``: the states of an event and one of its trees; which hosts are overdue.
+* ``pending_store``: everything that is not accepted yet, and how much that may be: `tree.pending`
+  pairs at most, and no more than hosts accept soon.
+* ``routing_plan``: to which hosts the events of a batch go.
 * ``tree_finder``, ``location_cache``: where trees are; ``first_searches``: what waits for several.
 * ``summary_cache``: which visits are skipped.
 * ``replicas``, ``load_prediction``: which of a virtual node's hosts is visited (P7), and which are

@@ -5,7 +5,7 @@ Those that a person may set are settings instead (`tree.*` in docs/reference/con
 
 from __future__ import annotations
 
-# --- pending events (publisher.py, coalescer.py) ---
+# --- pending events (publisher.py, pending_store.py) ---
 
 MOVES = 3
 """`TreeMoved` answers for one event and tree, or hosts that were too late, after which the owner is
@@ -27,7 +27,7 @@ HOLD_MOST = 0.01
 """Seconds that an event is held back at most: at 25,000 events per second a full message's worth
 comes in that time, and who publishes so many sees no event sooner otherwise."""
 
-# --- pending_window.py ---
+# --- how many there may be (pending_store.py) ---
 
 WINDOW_SECONDS = 0.25
 """What hosts accept within so long may be pending: many times what an acceptance takes where hosts
@@ -180,7 +180,7 @@ PLANS_MOST = 64
 """Plans that are kept, by the names of events' attributes: as many shapes of events as are
 published at a time. Others are planned for each batch."""
 
-# --- route_queue.py ---
+# --- much at once (publisher.py, pending_store.py) ---
 
 SPREAD_SECONDS = 0.02
 """While hosts are behind one is chosen for as many events together as it matches within so long:

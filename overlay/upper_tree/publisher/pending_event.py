@@ -1,14 +1,26 @@
-"""An event on its way to the trees that it visits, and which hosts are overdue (C5, C6).
+"""An event on its way to the trees that it visits: the states of each *pair* of event and tree.
 
-A *pair* is an event and one of its trees. It waits until the tree is located, or has been sent to a
-host. A host is silent if it has accepted nothing for the time-out of replicas.py while some pair
-has waited for it that long.
+    NEW ──────ROUTED───────────> SENT      ROUTED: it leaves for a host
+     │──────UNLOCATED──> SEEKING           UNLOCATED: no host is known, or the owner is asked
+     └──────POSTPONED──> QUEUED            POSTPONED: this turn has routed enough
+    QUEUED ───ROUTED───> SENT
+     └──────UNLOCATED──> SEEKING
+    SEEKING ──LOCATED──> QUEUED            LOCATED: its tree is, or the owner has answered
+    SENT ─────FAILED───> QUEUED            FAILED: the host moved the tree, is lost or too late
+     └──────UNLOCATED──> SEEKING
+
+A pair ends from any state, as a host that was asked before may accept late. A move that the table
+does not have is a fault in the program, and raises. Only `PendingStore` moves pairs.
+
+A host is silent if it has accepted nothing for the time-out of replicas.py while some pair has
+waited for it that long.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import NamedTuple, Protocol
+from collections.abc import Collection, Iterable, Sequence
+from enum import StrEnum
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -20,33 +32,119 @@ from overlay.upper_tree.publisher.constants import LATE_AT_ONCE, LATE_CHECK, MOV
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
 
-PairStates = dict[str, tuple[NodeId, float]]
-"""Attribute of each tree that has not accepted -> (host that it was sent to, when). Host "": the
-tree is not located yet, and the time is when that search began."""
+
+class PairState(StrEnum):
+    """The states of an event and one of its trees."""
+
+    NEW = "new"
+    """It is routed in this turn, or queued."""
+    QUEUED = "queued"
+    """It waits for a turn that has room to route it."""
+    SEEKING = "seeking"
+    """It waits until its tree is located."""
+    SENT = "sent"
+    """It has left for a host, which has not accepted it."""
 
 
-class PendingEvent(msgspec.Struct):
-    """An event of this publisher that some tree has not accepted yet, with its own record."""
+NEW: Final = PairState.NEW
+QUEUED: Final = PairState.QUEUED
+SEEKING: Final = PairState.SEEKING
+SENT: Final = PairState.SENT
 
-    event: Event
-    pairs: PairStates
-    since: float  # when it was published
-    bytes: int  # that it counts for
-    moves: int = 0  # `TreeMoved` answers so far, and hosts that were too late
+
+class PairMove(StrEnum):
+    """What happens to a pair."""
+
+    ROUTED = "it leaves for a host"
+    UNLOCATED = "no host of its tree is known, or its owner is asked for another one"
+    POSTPONED = "this turn has routed enough, or others wait before it"
+    LOCATED = "its tree is located, or its owner has answered"
+    FAILED = "its host does not serve the tree, is lost, or takes too long"
+
+
+class PairMoveError(Exception):
+    """The table has no such move."""
+
+
+class PairMoves(dict[tuple[PairState, PairMove], PairState]):
+    """By state and what happens the next state; PairMoveError if there is none."""
+
+    def __missing__(self, key: tuple[PairState, PairMove]) -> PairState:
+        raise PairMoveError(f"a pair that is {key[0]}: {key[1]}")
+
+
+PAIR_MOVES: Final = PairMoves(
+    {
+        (NEW, PairMove.ROUTED): SENT,
+        (NEW, PairMove.UNLOCATED): SEEKING,
+        (NEW, PairMove.POSTPONED): QUEUED,
+        (QUEUED, PairMove.ROUTED): SENT,
+        (QUEUED, PairMove.UNLOCATED): SEEKING,
+        (SEEKING, PairMove.LOCATED): QUEUED,
+        (SENT, PairMove.FAILED): QUEUED,
+        (SENT, PairMove.UNLOCATED): SEEKING,
+    }
+)
+"""The whole table."""
+
+
+class PairStatus(msgspec.Struct, frozen=True, gc=False):
+    """Where a pair is, and since when."""
+
+    state: PairState
+    since: float
+    host: NodeId = ""
+    """The host that it was sent to, if it is SENT."""
+
+
+PairStates = dict[str, PairStatus]
+"""By attribute of each tree that has not accepted."""
+
+
+class PendingEvents(msgspec.Struct, eq=False):
+    """Events of one publisher that some tree has not accepted yet: one, or several that were sent
+    to the same hosts together and go on together."""
+
+    events: Sequence[Event]
+    sequences: tuple[int, ...]
+    pairs: PairStates  # the same of each of the events
+    since: float  # when they were published
+    bytes: int  # that each counts for
+    moves: int = 0  # of a single event: `TreeMoved` answers, and hosts that were too late
     _places: dict[str, Cut] | None = None
 
     @property
     def places(self) -> dict[str, Cut]:
-        """Where the event's value lies in the value space of each tree that it visits."""
+        """Where the values of the event, if it is only one, lie in the value spaces of its
+        trees."""
         if self._places is None:
             self._places = {EVENT_TREE: place(True)}
-            values = self.event.attributes.items()
+            values = self.events[0].attributes.items()
             self._places.update((name, place(v)) for name, v in values if v is not None)
         return self._places
 
 
-PendingPair = tuple[PendingEvent, str]
-"""An event and the attribute of one of its trees."""
+PendingPair = tuple[PendingEvents, str]
+"""A single event and the attribute of one of its trees."""
+
+
+def in_state(state: PairState, pairs: Iterable[PendingPair]) -> list[PendingPair]:
+    """Those of these pairs that are in this state."""
+    return [
+        pair
+        for pair in pairs
+        if (status := pair[0].pairs.get(pair[1])) is not None and status.state is state
+    ]
+
+
+def at_host(host: NodeId, records: Iterable[PendingEvents]) -> list[PendingPair]:
+    """The pairs of these records that were sent to this host."""
+    return [
+        (record, attribute)
+        for record in records
+        for attribute, status in record.pairs.items()
+        if status.host == host
+    ]
 
 
 class Overdue(NamedTuple):
@@ -61,24 +159,19 @@ class Overdue(NamedTuple):
     """Trees of which no host is known that is not suspected."""
 
 
-class Unaccepted(Protocol):
-    """One event, or several that were sent to the same hosts."""
-
-    @property
-    def pairs(self) -> PairStates:
-        """The trees that have not accepted."""
-
-
-def is_overdue(entry: Unaccepted, replicas: ReplicaSelector, now: float) -> bool:
+def is_overdue(record: PendingEvents, replicas: ReplicaSelector, now: float) -> bool:
     """Whether it has waited so long that another host may do, or for one that is suspected."""
     return any(
-        host and (since + replicas.timeout_most <= now or replicas.suspects(attribute, host))
-        for attribute, (host, since) in entry.pairs.items()
+        status.state is SENT
+        and (
+            status.since + replicas.timeout_most <= now or replicas.suspects(attribute, status.host)
+        )
+        for attribute, status in record.pairs.items()
     )
 
 
 def find_overdue(
-    pending: Collection[PendingEvent], locations: LocationCache, now: float
+    singles: Collection[PendingEvents], locations: LocationCache, now: float
 ) -> Overdue:
     """The pairs that wait for suspected hosts, or for longer than events take there. A host at
     which nothing waits may have those that have waited elsewhere for `tree.retry`, as many as it
@@ -88,10 +181,11 @@ def find_overdue(
     next_check = found.next_check
     late_after: dict[NodeId, float] = {}
     free: dict[NodeId, int] = {}
-    for each in pending:
-        for attribute, (host, since) in each.pairs.items():
-            if not host:
+    for each in singles:
+        for attribute, status in each.pairs.items():
+            if status.state is not SENT:
                 continue
+            host, since = status.host, status.since
             is_suspected = replicas.suspects(attribute, host)
             if host not in late_after:
                 late_after[host] = replicas.late_after(host)
@@ -131,14 +225,15 @@ def _takes_one(
 
 
 def suspect_silent(
-    pending: Iterable[Unaccepted], replicas: ReplicaSelector, now: float
+    records: Iterable[PendingEvents], replicas: ReplicaSelector, now: float
 ) -> list[float]:
     """Suspect every host that is silent now. Returns when each of the others would be."""
     oldest: dict[NodeId, float] = {}
-    for each in pending:
-        for host, since in each.pairs.values():
-            if host:
-                oldest[host] = min(since, oldest.get(host, since))
+    for each in records:
+        for status in each.pairs.values():
+            if status.state is SENT:
+                host = status.host
+                oldest[host] = min(status.since, oldest.get(host, status.since))
     waited_for: list[float] = []
     for host, since in oldest.items():
         silent_from = replicas.silent_from(host, since)

@@ -1,40 +1,224 @@
-"""All events of a publisher that some tree has not accepted yet (C3, C5, C6).
+"""All events of a publisher that some tree has not accepted yet, and how many it may have (C3, C5).
 
-    submit ──► held back (coalescer.py) ──► dispatched ──► a batch with one record
-                                                │           (batched_pending.py)
-                                                │                 │ something concerns a part of it
-                                                └────► a single event (pending_event.py)
-                                                            │  ▲
-                                         `await_tree`       ▼  │ `located`
-                                                       waits until its tree is located
+An event is in one of three places, all of them here:
 
-`accept` ends (event, tree) pairs that a host has taken, `drop` those that need no host, and
-`retry`, `host_lost` and `moved` name pairs that have to be sent again. The store says by
-`EventsAccepted` which events are done, and by `RoomAgain` that more may be admitted. It sends no
-message: where a pair goes is decided in publisher.py.
+* It *waits for a fuller message*, `HOLD_MOST` at most, while many others are in flight
+  (`Coalescer`). Nothing is kept of its trees.
+* It is *in flight*: it has a record (`PendingEvents`), alone or with others that were sent to the
+  same hosts together. There each of its trees that has not accepted has a state: new, queued,
+  seeking or sent (pending_event.py has the table).
+* It is *done*, and forgotten: no tree has to accept it. `EventsAccepted` reports that.
+
+Invariants:
+
+* An event waits for a fuller message, or has exactly one record. A pair is in the queue once while
+  it is queued, and named in `_seeking` while it is seeking; what these name besides has ended.
+* `pairs` and `bytes` are those of all records. They bound what is admitted (`has_room`). An event
+  counts for as many bytes as the largest of those that were submitted with it: weighing each would
+  cost more than the rest of its record.
+* The events of a record go the same way: a record for each event is most of what publishing costs.
+  A host that is behind may accept the first of them before the rest; then the record is cut in two.
+  Whatever else concerns a part of them (another host, silence, a lost link, a receipt) first gives
+  each event a record of its own.
+* A lost link, silence or `TreeMoved` ends nothing: what was sent to that host is sent again, and an
+  event whose program has gone stays, since it was acknowledged. An event ends without a host only
+  if its tree has no subscriber for it, or a host refuses it by a policy (`PublicationsRefused`).
+
+The store decides nothing about where events go, and sends no message: publisher.py does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
 
 from overlay.client import Event
-from overlay.machine import Handlers, Machine, NodeId, Port
+from overlay.machine import Alarm, NodeId, Port, Timer
+from overlay.upper_tree.batches import BATCH_ITEMS
 from overlay.upper_tree.events import EventsAccepted, PublicationsRefused, RoomAgain
-from overlay.upper_tree.publisher.batched_pending import BatchedPending
-from overlay.upper_tree.publisher.coalescer import ByNames, Coalescer
+from overlay.upper_tree.publisher.constants import (
+    HOLD_MOST,
+    IN_FLIGHT_LEAST,
+    PAIRS_AT_ONCE,
+    RATE_HALF_LIFE,
+    RATE_PERIOD,
+    SHORTEST_FOR,
+    WINDOW_LEAST,
+    WINDOW_SEARCHING,
+    WINDOW_SECONDS,
+)
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.pending_event import (
+    NEW,
+    PAIR_MOVES,
+    QUEUED,
+    SEEKING,
+    SENT,
     Overdue,
-    PendingEvent,
+    PairMove,
+    PairState,
+    PairStates,
+    PairStatus,
+    PendingEvents,
     PendingPair,
+    at_host,
     find_overdue,
+    in_state,
     is_overdue,
     suspect_silent,
 )
-from overlay.upper_tree.publisher.pending_window import PendingWindow
-from overlay.upper_tree.publisher.routing_plan import Route
+from overlay.upper_tree.publisher.routing_plan import ByNames, Route
+
+ROUTED: Final = PairMove.ROUTED
+UNLOCATED: Final = PairMove.UNLOCATED
+
+
+def _published(pair: PendingPair) -> int:
+    return pair[0].sequences[0]
+
+
+class HoldOver(Timer, frozen=True):
+    """Events have waited for a fuller message for `HOLD_MOST`."""
+
+
+class RouteDue(Timer, frozen=True):
+    """Route the next pairs that are queued."""
+
+
+class Coalescer:
+    """Events of a publisher that is far ahead of its hosts, for fuller messages (M3).
+
+    Each message costs its sender, its receiver and each node that it is passed on to a turn: waking
+    up, reading, writing. A turn costs about as much as thirty events do. So while many events are
+    in flight the next ones wait until they fill a message, or for a short time. With few in flight
+    none waits: a publisher whose hosts keep up has no delay. (This is Nagle's algorithm, RFC 896,
+    with acceptance in the place of acknowledgement. Nagle also ends the waiting when the
+    acknowledgement comes; that made messages half as large, since hosts accept within
+    milliseconds.)"""
+
+    def __init__(self, port: Port) -> None:
+        self._by_names: ByNames = {}  # by the names of their attributes
+        self._largest = 0  # bytes that none of them exceeds
+        self.count = 0
+        """How many events wait."""
+        self._over = Alarm(port, HoldOver())
+
+    @property
+    def sequences(self) -> set[int]:
+        """Their sequence numbers."""
+        return {event.sequence for events in self._by_names.values() for event in events}
+
+    def submit(self, by_names: ByNames, largest: int, in_flight: int) -> tuple[ByNames, int] | None:
+        """New events, none over `largest` bytes, while so many are in flight. Returns all that wait
+        if they are to be sent now, and a size that none exceeds."""
+        for names, events in by_names.items():
+            self._by_names.setdefault(names, []).extend(events)
+            self.count += len(events)
+        self._largest = max(self._largest, largest)
+        if self.count >= BATCH_ITEMS or in_flight <= IN_FLIGHT_LEAST:
+            return self._take()
+        if self.count:
+            self._over.within(HOLD_MOST)
+        return None
+
+    def hold_over(self) -> tuple[ByNames, int] | None:
+        """`HoldOver` has come. Returns all that wait, as `submit`."""
+        self._over.rang()
+        return self._take()
+
+    def _take(self) -> tuple[ByNames, int] | None:
+        found = (self._by_names, self._largest) if self.count else None
+        self._by_names, self._largest, self.count = {}, 0, 0
+        return found
+
+
+class RouteQueue:
+    """Pairs that a turn has no room to route (C5, C6), in order.
+
+    Where a tree is found, or a host lost, everything that waited for it has to go somewhere: up to
+    `tree.pending` pairs, each of which is looked up by itself. In one turn that took 0.15 s, in
+    which the node did nothing else. So a turn routes `PAIRS_AT_ONCE` of them."""
+
+    def __init__(self, port: Port) -> None:
+        self._port = port
+        self.waiting: deque[tuple[deque[PendingPair], bool]] = deque()
+        """Those that were queued together, and whether hosts that were known for them proved
+        wrong."""
+        self._turn = float("-inf")  # in the turn of this time …
+        self._routed = 0  # … so many were routed
+        self._more = Alarm(port, RouteDue())
+
+    def route_due(self) -> None:
+        """`RouteDue` has come: another turn, perhaps at the same time."""
+        self._more.rang()
+        self._routed = 0
+
+    def take(self) -> tuple[list[PendingPair], bool] | None:
+        """The next pairs that this turn may route, as `waiting`. None: no more; `RouteDue` comes if
+        some wait."""
+        if self._turn != self._port.now:
+            self._turn, self._routed = self._port.now, 0
+        if not self.waiting:
+            return None
+        most = PAIRS_AT_ONCE - self._routed
+        if most <= 0:
+            self._more.within(0.0)
+            return None
+        pairs, stale = self.waiting[0]
+        found = [pairs.popleft() for _ in range(min(len(pairs), most))]
+        if not pairs:
+            self.waiting.popleft()
+        self._routed += len(found)
+        return in_state(QUEUED, found), stale
+
+
+class PendingWindow:
+    """How many pairs may be pending: what hosts accept within a fraction of a second.
+
+    More does not make hosts faster: it only waits, in queues that the heartbeats of clusters and
+    hosts pass through as well. On a machine whose processes are all late, some seconds of events in
+    all queues make all hosts look dead: visits are sent again elsewhere, leases end, primaries are
+    replaced, and that is further work. So the bound follows the rate at which events are accepted,
+    as congestion control by delay does (TCP Vegas), between a least and what `tree.pending` allows.
+    On slow networks it is more by what is under way: twice the shortest time of an acceptance of
+    late. While a tree is looked for its events wait here, and others should not wait for them: then
+    some more may be pending. Times are the Port's seconds."""
+
+    def __init__(self, most: int, now: float) -> None:
+        self._most = most
+        self._rate = 0.0  # pairs per second
+        self._accepted = 0
+        self._since = now
+        self._shortest = self._shortest_before = 0.0  # seconds of an acceptance; 0: not measured
+        self._shortest_since = now
+        self.pairs = min(WINDOW_LEAST, most)
+        """So many may be pending where all trees are known."""
+
+    def most(self, is_searching: bool) -> int:
+        """How many may be pending. `is_searching`: some of them wait for a tree to be found."""
+        return min(max(self.pairs, WINDOW_SEARCHING), self._most) if is_searching else self.pairs
+
+    def accepted(self, pairs: int, took: float | None, now: float) -> None:
+        """Hosts have accepted so many more, the first `took` seconds after it was sent (None: not
+        known)."""
+        self._accepted += pairs
+        if took is not None and (took < self._shortest or not self._shortest):
+            self._shortest = took
+        passed = now - self._since
+        if passed >= RATE_PERIOD:
+            kept = self._rate * 0.5 ** (passed / RATE_HALF_LIFE)
+            self._rate = max(kept, self._accepted / passed)
+            self._accepted, self._since = 0, now
+            shortest = min(self._shortest, self._shortest_before or self._shortest)
+            wanted = int(self._rate * (WINDOW_SECONDS + 2.0 * shortest))
+            self.pairs = min(max(wanted, WINDOW_LEAST), self._most)
+            if now - self._shortest_since >= SHORTEST_FOR:
+                self._shortest_before, self._shortest = self._shortest, 0.0
+                self._shortest_since = now
 
 
 class Acceptance(NamedTuple):
@@ -46,50 +230,43 @@ class Acceptance(NamedTuple):
     """When the first of it was sent to that host; None: it was sent to another one."""
 
 
-class PendingStore(Machine):
-    """Bounded by `capacity` pairs, `most` bytes, and one turn's submissions beyond that.
+class PendingStore:
+    """Bounded by `capacity` pairs, `most` bytes, and one turn's submissions beyond that."""
 
-    An event counts for as many bytes as the largest of those that were submitted with it: weighing
-    each would cost more than the rest of its record."""
-
-    def __init__(
-        self,
-        port: Port,
-        capacity: int,
-        most: int,
-        locations: LocationCache,
-        dispatch: Callable[[ByNames, int], None],
-    ) -> None:
+    def __init__(self, port: Port, capacity: int, most: int, locations: LocationCache) -> None:
         """`capacity` in (event, tree) pairs (`tree.pending`), `most` in bytes
-        (`tree.pending_bytes`). `dispatch` gets the events that are
-        to be sent now, by the names of their attributes, and a size in bytes that none exceeds; it
-        calls `add_batch` or `add_single` for them."""
-        super().__init__(port)
+        (`tree.pending_bytes`)."""
+        self.port = port
         self._window = PendingWindow(capacity, port.now)
         self.most = most
         self.bytes = 0
-        """Of dispatched events that some tree has not accepted yet, at most."""
-        self._largest = 1  # bytes of the events that came last
+        """Of the events in flight, at most."""
         self.pairs = 0
-        """(event, tree) pairs of dispatched events that are not accepted yet."""
+        """(event, tree) pairs of the events in flight that are not accepted yet."""
+        self.in_flight = 0
+        """Events that have a record."""
+        self._largest = 1  # bytes of the events that came last
         self._is_room_awaited = False
         self._locations = locations
-        self._coalescer = Coalescer(port, lambda: self.in_flight, dispatch)
-        self._single: dict[int, PendingEvent] = {}
-        self._batches = BatchedPending(self._single)
-        self._unlocated: dict[str, dict[int, None]] = {}  # attribute -> sequence numbers
+        self._coalescer = Coalescer(port)
+        self._single: dict[int, PendingEvents] = {}  # records of one event, by its number …
+        self._batches: dict[int, PendingEvents] = {}  # … and of several, by that of the first
+        self._queue = RouteQueue(port)
+        self._seeking: dict[str, dict[int, None]] = {}  # attribute -> sequence numbers
         self._receipts: dict[int, dict[str, NodeId]] = {}
         """By sequence number of an event whose hosts are asked for: those that have accepted it, by
         their trees' attributes."""
 
-    def handlers(self) -> Handlers:
-        """Messages, timers and events with their handlers."""
-        return self._coalescer.handlers()
+    def __len__(self) -> int:
+        """How many events some tree has not accepted yet."""
+        return self.in_flight + self._coalescer.count
+
+    # --- how many there may be ---
 
     @property
     def has_room(self) -> bool:
         """Whether more events may be admitted."""
-        return self.pairs < self._window.most(bool(self._unlocated)) and self.bytes < self.most
+        return self.pairs < self._window.most(bool(self._seeking)) and self.bytes < self.most
 
     def await_room(self) -> None:
         """There was no room for something: emit RoomAgain when there is. (It would not do to
@@ -101,98 +278,132 @@ class PendingStore(Machine):
         """How many events of the size of those before them may be admitted at once."""
         return (self.most - self.bytes) // self._largest
 
-    def __len__(self) -> int:
-        """How many events some tree has not accepted yet."""
-        return self.in_flight + len(self._coalescer)
-
-    @property
-    def in_flight(self) -> int:
-        """How many of them are not held back any more."""
-        return len(self._single) + len(self._batches)
-
-    def await_receipts(self, events: Iterable[Event]) -> dict[int, None]:
+    def await_receipts(self, events: Sequence[Event]) -> dict[int, None]:
         """The sequence numbers of those of these events that are pending. Which hosts accept them
         will be in their `EventsAccepted`."""
-        self._batches.break_up()
-        held, single = self._coalescer.sequences, self._single
-        found = {e.sequence: None for e in events if e.sequence in single or e.sequence in held}
-        self._receipts.update((sequence, {}) for sequence in found)
+        numbers = [event.sequence for event in events]
+        self._part(numbers)
+        waiting, single = self._coalescer.sequences, self._single
+        found = {number: None for number in numbers if number in single or number in waiting}
+        self._receipts.update((number, {}) for number in found)
         return found
 
     # --- new events ---
 
-    def submit(self, by_names: ByNames, largest: int) -> None:
-        """Events are published; none exceeds `largest` bytes. They are dispatched now, or held
-        back for at most a moment."""
-        self._coalescer.submit(by_names, largest)
+    def submit(self, by_names: ByNames, largest: int) -> tuple[ByNames, int] | None:
+        """Events are published, by the names of their attributes; none exceeds `largest` bytes.
+        Returns all that are to be sent now, and a size that none exceeds: `add_batch` or
+        `add_single` has to follow. None: they wait for others, for a moment at most."""
+        return self._coalescer.submit(by_names, largest, self.in_flight)
+
+    def hold_over(self) -> tuple[ByNames, int] | None:
+        """`HoldOver` has come. Returns what is to be sent now, as `submit`."""
+        return self._coalescer.hold_over()
 
     def add_batch(self, events: Sequence[Event], route: Route, largest: int) -> None:
         """These events, none over `largest` bytes, leave now for the hosts of `route`. If it names
         none they are done: none of their trees has a subscriber."""
+        sequences = tuple([event.sequence for event in events])
         if not route:
-            self._emit_accepted([event.sequence for event in events])
+            self._emit_done(sequences)
             return
         now = self.port.now
-        pairs = {name: (host, now) for host, (_, trees) in route.items() for name in trees}
-        self.pairs += len(pairs) * len(events)
-        self._largest = max(1, largest)
-        self.bytes += largest * len(events)
-        self._batches.add(events, pairs, now, largest)
+        pairs: PairStates = {}
+        for host, trees in route.values():
+            pairs.update(dict.fromkeys(trees, PairStatus(SENT, now, host.id)))
+        self._add(PendingEvents(events, sequences, pairs, now, largest))
 
     def add_single(
         self, events: Sequence[Event], trees: Sequence[str], largest: int
     ) -> list[PendingPair]:
-        """Each of these events is to visit these trees by itself. Returns the pairs, by event, for
-        which `sent`, `await_tree` or `drop` has to follow."""
+        """Each of these events is to visit these trees by itself. Returns the pairs, by event: each
+        of them is to be moved, or to be dropped."""
         now = self.port.now
-        added = [
-            PendingEvent(event, dict.fromkeys(trees, ("", 0.0)), now, largest) for event in events
-        ]
-        self._largest = max(1, largest)
-        self.bytes += largest * len(added)
-        self.pairs += len(trees) * len(added)
-        self._single.update((each.event.sequence, each) for each in added)
-        return [(each, tree) for each in added for tree in trees]
+        new = PairStatus(NEW, now)
+        added: list[PendingEvents] = []
+        for event in events:
+            pairs = dict.fromkeys(trees, new)
+            record = PendingEvents((event,), (event.sequence,), pairs, now, largest)
+            self._add(record)
+            added.append(record)
+        return [(record, tree) for record in added for tree in trees]
 
-    # --- where pairs are ---
+    def _add(self, record: PendingEvents) -> None:
+        count = len(record.sequences)
+        (self._batches if count > 1 else self._single)[record.sequences[0]] = record
+        self._largest = max(1, record.bytes)
+        self.in_flight += count
+        self.pairs += len(record.pairs) * count
+        self.bytes += record.bytes * count
+
+    # --- from state to state ---
 
     def sent(self, pair: PendingPair, host: NodeId) -> None:
         """The pair leaves now for this host."""
-        pending, attribute = pair
-        pending.pairs[attribute] = (host, self.port.now)
+        record, attribute = pair
+        state = PAIR_MOVES[record.pairs[attribute].state, ROUTED]
+        record.pairs[attribute] = PairStatus(state, self.port.now, host)
 
-    def await_tree(self, pair: PendingPair) -> None:
+    def seek(self, pair: PendingPair) -> None:
         """The pair waits until its tree is located."""
-        pending, attribute = pair
-        pending.pairs[attribute] = ("", self.port.now)
-        self._unlocated.setdefault(attribute, {})[pending.event.sequence] = None
+        record, attribute = pair
+        state = PAIR_MOVES[record.pairs[attribute].state, UNLOCATED]
+        record.pairs[attribute] = PairStatus(state, self.port.now)
+        self._seeking.setdefault(attribute, {})[record.sequences[0]] = None
         self._locations.hold(attribute)
+
+    def enqueue(self, pairs: Sequence[PendingPair], why: PairMove, stale: bool) -> None:
+        """The pairs wait to be routed, in the order of publication, behind those that wait.
+        `stale`: hosts that were known for them proved wrong."""
+        now = self.port.now
+        for record, attribute in pairs:
+            state = PAIR_MOVES[record.pairs[attribute].state, why]
+            record.pairs[attribute] = PairStatus(state, now)
+        in_order = sorted(pairs, key=_published)
+        self._queue.waiting.append((deque(in_order), stale))
+
+    @property
+    def is_queue_empty(self) -> bool:
+        """Whether no pair waits to be routed."""
+        return not self._queue.waiting
+
+    def route_due(self) -> None:
+        """`RouteDue` has come: this turn may route some."""
+        self._queue.route_due()
+
+    def take_queued(self) -> tuple[list[PendingPair], bool] | None:
+        """The next queued pairs that this turn may route, and whether hosts that were known for
+        them proved wrong. None: no more in this turn."""
+        return self._queue.take()
 
     def awaiting(self, attribute: str) -> dict[int, None]:
         """The events that wait for this tree, as they were published."""
-        return self._unlocated.get(attribute, {})
+        return self._seeking.get(attribute, {})
 
     def first_awaiting(self, attributes: Iterable[str]) -> int | None:
         """The first event that waits for one of these trees; None: there is none."""
-        waits = (self._unlocated.get(attribute, {}) for attribute in attributes)
+        waits = (self._seeking.get(attribute, {}) for attribute in attributes)
         return min((next(iter(sequences)) for sequences in waits if sequences), default=None)
 
     def located(self, attribute: str, last: int | None = None) -> list[PendingPair]:
-        """The pairs that waited for this tree, up to those of the event `last` (None: all); they
-        wait no longer."""
-        sequences = self._unlocated.pop(attribute, {})
+        """The pairs that waited for this tree, up to those of the event `last` (None: all): each is
+        to be queued or dropped now."""
+        sequences = self._seeking.pop(attribute, {})
         if last is not None:
             later = {sequence: None for sequence in sequences if sequence > last}
             if later:
-                self._unlocated[attribute] = later
+                self._seeking[attribute] = later
             sequences = {sequence: None for sequence in sequences if sequence <= last}
-        if attribute not in self._unlocated:
+        if attribute not in self._seeking:
             self._locations.release(attribute)
-        return [
-            (pending, attribute)
-            for sequence in sequences
-            if (pending := self._single.get(sequence)) is not None and attribute in pending.pairs
-        ]
+        return self._pairs_in(SEEKING, attribute, sequences)
+
+    def _pairs_in(
+        self, state: PairState, attribute: str, sequences: Iterable[int]
+    ) -> list[PendingPair]:
+        """The pairs of these single events and this tree that are in this state, each once."""
+        records = map(self._single.get, dict.fromkeys(sequences))
+        return in_state(state, [(each, attribute) for each in records if each is not None])
 
     # --- the end of pairs ---
 
@@ -208,27 +419,80 @@ class PendingStore(Machine):
         for attributes, sequences in taken:
             if self._receipts:
                 self._note_host(host, attributes, sequences)
-            batches, rest = self._batches.accept(host, attributes, sequences)
-            for accepted in batches:
-                sent_at = sent_at or accepted.sent_at
-                self.pairs -= accepted.pairs
-                self.bytes -= accepted.bytes
-                done += accepted.done
-            if not rest and len(batches) == 1:
-                events.append(batches[0].events)
-                continue
-            sent_at = sent_at or self._sent_at(host, attributes, rest)
-            waited = [event for accepted in batches for event in accepted.events]
-            for sequence in rest:
-                pending = self._single.get(sequence)
-                if pending is not None:
-                    waited.append(pending.event)
-                    self._end(pending, attributes, done)
-            events.append(waited)
+            records = self._records_of(sequences)
+            for record in records:
+                since = self._end(record, attributes, done, host)
+                sent_at = since if sent_at is None else sent_at
+            if len(records) == 1:
+                events.append(records[0].events)
+            else:
+                events.append(list(chain.from_iterable([record.events for record in records])))
         now = self.port.now
         self._window.accepted(before - self.pairs, None if sent_at is None else now - sent_at, now)
-        self._emit_accepted(done)
+        self._emit_done(done)
         return Acceptance(events, sent_at)
+
+    def _records_of(self, sequences: tuple[int, ...]) -> list[PendingEvents]:
+        """The records of those of these events that are pending, in this order. Batches that have
+        others as well are cut or broken up first."""
+        found: list[PendingEvents] = []
+        at = 0
+        while at < len(sequences):
+            record = self._single.get(sequences[at]) or self._batch_at(sequences, at)
+            if record is None:
+                at += 1
+            else:
+                found.append(record)
+                at += len(record.sequences)
+        return found
+
+    def _batch_at(self, sequences: tuple[int, ...], at: int) -> PendingEvents | None:
+        """The batch whose events stand in `sequences` from index `at` on. It is cut first if only
+        its first events stand there, at the end, and broken up if others of them do."""
+        batch = self._batches.get(sequences[at])
+        if batch is not None:
+            own = batch.sequences
+            if sequences[at : at + len(own)] == own:
+                return batch
+            count = len(sequences) - at
+            if sequences[at:] == own[:count]:
+                return self._cut(batch, count)
+        self._part(sequences[at : at + 1])
+        return self._single.get(sequences[at])
+
+    def _cut(self, batch: PendingEvents, count: int) -> PendingEvents:
+        """Divide the batch after its first `count` events; returns these."""
+        events, sequences = batch.events, batch.sequences
+        first = replace(batch, events=events[:count], sequences=sequences[:count])
+        rest = replace(
+            batch, events=events[count:], sequences=sequences[count:], pairs=dict(batch.pairs)
+        )
+        del self._batches[sequences[0]]
+        for part in (first, rest):
+            (self._batches if len(part.sequences) > 1 else self._single)[part.sequences[0]] = part
+        return first
+
+    def _part(self, sequences: Sequence[int]) -> None:
+        """Give each event of the batches that reach into these numbers a record of its own."""
+        if sequences and self._batches:
+            first, last = min(sequences), max(sequences)
+            self._break_up(
+                [
+                    batch
+                    for batch in self._batches.values()
+                    if batch.sequences[0] <= last and first <= batch.sequences[-1]
+                ]
+            )
+
+    def _break_up(self, batches: Sequence[PendingEvents]) -> None:
+        """Give each event of these batches a record of its own."""
+        for batch in batches:
+            del self._batches[batch.sequences[0]]
+            for event in batch.events:
+                sequence = event.sequence
+                self._single[sequence] = replace(
+                    batch, events=(event,), sequences=(sequence,), pairs=dict(batch.pairs)
+                )
 
     def _note_host(
         self, host: NodeId, attributes: tuple[str, ...], sequences: Sequence[int]
@@ -240,50 +504,50 @@ class PendingStore(Machine):
                 for attribute in attributes:
                     hosts.setdefault(attribute, host)
 
-    def _sent_at(
-        self, host: NodeId, attributes: Sequence[str], sequences: Sequence[int]
-    ) -> float | None:
-        """When the first of these pairs was sent to this host; None: it was not."""
-        first = self._single.get(sequences[0]) if sequences else None
-        if first is None or not attributes:
-            return None
-        asked, since = first.pairs.get(attributes[0], ("", 0.0))
-        return since if asked == host else None
-
     def drop(self, pairs: Iterable[PendingPair]) -> None:
         """These pairs need no host: their trees have no subscriber for the event."""
         done: list[int] = []
-        for pending, attribute in pairs:
-            self._end(pending, (attribute,), done)
-        self._emit_accepted(done)
+        for record, attribute in pairs:
+            self._end(record, (attribute,), done)
+        self._emit_done(done)
 
-    def refuse(self, sequences: Iterable[int], reason: str) -> list[int]:
+    def refuse(self, sequences: Sequence[int], reason: str) -> list[int]:
         """A host has refused these events, for this reason: none of their trees has to accept them
         any more. Returns those that were pending. `PublicationsRefused` and then
         `EventsAccepted` follow for them."""
-        self._batches.break_up()
+        self._part(sequences)
         done: list[int] = []
         for sequence in sequences:
-            pending = self._single.get(sequence)
-            if pending is not None:
-                self._end(pending, list(pending.pairs), done)
+            record = self._single.get(sequence)
+            if record is not None:
+                self._end(record, list(record.pairs), done)
         if done:
             self.port.emit(PublicationsRefused(tuple(done), reason))
-        self._emit_accepted(done)
+        self._emit_done(done)
         return done
 
-    def _end(self, pending: PendingEvent, attributes: Iterable[str], done: list[int]) -> None:
-        """These trees have the event; if those were the last it is added to `done`."""
-        pairs = pending.pairs
+    def _end(
+        self, record: PendingEvents, attributes: Iterable[str], done: list[int], host: NodeId = ""
+    ) -> float | None:
+        """These trees need the events no longer; if those were the last, the events are added to
+        `done`. Returns since when the first of these pairs was at `host`; None: none was."""
+        pairs, sequences = record.pairs, record.sequences
+        since: float | None = None
         for attribute in attributes:
-            if attribute in pairs:
-                del pairs[attribute]
-                self.pairs -= 1
-        if not pairs and self._single.pop(pending.event.sequence, None) is not None:
-            self.bytes -= pending.bytes
-            done.append(pending.event.sequence)
+            status = pairs.pop(attribute, None)
+            if status is not None:
+                self.pairs -= len(sequences)
+                if since is None and host and status.host == host:
+                    since = status.since
+        if not pairs:
+            records = self._single if len(sequences) == 1 else self._batches
+            if records.pop(sequences[0], None) is not None:
+                self.in_flight -= len(sequences)
+                self.bytes -= record.bytes * len(sequences)
+                done += sequences
+        return since
 
-    def _emit_accepted(self, done: list[int]) -> None:
+    def _emit_done(self, done: Sequence[int]) -> None:
         if done:
             receipts = self._receipts
             hosts = {s: receipts.pop(s) for s in done if s in receipts} if receipts else {}
@@ -294,43 +558,33 @@ class PendingStore(Machine):
 
     # --- what has to be sent again ---
 
-    def sent_to(self, host: NodeId, sequences: Iterable[int]) -> list[PendingPair]:
+    def sent_to(self, host: NodeId, sequences: Sequence[int]) -> list[PendingPair]:
         """Those of these events, and of their trees, that a host was sent and has not accepted."""
-        self._batches.break_up()
-        return [
-            (pending, attribute)
-            for sequence in sequences
-            if (pending := self._single.get(sequence)) is not None
-            for attribute, state in pending.pairs.items()
-            if state[0] == host
-        ]
+        self._part(sequences)
+        records = map(self._single.get, dict.fromkeys(sequences))
+        return at_host(host, [record for record in records if record is not None])
 
-    def moved(self, attribute: str, sequences: Iterable[int]) -> list[PendingPair]:
-        """A host does not serve this tree (any more). Returns the pairs that it did not accept."""
-        self._batches.break_up()
-        again: list[PendingPair] = []
-        for sequence in sequences:
-            pending = self._single.get(sequence)
-            if pending is not None and pending.pairs.get(attribute, ("",))[0]:
-                pending.moves += 1
-                again.append((pending, attribute))
+    def moved(self, attribute: str, sequences: Sequence[int]) -> list[PendingPair]:
+        """A host does not serve this tree (any more). Returns the pairs that were sent to some host
+        and not accepted."""
+        self._part(sequences)
+        again = self._pairs_in(SENT, attribute, sequences)
+        for record, _ in again:
+            record.moves += 1
         return again
 
     def host_lost(self, host: NodeId) -> list[PendingPair]:
         """The link to a host is lost. Returns the pairs that had been sent there."""
-        self._batches.break_up()
-        return [
-            (pending, attribute)
-            for pending in self._single.values()
-            for attribute, (asked, _) in pending.pairs.items()
-            if asked == host
-        ]
+        batches = self._batches.values()
+        self._break_up([each for each in batches if at_host(host, [each])])
+        return at_host(host, self._single.values())
 
     def retry(self) -> Overdue:
         """Suspect the hosts that are silent, and name the pairs that have to be sent again: those
         sent to suspected hosts, and those that have waited for longer than events take there."""
         now, replicas = self.port.now, self._locations.replicas
-        silent_from = suspect_silent([*self._single.values(), *self._batches.all], replicas, now)
-        self._batches.break_up(lambda batch: is_overdue(batch, replicas, now))
-        found = find_overdue(self._single.values(), self._locations, now)
+        batches, single = self._batches.values(), self._single.values()
+        silent_from = suspect_silent([*single, *batches], replicas, now)
+        self._break_up([batch for batch in batches if is_overdue(batch, replicas, now)])
+        found = find_overdue(single, self._locations, now)
         return found._replace(next_check=min([found.next_check, *silent_from]))

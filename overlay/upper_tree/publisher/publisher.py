@@ -1,7 +1,8 @@
 """The publisher's side: an event is cut into its attributes, and each visits its tree (C3, C7).
 
-An event is kept until every tree that it visits has accepted it (pending_store.py). A pair of event
-and tree ends by `Accepted`, or because the tree has no subscriber for the event. After `TreeMoved`,
+An event is kept until every tree that it visits has accepted it; where it is until then is in
+pending_store.py, and where it goes is decided here. A pair of event and tree ends by `Accepted`, or
+because the tree has no subscriber for the event. After `TreeMoved`,
 a lost link or silence it is sent again at once, to the next replica (replicas.py), and when none
 helps to the host that the owner names. Two hosts may then match one event, and the receiving node
 removes the duplicate.
@@ -19,7 +20,7 @@ from itertools import repeat
 from overlay.client import Draft, Event
 from overlay.links.events import LinkDown
 from overlay.lower_random.access_points import AccessPoints
-from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, Timer
+from overlay.machine import Alarm, Machine, NodeId, Peer, Port, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import BATCH_BYTES, cut_evenly, in_batches, weigh_whole
 from overlay.upper_tree.content import digest_of
@@ -30,7 +31,6 @@ from overlay.upper_tree.events import TreeAbsent, TreeFound, TreesFound
 from overlay.upper_tree.host_load import HostLoad
 from overlay.upper_tree.messages import EVENT_TREE, Accepted, EventsRefused, SentBefore, TreeMoved
 from overlay.upper_tree.publisher.admission import UniformBatch
-from overlay.upper_tree.publisher.coalescer import ByNames, by_attributes, in_parts
 from overlay.upper_tree.publisher.constants import (
     ASK_ANEW,
     CHECK_LEAST,
@@ -40,10 +40,15 @@ from overlay.upper_tree.publisher.constants import (
 from overlay.upper_tree.publisher.doubts import Doubts, Taken
 from overlay.upper_tree.publisher.first_searches import FirstSearches
 from overlay.upper_tree.publisher.location_cache import LocationCache
-from overlay.upper_tree.publisher.pending_event import PendingPair
-from overlay.upper_tree.publisher.pending_store import PendingStore
-from overlay.upper_tree.publisher.route_queue import RouteQueue
-from overlay.upper_tree.publisher.routing_plan import RoutedEvents, RoutingPlans
+from overlay.upper_tree.publisher.pending_event import PairMove, PendingPair
+from overlay.upper_tree.publisher.pending_store import HoldOver, PendingStore, RouteDue
+from overlay.upper_tree.publisher.routing_plan import (
+    ByNames,
+    RoutedEvents,
+    RoutingPlans,
+    by_attributes,
+    in_parts,
+)
 from overlay.upper_tree.publisher.tree_finder import TreeFinder
 from overlay.upper_tree.recent_visits import RecentVisits
 from overlay.upper_tree.visits import Group, visits_of
@@ -59,10 +64,6 @@ class SearchOver(Timer, frozen=True):
 
 VisitsByHost = dict[NodeId, tuple[Peer, list[Group]]]
 """What is to be sent to each host."""
-
-
-def _published(pair: PendingPair) -> int:
-    return pair[0].event.sequence
 
 
 class Publisher(Machine):
@@ -93,10 +94,9 @@ class Publisher(Machine):
         self.copies = copies
         self._proofs = proofs
         self.pending = PendingStore(
-            port, settings.tree.pending, settings.tree.pending_bytes, locations, self._dispatch_all
+            port, settings.tree.pending, settings.tree.pending_bytes, locations
         )
         self._plans = RoutingPlans(locations, port.me.id)
-        self._routes = RouteQueue(port, self._send_part)
         self._searches = FirstSearches()
         self._asked_anew: dict[str, None] = {}  # trees whose known hosts are all silent …
         self._ask_anew_at = float("-inf")  # … and when to ask for them again
@@ -105,14 +105,6 @@ class Publisher(Machine):
         self._sequence = 0  # of the last event; the first has 1
         self._together = Alarm(port, SearchOver())
         self._retry = Alarm(port, RetryDue())
-
-    def handlers(self) -> Handlers:
-        """Messages, timers and events with their handlers."""
-        return {
-            **super().handlers(),
-            **self.pending.handlers(),
-            **self._routes.handlers(),
-        }
 
     @property
     def has_room(self) -> bool:
@@ -138,7 +130,7 @@ class Publisher(Machine):
         """How many events some tree has not accepted yet."""
         return len(self.pending)
 
-    def await_receipts(self, events: Iterable[Event]) -> dict[int, None]:
+    def await_receipts(self, events: Sequence[Event]) -> dict[int, None]:
         """The sequence numbers of those of these events that some tree has not accepted yet;
         `EventsAccepted` will say which hosts accepted them."""
         return self.pending.await_receipts(events)
@@ -178,12 +170,19 @@ class Publisher(Machine):
                 digest=digest_of(event),
             )
         self.port.count("published", len(events))
-        self.pending.submit(by_names, largest)
+        self._dispatch_all(self.pending.submit(by_names, largest))
         return events
 
-    def _dispatch_all(self, by_names: ByNames, largest: int) -> None:
-        """Send events, by the names of their attributes, to the hosts of their trees. None of them
-        exceeds `largest` bytes."""
+    def on_hold_over(self, timer: HoldOver) -> None:
+        """Send the events that have waited for a fuller message."""
+        self._dispatch_all(self.pending.hold_over())
+
+    def _dispatch_all(self, due: tuple[ByNames, int] | None) -> None:
+        """Send events, by the names of their attributes, to the hosts of their trees, if there are
+        some: none exceeds so many bytes."""
+        if due is None:
+            return
+        by_names, largest = due
         self.replicas.expire(self.port.now)
         count = sum(map(len, by_names.values()))
         at_once = self.replicas.at_once(count)
@@ -209,12 +208,12 @@ class Publisher(Machine):
         """Add pairs that are routed one by one to `visits`, as far as they need not wait."""
         held = self._searches.held
         for pair in [pair for pair in pairs if pair[1] in held]:
-            self.pending.await_tree(pair)  # behind those that wait for it already
+            self.pending.seek(pair)  # behind those that wait for it already
         ready = [pair for pair in pairs if pair[1] not in held]
-        if self._routes.is_empty and len(ready) <= PAIRS_AT_ONCE:
+        if self.pending.is_queue_empty and len(ready) <= PAIRS_AT_ONCE:
             self._route(ready, visits)
         else:
-            self._routes.add(ready)
+            self._route_later(ready, PairMove.POSTPONED)
 
     def _dispatch(
         self, names: tuple[str, ...], events: list[Event], largest: int, visits: VisitsByHost
@@ -248,12 +247,29 @@ class Publisher(Machine):
         """Whether events with these attributes need not go one by one, behind others that wait."""
         held = self._searches.held
         is_held = bool(held) and (EVENT_TREE in held or not held.keys().isdisjoint(names))
-        return not (self.counting or is_held) and self._routes.is_empty
+        return not (self.counting or is_held) and self.pending.is_queue_empty
 
-    def _send_pairs(self, pairs: Iterable[PendingPair], stale: bool = False) -> None:
-        """Send what has waited, or has to be sent again, as `_route` says, in the order of
-        publication; what is beyond the work of a turn follows in the next."""
-        self._routes.add(sorted(pairs, key=_published), stale)
+    def _route_later(
+        self, pairs: Sequence[PendingPair], why: PairMove, stale: bool = False
+    ) -> None:
+        """Route what has waited, or has to be sent again, in the order of publication and behind
+        what waits already; what is beyond the work of a turn follows in the next. `stale`: as
+        `_route`."""
+        if pairs:
+            self.pending.enqueue(pairs, why, stale)
+            self._route_queued()
+        self.locations.trim()
+
+    def _route_queued(self) -> None:
+        """Route what is queued, as far as the turn may."""
+        while (part := self.pending.take_queued()) is not None:
+            self._send_part(*part)
+
+    def on_route_due(self, timer: RouteDue) -> None:
+        """Route the next ones."""
+        self.pending.route_due()
+        self._route_queued()
+        self.locations.trim()
 
     def _send_part(self, pairs: list[PendingPair], stale: bool) -> None:
         at_once = self.replicas.at_once(len(pairs))
@@ -263,7 +279,6 @@ class Publisher(Machine):
             self._send_all(visits)
             if at_once < len(pairs):
                 self.replicas.expire(self.port.now)
-        self.locations.trim()
 
     def _route(
         self, pairs: Iterable[PendingPair], visits: VisitsByHost, stale: bool = False
@@ -283,7 +298,7 @@ class Publisher(Machine):
                 continue
             host = self.locations.host_for(attribute, pending.places[attribute])
             if host is None:
-                self.pending.await_tree(pair)
+                self.pending.seek(pair)
                 to_find[attribute] = None
                 if not stale:
                     self._searches.began(attribute, now)
@@ -291,7 +306,7 @@ class Publisher(Machine):
                 skipped.append(pair)
             else:
                 self.pending.sent(pair, host.id)
-                event = pending.event
+                (event,) = pending.events
                 per_host = routed.setdefault(host.id, (host, {}))[1]
                 per_host.setdefault(event.sequence, (event, []))[1].append(attribute)
         for host, attributes_of in routed.values():
@@ -338,7 +353,7 @@ class Publisher(Machine):
         if not self.locations.summaries.may_skip(attribute, pending.places, self.port.now):
             return False
         self.port.count("visits_skipped")
-        self.history.accepted((pending.event,), Skipped((attribute,)))
+        self.history.accepted(pending.events, Skipped((attribute,)))
         return True
 
     def _send_all(self, visits: VisitsByHost, largest: int = 0) -> None:
@@ -415,7 +430,7 @@ class Publisher(Machine):
         others have goes to its hosts."""
         if self._doubts is None:
             return
-        again: list[PendingPair] = []
+        again: dict[int, PendingPair] = {}  # each once, though several hosts have accepted it
         for host, sequences, is_host in self._doubts.settle(attribute):
             if is_host:
                 self.pending.accept(host, [((attribute,), sequences)])
@@ -423,8 +438,9 @@ class Publisher(Machine):
             self.port.count("hosts_not_confirmed")
             self.locations.forget(attribute, host)
             self.access_points.invalidate(attribute, host)
-            again += self.pending.moved(attribute, sequences)
-        self._send_pairs(again)
+            moved = self.pending.moved(attribute, sequences)
+            again.update({pair[0].sequences[0]: pair for pair in moved})
+        self._route_later(list(again.values()), PairMove.FAILED)
 
     def on_events_refused(self, sender: Peer, message: EventsRefused) -> None:
         """By the policy that the host knows, this node's tenant may not publish these events. As an
@@ -438,14 +454,14 @@ class Publisher(Machine):
         pairs = self.pending.sent_to(sender.id, message.sequences)
         doubts = self._doubts
         certain = {
-            pending.event.sequence: None
+            pending.sequences[0]: None
             for pending, attribute in pairs
             if doubts is None or doubts.is_certain(attribute, sender.id)
         }
-        doubtful = [pair for pair in pairs if pair[0].event.sequence not in certain]
+        doubtful = [pair for pair in pairs if pair[0].sequences[0] not in certain]
         if doubtful:
             self._ask_owners(doubtful)
-        refused = self.pending.refuse(certain, reason)
+        refused = self.pending.refuse(list(certain), reason)
         if refused:
             self.port.count("events_refused", len(refused))
         for sequence in refused:
@@ -464,14 +480,14 @@ class Publisher(Machine):
             if any(pending.moves > MOVES for pending, _ in again):
                 self._ask_owners(again)
             else:
-                self._send_pairs(again, stale=True)
+                self._route_later(again, PairMove.FAILED, stale=True)
 
     def _ask_owners(self, pairs: list[PendingPair]) -> None:
         """Nothing that is known here helped: the owner has to say where these trees are. If that
         did not help before, the host that it names is still being given the tree: ask in a
         moment."""
         for pair in pairs:
-            self.pending.await_tree(pair)
+            self.pending.seek(pair)
             self.locations.forget_tree(pair[1])
         attributes = dict.fromkeys(attribute for _, attribute in pairs)
         if all(pending.moves <= MOVES + 1 for pending, _ in pairs):
@@ -497,7 +513,8 @@ class Publisher(Machine):
         self._settle_absent(event.attribute)
         waiting = self.pending.located(event.attribute)
         self.pending.drop([pair for pair in waiting if pair[0].since <= event.until])
-        self._send_pairs([pair for pair in waiting if pair[0].since > event.until])
+        younger = [pair for pair in waiting if pair[0].since > event.until]
+        self._route_later(younger, PairMove.LOCATED)
         self.port.emit(TreesFound())
 
     def _settle_absent(self, attribute: str) -> None:
@@ -515,7 +532,7 @@ class Publisher(Machine):
             first = self.pending.first_awaiting(waited_for)
             for name in self._searches.held:
                 pairs += self.pending.located(name, first)
-        self._send_pairs(pairs)
+        self._route_later(pairs, PairMove.LOCATED)
 
     def on_search_over(self, timer: SearchOver) -> None:
         """The last of the trees takes too long to be found."""
@@ -529,7 +546,7 @@ class Publisher(Machine):
         lost = event.peer.id
         self.locations.forget_node(lost)
         self.replicas.suspect_silent(lost, self.port.now)
-        self._send_pairs(self.pending.host_lost(lost), stale=True)
+        self._route_later(self.pending.host_lost(lost), PairMove.FAILED, stale=True)
 
     def on_retry_due(self, timer: RetryDue) -> None:
         """Send what waits for silent hosts to other replicas. For what has waited for longer than
@@ -540,7 +557,7 @@ class Publisher(Machine):
         overdue = self.pending.retry()
         if overdue.elsewhere:
             self.port.count("visits_elsewhere", len(overdue.elsewhere))
-            self._send_pairs(overdue.elsewhere)
+            self._route_later(overdue.elsewhere, PairMove.FAILED)
         if overdue.lost:
             self.port.count("visits_retried", len(overdue.lost))
             self._ask_owners(overdue.lost)

@@ -17,7 +17,7 @@ comes alone, to make one takes half of the calls that publishing does.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from matching import Cut, places
@@ -29,8 +29,31 @@ from overlay.upper_tree.publisher.constants import PLANNED_FOR, PLANS_MOST
 from overlay.upper_tree.publisher.location_cache import KnownTree, LocationCache
 from overlay.upper_tree.publisher.summary_cache import CachedSummary, SkipRate
 
+ByNames = dict[tuple[str, ...], list[Event]]
+"""Events by the names of their attributes, or of the trees that they visit."""
+
 Route = dict[NodeId, tuple[Peer, tuple[str, ...]]]
 """By host: the trees that an event visits there."""
+
+
+def by_attributes(events: Iterable[Event]) -> ByNames:
+    """Events grouped by the attributes that have a value (not NULL)."""
+    found: ByNames = {}
+    for event in events:
+        has = [name for name, value in event.attributes.items() if value is not None]
+        found.setdefault(tuple(has), []).append(event)
+    return found
+
+
+def in_parts(by_names: ByNames, most: int) -> Iterator[ByNames]:
+    """These events in parts of `most` (at least one), in the order of publication."""
+    keyed = [(event, names) for names, events in by_names.items() for event in events]
+    keyed.sort(key=lambda pair: pair[0].sequence)
+    for start in range(0, len(keyed), most):
+        part: ByNames = {}
+        for event, names in keyed[start : start + most]:
+            part.setdefault(names, []).append(event)
+        yield part
 
 
 class SkippableHost(NamedTuple):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from overlay.upper_tree.batches import BATCH_ITEMS
 from overlay.upper_tree.messages import Visit
-from overlay.upper_tree.publisher.coalescer import HoldOver
 from overlay.upper_tree.publisher.constants import HOLD_MOST, IN_FLIGHT_LEAST
+from overlay.upper_tree.publisher.pending_store import HoldOver
 from tests.support.trees import event
 from tests.upper_tree.publisher.test_tree_publisher import Rig
 

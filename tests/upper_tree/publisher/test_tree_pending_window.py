@@ -11,7 +11,7 @@ from overlay.upper_tree.publisher.constants import (
     WINDOW_SEARCHING,
     WINDOW_SECONDS,
 )
-from overlay.upper_tree.publisher.pending_window import PendingWindow
+from overlay.upper_tree.publisher.pending_store import PendingWindow
 
 MOST = 20_000
 
