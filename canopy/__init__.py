@@ -22,6 +22,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from canopy.client.client import Client, connect
+    from canopy.client.consumer import Gathering, Subscription
     from canopy.client.errors import (
         AddressError,
         CommandFailed,
@@ -40,20 +42,13 @@ if TYPE_CHECKING:
     )
     from canopy.client.frames import OpaqueEvent
     from canopy.client.notices import Disconnected, Gap
-    from canopy.client.publishing import PublishResult
+    from canopy.client.publication import PublishResult
     from canopy.client.seals import seal_of
-    from canopy.client.streams.appending import AppendResult, ProducerStart
+    from canopy.client.streams.membership import Member
     from canopy.client.streams.newest import newest_stream
     from canopy.client.streams.positions import Positions
-    from canopy.client.synchronous import (
-        Client,
-        Gathering,
-        Member,
-        Producer,
-        Reading,
-        Subscription,
-        connect,
-    )
+    from canopy.client.streams.producer import AppendResult, Producer, ProducerStart
+    from canopy.client.streams.reading import Reading
     from overlay.client import Delivery, Draft, Event, StreamEvent
     from overlay.info import AppendReceipt
     from overlay.stream_client import GroupRow
@@ -98,7 +93,9 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "canopy.client.streams.appending": ("AppendResult", "ProducerStart"),
+    "canopy.client.streams.producer": ("AppendResult", "Producer", "ProducerStart"),
+    "canopy.client.streams.membership": ("Member",),
+    "canopy.client.streams.reading": ("Reading",),
     "canopy.client.streams.newest": ("newest_stream",),
     "canopy.client.streams.positions": ("Positions",),
     "canopy.client.errors": (
@@ -119,17 +116,10 @@ _HOMES: Final = {
     ),
     "canopy.client.frames": ("OpaqueEvent",),
     "canopy.client.notices": ("Disconnected", "Gap"),
-    "canopy.client.publishing": ("PublishResult",),
+    "canopy.client.publication": ("PublishResult",),
     "canopy.client.seals": ("seal_of",),
-    "canopy.client.synchronous": (
-        "Client",
-        "Gathering",
-        "Member",
-        "Producer",
-        "Reading",
-        "Subscription",
-        "connect",
-    ),
+    "canopy.client.client": ("Client", "connect"),
+    "canopy.client.consumer": ("Gathering", "Subscription"),
     "overlay.client": ("Delivery", "Draft", "Event", "StreamEvent"),
     "overlay.info": ("AppendReceipt",),
     "overlay.stream_client": ("GroupRow",),

@@ -22,17 +22,13 @@ from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from canopy.client.async_link import Signal, SocketStream
-from canopy.client.asynchronous import (
-    AsyncClient,
-    AsyncGathering,
-    AsyncMember,
-    AsyncReading,
-    AsyncSubscription,
-    Opening,
-    connecting,
-)
-from canopy.client.contexts import node_of
+from canopy.client.async_link import SocketStream
+from canopy.client.client import AsyncClient, connecting
+from canopy.client.consumer import AsyncGathering, AsyncSubscription
+from canopy.client.faces import Opening
+from canopy.client.link import Signal
+from canopy.client.streams.membership import AsyncMember
+from canopy.client.streams.reading import AsyncReading
 
 __all__ = [
     "AsyncClient",
@@ -77,7 +73,7 @@ class _Stream:
 
 
 class _Runtime:
-    """Implements `canopy.client.async_link.Runtime` with asyncio."""
+    """Implements `canopy.client.async_link.AsyncRuntime` with asyncio."""
 
     async def open(self, path: str) -> SocketStream:
         return _Stream(*await asyncio.open_unix_connection(path))
@@ -86,8 +82,9 @@ class _Runtime:
         made = await asyncio.to_thread(connect)
         return _Stream(*await asyncio.open_unix_connection(sock=made))
 
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+    async def pause(self, signal: Signal, seconds: float) -> bool:
+        await self.within(seconds, signal.wait)
+        return signal.is_set()
 
     def signal(self) -> Signal:
         return asyncio.Event()
@@ -129,4 +126,4 @@ def connect(
 ) -> Opening[AsyncClient]:
     """Connect to a node, as `canopy.connect`: ``async with`` it, or ``await`` it and close the
     client with `close`."""
-    return connecting(_Runtime(), node_of(where, context), timeout, reconnect, seal)
+    return connecting(_Runtime(), where, context, timeout, reconnect, seal)

@@ -24,17 +24,13 @@ from typing import TypeVar
 
 import trio
 
-from canopy.client.async_link import Signal, SocketStream
-from canopy.client.asynchronous import (
-    AsyncClient,
-    AsyncGathering,
-    AsyncMember,
-    AsyncReading,
-    AsyncSubscription,
-    Opening,
-    connecting,
-)
-from canopy.client.contexts import node_of
+from canopy.client.async_link import SocketStream
+from canopy.client.client import AsyncClient, connecting
+from canopy.client.consumer import AsyncGathering, AsyncSubscription
+from canopy.client.faces import Opening
+from canopy.client.link import Signal
+from canopy.client.streams.membership import AsyncMember
+from canopy.client.streams.reading import AsyncReading
 from canopy.wire.transport.inlet import Inlet
 
 __all__ = [
@@ -81,7 +77,7 @@ class _Stream:
 
 
 class _Runtime:
-    """Implements `canopy.client.async_link.Runtime` with trio."""
+    """Implements `canopy.client.async_link.AsyncRuntime` with trio."""
 
     async def open(self, path: str) -> SocketStream:
         return _Stream(await trio.open_unix_socket(path))
@@ -90,8 +86,9 @@ class _Runtime:
         made = await trio.to_thread.run_sync(connect)
         return _Stream(trio.SocketStream(trio.socket.from_stdlib_socket(made)))
 
-    async def sleep(self, seconds: float) -> None:
-        await trio.sleep(seconds)
+    async def pause(self, signal: Signal, seconds: float) -> bool:
+        await self.within(seconds, signal.wait)
+        return signal.is_set()
 
     def signal(self) -> Signal:
         return trio.Event()
@@ -120,4 +117,4 @@ def connect(
 ) -> Opening[AsyncClient]:
     """Connect to a node, as `canopy.connect`: ``async with`` it, or ``await`` it and close the
     client with `close`."""
-    return connecting(_Runtime(), node_of(where, context), timeout, reconnect, seal)
+    return connecting(_Runtime(), where, context, timeout, reconnect, seal)

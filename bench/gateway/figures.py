@@ -37,7 +37,7 @@ import psutil
 
 from bench.security.tls import ROOT, Nodes
 from canopy.cli.bench.measuring import percentiles
-from canopy.client.synchronous import Client, connect
+from canopy.client.client import Client, connect
 from overlay.client import Delivery, Draft
 
 PATIENCE: Final = 60.0

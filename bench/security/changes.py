@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from bench.security.tls import ROOT, SIZE, Nodes
 from canopy.cli.bench.measuring import Figures, MeasurementPlan, measure
-from canopy.client.synchronous import connect
+from canopy.client.client import connect
 
 PAUSE: Final = 1.5
 """Seconds between two changes: each has reached all nodes before the next."""

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.security.tls import SIZE, Nodes
+from canopy.client.client import Client, connect
 from canopy.client.remote import AccessFile, write_access
-from canopy.client.synchronous import Client, connect
 from canopy.wire.control.remote import token_file
 from canopy.wire.keys.key_folder import KeyFolder
 from overlay.client import Draft

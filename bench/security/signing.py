@@ -24,7 +24,7 @@ from typing import Any, Final
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from bench.security.tls import PATIENCE, Nodes
-from canopy.client.synchronous import Gathering
+from canopy.client.consumer import Gathering
 from canopy.wire.keys.certificates import node_id, raw_key
 from canopy.wire.keys.signing import KeySigner
 from overlay.client import Draft, Event

@@ -35,8 +35,8 @@ import psutil
 
 from canopy.cli.bench.measuring import MeasurementPlan, measure
 from canopy.client.blocking import ControlClient
+from canopy.client.client import Client, connect
 from canopy.client.errors import UnreachableError
-from canopy.client.synchronous import Client, connect
 from canopy.wire.keys.authority import found_overlay, issuer_of
 from canopy.wire.keys.certificates import Holder
 from canopy.wire.keys.key_folder import KeyFolder

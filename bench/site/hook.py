@@ -33,8 +33,8 @@ What `import canopy` gives; the [guide](../guide/python.md) has examples. `canop
 ::: canopy.client.synchronous.Reading
 ::: canopy.client.synchronous.Member
 ::: canopy.client.synchronous.Transaction
-::: canopy.client.publishing.PublishResult
-::: canopy.client.streams.appending.AppendResult
+::: canopy.client.publication.PublishResult
+::: canopy.client.streams.producer.AppendResult
 ::: canopy.client.streams.positions.Positions
 ::: canopy.client.notices
 ::: canopy.client.errors

@@ -16,8 +16,8 @@ def context_names(ctx: click.Context, parameter: click.Parameter, incomplete: st
 
 def attribute_names(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """The attributes that the node has seen lately and that begin so; none without a node."""
+    from canopy.client.client import connect
     from canopy.client.errors import ControlError
-    from canopy.client.synchronous import connect
     from overlay.client import Attributes, GetAttributes
 
     where = ctx.params.get("connect")

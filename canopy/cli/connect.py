@@ -13,7 +13,7 @@ from canopy.cli.constants import WAIT, WAIT_INTERVAL, WAIT_SILENTLY
 from canopy.feeds.constants import FORMATS
 
 if TYPE_CHECKING:
-    from canopy.client.synchronous import Client
+    from canopy.client.client import Client
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -103,8 +103,8 @@ def open_client(where: str | None, wait: float, reconnect: float = 0.0) -> Clien
     when it takes long; `reconnect`: seconds for which a node that goes away is looked for.
     Raises AddressError for an address, UnreachableError if no node runs there.
     """
+    from canopy.client.client import connect
     from canopy.client.errors import UnreachableError
-    from canopy.client.synchronous import connect
 
     began, is_silent = time.monotonic(), True
     while True:

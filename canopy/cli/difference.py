@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from canopy.client.client import Client
     from canopy.client.comparing import Difference, SelectorComparison
-    from canopy.client.synchronous import Client
     from overlay.client import Event
 
 

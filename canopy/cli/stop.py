@@ -16,7 +16,7 @@ from canopy.cli.errors import TIME_OUT, CommandError
 from canopy.cli.output import print_json
 
 if TYPE_CHECKING:
-    from canopy.client.synchronous import Client
+    from canopy.client.client import Client
 
 
 @click.command()

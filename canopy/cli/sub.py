@@ -25,8 +25,9 @@ from overlay.client import LEVELS
 
 if TYPE_CHECKING:
     from canopy.cli.delivery.template import Template
+    from canopy.client.client import Client
+    from canopy.client.consumer import Subscription
     from canopy.client.notices import Notice
-    from canopy.client.synchronous import Client, Subscription
     from matching import Predicate, Value
     from overlay.client import Delivery, Event
 

@@ -8,15 +8,17 @@ nothing, and a program that does not look gets no events, which its node learns 
 
 from __future__ import annotations
 
+import math
 import socket
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 from canopy.client.errors import CommandTimeoutError, DeniedError, UnreachableError
 from canopy.client.frames import OpaqueEvent
+from canopy.client.link import Runtime, pipelined
 from canopy.client.locating import connection_error, find_socket
 from canopy.client.remote import is_access_file, open_remote
 from canopy.client.seals import Sealer
@@ -27,7 +29,6 @@ from canopy.client.session import (
     ResumableConnection,
     expected,
 )
-from canopy.client.steps import Steps, asked
 from overlay.client import Command, Delivery, Reply
 
 LEAST: Final = 0.001
@@ -53,33 +54,14 @@ class SocketStream(Protocol):
         """Close at once, without waiting for the other side; a task that waits here wakes."""
 
 
-class Signal(Protocol):
-    """An event object that tasks wait for until it is set."""
-
-    def set(self) -> object:
-        """Wake all who wait."""
-
-    async def wait(self) -> object:
-        """Wait until it is set."""
-
-
-class Runtime(Protocol):
-    """The primitives that differ between trio and asyncio."""
+class AsyncRuntime(Runtime, Protocol):
+    """What a connection needs of trio or asyncio."""
 
     async def open(self, path: str) -> SocketStream:
         """Connect to a Unix socket; raises OSError."""
 
     async def adopt(self, connect: Callable[[], socket.socket]) -> SocketStream:
         """The stream of the socket that `connect` returns in a thread; raises what it raises."""
-
-    async def sleep(self, seconds: float) -> None:
-        """Suspend this task for `seconds`."""
-
-    def signal(self) -> Signal:
-        """A new signal that is not set."""
-
-    def lock(self) -> AbstractAsyncContextManager[object]:
-        """A new lock, which is free."""
 
     async def within(self, seconds: float, job: Callable[[], Awaitable[object]]) -> bool:
         """Run `job` for up to `seconds` (inf: without limit); False if it was cancelled."""
@@ -88,29 +70,12 @@ class Runtime(Protocol):
         """Carry out `job` in a thread, to its end: a cancellation waits for its end."""
 
 
-async def carry_out(steps: Steps[T]) -> T:
-    """Await the calls of `steps` and return its result. Raises what it does not catch; a
-    cancellation is thrown into it as well."""
-    try:
-        call = next(steps)
-        while True:
-            try:
-                found = await call()
-            except BaseException as error:
-                call = steps.throw(error)
-            else:
-                call = steps.send(found)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-
-
 class AsyncLink(ResumableConnection):
     """One connection to a node; tasks may share it."""
 
     def __init__(
         self,
-        runtime: Runtime,
+        runtime: AsyncRuntime,
         stream: SocketStream,
         where: str,
         credit: int,
@@ -128,7 +93,7 @@ class AsyncLink(ResumableConnection):
 
     @staticmethod
     async def connect(
-        runtime: Runtime,
+        runtime: AsyncRuntime,
         where: str | Path | None,
         timeout: float,
         credit: int,
@@ -155,8 +120,9 @@ class AsyncLink(ResumableConnection):
         """Send `command` and wait for its reply. Raises as `ControlClient.request`."""
         return await self.finish(await self.begin(command), timeout)
 
-    async def begin(self, command: Command) -> int:
-        """Send a command and do not wait: the number to `finish` it with, which must be done."""
+    async def begin(self, command: Command, timeout: float = math.inf) -> int:
+        """Send a command and do not wait: the number to `finish` it with, which must be done. A
+        socket that is full is waited for, without a limit: cancel the task."""
         number = self._session.number()
         try:
             await self._send(self._session.encode(command, number))
@@ -188,7 +154,7 @@ class AsyncLink(ResumableConnection):
         async def finish(number: int) -> R:
             return expected(await self.finish(number, timeout), kind, self._session.where)
 
-        return await carry_out(asked(commands, self.begin, finish, self.abandon, ahead))
+        return await pipelined(commands, self.begin, finish, self.abandon, ahead)
 
     def abandon(self, number: int) -> None:
         """Do not wait for the reply to what `begin` has sent; it is ignored when it comes."""

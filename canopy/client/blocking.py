@@ -1,8 +1,8 @@
 """One connection to a node over a blocking socket, for programs with or without threads.
 
-`ControlClient` carries any command of overlay/client.py and does not reconnect; the `Client` and
-`Subscription` of canopy/client/synchronous.py are built on it, and so are the command line and the
-terminal UI where they ask what a program seldom does (the ring, the peers).
+`ControlClient` carries any command of overlay/client.py and does not reconnect; `Client` and
+`Subscription` are built on it, and so are the command line and the terminal UI where they ask what
+a program seldom does (the ring, the peers).
 
 Several threads may use one client: the one that waits first reads the socket and hands what it
 reads to the others (a reply to the thread that asked, deliveries to `deliveries`), so a thread that
@@ -22,12 +22,16 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TypeVar
 
 from canopy.client.errors import CommandTimeoutError, ControlError
+from canopy.client.faces import run
 from canopy.client.frames import OpaqueEvent, Sized
+from canopy.client.link import Signal, pipelined
 from canopy.client.locating import connection_error, find_socket
+from canopy.client.node import ClientNode
 from canopy.client.remote import is_access_file, open_remote
 from canopy.client.seals import Sealer
 from canopy.client.session import (
@@ -35,30 +39,14 @@ from canopy.client.session import (
     READ_SIZE,
     ControlSession,
     ResumableConnection,
+    SessionPosition,
     expected,
 )
-from canopy.client.steps import Steps, asked
 from canopy.wire.transport.room import ROOM
 from overlay.client import CREDIT, Command, Delivery, Reply
 
 R = TypeVar("R", bound=Reply)
 T = TypeVar("T")
-
-
-def carry_out(steps: Steps[T]) -> T:
-    """Make the calls of `steps` and return its result. Raises what it does not catch."""
-    try:
-        call = next(steps)
-        while True:
-            try:
-                found = call()
-            except BaseException as error:
-                call = steps.throw(error)
-            else:
-                call = steps.send(found)
-    except StopIteration as end:
-        result: T = end.value
-        return result
 
 
 class ControlClient(ResumableConnection):
@@ -202,15 +190,14 @@ class ControlClient(ResumableConnection):
         The node reads no more of a client with 1,024 unanswered requests, or 16 publications.
         `timeout` is for each reply, from when it is waited for.
         """
-        return carry_out(
-            asked(
-                commands,
-                lambda command: self.begin(command, timeout),
-                lambda number: expected(self.finish(number, timeout), kind, self.where),
-                self.abandon,
-                ahead,
-            )
-        )
+
+        async def begin(command: Command) -> int:
+            return self.begin(command, timeout)
+
+        async def finish(number: int) -> R:
+            return expected(self.finish(number, timeout), kind, self.where)
+
+        return run(pipelined(commands, begin, finish, self.abandon, ahead))
 
     def begin(self, command: Command, timeout: float = 30.0) -> int:
         """Send a command and do not wait: the number to `finish` it with, which must be done.
@@ -368,3 +355,112 @@ class ControlClient(ResumableConnection):
         with self._changed:
             self._session.lose(reason)
             self._changed.notify_all()
+
+
+class BlockingLink:
+    """A `ControlClient` as the core of the library awaits it: nothing here suspends."""
+
+    def __init__(self, client: ControlClient) -> None:
+        self.client = client
+        self.notices = client.notices
+
+    @property
+    def position(self) -> SessionPosition | None:
+        """As `Link.position`."""
+        return self.client.position
+
+    @property
+    def taken(self) -> SessionPosition | None:
+        """As `Link.taken`."""
+        return self.client.taken
+
+    @property
+    def complete_until(self) -> float:
+        """As `Link.complete_until`."""
+        return self.client.complete_until
+
+    def go_on(self, position: SessionPosition) -> None:
+        """As `Link.go_on`."""
+        self.client.go_on(position)
+
+    def end_session(self) -> None:
+        """As `Link.end_session`."""
+        self.client.end_session()
+
+    async def request(self, command: Command, timeout: float) -> Reply:
+        """As `Link.request`."""
+        return self.client.request(command, timeout)
+
+    async def ask_many(
+        self, commands: Iterable[Command], kind: type[R], timeout: float, ahead: int
+    ) -> list[R]:
+        """As `Link.ask_many`."""
+        return self.client.ask_many(commands, kind, timeout, ahead)
+
+    async def begin(self, command: Command, timeout: float = 30.0) -> int:
+        """As `Link.begin`."""
+        return self.client.begin(command, timeout)
+
+    async def is_answered(self, number: int, timeout: float) -> bool:
+        """As `Link.is_answered`."""
+        return self.client.is_answered(number, timeout)
+
+    async def finish(self, number: int, timeout: float) -> Reply:
+        """As `Link.finish`."""
+        return self.client.finish(number, timeout)
+
+    def abandon(self, number: int) -> None:
+        """As `Link.abandon`."""
+        self.client.abandon(number)
+
+    async def deliveries(self, timeout: float) -> list[Delivery]:
+        """As `Link.deliveries`."""
+        return self.client.deliveries(timeout)
+
+    async def gathered(self, timeout: float) -> list[OpaqueEvent]:
+        """As `Link.gathered`."""
+        return self.client.gathered(timeout)
+
+    def close(self) -> None:
+        """As `Link.close`."""
+        self.client.close()
+
+
+class _Lock:
+    """A lock of threads as the core awaits it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    async def __aenter__(self) -> None:
+        self._lock.acquire()
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._lock.release()
+
+
+class BlockingRuntime:
+    """Implements `canopy.client.link.Runtime` with threads."""
+
+    def signal(self) -> Signal:
+        """As `Runtime.signal`."""
+        return threading.Event()
+
+    def lock(self) -> AbstractAsyncContextManager[object]:
+        """As `Runtime.lock`."""
+        return _Lock()
+
+    async def pause(self, signal: Signal, seconds: float) -> bool:
+        """As `Runtime.pause`."""
+        assert isinstance(signal, threading.Event)
+        return signal.wait(seconds)
+
+
+def blocking_node(link: Callable[[int], ControlClient], reconnect: float = math.inf) -> ClientNode:
+    """The node to which `link` opens a connection with a credit in bytes; `reconnect`: seconds for
+    which it is looked for when it goes away."""
+
+    async def connect(credit: int) -> BlockingLink:
+        return BlockingLink(link(credit))
+
+    return ClientNode(BlockingRuntime(), connect, reconnect)

@@ -1,8 +1,7 @@
-"""What takes events for a program, in common to the faces (no IO).
+"""Subscriptions of a program, and the events that come for them (no IO).
 
 A `Consumer` knows what is subscribed, the connection that carries it, and what was received and not
-yet handed out. How it connects, receives and finds its node again are `Steps`, which the faces
-carry out: they open connections, wait, and wake.
+yet handed out; it connects, receives, and finds its node again.
 """
 
 from __future__ import annotations
@@ -10,10 +9,9 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import suppress
-from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from canopy.client.errors import (
     CommandFailed,
@@ -21,7 +19,16 @@ from canopy.client.errors import (
     SubscriptionEndedError,
     UnreachableError,
 )
+from canopy.client.faces import (
+    AsynchronousContext,
+    BlockingContext,
+    Context,
+    Items,
+    operation,
+)
 from canopy.client.frames import OpaqueEvent
+from canopy.client.link import Link
+from canopy.client.node import ClientNode
 from canopy.client.notices import Gap, Notice
 from canopy.client.resubscription import (
     OPENING,
@@ -31,8 +38,8 @@ from canopy.client.resubscription import (
     Resubscription,
 )
 from canopy.client.session import expected
-from canopy.client.steps import Link, Steps
 from overlay.client import (
+    CREDIT,
     Delivery,
     Ended,
     Event,
@@ -46,40 +53,37 @@ from overlay.client import (
     Unsubscribe,
 )
 
-L = TypeVar("L", bound=Link)
 T = TypeVar("T")
 E = TypeVar("E")
+V = TypeVar("V")
 
 GAPS: Final = 100
 """Gaps that are kept for a program that iterates over events. Not measured, see NOTICES."""
 
 
-class Consumer(Generic[L, T, E]):
-    """Events of some subscriptions on a connection (of type L) of their own, which is opened again
-    when it is lost: it carries items of type T, which have an event of type E."""
+class Consumer(Context, Generic[T, E]):
+    """Events of some subscriptions on a connection of their own, which is opened again when it is
+    lost: it carries items of type T, which have an event of type E."""
 
     _gathers = False
 
     def __init__(
         self,
-        link: Callable[[], Any],
+        node: ClientNode,
         wanted: Iterable[KeptSelector],
-        reconnect: float = math.inf,
+        credit: int = CREDIT,
         timeout: float = SUBACK_TIMEOUT,
-        on_closed: Callable[[object], object] = lambda consumer: None,
     ) -> None:
-        """`link` opens a connection; `reconnect`: seconds for which a lost node is looked for;
-        `timeout`: seconds for an acknowledgement; `on_closed` is called with this object when it is
-        closed."""
-        self._open_link = link
+        """`credit`: of the connection, in bytes; `timeout`: seconds for an acknowledgement."""
+        self._node = node
+        self._credit = credit
         self._timeout = timeout
-        self._on_closed = on_closed
-        self._state = Resubscription(self._gathers, reconnect)
+        self._state = Resubscription(self._gathers, node.patience)
         for one in wanted:
             self._state.add(one)
-        self._link: L | None = None  # acknowledged
-        self._opening: L | None = None  # not acknowledged yet
-        self._is_closed = False
+        self._link: Link | None = None  # acknowledged
+        self._opening: Link | None = None  # not acknowledged yet
+        self._closed = node.runtime.signal()
         self._rest: deque[T | Notice] = deque()  # of an iteration
         self._over: SubscriptionEndedError | None = None  # other programs have ended all
         self.gaps: deque[Gap] = deque(maxlen=GAPS)
@@ -90,25 +94,38 @@ class Consumer(Generic[L, T, E]):
         """Whether all is acknowledged by a node that was there when last looked."""
         return self._link is not None
 
-    def succeed(self, token: str) -> None:
-        """Before it is opened: go on where another process was, as its `token` says."""
-        self._state.succeed(token)
+    @operation
+    async def open(self) -> None:
+        """Connect and subscribe now, instead of with the first `receive`; raises a ControlError."""
+        await self._open()
+
+    @operation
+    async def receive(self, timeout: float | None = None) -> list[T | Notice]:
+        """What has come, in order: deliveries, and notices in their places.
+
+        Waits for the first, at most `timeout` seconds (None: for ever); [] when none came, or this
+        object was closed. Raises UnreachableError when the node went away and is not (any longer)
+        looked for, and SubscriptionEndedError when another program has ended all subscriptions of
+        this object. A call that finds the node back also waits for its acknowledgement.
+        """
+        return await self._receive(math.inf if timeout is None else timeout)
+
+    @operation
+    async def unsubscribe(self) -> None:
+        """End the subscription at the node, and this object."""
+        await self._leave(False)
 
     def close(self) -> None:
         """End the connection, and with it the subscriptions; who waits here wakes."""
-        self._is_closed = True
+        self._closed.set()
         for link in (self._link, self._opening):
             if link is not None:
                 link.close()
-        self._on_closed(self)
+        self._node.consumers.pop(id(self), None)
 
-    # --- what the faces and the kinds of consumers have of their own ---
+    # --- what the kinds of consumers have of their own ---
 
-    def _pause(self, seconds: float) -> Any:
-        """Wait so long, or until this is closed; whether it is."""
-        raise NotImplementedError
-
-    def _take(self, link: L, timeout: float) -> Any:
+    async def _take(self, link: Link, timeout: float) -> list[T]:
         """The items that have come on `link`, waiting for the first; inf: for ever."""
         raise NotImplementedError
 
@@ -116,37 +133,39 @@ class Consumer(Generic[L, T, E]):
         """The event of an item; None of a notice."""
         raise NotImplementedError
 
-    # --- steps ---
+    # --- connecting, receiving, and finding the node again ---
 
-    def _unsubscribing(self) -> Steps[None]:
+    async def _open(self) -> None:
+        """Connect and subscribe, or go on where another process was; the gap since then is the
+        first that is handed out."""
+        if self._link is None:
+            gap = await self._connect()
+            self._rest.extend([gap] if gap is not None else [])
+            self._node.consumers[id(self)] = self
+
+    async def _leave(self, failed: bool) -> None:
         """End the subscriptions at the node, and this object."""
         link = self._link
         ends = [Unsubscribe(0, id_) for id_ in self._state.ids]
         try:
-            if link is not None and not self._is_closed:
-                yield partial(link.ask_many, ends, Reply, UNSUBSCRIBE_TIMEOUT, OPENING)
+            if link is not None and not self._closed.is_set():
+                await link.ask_many(ends, Reply, UNSUBSCRIBE_TIMEOUT, OPENING)
         except ControlError:
             pass  # the end of the connection ends it at the node all the same
         finally:
             self.close()
 
-    def _opening_first(self) -> Steps[None]:
-        """Connect and subscribe, or go on where another process was; the gap since then is the
-        first that is handed out."""
-        gap = yield from self._connecting()
-        self._rest.extend([gap] if gap is not None else [])
-
-    def _connecting(self) -> Steps[Gap | None]:
+    async def _connect(self) -> Gap | None:
         """Open a connection, and go on with the session there or make all subscriptions on it: the
         gap since the connection before."""
-        link = self._opening = yield self._open_link
+        link = self._opening = await self._node.connect(self._credit)
         try:
-            reply = yield from self._resuming(link)
+            reply = await self._resume(link)
             if reply is None:
-                gap = yield from self._subscribing(link)
+                gap = await self._subscribe(link)
             else:
                 gap, commands = self._state.resumed(reply, time.time())
-                yield partial(link.ask_many, commands, Reply, self._timeout, OPENING)
+                await link.ask_many(commands, Reply, self._timeout, OPENING)
         except BaseException:
             link.close()
             raise
@@ -154,11 +173,11 @@ class Consumer(Generic[L, T, E]):
             self._opening = None
         self._link = link
         self.gaps += [gap] if gap is not None else []
-        if self._is_closed:
+        if self._closed.is_set():
             link.close()
         return gap
 
-    def _resuming(self, link: L) -> Steps[SessionResumed | None]:
+    async def _resume(self, link: Link) -> SessionResumed | None:
         """Go on with the session of the connection before; None if there is none (any more)."""
         position = self._state.position
         if position is None:
@@ -166,7 +185,7 @@ class Consumer(Generic[L, T, E]):
         link.go_on(position)
         command = ResumeSession(0, position.session, position.received)
         try:
-            return expected((yield partial(link.request, command, self._timeout)), SessionResumed)
+            return expected(await link.request(command, self._timeout), SessionResumed)
         except CommandFailed as error:
             if error.code == "time-out":
                 raise
@@ -174,56 +193,57 @@ class Consumer(Generic[L, T, E]):
             self._state.session_ended()
             return None
 
-    def _subscribing(self, link: L) -> Steps[Gap | None]:
+    async def _subscribe(self, link: Link) -> Gap | None:
         """Make all subscriptions, and have them outlive the connection."""
         commands = self._state.opening()
-        replies = yield partial(link.ask_many, commands, Reply, self._timeout, OPENING)
+        replies = await link.ask_many(commands, Reply, self._timeout, OPENING)
         if self._state.wants_session:
             with suppress(UnreachableError, CommandFailed):  # all is acknowledged: it goes without
-                yield partial(link.request, OpenSession(0), self._timeout)
+                await link.request(OpenSession(0), self._timeout)
         return self._state.opened(replies, time.time())
 
-    def _reopening(self, until: float) -> Steps[Notice | None]:
+    async def _reconnect(self, until: float) -> Notice | None:
         """Look for the node until it is back or there is a notice, at most until `until`."""
+        pause = self._node.runtime.pause
         while True:
             delay = self._state.delay(time.monotonic())
             left = until - time.monotonic()
-            is_closed = yield partial(self._pause, max(0.0, min(delay, left)))
+            is_closed = await pause(self._closed, max(0.0, min(delay, left)))
             if is_closed or (delay > 0 and delay > left):
                 return None
             try:
-                return (yield from self._connecting())
+                return await self._connect()
             except ControlError as error:
-                if self._is_closed:
+                if self._closed.is_set():
                     return None
                 notice = self._lost(error)
                 if notice is not None:
                     return notice
 
-    def _receiving(self, timeout: float) -> Steps[list[T | Notice]]:
+    async def _receive(self, timeout: float) -> list[T | Notice]:
         """What has come, waiting for the first at most `timeout` seconds (inf: for ever)."""
         if self._rest:
             return self._left_over()
         if self._over is not None:
             raise self._over
         until = time.monotonic() + timeout
-        while not self._is_closed:
+        while not self._closed.is_set():
             link = self._link
             if link is None:
-                notice = yield from self._reopening(until)
+                notice = await self._reconnect(until)
                 if notice is not None:
                     return [notice]
                 if self._link is None:
                     return []
                 continue
             try:
-                found = yield partial(self._take, link, until - time.monotonic())
+                found = await self._take(link, until - time.monotonic())
                 return self._with_notices(found, link.notices)
             except UnreachableError as error:
                 self._link = None
                 self._state.left_at(link.position, link.complete_until)
                 link.close()
-                if not self._is_closed:
+                if not self._closed.is_set():
                     notice = self._lost(error)
                     if notice is not None:
                         return [notice]
@@ -259,8 +279,21 @@ class Consumer(Generic[L, T, E]):
         return self._state.lost(error, time.monotonic(), time.time())
 
 
-class OneSelector(Consumer[L, Delivery, Event]):
+class OneSelector(Consumer[Delivery, Event]):
     """A consumer of one selector's events."""
+
+    def __init__(
+        self,
+        node: ClientNode,
+        wanted: Iterable[KeptSelector],
+        credit: int = CREDIT,
+        timeout: float = SUBACK_TIMEOUT,
+        resume: str = "",
+    ) -> None:
+        """As `Consumer`; `resume`: the `token` of another process, to go on where it was."""
+        super().__init__(node, wanted, credit, timeout)
+        if resume:
+            self._state.succeed(resume)
 
     @property
     def selector(self) -> str:
@@ -279,35 +312,98 @@ class OneSelector(Consumer[L, Delivery, Event]):
         link = self._link
         return self._state.token(None if link is None else link.taken, len(self._rest))
 
-    def _take(self, link: L, timeout: float) -> Any:
-        return link.deliveries(timeout)
+    async def _take(self, link: Link, timeout: float) -> list[Delivery]:
+        return await link.deliveries(timeout)
 
     def _event(self, item: Delivery | Notice) -> Event | None:
         return item.event if isinstance(item, Delivery) else None
 
 
-class ManySelectors(Consumer[L, OpaqueEvent, OpaqueEvent]):
+class ManySelectors(Consumer[OpaqueEvent, OpaqueEvent]):
     """A consumer of many selectors' events, each once."""
 
     _gathers = True
 
-    def _adding(self, wanted: KeptSelector) -> Steps[KeptSelector]:
-        """Subscribe to one more, on the present connection."""
+    @operation
+    async def add(self, selector: str, *, name: str = "", latency_level: int = 0) -> KeptSelector:
+        """Subscribe to one more; what to `remove` it with. Raises as `Client.subscribe`."""
         if self._link is None:
             raise UnreachableError("the node is away; add the selector when it is back")
-        command = Subscribe(0, wanted.selector, wanted.name, wanted.latency_level, marks=True)
-        reply = yield partial(self._link.request, command, self._timeout)
+        wanted = KeptSelector(selector, name, latency_level)
+        command = Subscribe(0, selector, name, latency_level, marks=True)
+        reply = await self._link.request(command, self._timeout)
         self._state.add(wanted, expected(reply, Subscribed).subscription)
         return wanted
 
-    def _removing(self, wanted: KeptSelector) -> Steps[None]:
-        """Unsubscribe one, if it is subscribed at the node now."""
+    @operation
+    async def remove(self, wanted: KeptSelector) -> None:
+        """Unsubscribe what `add` has returned. Raises a ControlError."""
         link, id_ = self._link, self._state.remove(wanted)
         if link is not None and id_:
-            yield partial(link.request, Unsubscribe(0, id_), self._timeout)
+            await link.request(Unsubscribe(0, id_), self._timeout)
 
-    def _take(self, link: L, timeout: float) -> Any:
-        return link.gathered(timeout)
+    async def _take(self, link: Link, timeout: float) -> list[OpaqueEvent]:
+        return await link.gathered(timeout)
 
     def _event(self, item: OpaqueEvent | Notice) -> OpaqueEvent | None:
         return item if isinstance(item, OpaqueEvent) else None
+
+
+class _BlockingConsumer(Consumer[T, E], BlockingContext):
+    """A consumer of which one thread takes events; any may call `close`."""
+
+    def __iter__(self) -> Iterator[E]:
+        """The events, until this is closed. Gaps are passed over; they are in `gaps`."""
+        return (event for one in self._items() if (event := self._event(one)) is not None)
+
+    def with_gaps(self) -> Iterator[E | Gap]:
+        """The events, and each gap in its place, until this is closed."""
+        return (found for one in self._items() if (found := self._event_or_gap(one)) is not None)
+
+    def _items(self) -> Iterator[T | Notice]:
+        """What comes, one by one, until this is closed."""
+        rest = self._rest
+        while rest or not self._closed.is_set():
+            while rest:
+                yield rest.popleft()
+            rest.extend(self.receive())
+
+
+class _AsyncConsumer(Consumer[T, E], AsynchronousContext):
+    """A consumer of which one task takes events."""
+
+    def __aiter__(self) -> AsyncIterator[E]:
+        """The events, until this is closed. Gaps are passed over; they are in `gaps`."""
+        return Items(lambda: self._next(self._event))
+
+    def with_gaps(self) -> AsyncIterator[E | Gap]:
+        """The events, and each gap in its place, until this is closed."""
+        return Items(lambda: self._next(self._event_or_gap))
+
+    async def _next(self, chosen: Callable[[T | Notice], V | None]) -> V | None:
+        """What `chosen` returns of the next item for which it is not None; None at the end."""
+        while True:
+            while not self._rest:
+                if self._closed.is_set():
+                    return None
+                self._rest.extend(await self._receive(math.inf))
+            if (found := chosen(self._rest.popleft())) is not None:
+                return found
+
+
+class Subscription(OneSelector, _BlockingConsumer[Delivery, Event]):
+    """One selector's events. A context manager that unsubscribes, and an iterable of events."""
+
+
+class Gathering(ManySelectors, _BlockingConsumer[OpaqueEvent, OpaqueEvent]):
+    """Many selectors' events, each once. A context manager that unsubscribes all, and an iterable
+    of events whose attributes are decoded when they are asked for."""
+
+
+class AsyncSubscription(OneSelector, _AsyncConsumer[Delivery, Event]):
+    """One selector's events: an asynchronous iterable, and context manager that unsubscribes."""
+
+
+class AsyncGathering(ManySelectors, _AsyncConsumer[OpaqueEvent, OpaqueEvent]):
+    """Many selectors' events, each once: an asynchronous iterable, and context manager that
+    unsubscribes all. An event's attributes are decoded when they are asked for."""

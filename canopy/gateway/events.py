@@ -12,7 +12,7 @@ from io import BytesIO
 from typing import Any, Final
 from urllib.parse import unquote
 
-from canopy.client.publishing import Drafting
+from canopy.client.publication import Drafting
 from canopy.feeds.cloudevents import BYTES, check_data, context_of, event_draft
 from canopy.feeds.datatypes import usual_form
 from canopy.feeds.drafts import BadEventError, FeedEvent, Refusal, check_size

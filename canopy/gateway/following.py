@@ -10,7 +10,8 @@ from typing import Any, Final, Literal, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from canopy.client.asynchronous import AsyncClient, AsyncReading, AsyncSubscription
+from canopy.client.client import AsyncClient
+from canopy.client.consumer import AsyncSubscription
 from canopy.client.errors import (
     CommandFailed,
     CommandTimeoutError,
@@ -22,7 +23,7 @@ from canopy.client.errors import (
 from canopy.client.notices import Disconnected, Notice
 from canopy.client.streams.newest import newest_stream
 from canopy.client.streams.positions import Positions
-from canopy.client.streams.reading import Start, parse_start
+from canopy.client.streams.reading import AsyncReading, Start, parse_start
 from canopy.feeds.objects import delivery_object, stream_object
 from canopy.feeds.structured import cloudevent_object
 from canopy.gateway.access import Permission, RequestRefused

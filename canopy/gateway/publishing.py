@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from canopy.client.asynchronous import AsyncClient
+from canopy.client.client import AsyncClient
 from canopy.client.errors import ControlError
 from canopy.gateway.access import Permission, RequestRefused
 from canopy.gateway.constants import PUBLISH_TIMEOUT

@@ -12,8 +12,7 @@ from sqlalchemy import BigInteger, Connection, Engine, Integer, MetaData, String
 from sqlalchemy.dialects import mysql
 from sqlalchemy.types import TypeEngine
 
-from canopy.client.asynchronous import AsyncClient
-from canopy.client.synchronous import Client
+from canopy.client.client import AsyncClient, Client
 from canopy.sinks.asynchronous import AsyncOutbox, AsyncSink
 from canopy.sinks.database import Answer, ColumnDefinition, Run
 from canopy.sinks.outbox import Outbox

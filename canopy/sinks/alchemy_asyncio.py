@@ -25,7 +25,7 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker
 
-from canopy.client.asynchronous import AsyncClient
+from canopy.client.client import AsyncClient
 from canopy.sinks.alchemy import make_table, runner
 from canopy.sinks.asynchronous import AsyncOutbox, AsyncSink
 from canopy.sinks.database import ColumnDefinition, Run, Runner, SinkError

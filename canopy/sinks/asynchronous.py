@@ -20,10 +20,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Generic
 
-from canopy.client import async_link
-from canopy.client.asynchronous import AsyncClient, AsyncReading, Opening
+from canopy.client.client import AsyncClient
+from canopy.client.faces import Opening
 from canopy.client.streams.positions import Positions as StreamPositions
-from canopy.client.streams.reading import Start
+from canopy.client.streams.reading import AsyncReading, Start
 from canopy.sinks import positions, records
 from canopy.sinks.database import AsyncDatabase, H, Run, carry_out
 from canopy.sinks.outbox import RUNNING, OutboxCore, OutboxTransaction
@@ -114,29 +114,29 @@ class AsyncOutbox(OutboxCore, Generic[H]):
         cancelled has begun is rolled back in the stream by the next `relay` or `answer`."""
         half = self._client.transaction(self._stream, self._producer)
         try:
-            await async_link.carry_out(self._beginning(half))
+            await self._beginning(half)
             async with self._database.opened() as (db, inside):
                 made = OutboxTransaction(db, half.id)
                 yield made
                 self._database.check_open()
-                await async_link.carry_out(self._preparing(made, half, inside, timeout))
+                await self._preparing(made, half, inside, timeout)
         except BaseException as error:
             RUNNING.discard(half.id)
             if isinstance(error, Exception):  # a task that is cancelled is not to wait
-                await async_link.carry_out(self._undoing(half, error))
+                await self._undoing(half, error)
             raise
         RUNNING.discard(half.id)
-        await async_link.carry_out(self._following(made))
+        await self._following(made)
 
     async def relay(self) -> int:
         """Tell the stream what became of transactions, as `canopy.sinks.outbox.Outbox.relay`."""
-        return await async_link.carry_out(self._relaying())
+        return await self._relaying()
 
     async def answer(self, timeout: float = 60.0) -> int:
         """Say what became of transactions when the stream asks, as
         `canopy.sinks.outbox.Outbox.answer`. While `transaction` is open in another task this needs
         an outbox of its own, with another connection."""
-        return await async_link.carry_out(self._answering(timeout))
+        return await self._answering(timeout)
 
     async def _carried_out(self, job: Callable[[Run], Any]) -> Any:
         if not self._is_made:

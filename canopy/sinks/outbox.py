@@ -10,22 +10,19 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic
 
-from canopy.client.blocking import carry_out
+from canopy.client.client import Client
 from canopy.client.errors import CommandFailed, ControlError
-from canopy.client.publishing import Attributes
-from canopy.client.steps import Steps
-from canopy.client.streams.transacting import UNKNOWN_TRANSACTION, Decided
-from canopy.client.synchronous import Client
+from canopy.client.faces import either, run
+from canopy.client.publication import Attributes
+from canopy.client.streams.transaction import UNKNOWN_TRANSACTION, Decided
 from canopy.sinks.database import Database, H, Run, SinkError
 from canopy.sinks.records import COLUMNS, COMMITTED, KEPT, PREPARING, ROLLED_BACK, TABLE, Records
 from overlay.client import Draft
-
-T = TypeVar("T")
 
 RUNNING: Final[set[str]] = set()
 """Transactions that this process has in preparation, of all its outboxes and threads."""
@@ -48,13 +45,17 @@ class OutboxTransaction(Generic[H]):
 
 
 class OutboxCore:
-    """What the faces of an outbox do alike, as `canopy.client.steps`: a job for the database is
-    carried out in a transaction of its own by `do`, which returns its result, or is awaited."""
+    """What the faces of an outbox do alike: a job for the database is carried out by `do`, in a
+    transaction of its own."""
 
     def __init__(
-        self, do: Callable[[Callable[[Run], Any]], Any], client: Any, stream: str, producer: str
+        self,
+        do: Callable[[Callable[[Run], Any]], Awaitable[Any]],
+        client: Any,
+        stream: str,
+        producer: str,
     ) -> None:
-        """`client`: a `canopy.Client` or `AsyncClient`, as `do` is."""
+        """`client`: a `canopy.Client` or `AsyncClient`; `do` blocks where the former does."""
         self._do = do
         self._client = client
         self._stream = stream
@@ -62,62 +63,62 @@ class OutboxCore:
         self._records = Records(stream, producer)
         self._reviews = client.reviews(stream, producer)
 
-    def _beginning(self, half: Any) -> Steps[None]:
+    async def _beginning(self, half: Any) -> None:
         """Before the transaction of the database."""
         RUNNING.add(half.id)
-        yield partial(self._do, lambda run: self._records.add(run, half.id))
+        await self._do(lambda run: self._records.add(run, half.id))
 
-    def _preparing(
+    async def _preparing(
         self,
         made: OutboxTransaction[Any],
         half: Any,
-        inside: Callable[[Callable[[Run], Any]], Any],
+        inside: Callable[[Callable[[Run], Any]], Awaitable[Any]],
         timeout: float,
-    ) -> Steps[None]:
+    ) -> None:
         """At the end of the transaction of the database, in which `inside` carries jobs out."""
         if not made.events:
-            yield partial(inside, lambda run: self._records.drop(run, half.id))
+            await inside(lambda run: self._records.drop(run, half.id))
             return
-        found = yield partial(half.prepare, made.events, timeout)
+        found = await either(half.prepare(made.events, timeout))
         if found.outcome != "prepared":
             raise SinkError(f"the transaction is {found.outcome} already, by somebody else")
-        if not (yield partial(inside, lambda run: self._records.settle(run, half.id, COMMITTED))):
+        if not await inside(lambda run: self._records.settle(run, half.id, COMMITTED)):
             raise SinkError(f"another process that is {self._producer} has rolled this back")
 
-    def _undoing(self, half: Any, error: BaseException) -> Steps[None]:
+    async def _undoing(self, half: Any, error: BaseException) -> None:
         """The transaction of the database was rolled back."""
         with contextlib.suppress(Exception):  # else the next relay does it
             if half.is_asked:
-                yield from self._settle(half.id, is_final=isinstance(error, CommandFailed))
+                await self._settle(half.id, is_final=isinstance(error, CommandFailed))
             else:
-                yield from self._drop(half.id)
+                await self._drop(half.id)
 
-    def _following(self, made: OutboxTransaction[Any]) -> Steps[None]:
+    async def _following(self, made: OutboxTransaction[Any]) -> None:
         """The transaction of the database is committed."""
         if made.events:
             with contextlib.suppress(ControlError):
-                made.decided = yield from self._say(made.id, COMMITTED)
+                made.decided = await self._say(made.id, COMMITTED)
 
-    def _relaying(self) -> Steps[int]:
-        records = yield partial(self._do, self._records.all)
+    async def _relaying(self) -> int:
+        records = await self._do(self._records.all)
         late = time.time() - KEPT
         count = 0
         for record in records:
             if record.id not in RUNNING:
-                count += yield from self._settle(record.id, record.began < late)
+                count += await self._settle(record.id, record.began < late)
         return count
 
-    def _answering(self, timeout: float) -> Steps[int]:
-        asked = yield partial(self._reviews.take, timeout)
+    async def _answering(self, timeout: float) -> int:
+        asked = await either(self._reviews.take(timeout))
         for transaction in asked:
-            state = yield partial(self._do, partial(self._records.state, transaction=transaction))
+            state = await self._do(partial(self._records.state, transaction=transaction))
             if state is None or transaction in RUNNING:
-                yield partial(self._reviews.not_known, transaction)
+                await either(self._reviews.not_known(transaction))
             else:
-                yield from self._settle(transaction)
+                await self._settle(transaction)
         return len(asked)
 
-    def _settle(self, transaction: str, is_final: bool = False) -> Steps[bool]:
+    async def _settle(self, transaction: str, is_final: bool = False) -> bool:
         """Roll back what is in preparation, and tell the stream what the record says. Whether the
         stream has confirmed it. `is_final`: a half of which it does not know will not come."""
 
@@ -125,36 +126,36 @@ class OutboxCore:
             self._records.settle(run, transaction, ROLLED_BACK)
             return self._records.state(run, transaction)
 
-        state = yield partial(self._do, settled)
+        state = await self._do(settled)
         if state is None:
             return False
         assert state != PREPARING
-        if (yield from self._say(transaction, state)) is not None:
+        if await self._say(transaction, state) is not None:
             return True
         if is_final:
-            yield from self._drop(transaction)
+            await self._drop(transaction)
         return False
 
-    def _say(self, transaction: str, state: str) -> Steps[Decided | None]:
+    async def _say(self, transaction: str, state: str) -> Decided | None:
         """Decide; None: the stream does not know the transaction (any more)."""
         half = self._client.transaction(self._stream, self._producer, transaction)
         try:
-            found = yield half.commit if state == COMMITTED else half.roll_back
+            found = await either(half.commit() if state == COMMITTED else half.roll_back())
         except CommandFailed as error:
             if error.code != UNKNOWN_TRANSACTION:
                 raise
             found = None  # prepared, and so decided: by this program, long ago
         if found is None and state == ROLLED_BACK:
             return None
-        yield from self._drop(transaction)
+        await self._drop(transaction)
         if found is not None and found.outcome != state:
             said = f"an operator has it {found.outcome}"
             raise SinkError(f"{transaction} is {state} in this database, and {said}")
         decided: Decided | None = found
         return decided
 
-    def _drop(self, transaction: str) -> Steps[None]:
-        yield partial(self._do, lambda run: self._records.drop(run, transaction))
+    async def _drop(self, transaction: str) -> None:
+        await self._do(lambda run: self._records.drop(run, transaction))
 
 
 class Outbox(OutboxCore, Generic[H]):
@@ -177,33 +178,36 @@ class Outbox(OutboxCore, Generic[H]):
         does not come raises nothing: the events follow with the next `relay`."""
         half = self._client.transaction(self._stream, self._producer)
         try:
-            carry_out(self._beginning(half))
+            run(self._beginning(half))
             with self._database.opened() as handle:
                 made = OutboxTransaction(handle, half.id)
                 yield made
                 self._database.check_open()
-                run = self._database.runner(handle)
-                carry_out(self._preparing(made, half, lambda job: job(run), timeout))
+
+                async def inside(job: Callable[[Run], Any]) -> Any:
+                    return job(self._database.runner(handle))
+
+                run(self._preparing(made, half, inside, timeout))
         except BaseException as error:
             RUNNING.discard(half.id)
-            carry_out(self._undoing(half, error))
+            run(self._undoing(half, error))
             raise
         RUNNING.discard(half.id)
-        carry_out(self._following(made))
+        run(self._following(made))
 
     def relay(self) -> int:
         """Tell the stream what became of transactions that it has not confirmed: to be called when
         the program starts, and at times. Those that a former process had in preparation are rolled
         back. Returns how many the stream has confirmed. Raises a ControlError."""
-        return carry_out(self._relaying())
+        return run(self._relaying())
 
     def answer(self, timeout: float = 60.0) -> int:
         """Wait for the stream to ask what became of transactions, and say it. Returns how many it
         has asked for. Raises CommandFailed (fenced: another process answers), and a ControlError.
         What this database has no record of is not known: the stream keeps it, and asks again, as it
         does after an error of the database (SQLite is locked while `transaction` is open)."""
-        return carry_out(self._answering(timeout))
+        return run(self._answering(timeout))
 
-    def _carried_out(self, job: Callable[[Run], T]) -> T:
+    async def _carried_out(self, job: Callable[[Run], Any]) -> Any:
         with self._database.opened() as handle:
             return job(self._database.runner(handle))

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Generic
 
+from canopy.client.client import Client
 from canopy.client.streams.positions import Positions as StreamPositions
-from canopy.client.streams.reading import Start
-from canopy.client.synchronous import Client, Reading
+from canopy.client.streams.reading import Reading, Start
 from canopy.sinks.database import Database, H
 from canopy.sinks.positions import COLUMNS, TABLE, Followed, PositionTable
 

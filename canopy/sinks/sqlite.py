@@ -17,8 +17,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from canopy.client.asynchronous import AsyncClient
-from canopy.client.synchronous import Client
+from canopy.client.client import AsyncClient, Client
 from canopy.sinks.asynchronous import AsyncOutbox, AsyncSink
 from canopy.sinks.database import Answer, ColumnDefinition, Run, SinkError, create_table
 from canopy.sinks.outbox import Outbox

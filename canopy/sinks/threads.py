@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from canopy.client.asynchronous import AsyncClient
+from canopy.client.client import AsyncClient
 from canopy.sinks.database import ColumnDefinition, Database, H, Run, Runner
 
 T = TypeVar("T")

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from canopy.client.client import Client, connect
 from canopy.client.errors import CommandFailed, ControlError
 from canopy.client.streams.positions import Positions
 from canopy.client.streams.reading import Start
-from canopy.client.synchronous import Client, connect
 from canopy.spark.blocks import EVERYTHING
 from canopy.spark.errors import RowsLostError, SparkSourceError
 from canopy.spark.rows import RowRange, ShardEnds, check_same

@@ -13,9 +13,9 @@ from typing import Final
 
 import msgspec
 
+from canopy.client.client import Client
 from canopy.client.errors import CommandFailed, ControlError
-from canopy.client.streams.appending import ProducerStart
-from canopy.client.synchronous import Client
+from canopy.client.streams.producer import ProducerStart
 from canopy.sync.applier import Applier
 from canopy.sync.capture import Capture
 from canopy.sync.changes import Commit

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol
 
+from canopy.client.client import Client
 from canopy.client.errors import CommandFailed
-from canopy.client.streams.appending import ProducerStart
 from canopy.client.streams.positions import Positions
-from canopy.client.synchronous import Client, Producer, Reading
+from canopy.client.streams.producer import Producer, ProducerStart
+from canopy.client.streams.reading import Reading
 from canopy.sync.changes import PAYLOAD_TYPE, SNAPSHOT, Change, Commit, Table, change_of
 from canopy.sync.errors import FencedError, MalformedError, OpenStreamError, SyncError
 from overlay.client import Draft, GetStreams, StreamEvent, Streams

@@ -18,7 +18,7 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from canopy.client.publishing import Drafting
+from canopy.client.publication import Drafting
 from canopy.feeds import read_feed
 from canopy.feeds.cloudevents import cloudevent_draft
 from canopy.feeds.constants import FORMATS

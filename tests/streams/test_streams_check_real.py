@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from canopy.cli.streams.group import stream
-from canopy.client.synchronous import connect
+from canopy.client.client import connect
 from overlay.client import GetStreams, Streams
 from overlay.info import StreamInfo
 from overlay.stream_client import AddStream

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from canopy.client.blocking import ControlClient
-from canopy.client.synchronous import connect
+from canopy.client.client import connect
 from overlay.client import AppendEvents, Draft, EventsAppended, GetStreams, Streams
 from overlay.info import AppendReceipt, ShardInfo
 from overlay.stream_client import AddStream

@@ -21,7 +21,7 @@ from bench.streams.hostile.programs import (
     Producer,
     Sharing,
 )
-from canopy.client.synchronous import connect
+from canopy.client.client import connect
 from overlay.info import AppendReceipt
 from streams.log.shard_log import parse_name
 from streams.log.verify import Receipt, Verifier

@@ -14,8 +14,8 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from canopy.client.client import Client, connect
 from canopy.client.errors import CommandFailed, ControlError
-from canopy.client.synchronous import Client, connect
 from canopy.sinks.database import SinkError
 from canopy.sinks.sqlite import SqliteSink
 from matching import Value

@@ -20,8 +20,9 @@ from canopy.cli.constants import BENCH_WAIT, PUB_BATCH
 from overlay.client import Draft
 
 if TYPE_CHECKING:
+    from canopy.client.client import Client
+    from canopy.client.consumer import Gathering
     from canopy.client.frames import OpaqueEvent
-    from canopy.client.synchronous import Client, Gathering
 
 STAMP: Final = struct.Struct("<Id")
 """What a payload begins with: the event's number, and its time by this process's clock."""

@@ -28,8 +28,8 @@ from canopy.cli.demo.plan import PlannedSubscription
 from canopy.cli.demo.subscribers import Subscribers
 from canopy.cli.display import Display
 from canopy.client.blocking import ControlClient
+from canopy.client.client import connect
 from canopy.client.errors import ControlError
-from canopy.client.synchronous import connect
 from overlay.client import (
     Command,
     Draft,

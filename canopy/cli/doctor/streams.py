@@ -10,7 +10,7 @@ from canopy.cli.doctor.finding import Finding, Level
 from overlay.wording import counted
 
 if TYPE_CHECKING:
-    from canopy.client.synchronous import Client
+    from canopy.client.client import Client
     from overlay.client import Status
     from overlay.info import StreamInfo
 

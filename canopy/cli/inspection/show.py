@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from canopy.client.synchronous import Client
+    from canopy.client.client import Client
     from overlay.client import Located, Status
     from overlay.info import ClusterInfo, StreamInfo
 

@@ -17,7 +17,7 @@ from overlay.wording import counted, duration
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from canopy.client.synchronous import Client
+    from canopy.client.client import Client
     from overlay.client import Peers, RingClusters, Status
     from overlay.info import ClusterInfo, PeerInfo
 

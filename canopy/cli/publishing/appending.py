@@ -15,7 +15,7 @@ from overlay.wording import counted
 if TYPE_CHECKING:
     from canopy.cli.publishing.feed_batches import FeedBatch
     from canopy.cli.publishing.feed_totals import FeedTotals
-    from canopy.client.synchronous import Client
+    from canopy.client.client import Client
     from overlay.client import Draft
     from overlay.info import AppendReceipt
 

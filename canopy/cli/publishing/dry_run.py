@@ -15,7 +15,7 @@ from overlay.wording import counted
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from canopy.client.synchronous import Client
+    from canopy.client.client import Client
     from canopy.feeds import FeedEvent
     from overlay.client import Draft
     from overlay.info import EventRecipients, RecipientInfo

@@ -15,7 +15,7 @@ from canopy.cli.constants import COUNT_INTERVAL, REFUSED_LISTED, REFUSED_PRINTED
 from overlay.wording import counted
 
 if TYPE_CHECKING:
-    from canopy.client.publishing import PublishResult
+    from canopy.client.publication import PublishResult
     from canopy.feeds import Refusal
     from overlay.client import Draft
 

@@ -24,7 +24,7 @@ from overlay.wording import counted
 
 if TYPE_CHECKING:
     from canopy.cli.publishing.feed_batches import FeedBatch
-    from canopy.client.synchronous import Client
+    from canopy.client.client import Client
 
 
 def _types(ctx: click.Context, parameter: click.Parameter, value: str) -> dict[str, str]:

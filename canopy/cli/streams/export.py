@@ -23,7 +23,7 @@ from canopy.feeds.objects import stream_object
 from overlay.wording import counted, shown_json
 
 if TYPE_CHECKING:
-    from canopy.client.synchronous import Reading
+    from canopy.client.streams.reading import Reading
     from overlay.client import StreamEvent
 
 FORMATS: Final = ("jsonl", "csv", "parquet")

@@ -19,7 +19,7 @@ from overlay.wording import counted, duration, no_majority
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from canopy.client.synchronous import Client
+    from canopy.client.client import Client
     from overlay.info import ForkInfo, GroupInfo, IntakeInfo, ReplicaInfo, StreamInfo
 
 UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}

@@ -14,8 +14,7 @@ from canopy.feeds.objects import stream_object
 if TYPE_CHECKING:
     from canopy.cli.delivery.lines import Show
     from canopy.client.streams.positions import Positions
-    from canopy.client.streams.reading import Start
-    from canopy.client.synchronous import Reading
+    from canopy.client.streams.reading import Reading, Start
 
 
 def place_of(text: str | None) -> tuple[Start | int, int]:

@@ -19,7 +19,7 @@ from canopy.feeds.objects import stream_object
 if TYPE_CHECKING:
     from canopy.cli.delivery.lines import Show
     from canopy.cli.delivery.template import Template
-    from canopy.client.synchronous import Member
+    from canopy.client.streams.membership import Member
     from overlay.stream_client import GroupRow
 
 PART: Final = 64

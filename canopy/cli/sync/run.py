@@ -20,7 +20,7 @@ from canopy.cli.sync.manage import status_file
 from canopy.cli.sync.options import chosen, config_option
 
 if TYPE_CHECKING:
-    from canopy.client.synchronous import Client
+    from canopy.client.client import Client
     from canopy.sync.definitions import Definition
     from canopy.sync.runner import Runner, SideStatus
 

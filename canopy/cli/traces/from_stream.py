@@ -12,7 +12,7 @@ import click
 from canopy.cli.bars import Bars
 from canopy.cli.connect import open_client
 from canopy.cli.errors import CommandError
-from canopy.client.synchronous import Reading
+from canopy.client.streams.reading import Reading
 from overlay.client import StreamEvent
 from overlay.wording import counted
 from streams.log.names import TRACES

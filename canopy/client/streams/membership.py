@@ -1,8 +1,5 @@
-"""A program's membership in a consumer group, across connections and nodes that come back (no IO).
-
-The faces carry the steps out: `canopy.client.synchronous.Member` blocks,
-`canopy.client.asynchronous.AsyncMember` awaits.
-"""
+"""A program's membership in a consumer group, across connections and nodes that come back (no
+IO)."""
 
 from __future__ import annotations
 
@@ -11,18 +8,25 @@ import math
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import islice
-from typing import Any, Final, Generic, Literal, TypedDict, TypeVar
+from typing import Final, Literal, TypedDict
 
 from msgspec.structs import replace
 
 from canopy.client.errors import ControlError, NoMajorityError, UnreachableError
+from canopy.client.faces import (
+    AsynchronousContext,
+    BlockingContext,
+    Context,
+    Items,
+    operation,
+    run,
+)
+from canopy.client.link import Link
+from canopy.client.node import AwayNode, ClientNode
 from canopy.client.session import expected
-from canopy.client.steps import Link, Steps
-from canopy.client.streams.away import AwayNode
-from canopy.client.streams.reading import Begin, started
+from canopy.client.streams.reading import Begin, patient, started
 from overlay.client import Done
 from overlay.stream_client import (
     AttachGroup,
@@ -42,8 +46,6 @@ AHEAD: Final = 64
 chunk. Guess."""
 
 What = Literal["ack", "nack", "reject", "extend"]
-
-L = TypeVar("L", bound=Link)
 
 
 class GroupArguments(TypedDict, total=False):
@@ -115,23 +117,15 @@ def group_edit(stream: str, group: str, changes: GroupChanges) -> EditGroup:
     )
 
 
-class MembershipCore(Generic[L]):
-    """Rows of a group, over connections `L`. Times are seconds."""
+class MembershipCore(Context):
+    """Rows of a group. Times are seconds."""
 
-    def __init__(
-        self,
-        begin: Callable[[Any, float], Any],
-        pause: Callable[[float], Any],
-        patience: float,
-        wanted: AttachGroup,
-        timeout: float,
-    ) -> None:
-        """`begin` sends a command within a time: its connection and number; `pause` waits so long,
-        and says whether the client was closed; `patience`: how long a lost node is looked for."""
-        self._node = AwayNode(begin, pause, patience)
+    def __init__(self, node: ClientNode, wanted: AttachGroup, timeout: float) -> None:
+        """`timeout`: for an answer of the node."""
+        self._node = AwayNode(node)
         self._wanted = wanted
         self._timeout = timeout
-        self._link: L | None = None  # on which it is a member
+        self._link: Link | None = None  # on which it is a member
         self._number = 0  # of the membership, on this connection
         self._take: int | None = None  # the question that is open
         self._asked_at = 0.0  # when that was sent
@@ -152,46 +146,105 @@ class MembershipCore(Generic[L]):
         """(shard, offset) of rows whose leases were over when something was said of them: they are
         delivered again. The program may clear it."""
 
-    def _attaching(self) -> Steps[None]:
+    @operation
+    async def open(self) -> None:
+        """Become a member now. Raises as `Client.group`."""
+        await self._open()
+
+    @operation
+    async def take(self, timeout: float | None = None, most: int = 64) -> list[GroupRow]:
+        """The next rows; [] if none came within `timeout` seconds (None: for ever). Raises
+        CommandFailed when the membership has ended (fenced, unknown-group), UnreachableError when
+        the node does not come back in time."""
+        return await self._fetch(patient(timeout), most)
+
+    @operation
+    async def ack(self, *rows: GroupRow) -> None:
+        """Acknowledge these rows. Returns before the acknowledgement is committed, as the other
+        answers do: `flush` waits for the commit, and `lost` has the rows whose leases had ended."""
+        await self._say("ack", rows)
+
+    @operation
+    async def nack(self, *rows: GroupRow, delay: float = 0.0, reason: str = "") -> None:
+        """Have these rows delivered again, not before `delay` seconds from now; after the group's
+        limit of deliveries they become dead letters."""
+        await self._say("nack", rows, delay, reason)
+
+    @operation
+    async def reject(self, *rows: GroupRow, reason: str = "") -> None:
+        """These rows become dead letters."""
+        await self._say("reject", rows, 0.0, reason)
+
+    @operation
+    async def extend(self, *rows: GroupRow) -> None:
+        """Restart the leases of these rows."""
+        await self._say("extend", rows)
+
+    @operation
+    async def flush(self) -> None:
+        """Wait until all answers to rows are committed. Raises UnreachableError if the node was
+        lost since the last call, also if it is back: the program does not know then, and rows may
+        come again."""
+        try:
+            while self._said:
+                await self._hear()
+        except UnreachableError:
+            await self._come_back()
+            self._is_unsure = False
+            raise
+        if self._is_unsure:
+            self._is_unsure = False
+            back = "" if self._link is None else ", and is back"
+            raise UnreachableError(
+                f"the node was lost{back}: it is not known whether all that was said of rows is "
+                "committed, and rows may come again"
+            )
+
+    @operation
+    async def close(self) -> None:
+        """Be a member no more: what it has, and has said nothing of, goes to others."""
+        await self._leave(False)
+
+    async def _open(self) -> None:
         """Become a member, or be it again. Raises CommandFailed (unknown, selector, options,
         offset-out-of-range, fenced, unknown-group), and as `Client.ask`."""
-        link, number = yield partial(self._node.begin, self._wanted, self._timeout)
-        ready = expected((yield partial(link.finish, number, self._timeout)), GroupReady)
+        link, number = await self._node.begin(self._wanted, self._timeout)
+        ready = expected(await link.finish(number, self._timeout), GroupReady)
         self._link, self._number, self._take = link, number, None
+        self._node.found()
         self._said.clear()
         self._rest.clear()
         self.selector, self.lease, self.waits = ready.selector, ready.lease, ""
         self._wanted = replace(self._wanted, attachments=ready.attachments)
 
-    def _taking(self, timeout: float, most: int) -> Steps[list[GroupRow]]:
+    async def _fetch(self, timeout: float, most: int) -> list[GroupRow]:
         """The next rows; none when none came in time."""
         until = time.monotonic() + timeout
         while not self._is_closed:
             try:
                 if self._rest:
-                    yield from self._confirming(most)
+                    await self._confirm(most)
                     if found := self._sure(most):
                         return found
                     if self._rest and time.monotonic() >= until:
                         return []
                     continue
                 if self._link is None:
-                    yield from self._attaching()
+                    await self._open()
                 link = self._link
                 assert link is not None
                 if self._take is None:
                     self._asked_at = time.monotonic()
-                    self._take = yield partial(link.begin, TakeRows(0, self._number, most))
-                assert self._take is not None
+                    self._take = await link.begin(TakeRows(0, self._number, most))
                 left = max(0.0, until - time.monotonic())
-                if not (yield partial(link.is_answered, self._take, left)):
+                if not await link.is_answered(self._take, left):
                     return []
                 number, self._take = self._take, None
-                taken = expected((yield partial(link.finish, number, 0.0)), RowsTaken)
+                taken = expected(await link.finish(number, 0.0), RowsTaken)
                 self.waits = taken.waits
                 self._rest.extend((self._asked_at + row.left, row) for row in taken.rows)
             except UnreachableError:
-                if not (yield from self._coming_back(until)):
+                if not await self._come_back(until):
                     return []
         return []
 
@@ -203,7 +256,7 @@ class MembershipCore(Generic[L]):
             found.append(self._rest.popleft()[1])
         return found
 
-    def _confirming(self, most: int) -> Steps[None]:
+    async def _confirm(self, most: int) -> None:
         """Restart the leases of the next rows that may have ended while the rows waited in the
         connection or here. Rows whose leases have ended are dropped: another member has them, or
         they come again."""
@@ -213,8 +266,9 @@ class MembershipCore(Generic[L]):
             return
         meant = {(row.shard, row.offset) for row in doubtful}
         said = tuple(RowSettled(row.shard, row.offset, row.lease, "extend") for row in doubtful)
-        number = yield partial(self._link.begin, SettleRows(0, self._number, said))
-        reply = yield partial(self._link.finish, number, self._timeout)
+        link = self._link
+        number = await link.begin(SettleRows(0, self._number, said))
+        reply = await link.finish(number, self._timeout)
         lost = set(expected(reply, RowsSettled).lost)
         kept: deque[tuple[float, GroupRow]] = deque()
         for until, row in self._rest:
@@ -225,17 +279,17 @@ class MembershipCore(Generic[L]):
                 kept.append((asked_at + self.lease, replace(row, left=self.lease)))
         self._rest = kept
 
-    def _following(self) -> Steps[GroupRow | None]:
+    async def _next(self) -> GroupRow | None:
         """The next row; None: this is closed. One at a time, since the node extends the leases of
         those that it has not handed over."""
         while not self._is_closed:
-            for row in (yield from self._taking(math.inf, 1)):
+            for row in await self._fetch(math.inf, 1):
                 return row
         return None
 
-    def _saying(
+    async def _say(
         self, what: What, rows: Sequence[GroupRow], delay: float = 0.0, reason: str = ""
-    ) -> Steps[None]:
+    ) -> None:
         """Say what becomes of rows, and wait for no answer, unless many are missing."""
         said = tuple(
             RowSettled(row.shard, row.offset, row.lease, what, delay, reason) for row in rows
@@ -245,50 +299,32 @@ class MembershipCore(Generic[L]):
             self.lost += [(row.shard, row.offset) for row in rows]
             return
         try:
-            self._said.append((yield partial(link.begin, SettleRows(0, self._number, said))))
+            self._said.append(await link.begin(SettleRows(0, self._number, said)))
             while len(self._said) > AHEAD:
-                yield from self._hearing()
+                await self._hear()
         except UnreachableError:
             self._is_unsure = True
-            yield from self._coming_back()
+            await self._come_back()
 
-    def _hearing(self) -> Steps[None]:
+    async def _hear(self) -> None:
         assert self._link is not None
         number = self._said.popleft()
-        reply = yield partial(self._link.finish, number, self._timeout)
+        reply = await self._link.finish(number, self._timeout)
         self.lost += expected(reply, RowsSettled).lost
 
-    def _flushing(self) -> Steps[None]:
-        """Wait until what was said of rows is committed. Raises UnreachableError if the node was
-        lost since the last call, also if it is back: what was not answered then is not known."""
-        try:
-            while self._said:
-                yield from self._hearing()
-        except UnreachableError:
-            yield from self._coming_back()
-            self._is_unsure = False
-            raise
-        if self._is_unsure:
-            self._is_unsure = False
-            back = "" if self._link is None else ", and is back"
-            raise UnreachableError(
-                f"the node was lost{back}: it is not known whether all that was said of rows is "
-                "committed, and rows may come again"
-            )
-
-    def _ending(self) -> Steps[None]:
+    async def _leave(self, failed: bool) -> None:
         """Be a member no more: what was said of rows counts, the others go to other members."""
         self._is_closed = True
         link = self._link
         if link is not None:
             with contextlib.suppress(ControlError):  # the node is away, and has ended it
                 while self._said:
-                    yield from self._hearing()
-                reply = yield partial(link.request, DetachGroup(0, self._number), self._timeout)
+                    await self._hear()
+                reply = await link.request(DetachGroup(0, self._number), self._timeout)
                 expected(reply, Done)
         self._link = None
 
-    def _coming_back(self, by: float = math.inf) -> Steps[bool]:
+    async def _come_back(self, by: float = math.inf) -> bool:
         """Wait for the node to come back. What the member had goes to others meanwhile. Returns
         whether it has by then; if not, the next call goes on waiting."""
         self._link = self._take = None
@@ -298,11 +334,30 @@ class MembershipCore(Generic[L]):
         self._node.lost()
         while not self._is_closed:
             try:
-                yield from self._attaching()
+                await self._open()
             except (UnreachableError, NoMajorityError) as error:
-                if not (yield from self._node.waiting(error, by)):
+                if not await self._node.wait(error, by):
                     return False
             else:
-                self._node.found()
                 return True
         return True
+
+
+class Member(MembershipCore, BlockingContext):
+    """A member of a consumer group; each row that it takes is leased to it for `lease` seconds.
+
+    A context manager, and an iterator of `GroupRow` that waits for more. One thread takes rows and
+    answers them. If the node is lost the member reconnects; the rows that it had are delivered to
+    other members."""
+
+    def __iter__(self) -> Iterator[GroupRow]:
+        while (row := run(self._next())) is not None:
+            yield row
+
+
+class AsyncMember(MembershipCore, AsynchronousContext):
+    """A member of a consumer group, as `canopy.Member`: an asynchronous iterable, and context
+    manager that ends the membership. One task takes rows."""
+
+    def __aiter__(self) -> AsyncIterator[GroupRow]:
+        return Items(self._next)

@@ -1,8 +1,4 @@
-"""A program's way through a stream, across connections and nodes that come back (no IO).
-
-The faces carry the steps out: `canopy.client.synchronous.Reading` blocks,
-`canopy.client.asynchronous.AsyncReading` awaits.
-"""
+"""A program's way through a stream, across connections and nodes that come back (no IO)."""
 
 from __future__ import annotations
 
@@ -11,10 +7,9 @@ import math
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from datetime import datetime
-from functools import partial
-from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, cast, get_args
+from typing import Final, Literal, TypeAlias, cast, get_args
 
 from canopy.client.errors import (
     CommandTimeoutError,
@@ -22,9 +17,17 @@ from canopy.client.errors import (
     NoMajorityError,
     UnreachableError,
 )
+from canopy.client.faces import (
+    AsynchronousContext,
+    BlockingContext,
+    Context,
+    Items,
+    operation,
+    run,
+)
+from canopy.client.link import Link
+from canopy.client.node import AwayNode, ClientNode
 from canopy.client.session import expected
-from canopy.client.steps import Link, Steps
-from canopy.client.streams.away import AwayNode
 from canopy.client.streams.positions import Positions, identity_of
 from overlay.client import (
     BeginReading,
@@ -49,8 +52,6 @@ CONFIRM: Final = 1.0
 """Seconds between two words of what has taken effect elsewhere: they only let retention go on."""
 
 NONE_TAKEN: Final = EventsTaken(0, (), ())
-
-L = TypeVar("L", bound=Link)
 
 
 def parse_start(text: str) -> tuple[Start | int, int]:
@@ -116,26 +117,18 @@ def wanted_reading(
     )
 
 
-class ReadingCore(Generic[L]):
-    """The events of a stream that a selector matches, over connections `L`. Times are seconds."""
+class ReadingCore(Context):
+    """The rows of a stream that a selector matches. Times are seconds."""
 
-    def __init__(
-        self,
-        begin: Callable[[Any, float], Any],
-        pause: Callable[[float], Any],
-        patience: float,
-        wanted: BeginReading,
-        timeout: float,
-    ) -> None:
-        """`begin` sends a command within a time: its connection and number; `pause` waits so long,
-        and says whether the client was closed; `patience`: how long a lost node is looked for."""
-        self._node = AwayNode(begin, pause, patience)
+    def __init__(self, node: ClientNode, wanted: BeginReading, timeout: float) -> None:
+        """`timeout`: for an answer of the node."""
+        self._node = AwayNode(node)
         self._wanted = wanted
         self._timeout = timeout
         self._token = secrets.token_hex(8) if wanted.durable else ""
-        self._link: L | None = None  # on which the reading has begun
+        self._link: Link | None = None  # on which the reading has begun
         self._number = 0  # of the reading, on this connection
-        self._beginning: tuple[L, int, float] | None = None
+        self._beginning: tuple[Link, int, float] | None = None
         # A BeginReading that is not answered, and until when it is waited for.
         self._take: int | None = None  # the question that is open
         self._is_closed = False
@@ -164,7 +157,17 @@ class ReadingCore(Generic[L]):
         self.ends: dict[int, int] = {}
         """By shard: the offset that its next event had when the reading began."""
 
-    def _opening(self, until: float = math.inf) -> Steps[bool]:
+    @operation
+    async def open(self) -> None:
+        """Begin now. Raises as `Client.read`."""
+        await self._open()
+
+    @operation
+    async def close(self) -> None:
+        """End the reading: the node sends no more rows."""
+        await self._leave(False)
+
+    async def _open(self, until: float = math.inf) -> bool:
         """Begin, or go on behind what was handed out. Returns whether it has begun by `until`; if
         not, the next call goes on waiting. Raises CommandFailed (unknown, selector,
         offset-out-of-range, fenced, expired), and as `Client.ask`."""
@@ -193,24 +196,25 @@ class ReadingCore(Generic[L]):
                 losses=losses,
             )
             within = min(self._timeout, max(0.0, until - time.monotonic()))
-            begun = yield partial(self._node.begin, command, within)
+            begun = await self._node.begin(command, within)
             self._beginning = (*begun, time.monotonic() + self._timeout)
         assert self._beginning is not None
         link, number, give_up = self._beginning
         left = max(0.0, min(give_up, until) - time.monotonic())
-        is_answered = yield partial(link.is_answered, number, left)
+        is_answered = await link.is_answered(number, left)
         if not is_answered and time.monotonic() < give_up:
             return False
         self._beginning = None  # not when this is cancelled: then the next call goes on waiting
         if not is_answered:
             link.abandon(number)
-            link.abandon((yield partial(link.begin, EndReading(0, number))))
+            link.abandon(await link.begin(EndReading(0, number)))
             waited = f"within {self._timeout:g} s"
             raise CommandTimeoutError(f"no leader of {self.stream} has answered {waited}")
-        ready = expected((yield partial(link.finish, number, 0.0)), ReadingReady)
+        ready = expected(await link.finish(number, 0.0), ReadingReady)
         if (self.stream_id or self._wanted.stream_id) not in ("", ready.stream):  # an older node
             raise ControlError(f"the stream {self.stream} was removed, and there is another one")
         self._link, self._number, self._take = link, number, None
+        self._node.found()
         self.waits = ""
         if not self.begins:
             shards = dict(enumerate(ready.shards, max(self._wanted.shard, 0)))
@@ -231,37 +235,12 @@ class ReadingCore(Generic[L]):
         `keys`. When they have, what came so far is the newest row of each key."""
         return any(self.positions[shard] < end for shard, end in self._tables.items())
 
-    def _taking(self, timeout: float) -> Steps[list[StreamEvent]]:
-        """The next events; none when none came in time, or where others were passed over."""
-        events = list(self._rest) or list((yield from self._fetching(timeout)).events)
-        self._rest.clear()
-        self.positions.update(self._scanned)
-        return events
-
-    def _taking_packed(self, timeout: float) -> Steps[list[PackedEvents]]:
-        """The same of a reading whose rows are packed."""
-        taken = yield from self._fetching(timeout)
-        if taken.events:
-            raise ControlError("the node is of an older version, which does not know packed rows")
-        self.positions.update(self._scanned)
-        return list(taken.packed)
-
-    def _following(self) -> Steps[StreamEvent | None]:
-        """The next event; None: this is closed. Only what was handed out counts in `positions`."""
-        while not self._rest and not self._is_closed:
-            self.positions.update(self._scanned)
-            self._rest.extend((yield from self._fetching(math.inf)).events)
-        if self._is_closed:
-            return None
-        event = self._rest.popleft()
-        self.positions[event.shard] = event.offset + 1
-        return event
-
-    def _fetching(self, timeout: float) -> Steps[EventsTaken]:
+    async def _fetch(self, timeout: float) -> EventsTaken:
+        """The next rows, or nothing when none came in time or where others were passed over."""
         until = time.monotonic() + timeout
         while True:
             try:
-                if self._link is None and not (yield from self._opening(until)):
+                if self._link is None and not await self._open(until):
                     return NONE_TAKEN
                 link = self._link
                 assert link is not None
@@ -269,17 +248,17 @@ class ReadingCore(Generic[L]):
                     self._confirmed_at = time.monotonic()
                     places, self._confirmed = tuple(sorted(self._confirmed.items())), {}
                     command = CommitReading(0, self._number, places)
-                    link.abandon((yield partial(link.begin, command)))
+                    link.abandon(await link.begin(command))
                 if self._take is None:
-                    self._take = yield partial(link.begin, TakeEvents(0, self._number))
+                    self._take = await link.begin(TakeEvents(0, self._number))
                 assert self._take is not None
                 left = max(0.0, until - time.monotonic())
-                if not (yield partial(link.is_answered, self._take, left)):
+                if not await link.is_answered(self._take, left):
                     return NONE_TAKEN
                 number, self._take = self._take, None
-                taken = expected((yield partial(link.finish, number, 0.0)), EventsTaken)
+                taken = expected(await link.finish(number, 0.0), EventsTaken)
             except UnreachableError:
-                if not (yield from self._coming_back(until)):
+                if not await self._come_back(until):
                     return NONE_TAKEN
                 continue
             waited, self.waits = self.waits, taken.waits
@@ -290,8 +269,55 @@ class ReadingCore(Generic[L]):
             self._tables.update(taken.tables)
             if self.ahead and (taken.events or taken.packed):
                 with contextlib.suppress(UnreachableError):
-                    self._take = yield partial(link.begin, TakeEvents(0, self._number))
+                    self._take = await link.begin(TakeEvents(0, self._number))
             return taken
+
+    async def _leave(self, failed: bool) -> None:
+        """End the reading."""
+        self._is_closed = True
+        link, self._link = self._link, None
+        if link is not None:
+            with contextlib.suppress(ControlError):  # the node is away, and has ended it
+                await link.request(EndReading(0, self._number), self._timeout)
+
+    async def _come_back(self, until: float) -> bool:
+        """Wait for the node to come back. Returns whether it has by `until`; if not, the next call
+        goes on waiting."""
+        self._link = self._take = self._beginning = None
+        self._node.lost()
+        while True:
+            try:
+                has_begun = await self._open(until)
+            except (UnreachableError, NoMajorityError) as error:
+                self._beginning = None
+                if not await self._node.wait(error, until):
+                    return False
+            else:
+                return has_begun
+
+
+class EventsCore(ReadingCore):
+    """A reading whose rows are decoded."""
+
+    @operation
+    async def take(self, timeout: float | None = None) -> list[StreamEvent]:
+        """The next events; none when none came within `timeout` seconds (None: for ever), or where
+        others were passed over. Raises CommandFailed when the reading was ended (fenced: another
+        program reads under this name), UnreachableError when the node does not come back in
+        time."""
+        events = list(self._rest) or list((await self._fetch(patient(timeout))).events)
+        self._rest.clear()
+        self.positions.update(self._scanned)
+        return events
+
+    @operation
+    async def commit(self) -> None:
+        """Acknowledge all rows returned so far; returns when the stream has stored the position."""
+        if self._link is None:
+            await self._open()
+        assert self._link is not None
+        command = CommitReading(0, self._number, tuple(sorted(self.positions.items())))
+        expected(await self._link.request(command, self._timeout), Done)
 
     def confirm(self) -> None:
         """Everything handed out so far has taken effect, elsewhere: a durable reading tells the
@@ -299,38 +325,62 @@ class ReadingCore(Generic[L]):
         if self._wanted.durable:
             self._confirmed = dict(self.positions)
 
-    def _committing(self) -> Steps[None]:
-        """Everything handed out so far is done with."""
-        if self._link is None:
-            yield from self._opening()
-        assert self._link is not None
-        command = CommitReading(0, self._number, tuple(sorted(self.positions.items())))
-        expected((yield partial(self._link.request, command, self._timeout)), Done)
+    async def _next(self) -> StreamEvent | None:
+        """The next event; None: this is closed. Only what was handed out counts in `positions`."""
+        while not self._rest and not self._is_closed:
+            self.positions.update(self._scanned)
+            self._rest.extend((await self._fetch(math.inf)).events)
+        if self._is_closed:
+            return None
+        event = self._rest.popleft()
+        self.positions[event.shard] = event.offset + 1
+        return event
 
-    def _ending(self) -> Steps[None]:
-        """End the reading."""
-        self._is_closed = True
-        link, self._link = self._link, None
-        if link is not None:
-            with contextlib.suppress(ControlError):  # the node is away, and has ended it
-                yield partial(link.request, EndReading(0, self._number), self._timeout)
 
-    def _coming_back(self, until: float) -> Steps[bool]:
-        """Wait for the node to come back. Returns whether it has by `until`; if not, the next call
-        goes on waiting."""
-        self._link = self._take = self._beginning = None
-        self._node.lost()
-        while True:
-            try:
-                has_begun = yield from self._opening(until)
-            except (UnreachableError, NoMajorityError) as error:
-                self._beginning = None
-                if not (yield from self._node.waiting(error, until)):
-                    return False
-            else:
-                if has_begun:
-                    self._node.found()
-                return has_begun
+class PackedCore(ReadingCore):
+    """A reading whose rows are not decoded."""
+
+    @operation
+    async def take(self, timeout: float | None = None) -> list[PackedEvents]:
+        """The next rows; [] if none came within `timeout` seconds (None: for ever), or if only rows
+        without a match were scanned. Raises as `Reading.take`, and ControlError if the node is too
+        old for it."""
+        taken = await self._fetch(patient(timeout))
+        if taken.events:
+            raise ControlError("the node is of an older version, which does not know packed rows")
+        self.positions.update(self._scanned)
+        return list(taken.packed)
+
+
+class Reading(EventsCore, BlockingContext):
+    """The events of a stream that a selector matches, in the order of each shard's offsets.
+
+    A context manager, and an iterator of `StreamEvent` that waits for more. One thread reads. While
+    the node is away it is looked for, and the reading goes on where it was: no event is passed
+    over, and none comes twice. A *durable* reading has a name, and its position is kept by the
+    stream: `commit` says that everything handed out so far is done with, and whoever reads under
+    that name next begins behind it. `canopy.sinks` keeps the position in a database instead.
+    """
+
+    def __iter__(self) -> Iterator[StreamEvent]:
+        while (event := run(self._next())) is not None:
+            yield event
+
+
+class PackedReading(PackedCore, BlockingContext):
+    """As `Reading`, whose rows are not decoded. It is never durable."""
+
+
+class AsyncReading(EventsCore, AsynchronousContext):
+    """The events of a stream, as `canopy.Reading`: an asynchronous iterable, and context manager
+    that ends the reading. One task reads; a call that is cancelled loses no event."""
+
+    def __aiter__(self) -> AsyncIterator[StreamEvent]:
+        return Items(self._next)
+
+
+class AsyncPackedReading(PackedCore, AsynchronousContext):
+    """As `AsyncReading`, whose rows are not decoded. It is never durable."""
 
 
 def patient(timeout: float | None) -> float:

@@ -17,7 +17,7 @@ import msgspec
 import overlay.client
 import overlay.info
 import overlay.stream_client
-from canopy.client.asynchronous import AsyncClient
+from canopy.client.client import AsyncClient
 from canopy.client.errors import ControlError
 from canopy.gateway.access import Permission, RequestRefused
 from canopy.gateway.constants import ANSWER_TIMEOUT

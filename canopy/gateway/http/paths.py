@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import trio
 
-from canopy.client.asynchronous import AsyncClient
-from canopy.client.publishing import Drafting
+from canopy.client.client import AsyncClient
+from canopy.client.publication import Drafting
 from canopy.gateway.access import GatewayRules, Permission, RequestRefused
 from canopy.gateway.events import drafts_of
 from canopy.gateway.following import FeedRequest, OpenFeed, follow

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 import mqtt5
 import trio
 
-from canopy.client.asynchronous import AsyncClient
-from canopy.client.publishing import Drafting
+from canopy.client.client import AsyncClient
+from canopy.client.publication import Drafting
 from canopy.feeds.context import FORBIDDEN
 from canopy.feeds.drafts import BadEventError
 from canopy.gateway.access import GatewayRules, Permission, RequestRefused

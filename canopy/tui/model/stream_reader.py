@@ -7,18 +7,16 @@ the node comes back.
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable
 
-from canopy.client.blocking import ControlClient
-from canopy.client.errors import ControlError, UnreachableError
-from canopy.client.streams.reading import Start, wanted_reading
-from canopy.client.synchronous import Reading
+from canopy.client.blocking import blocking_node
+from canopy.client.errors import ControlError
+from canopy.client.streams.reading import Reading, Start, wanted_reading
 from canopy.tui.constants import REQUEST_TIMEOUT, STOP_CHECK
 from canopy.tui.model.client import Connector, reason_of
 from canopy.tui.model.inbox import Inbox
-from overlay.client import Command, StreamEvent
+from overlay.client import StreamEvent
 
 
 class StreamReader:
@@ -36,14 +34,13 @@ class StreamReader:
         on_state: Callable[[bool, str], None],
     ) -> None:
         """`on_state` gets whether it reads, and where from, or why not."""
-        self._connect = connect
         self._inbox = inbox
         self._on_events = on_events
         self._on_state = on_state
         self._stop = threading.Event()
-        self._link: ControlClient | None = None
+        self._node = blocking_node(lambda credit: connect())
         wanted = wanted_reading(stream, selector, start, at, {}, "", 0.0)
-        self._reading = Reading(self._begin, self._stop.wait, math.inf, wanted, REQUEST_TIMEOUT)
+        self._reading = Reading(self._node, wanted, REQUEST_TIMEOUT)
         self._thread = threading.Thread(target=self._run, name="canopy-stream", daemon=True)
 
     def start(self) -> None:
@@ -53,15 +50,6 @@ class StreamReader:
     def stop(self) -> None:
         """Nothing is handed over from now on; the thread ends soon after."""
         self._stop.set()
-
-    def _begin(self, command: Command, timeout: float) -> tuple[ControlClient, int]:
-        try:
-            if self._link is None:
-                self._link = self._connect()
-            return self._link, self._link.begin(command, timeout)
-        except (UnreachableError, OSError):
-            self._link = None
-            raise
 
     def _run(self) -> None:
         try:
@@ -83,8 +71,7 @@ class StreamReader:
         except (ControlError, OSError) as error:
             self._report(False, reason_of(error))
         finally:
-            if self._link is not None:
-                self._link.close()
+            self._node.close()
 
     def _hand_over(self, events: list[StreamEvent]) -> None:
         """Wait until the app has them."""

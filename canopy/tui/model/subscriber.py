@@ -12,10 +12,11 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TypeAlias
 
+from canopy.client.blocking import blocking_node
+from canopy.client.consumer import Subscription
 from canopy.client.errors import CommandFailed
 from canopy.client.notices import Disconnected, Gap
 from canopy.client.resubscription import KeptSelector
-from canopy.client.synchronous import Subscription
 from canopy.tui.constants import STOP_CHECK
 from canopy.tui.model.client import Connector
 from canopy.tui.model.inbox import Inbox
@@ -49,7 +50,8 @@ class Subscriber:
         level: int = 0,
     ) -> None:
         self.key = key
-        self._subscription = Subscription(connect, [KeptSelector(selector, name, level)])
+        node = blocking_node(lambda credit: connect())
+        self._subscription = Subscription(node, [KeptSelector(selector, name, level)])
         self._inbox = inbox
         self._on_state = on_state
         self._stop = threading.Event()

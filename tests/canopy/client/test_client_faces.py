@@ -21,7 +21,8 @@ import trio
 import canopy
 import canopy.aio
 import canopy.trio
-from canopy.client.asynchronous import AsyncClient, AsyncSubscription
+from canopy.client.client import AsyncClient
+from canopy.client.consumer import AsyncSubscription
 from canopy.wire.keys.sealing import found_seals
 from overlay.client import GetStatus, Status, Streams
 from overlay.stream_client import AddStream

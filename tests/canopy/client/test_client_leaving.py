@@ -13,7 +13,7 @@ import trio
 import canopy
 import canopy.aio
 import canopy.trio
-from canopy.client.publishing import BATCH
+from canopy.client.publication import BATCH
 from overlay.client import (
     Command,
     Failed,

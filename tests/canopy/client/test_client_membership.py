@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,9 +9,7 @@ import pytest
 
 from canopy.client.errors import UnreachableError
 from canopy.client.streams import membership
-from canopy.client.streams.away import AwayNode
-from canopy.client.streams.membership import AHEAD, GroupArguments, wanted_membership
-from canopy.client.synchronous import Member
+from canopy.client.streams.membership import AHEAD, GroupArguments, Member, wanted_membership
 from overlay.client import Command, Done, Reply
 from overlay.stream_client import (
     AttachGroup,
@@ -38,7 +35,7 @@ class FakeLink:
         self.is_cut = False
         self.replies: dict[int, Reply] = {}
 
-    def begin(self, command: Command) -> int:
+    async def begin(self, command: Command, timeout: float = 30.0) -> int:
         self._look()
         number = len(self.node.commands)
         self.node.commands.append(command)
@@ -46,16 +43,16 @@ class FakeLink:
             self.replies[number] = reply
         return number
 
-    def is_answered(self, number: int, timeout: float) -> bool:
+    async def is_answered(self, number: int, timeout: float) -> bool:
         self._look()
         return number in self.replies
 
-    def finish(self, number: int, timeout: float) -> Reply:
+    async def finish(self, number: int, timeout: float) -> Reply:
         self._look()
         return self.replies.pop(number)
 
-    def request(self, command: Command, timeout: float) -> Reply:
-        return self.finish(self.begin(command), timeout)
+    async def request(self, command: Command, timeout: float) -> Reply:
+        return await self.finish(await self.begin(command), timeout)
 
     def _look(self) -> None:
         if self.is_cut:
@@ -69,11 +66,18 @@ class FakeNode:
         self.waiting: list[list[GroupRow]] = []
         self.lost: tuple[tuple[int, int], ...] = ()
         self.clock = self.slow = 0.0
+        self.patience = 5.0
+        self.is_away = self.is_closed = False
 
-    def connect(self, command: Command, timeout: float) -> tuple[FakeLink, int]:
+    async def begin(self, command: Command, timeout: float) -> tuple[FakeLink, int]:
+        if self.is_away:
+            raise UnreachableError("the node is away")
         link = FakeLink(self)
         self.links.append(link)
-        return link, link.begin(command)
+        return link, await link.begin(command)
+
+    async def pause(self, seconds: float) -> bool:
+        return self.is_closed
 
     def reply(self, command: Command) -> Reply | None:
         if isinstance(command, AttachGroup):
@@ -95,9 +99,9 @@ def node() -> FakeNode:
     return FakeNode()
 
 
-def member_of(node: FakeNode, pause: Callable[[float], bool] = lambda _: False) -> Member:
+def member_of(node: FakeNode) -> Member:
     wanted = wanted_membership("s", "g", None, GroupArguments(name="worker"))
-    member = Member(node.connect, pause, 5.0, wanted, 5.0)  # type: ignore[arg-type]
+    member = Member(node, wanted, 5.0)  # type: ignore[arg-type]
     member.open()
     return member
 
@@ -168,13 +172,8 @@ def test_many_words_are_not_left_unanswered_and_what_is_lost_is_said(node: FakeN
 
 
 def test_a_node_that_stays_away_is_not_looked_for_without_end(node: FakeNode) -> None:
-    member = member_of(node, pause=lambda _: True)
-    node.links[0].is_cut = True
-
-    def away(command: Command, timeout: float) -> Any:
-        raise UnreachableError("the node is away")
-
-    member._node.begin = away
+    member = member_of(node)
+    node.links[0].is_cut = node.is_away = node.is_closed = True
     with pytest.raises(UnreachableError):
         member.take(1.0)
 
@@ -246,18 +245,14 @@ def test_a_call_ends_in_time_while_the_node_is_away_and_the_next_one_goes_on_loo
     node: FakeNode,
 ) -> None:
     member = member_of(node)
-    node.links[0].is_cut = True
-    connect, member._node.begin = (
-        node.connect,
-        lambda command, timeout: node.links[0].begin(command),
-    )
+    node.links[0].is_cut = node.is_away = True
     assert member.take(0.0) == []
     assert member.take(0.0) == []
-    member._node.begin = connect
+    node.is_away = False
     node.waiting = [[row(0)]]
     assert member.take(1.0) == [row(0)]
-    node.links[-1].is_cut = True
-    member._node = AwayNode(lambda command, timeout: node.links[0].begin(command), bool, -1.0)
+    node.links[-1].is_cut = node.is_away = True
+    node.patience = -1.0
     with pytest.raises(UnreachableError):
         member.take(0.0)
 

@@ -14,7 +14,7 @@ import canopy
 import canopy.aio
 import canopy.trio
 from canopy import Positions
-from canopy.client.asynchronous import AsyncReading
+from canopy.client.streams.reading import AsyncReading
 from overlay.client import BeginReading, CommitReading, EndReading, TakeEvents
 from tests.support.real.scripted_stream import ScriptedStream
 

@@ -11,7 +11,7 @@ from canopy.client.errors import (
     UnreachableError,
 )
 from canopy.client.notices import Disconnected, Gap, gap_of
-from canopy.client.publishing import BATCH, BATCH_BYTES, Drafting, PublishResult, result_of
+from canopy.client.publication import BATCH, BATCH_BYTES, Drafting, PublishResult, result_of
 from canopy.client.resubscription import CLOCK_SET, KeptSelector, Resubscription
 from canopy.wire.control.client_output import timed
 from overlay.client import (

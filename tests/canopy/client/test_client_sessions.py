@@ -14,6 +14,8 @@ import trio
 import canopy
 import canopy.aio
 import canopy.trio
+from canopy.client.async_link import AsyncLink
+from canopy.client.blocking import BlockingLink
 from canopy.client.resubscription import KeptSelector, Resubscription
 from canopy.client.session import ControlSession, SessionPosition
 from canopy.wire.transport.framing import REPLY_FRAMES
@@ -188,9 +190,10 @@ async def test_after_its_time_the_program_subscribes_again_and_hears_of_the_gap(
 
 def killed(client: canopy.Client) -> None:
     """End a program's connections without a goodbye, as its end by a signal does."""
-    for link in (client._link, *(one._link for one in client._consumers.values())):
-        assert link is not None
-        link._sock.close()
+    links: list[Any] = [one._link for one in client._node.consumers.values()]  # type: ignore[attr-defined]
+    for link in (client._node.link, *links):
+        assert isinstance(link, BlockingLink)
+        link.client._sock.close()
 
 
 def first_life(data: Path, publish: Callable[[int], None]) -> str:
@@ -246,8 +249,8 @@ async def test_the_asynchronous_faces_go_on_behind_a_token_too(
         events = aiter(some)
         assert (await anext(events)).sequence == 1
         token = some.token
-        for link in (client._link, some._link):
-            assert link is not None
+        for link in (client._node.link, some._link):
+            assert isinstance(link, AsyncLink)
             link._stream.close()
         while not running.control._parked:
             await trio.sleep(0.005)

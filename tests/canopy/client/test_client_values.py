@@ -15,7 +15,7 @@ import pytest
 
 from canopy.client.errors import CommandFailed, EventRefusedError
 from canopy.client.outgoing import PLAIN
-from canopy.client.publishing import Drafting
+from canopy.client.publication import Drafting
 from canopy.client.session import ControlSession
 from canopy.wire.transport.framing import COMMAND_FRAMES, LENGTH
 from overlay.client import AppendEvents, BeginReading, Command, Draft, Publish, Subscribe

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 from canopy.cli.streams.tables import CsvFile
-from canopy.client.publishing import Drafting
+from canopy.client.publication import Drafting
 from canopy.feeds import FeedEvent, Refusal
 from canopy.feeds.objects import delivery_object
 from canopy.feeds.raw import raw_object

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, cast
 import trio
 from trio.testing import memory_stream_pair
 
-from canopy.client.asynchronous import AsyncClient
-from canopy.client.publishing import PublishResult
+from canopy.client.client import AsyncClient
+from canopy.client.publication import PublishResult
 from canopy.gateway.access import GatewayRules
 from canopy.gateway.mqtt.door import MqttDoor
 from canopy.wire.log import Log

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from canopy.client.publishing import Drafting
+from canopy.client.publication import Drafting
 from canopy.feeds.structured import cloudevent_object
 from canopy.gateway.access import RequestRefused
 from canopy.gateway.events import drafts_of

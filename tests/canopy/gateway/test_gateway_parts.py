@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from canopy.client.errors import failure
-from canopy.client.publishing import Drafting
+from canopy.client.publication import Drafting
 from canopy.feeds.cloudevents import cloudevent_draft
 from canopy.feeds.context import FORBIDDEN
 from canopy.feeds.structured import cloudevent_object

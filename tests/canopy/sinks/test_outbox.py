@@ -15,7 +15,7 @@ import sqlalchemy
 
 import canopy
 from canopy.client.errors import CommandFailed
-from canopy.client.steps import Steps
+from canopy.client.faces import either
 from canopy.sinks import outbox as outbox_module
 from canopy.sinks.alchemy import SqlAlchemyOutbox
 from canopy.sinks.database import SinkError
@@ -73,9 +73,9 @@ def commit_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted fault: the stream hears of the commit before the database has it."""
     original = Outbox._preparing
 
-    def preparing(self: Any, made: Any, half: Any, *arguments: Any) -> Steps[None]:
-        yield from original(self, made, half, *arguments)
-        yield half.commit
+    async def preparing(self: Any, made: Any, half: Any, *arguments: Any) -> None:
+        await original(self, made, half, *arguments)
+        await either(half.commit())
 
     monkeypatch.setattr(OutboxCore, "_preparing", preparing)
 

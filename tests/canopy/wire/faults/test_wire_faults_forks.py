@@ -11,7 +11,7 @@ import pytest
 
 from bench.processes.fault_proxy import FaultProxy
 from canopy.client.blocking import ControlClient
-from canopy.client.synchronous import connect
+from canopy.client.client import connect
 from overlay.client import AppendEvents, Draft, EventsAppended, GetStreams, Streams
 from overlay.info import AppendReceipt, ForkInfo, ShardInfo
 from overlay.stream_client import AddStream

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 import canopy.trio
-from canopy.client.synchronous import connect
+from canopy.client.client import connect
 from overlay.stream_client import GetGroups, GroupRow, Groups
 from tests.support.real.real_overlay import PATIENCE, Overlay, status, wait_ready
 

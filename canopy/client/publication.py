@@ -5,20 +5,16 @@ from __future__ import annotations
 import itertools
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, TypeAlias
 
 import msgspec
 
-from canopy.client.errors import (
-    ControlError,
-    EventRefusedError,
-    NodeLeavingError,
-)
+from canopy.client.errors import ControlError, EventRefusedError, NodeLeavingError
+from canopy.client.link import Link, pipelined
+from canopy.client.node import ClientNode
 from canopy.client.resubscription import Backoff
 from canopy.client.session import expected
-from canopy.client.steps import Link, Steps, pipelined
 from matching import Value
 from overlay.client import Draft, Publish, Published
 
@@ -98,36 +94,32 @@ class Drafting:
             yield Publish(0, tuple(batch), receipt)
 
 
-L = TypeVar("L", bound=Link)
-
-
-class Sent(Generic[L]):
+class Sent:
     """A publication that has left over the connection `link` as its request `number`."""
 
     __slots__ = ("command", "link", "number")
 
-    def __init__(self, command: Publish, link: L, number: int) -> None:
+    def __init__(self, command: Publish, link: Link, number: int) -> None:
         self.command = command
         self.link = link
         self.number = number
 
 
-class SentBatches(Generic[L]):
-    """The batches that one `publish_many` has sent over connections `L`, and their replies, in
-    order."""
+class SentBatches:
+    """The batches that one `publish_many` has sent, and their replies, in order."""
 
     def __init__(self, receipt: bool) -> None:
         """`receipt`: every tree that the events visit has to accept them."""
         self._asked = receipt
         self._replies: list[Published] = []
-        self._unanswered: dict[int, Sent[L]] = {}  # by identity
+        self._unanswered: dict[int, Sent] = {}  # by identity
 
     @property
     def result(self) -> PublishResult:
         """The result of the batches that were answered."""
         return result_of(self._replies, self._asked)
 
-    def sent(self, command: Publish, link: L, number: int) -> Sent[L]:
+    def sent(self, command: Publish, link: Link, number: int) -> Sent:
         """A publication has left; `answered` or `refused` follows."""
         made = Sent(command, link, number)
         self._unanswered[id(made)] = made
@@ -139,12 +131,12 @@ class SentBatches(Generic[L]):
         replied = sum(len(reply.identities) for reply in self._replies)
         return replied + sum(len(sent.command.events) for sent in self._unanswered.values())
 
-    def answered(self, sent: Sent[L], reply: Published) -> None:
+    def answered(self, sent: Sent, reply: Published) -> None:
         """Note the reply to a batch."""
         del self._unanswered[id(sent)]
         self._replies.append(reply)
 
-    def refused(self, sent: Sent[L]) -> None:
+    def refused(self, sent: Sent) -> None:
         """Note that a leaving node has published nothing of a batch."""
         del self._unanswered[id(sent)]
 
@@ -176,61 +168,40 @@ def check_one(result: PublishResult) -> PublishResult:
     return result
 
 
-class Publishing(Generic[L]):
-    """How a face publishes over connections `L`. Times are seconds."""
+async def publish_all(
+    node: ClientNode, batches: Iterable[Publish], receipt: bool, timeout: float
+) -> PublishResult:
+    """Publish `batches`, each answered within `timeout` seconds. A ControlError that ends it says
+    what is published (`SentBatches.interrupted`)."""
+    outbox = SentBatches(receipt)
 
-    def __init__(
-        self,
-        begin: Callable[[Publish, float], Any],
-        pause: Callable[[float], Any],
-        patience: float,
-    ) -> None:
-        """`begin` sends a publication within a time: its connection and number; `pause` waits so
-        long, and says whether the client was closed; `patience`: how long a lost node is looked
-        for."""
-        self._begin = begin
-        self._pause = pause
-        self._patience = patience
-
-    def steps(
-        self, batches: Iterable[Publish], receipt: bool, timeout: float
-    ) -> Steps[PublishResult]:
-        """Publish `batches`, each answered within `timeout`. A ControlError that ends it says what
-        is published (`SentBatches.interrupted`)."""
-        outbox: SentBatches[L] = SentBatches(receipt)
+    async def send(command: Publish, within: float = timeout) -> Sent:
         try:
-            yield from pipelined(
-                batches,
-                lambda command: self._send(outbox, command, timeout),
-                lambda sent: self._finish(outbox, sent, timeout),
-                lambda sent: sent.link.abandon(sent.number),
-                AHEAD,
-            )
-        except ControlError as error:
-            outbox.interrupted(error)
-            raise
-        return outbox.result
-
-    def _send(self, outbox: SentBatches[L], command: Publish, timeout: float) -> Steps[Sent[L]]:
-        try:
-            link, number = yield partial(self._begin, command, timeout)
+            link, number = await node.begin(command, within)
         except EventRefusedError as error:
             raise error.behind(outbox.events) from None
         return outbox.sent(command, link, number)
 
-    def _finish(self, outbox: SentBatches[L], sent: Sent[L], timeout: float) -> Steps[None]:
+    async def finish(sent: Sent) -> None:
         """Wait for the reply. A leaving node has taken nothing of a publication, so it is sent
         again until a node takes it, as long as a lost node is looked for."""
-        until = time.monotonic() + min(timeout, self._patience)
+        until = time.monotonic() + min(timeout, node.patience)
         backoff = Backoff()
         while True:
             try:
-                reply = yield partial(sent.link.finish, sent.number, timeout)
+                reply = await sent.link.finish(sent.number, timeout)
                 outbox.answered(sent, expected(reply, Published))
                 return
             except NodeLeavingError:
                 outbox.refused(sent)
                 delay = backoff.next()
-                if time.monotonic() + delay >= until or (yield partial(self._pause, delay)):
+                if time.monotonic() + delay >= until or await node.pause(delay):
                     raise
-            sent = yield from self._send(outbox, sent.command, until - time.monotonic())
+            sent = await send(sent.command, until - time.monotonic())
+
+    try:
+        await pipelined(batches, send, finish, lambda sent: sent.link.abandon(sent.number), AHEAD)
+    except ControlError as error:
+        outbox.interrupted(error)
+        raise
+    return outbox.result

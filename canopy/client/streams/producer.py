@@ -1,13 +1,13 @@
-"""From a program's events to appends to a stream, and from their replies to a result (no IO)."""
+"""Producers: from a program's events to appends to a stream, and from their replies to a result (no
+IO)."""
 
 from __future__ import annotations
 
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from typing import Any, Final, Generic
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 import msgspec
 
@@ -18,10 +18,12 @@ from canopy.client.errors import (
     NodeLeavingError,
     UnreachableError,
 )
-from canopy.client.publishing import Attributes, Drafting, L
+from canopy.client.faces import Asynchronous, Blocking, operation
+from canopy.client.link import Link
+from canopy.client.node import ClientNode
+from canopy.client.publication import Attributes, Drafting
 from canopy.client.resubscription import Backoff
 from canopy.client.session import expected
-from canopy.client.steps import Steps
 from overlay.client import (
     LEAVING,
     NO_MAJORITY,
@@ -78,79 +80,72 @@ class ProducerStart:
 class _Batch:
     def __init__(self, events: tuple[Draft, ...]) -> None:
         self.events = events
-        self.sent: tuple[Any, int] | None = None  # connection and request
+        self.sent: tuple[Link, int] | None = None  # connection and request
 
 
-class Appending(Generic[L]):
-    """How a face appends to one stream over connections `L`, as a producer or as the node. Times
-    are seconds."""
+class ProducerCore:
+    """What appends to one stream, as a named producer, or without a name as the node."""
 
     def __init__(
         self,
-        begin: Callable[[Any, float], Any],
-        pause: Callable[[float], Any],
-        patience: float,
+        node: ClientNode,
+        drafting: Drafting,
         stream: str,
         producer: str = "",
         first: int | Sequence[int] = -1,
         step: int = 0,
         start: ProducerStart | None = None,
+        timeout: float = 30.0,
     ) -> None:
-        """`begin` sends a command within a time: its connection and number; `pause` waits so long,
-        and says whether the client was closed; `patience`: how long a lost node is looked for;
-        `start`: the start of the program that goes on, None: this is one."""
-        self._begin = begin
-        self._pause = pause
-        self._patience = patience
+        """As `Client.producer`. `start`: the start of the program that goes on, None: this is
+        one."""
+        self._node = node
+        self._drafting = drafting
         self._stream = stream
         self._producer = producer
         self._start = start or ProducerStart()
         self._first = first if isinstance(first, int) else -1
         self._step = step
-        self._link: L | None = None  # over which the producer was begun
+        self._timeout = timeout  # of its first beginning
+        self._link: Link | None = None  # over which the producer was begun
         self.next: tuple[int, ...] = () if isinstance(first, int) else tuple(first)
-        """By shard, how many events of the producer are known to be committed."""
+        """By shard, the number of its next event, which is the count of its appended events."""
         self._pending: deque[_Batch] = deque()
 
     @property
-    def _may_repeat(self) -> bool:
-        """Whether the producer's numbers are known here, so that a repeat appends nothing twice."""
-        return bool(self._producer and self.next)
-
-    def opening(self, timeout: float) -> Steps[None]:
-        """Begin the producer, or go on as it over another connection. ValueError if it has no name;
-        CommandFailed (fenced) if another program has begun it since."""
-        if not self._producer:
-            raise ValueError("a producer needs a name; without one, append as the node")
-        place = (self._stream, self._producer, self._first, self.next, self._step)
-        command = BeginProducer(0, *place, self._start.token, self._start.begun)
-        if self._start.begun:
-            self._start.begun += 1  # a beginning that is not answered may come behind a later one
-        link, number = yield partial(self._begin, command, timeout)
-        reply = expected((yield partial(link.finish, number, timeout)), ProducerReady)
-        self._link = link
-        self._start.begun = self._start.begun or 1
-        if not self.next:
-            given = self._first >= 0
-            self.next = (self._first,) * len(reply.next) if given else reply.begins or reply.next
-
-    @property
     def pending(self) -> int:
-        """How many batches are sent, or to be sent again, and not answered."""
+        """How many batches are under way, after an `append` with `ahead`."""
         return len(self._pending)
 
-    def steps(
-        self, batches: Iterable[tuple[Draft, ...]], timeout: float, ahead: int = 0
-    ) -> Steps[AppendResult]:
-        """Append `batches`, each within `timeout`, and wait for the answers to all but the last
-        `ahead` (below AHEAD), which later steps wait for. The result has what was answered. A
+    @operation
+    async def append(
+        self,
+        events: Iterable[Attributes | Draft],
+        *,
+        atomic: bool = False,
+        timeout: float = 30.0,
+        ahead: int = 0,
+    ) -> AppendResult:
+        """As `Client.append`. If the node is lost, the producer reconnects and repeats the batches
+        without an answer.
+
+        `ahead`: the call returns while up to this many of the last batches (0 to 3) have no answer.
+        A later call waits for them (one without events and with `ahead` 0 for all) and raises their
+        errors."""
+        return await self._append(events, atomic, timeout, ahead)
+
+    async def _append(
+        self, events: Iterable[Attributes | Draft], atomic: bool, timeout: float, ahead: int = 0
+    ) -> AppendResult:
+        """Append events in batches, each within `timeout`, and wait for the answers to all but the
+        last `ahead` (below AHEAD), which later calls wait for. The result has what was answered. A
         ControlError that ends it says how many events are committed (`answered`), and of how many
         that is not known (`in_doubt`)."""
         replies: list[EventsAppended] = []
         count = 0
         until = 0.0
         left = 0
-        rest = iter(batches)
+        rest = batches_of(self._drafting, events, atomic)
         backoff = Backoff()
         try:
             while True:
@@ -159,19 +154,19 @@ class Appending(Generic[L]):
                     if len(self._pending) < AHEAD:
                         batch = _next(rest, self._pending)
                     if self._producer and self._link is None:
-                        yield from self.opening(timeout)
-                    yield from self._send_all(timeout, count)
+                        await self._begin(timeout)
+                    await self._send_all(timeout, count)
                     if batch is None and len(self._pending) <= ahead:
                         left = len(self._pending)
                         break
                     if batch is None or len(self._pending) >= AHEAD:
-                        reply = yield from self._finish(timeout)
+                        reply = await self._finish(timeout)
                         count += len(self._pending.popleft().events)
                         replies.append(reply)
                         until, backoff = 0.0, Backoff()
                 except (UnreachableError, CommandFailed) as error:
-                    until = until or time.monotonic() + min(timeout, self._patience)
-                    yield from self._recover(error, until, backoff)
+                    until = until or time.monotonic() + min(timeout, self._node.patience)
+                    await self._recover(error, until, backoff)
         except ControlError as error:
             if isinstance(error, CommandFailed) and error.code in NOT_APPENDED and self._pending:
                 self._pending[0].sent = None
@@ -188,30 +183,55 @@ class Appending(Generic[L]):
         receipts = tuple(receipt for reply in replies for receipt in reply.receipts)
         return AppendResult(replies[0].stream if replies else "", count, receipts)
 
-    def _send_all(self, timeout: float, count: int) -> Steps[None]:
+    async def _open(self) -> None:
+        await self._begin(self._timeout)
+
+    async def _begin(self, timeout: float) -> None:
+        """Begin the producer, or go on as it over another connection. ValueError if it has no name;
+        CommandFailed (fenced) if another program has begun it since."""
+        if not self._producer:
+            raise ValueError("a producer needs a name; without one, append as the node")
+        place = (self._stream, self._producer, self._first, self.next, self._step)
+        command = BeginProducer(0, *place, self._start.token, self._start.begun)
+        if self._start.begun:
+            self._start.begun += 1  # a beginning that is not answered may come behind a later one
+        link, number = await self._node.begin(command, timeout)
+        reply = expected(await link.finish(number, timeout), ProducerReady)
+        self._link = link
+        self._start.begun = self._start.begun or 1
+        if not self.next:
+            given = self._first >= 0
+            self.next = (self._first,) * len(reply.next) if given else reply.begins or reply.next
+
+    @property
+    def _may_repeat(self) -> bool:
+        """Whether the producer's numbers are known here, so that a repeat appends nothing twice."""
+        return bool(self._producer and self.next)
+
+    async def _send_all(self, timeout: float, count: int) -> None:
         before = count
         for batch in self._pending:
             if batch.sent is None:
                 command = AppendEvents(0, self._stream, batch.events, self._producer)
                 try:
-                    batch.sent = yield partial(self._begin, command, timeout)
+                    batch.sent = await self._node.begin(command, timeout)
                 except EventRefusedError as error:
                     raise error.behind(before) from None
             before += len(batch.events)
 
-    def _finish(self, timeout: float) -> Steps[EventsAppended]:
+    async def _finish(self, timeout: float) -> EventsAppended:
         batch = self._pending[0]
         assert batch.sent is not None
         link, number = batch.sent
-        reply = expected((yield partial(link.finish, number, timeout)), EventsAppended)
+        reply = expected(await link.finish(number, timeout), EventsAppended)
         if reply.next:
             following = dict(reply.next)
             self.next = tuple(following.get(n, number) for n, number in enumerate(self.next))
         return reply
 
-    def _recover(
+    async def _recover(
         self, error: UnreachableError | CommandFailed, until: float, backoff: Backoff
-    ) -> Steps[None]:
+    ) -> None:
         """Go on after the connection was lost, if nothing can be appended twice by that: all that
         is not answered is sent again. Raises `error` where it cannot."""
         first = self._pending[0] if self._pending else None
@@ -224,13 +244,22 @@ class Appending(Generic[L]):
         if not isinstance(error, NodeLeavingError) and not (lost and self._may_repeat):
             raise error
         delay = backoff.next()
-        if time.monotonic() + delay >= until or (yield partial(self._pause, delay)):
+        if time.monotonic() + delay >= until or await self._node.pause(delay):
             raise error
         for batch in self._pending:
             if batch.sent is not None:
                 batch.sent[0].abandon(batch.sent[1])
                 batch.sent = None
         self._link = None
+
+
+class Producer(ProducerCore, Blocking):
+    """A named producer of one stream: each of its events is appended once, through lost connections
+    and nodes that come back. One thread appends."""
+
+
+class AsyncProducer(ProducerCore, Asynchronous):
+    """A named producer of one stream, as `canopy.Producer`. One task appends."""
 
 
 def _next(rest: Iterator[tuple[Draft, ...]], pending: deque[_Batch]) -> _Batch | None:

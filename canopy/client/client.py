@@ -1,0 +1,516 @@
+"""A program's connection to its node: `canopy.connect`, and those of canopy.trio and canopy.aio."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar, Unpack
+
+from canopy.client.async_link import AsyncLink, AsyncRuntime
+from canopy.client.blocking import ControlClient, blocking_node
+from canopy.client.calls import Call, answering
+from canopy.client.consumer import (
+    AsyncGathering,
+    AsyncSubscription,
+    Gathering,
+    OneSelector,
+    Subscription,
+)
+from canopy.client.contexts import node_of
+from canopy.client.faces import (
+    AsynchronousContext,
+    BlockingContext,
+    Context,
+    Opening,
+    awaits,
+    makes,
+    opens,
+    operation,
+    run,
+)
+from canopy.client.node import ClientNode
+from canopy.client.publication import Attributes, Drafting, PublishResult, check_one, publish_all
+from canopy.client.resubscription import SUBACK_TIMEOUT, KeptSelector
+from canopy.client.seals import open_seals
+from canopy.client.streams.management import (
+    StreamChanges,
+    StreamFounding,
+    change,
+    founding,
+    whole,
+)
+from canopy.client.streams.membership import (
+    AsyncMember,
+    GroupArguments,
+    GroupChanges,
+    Member,
+    group_edit,
+    wanted_membership,
+)
+from canopy.client.streams.producer import (
+    AppendResult,
+    AsyncProducer,
+    Producer,
+    ProducerCore,
+    ProducerStart,
+)
+from canopy.client.streams.reading import (
+    AsyncPackedReading,
+    AsyncReading,
+    Begin,
+    PackedReading,
+    Reading,
+    wanted_reading,
+)
+from canopy.client.streams.transaction import (
+    AsyncReviews,
+    AsyncTransaction,
+    Reviews,
+    Transaction,
+)
+from matching import Value
+from overlay.client import (
+    CREDIT,
+    Command,
+    Done,
+    Draft,
+    Event,
+    GetStreams,
+    RemoveStream,
+    Reply,
+    Streams,
+)
+from overlay.info import StreamInfo, TransactionInfo
+from overlay.stream_client import GetTransactions, Transactions
+
+R = TypeVar("R", bound=Reply)
+O = TypeVar("O")  # noqa: E741
+T = TypeVar("T")
+
+
+class ClientCore(Context):
+    """What a program asks of its node."""
+
+    def __init__(self, node: ClientNode) -> None:
+        self._node = node
+        self._drafting = Drafting()
+
+    def close(self) -> None:
+        """End this connection and its subscriptions. May be called from any thread of a program
+        that blocks."""
+        self._node.close()
+
+    async def _open(self) -> None:
+        await self._node.open()
+
+    async def _leave(self, failed: bool) -> None:
+        self.close()
+
+    async def _publish(
+        self, events: Iterable[Attributes | Draft], receipt: bool, timeout: float
+    ) -> PublishResult:
+        batches = self._drafting.batches(events, receipt)
+        return await publish_all(self._node, batches, receipt, timeout)
+
+    @operation
+    async def publish(
+        self,
+        event: Attributes | Draft,
+        payload: bytes = b"",
+        payload_type: str = "",
+        *,
+        receipt: bool = False,
+        timeout: float = 30.0,
+    ) -> PublishResult:
+        """Publish one event: attributes by name, and opaque bytes of payload with their type.
+
+        Returns when the node has admitted it, with `receipt` when every tree that it visits has
+        accepted it. Raises EventRefusedError for an event that is none, and NodeLeavingError where
+        the node was leaving and none came back within `timeout` seconds: then it is not published.
+        When it raises CommandTimeoutError or UnreachableError, the event may have been published
+        all the same, if the error's `in_doubt` is 1.
+        """
+        drafts = [self._drafting.draft(event, payload, payload_type)]
+        return check_one(await self._publish(drafts, receipt, timeout))
+
+    @operation
+    async def publish_many(
+        self,
+        events: Iterable[Attributes | Draft],
+        *,
+        receipt: bool = False,
+        timeout: float = 30.0,
+    ) -> PublishResult:
+        """Publish events in batches, which is much faster than one by one. Those that the node
+        refuses are in the result's `refused`; the others are published. `timeout`: seconds for the
+        answer to each batch, and for a node to take what a leaving one has refused as a whole.
+        Raises as `publish`; the error's `answered` and `in_doubt` say which events are
+        published."""
+        return await self._publish(events, receipt, timeout)
+
+    @operation
+    async def call(
+        self,
+        event: Attributes | Draft,
+        payload: bytes = b"",
+        payload_type: str = "",
+        *,
+        most: int = 1,
+        timeout: float = 5.0,
+    ) -> list[Event]:
+        """Publish an event that asks for answers, and return them: when there are `most`, or those
+        that came within `timeout` seconds of publishing, perhaps none.
+
+        Whoever's selector the event matches may `answer`. Each call makes a subscription of its
+        own, and ends it. Raises as `subscribe` and `publish`.
+        """
+        call = Call(self._drafting.draft(event, payload, payload_type), most, timeout)
+        answers = OneSelector(self._node, [KeptSelector(call.selector)])
+        await answers._open()
+        try:
+            call.begin()
+            check_one(await self._publish([call.draft], False, 30.0))
+            while left := call.left:
+                call.take(await answers._receive(left))
+        finally:
+            await answers._leave(False)
+        return call.found
+
+    @operation
+    async def answer(
+        self,
+        event: Event,
+        attributes: Mapping[str, Value],
+        payload: bytes = b"",
+        payload_type: str = "",
+        *,
+        timeout: float = 30.0,
+    ) -> PublishResult:
+        """Answer an event of a `call`. Raises ValueError if it asks for none, and as `publish`."""
+        draft = self._drafting.draft(answering(event, attributes), payload, payload_type)
+        return check_one(await self._publish([draft], False, timeout))
+
+    @operation
+    async def streams(self, timeout: float = 30.0) -> tuple[StreamInfo, ...]:
+        """All streams of the overlay in order of name, each with its options and the nodes of its
+        replicas. Raises CommandTimeoutError where a part of the ring did not answer, and as
+        `ask`."""
+        return whole(await self._node.ask(GetStreams(0), Streams, timeout))
+
+    @operation
+    async def stream(self, name: str, timeout: float = 30.0) -> StreamInfo:
+        """A stream with what its replicas, consumers and groups say of themselves. Raises
+        CommandFailed (unknown), and as `ask`."""
+        return (await self._node.ask(GetStreams(0, name), Streams, timeout)).streams[0]
+
+    @operation
+    async def add_stream(
+        self, name: str, *, timeout: float = 30.0, **options: Unpack[StreamFounding]
+    ) -> StreamInfo:
+        """Found a stream: it is there for good when this returns. Options are those of `canopy
+        stream add`; without any it has one shard of three replicas, and keeps everything.
+
+        Raises CommandFailed (exists, usage, full, time-out: perhaps it is there), and as `ask`."""
+        return (await self._node.ask(founding(name, options), Streams, timeout)).streams[0]
+
+    @operation
+    async def edit_stream(
+        self, name: str, *, timeout: float = 30.0, **changes: Unpack[StreamChanges]
+    ) -> StreamInfo:
+        """Change options of a stream; what is not given stays. Raises CommandFailed (unknown,
+        usage), and as `ask`."""
+        return (await self._node.ask(change(name, changes), Streams, timeout)).streams[0]
+
+    @operation
+    async def remove_stream(self, name: str, timeout: float = 30.0) -> None:
+        """Remove a stream and all that it has, for ever. Raises CommandFailed (unknown), and as
+        `ask`."""
+        await self._node.ask(RemoveStream(0, name), Done, timeout)
+
+    @operation
+    async def append(
+        self,
+        stream: str,
+        events: Iterable[Attributes | Draft],
+        *,
+        atomic: bool = False,
+        timeout: float = 30.0,
+    ) -> AppendResult:
+        """Append events to a stream, in batches that are each appended as a whole, and return when
+        they are committed: a majority of the stream's replicas has them on disk. `atomic`: all in
+        one batch. `timeout`: seconds for the answer to each batch.
+
+        Raises EventRefusedError for an event that is none, CommandFailed with the code too-large,
+        quota or unknown, and as `publish_many`: of `in_doubt` events it is not known whether they
+        are appended. A `producer` sends such events again without appending them twice."""
+        node = ProducerCore(self._node, self._drafting, stream)
+        return await node._append(events, atomic, timeout)
+
+    @awaits(Producer, AsyncProducer)
+    def producer(
+        self,
+        kind: Callable[..., O],
+        stream: str,
+        name: str,
+        first: int | Sequence[int] = -1,
+        *,
+        step: int = 0,
+        start: ProducerStart | None = None,
+        timeout: float = 30.0,
+    ) -> O:
+        """Append to a stream as the producer `name`. This fences the program that did so before:
+        it gets CommandFailed (code fenced).
+
+        `first`: the program's own number, from 0 on, of the first event that it will append; events
+        that are appended already are skipped. -1: the next number. A stream with several shards
+        numbers the events of each: `first` is 0 then, or the `Producer.next` that an earlier run of
+        the program has stored with its progress.
+
+        `step`: the program's work has steps, numbered from 1 on, and it may repeat the newest step
+        from its start, as a retried job does. Events of the step that are appended already are
+        skipped, in each shard; earlier steps are refused (fenced). So the program stores no number;
+        each run of a step has to append the same events in the same order.
+
+        `start`: identifies the start of the program; with a start that has opened the producer
+        before, its session continues unless another program has opened one since (fenced). None: a
+        new start."""
+        return kind(self._node, self._drafting, stream, name, first, step, start, timeout)
+
+    @opens(Reading, AsyncReading)
+    def read(
+        self,
+        kind: Callable[..., O],
+        stream: str,
+        selector: str = "",
+        *,
+        start: Begin = "new",
+        at: int = 0,
+        positions: Mapping[int, int] | None = None,
+        durable: str = "",
+        expire_after: float = 0.0,
+        shard: int = -1,
+        timeout: float = 30.0,
+    ) -> O:
+        """Read the events of a stream that `selector` matches (all, if there is none).
+
+        `start`: "first", "new", "keys", an offset, a time (a datetime, or a text such as
+        2026-11-23T08:00, local unless it says otherwise), or "time" with nanoseconds since 1970 in
+        `at`; shards that are in `positions` begin at the offset there, as `Reading.positions` had
+        it. A `durable` reading begins at its own position where the stream knows it and `positions`
+        does not have the shard, and the stream keeps what it has not read; it is forgotten
+        after `expire_after` seconds without a program, 0: never. `shard`: only this one, -1: all.
+
+        Raises CommandFailed (unknown, selector, fenced, offset-out-of-range: the text says which
+        offsets are there), ValueError for another `start`, and as `ask`."""
+        places = (start, at, positions or {})
+        wanted = wanted_reading(stream, selector, *places, durable, expire_after, shard)
+        return kind(self._node, wanted, timeout)
+
+    @opens(PackedReading, AsyncPackedReading)
+    def read_packed(
+        self,
+        kind: Callable[..., O],
+        stream: str,
+        selector: str = "",
+        *,
+        start: Begin = "new",
+        at: int = 0,
+        positions: Mapping[int, int] | None = None,
+        shard: int = -1,
+        timeout: float = 30.0,
+    ) -> O:
+        """As `read`, for programs that decode many rows their own way: these come as the stream's
+        log has them."""
+        places = (start, at, positions or {})
+        wanted = wanted_reading(stream, selector, *places, "", 0.0, shard, packed=True)
+        return kind(self._node, wanted, timeout)
+
+    @makes(Transaction, AsyncTransaction)
+    def transaction(
+        self, kind: Callable[..., O], stream: str, producer: str, transaction: str = ""
+    ) -> O:
+        """A transaction of `producer`, whose events nobody sees until it is committed; with an id
+        of its own, or that of a `transaction` which was begun before."""
+        return kind(self._node, self._drafting, stream, producer, transaction)
+
+    @operation
+    async def transactions(
+        self, stream: str, producer: str = "", *, timeout: float = 30.0
+    ) -> tuple[TransactionInfo, ...]:
+        """The transactions of a stream that are not decided, of one producer or of all. Raises
+        CommandFailed (unknown), and as `ask`."""
+        command = GetTransactions(0, stream, producer)
+        return (await self._node.ask_until(command, Transactions, timeout)).transactions
+
+    @makes(Reviews, AsyncReviews)
+    def reviews(self, kind: Callable[..., O], stream: str, producer: str) -> O:
+        """Answer for `producer` what became of its transactions (as an outbox of `canopy.sinks`
+        does)."""
+        return kind(self._node, stream, producer)
+
+    @opens(Member, AsyncMember)
+    def group(
+        self,
+        kind: Callable[..., O],
+        stream: str,
+        group: str,
+        selector: str | None = None,
+        *,
+        timeout: float = 30.0,
+        **options: Unpack[GroupArguments],
+    ) -> O:
+        """Become a member of a consumer group, whose members share the rows of a stream that
+        `selector` matches ("": all).
+
+        A group that is not known is founded with these options, and begins at `start` (as in
+        `read`): `lease` seconds (30) for a row, `max_deliver` deliveries (5) before it is a dead
+        letter, order `by` the value of an attribute, a `priority` attribute (0 to 9), a `delay`
+        attribute or seconds. Later None is whatever the group has. `name`: another member of this
+        name is fenced; `credit`: rows of each shard that this one may have at once.
+
+        Raises CommandFailed (unknown, selector, options: the group has others, fenced,
+        offset-out-of-range), and as `ask`."""
+        return kind(self._node, wanted_membership(stream, group, selector, options), timeout)
+
+    @operation
+    async def edit_group(
+        self, stream: str, group: str, *, timeout: float = 30.0, **changes: Unpack[GroupChanges]
+    ) -> None:
+        """Change the options of a consumer group while it has members; what is not given, or None,
+        stays. They hold in all shards when this returns: what was acknowledged stays so, and leases
+        that are under way end when they would have.
+
+        `selector` is for rows that are appended from now on; those before it go by the former one.
+        `lease`, `max_deliver`, `priority` ("": none) and `delay` (0: none) are for all rows that
+        are given to members from now on. `by` is for good.
+
+        Raises CommandFailed (unknown, unknown-group, selector, options: this cannot be changed;
+        full: rows wait that go by eight former selectors), and as `ask`; after a time-out some
+        shards may be changed, and the same call may be repeated."""
+        await self._node.ask(group_edit(stream, group, changes), Done, timeout)
+
+    @opens(Subscription, AsyncSubscription)
+    def subscribe(
+        self,
+        kind: Callable[..., O],
+        selector: str,
+        *,
+        name: str = "",
+        latency_level: int = 0,
+        credit: int = CREDIT,
+        timeout: float = SUBACK_TIMEOUT,
+        resume: str = "",
+    ) -> O:
+        """Subscribe, and return when the overlay has acknowledged: every matching event that is
+        published from then on is delivered.
+
+        `name`: for traces and the terminal UI; `latency_level`: 1 (most urgent) to 5, 0 for none
+        (docs/design/timeliness.md); `credit`: bytes of deliveries that the node may send before the
+        program takes them; `resume`: the `token` of the same subscription of a process that has
+        ended, to go on behind what it was handed, as far as the node has kept that (a `Gap` says
+        if not). Raises SelectorRefusedError, whose text shows the place in the selector,
+        CommandTimeoutError without an acknowledgement within `timeout` seconds, and
+        UnreachableError while the node is away.
+        """
+        wanted = [KeptSelector(selector, name, latency_level)]
+        return kind(self._node, wanted, credit, timeout, resume)
+
+    @opens(Gathering, AsyncGathering)
+    def gather(
+        self,
+        kind: Callable[..., O],
+        selectors: Iterable[str] = (),
+        *,
+        credit: int = CREDIT,
+        timeout: float = SUBACK_TIMEOUT,
+    ) -> O:
+        """Subscribe to many selectors together: an event comes once, however many it matches, and
+        the fastest way. More can be added. Raises as `subscribe`."""
+        return kind(self._node, [KeptSelector(one) for one in selectors], credit, timeout)
+
+    @operation
+    async def request(self, command: Command, timeout: float = 30.0) -> Reply:
+        """Send any command of `overlay.client` and return its reply; a node that is away is waited
+        for, within `timeout` seconds. Raises a ControlError."""
+        return await self._node.request(command, timeout)
+
+
+class Client(ClientCore, BlockingContext):
+    """A program's connection to its node. A context manager; closing it ends its subscriptions.
+    Threads may share it."""
+
+    def open(self) -> None:
+        """Connect now instead of with the first request. Raises as `connect`."""
+        run(self._open())
+
+    def ask(self, command: Command, kind: type[R], timeout: float = 30.0) -> R:
+        """`request` for a reply of a known type; ControlError if another one comes."""
+        return run(self._node.ask(command, kind, timeout))
+
+
+class AsyncClient(ClientCore, AsynchronousContext):
+    """A program's connection to its node; tasks may share it. Closing it ends its subscriptions."""
+
+    def __init__(self, node: ClientNode, runtime: AsyncRuntime) -> None:
+        super().__init__(node)
+        self._runtime = runtime
+
+    async def open(self) -> AsyncClient:
+        """Connect now instead of with the first request. Raises as `connect`."""
+        await self._open()
+        return self
+
+    async def ask(self, command: Command, kind: type[R], timeout: float = 30.0) -> R:
+        """`request` for a reply of a known type; ControlError if another one comes."""
+        return await self._node.ask(command, kind, timeout)
+
+    async def in_thread(self, job: Callable[[], T]) -> T:
+        """Carry out something that blocks, as a statement of a database, in a thread. It goes on to
+        its end: a task that is cancelled meanwhile waits for that."""
+        return await self._runtime.in_thread(job)
+
+
+def connect(
+    where: str | Path | None = None,
+    *,
+    context: str | None = None,
+    timeout: float = 5.0,
+    reconnect: float = math.inf,
+    seal: str | Path | None = None,
+) -> Client:
+    """Connect to the node of the data folder `where` (None: the default one) or of a control
+    socket; or to that of a named `context` of the user (`canopy context`), "": the current one.
+
+    `reconnect`: seconds for which a node that goes away is looked for; 0: not at all. `seal`: a
+    seal file (`canopy keys seal new`), by whose keys payloads are sealed before they leave, and
+    opened when they come (`canopy.seal_of`).
+
+    Raises UnreachableError where no node runs, DeniedError where it, or the seal file, belongs to
+    another user, CommandTimeoutError after `timeout` seconds, AddressError for an address,
+    and UnknownContextError.
+    """
+    node, sealer = node_of(where, context), open_seals(seal)
+    links = blocking_node(
+        lambda credit: ControlClient.connect(node, timeout, credit, sealer), reconnect
+    )
+    client = Client(links)
+    client.open()
+    return client
+
+
+def connecting(
+    runtime: AsyncRuntime,
+    where: str | Path | None,
+    context: str | None,
+    timeout: float,
+    reconnect: float,
+    seal: str | Path | None,
+) -> Opening[AsyncClient]:
+    """The client of `canopy.trio.connect` and `canopy.aio.connect`, to be awaited or entered."""
+    found, sealer = node_of(where, context), open_seals(seal)
+
+    async def link(credit: int) -> AsyncLink:
+        return await AsyncLink.connect(runtime, found, timeout, credit, sealer)
+
+    return Opening(AsyncClient(ClientNode(runtime, link, reconnect), runtime).open)

@@ -1,0 +1,237 @@
+"""The faces of the client library: methods that are written once, for programs that block and for
+programs that await.
+
+A class of the library has a core, whose public methods are coroutines under one of the decorators
+below, and two faces, which inherit from the core and from `Blocking` or `Asynchronous`. What a
+coroutine awaits in the end is the connection (`canopy.client.link.Link`). Those of trio and asyncio
+suspend the task. That of the blocking face blocks the thread and never suspends, so its coroutines
+are run to their end by one `send` (`run`), without an event loop and without another thread.
+
+Type checkers and editors see the descriptor `Method`, which has the parameters and the docstring of
+the coroutine; `help` and `inspect` find functions, which each face makes of its methods.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
+from functools import wraps
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+
+P = ParamSpec("P")
+T = TypeVar("T")
+B = TypeVar("B")
+A = TypeVar("A")
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that awaits only what blocks, and return its result."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    coroutine.close()
+    raise RuntimeError("a coroutine of the blocking face suspended")
+
+
+async def either(found: T | Awaitable[T]) -> T:
+    """The result of a method of either face: that of the blocking one is there already."""
+    return (await found) if isinstance(found, Awaitable) else found
+
+
+class Method(Generic[P, B, A]):
+    """A method that returns B from a blocking face, and A from an asynchronous one."""
+
+    def __init__(self, blocking: Callable[..., B], asynchronous: Callable[..., A]) -> None:
+        self.blocking = blocking
+        self.asynchronous = asynchronous
+
+    @overload
+    def __get__(self, one: Blocking, kind: object) -> Callable[P, B]: ...
+    @overload
+    def __get__(self, one: Asynchronous, kind: object) -> Callable[P, A]: ...
+    @overload
+    def __get__(self, one: None, kind: type[Blocking]) -> Callable[Concatenate[Any, P], B]: ...
+    @overload
+    def __get__(self, one: None, kind: type[Asynchronous]) -> Callable[Concatenate[Any, P], A]: ...
+    def __get__(self, one: object, kind: object) -> Any:
+        """The method itself, of a core: a face has a function in its place (`_settle`)."""
+        return self
+
+
+class Blocking:
+    """A face whose methods block the thread that calls them until their result is there."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        _settle(cls, lambda method: method.blocking)
+
+
+class Asynchronous:
+    """A face whose methods are awaited."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        _settle(cls, lambda method: method.asynchronous)
+
+
+def _settle(face: type, chosen: Callable[[Method[..., Any, Any]], Callable[..., Any]]) -> None:
+    """Put functions in the place of the methods that a face has inherited."""
+    for name in dir(face):
+        found = inspect.getattr_static(face, name)
+        if isinstance(found, Method):
+            setattr(face, name, chosen(found))
+
+
+def operation(
+    coroutine: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Method[P, T, Coroutine[Any, Any, T]]:
+    """A method that asks the node: a coroutine, and its result in a blocking face."""
+
+    @wraps(coroutine)
+    def blocking(self: Any, *args: P.args, **kwargs: P.kwargs) -> T:
+        return run(coroutine(self, *args, **kwargs))
+
+    return Method(blocking, coroutine)
+
+
+def opens(
+    blocking: type[B], asynchronous: type[A]
+) -> Callable[[Callable[Concatenate[Any, Any, P], Any]], Method[P, B, Opening[A]]]:
+    """A method that makes an object of a class, which its first argument is, and opens it: from an
+    asynchronous face it is to be awaited, or entered with ``async with``."""
+
+    def decorated(make: Callable[Concatenate[Any, Any, P], Any]) -> Method[P, B, Opening[A]]:
+        def opening(self: Any, *args: P.args, **kwargs: P.kwargs) -> Opening[A]:
+            made = make(self, asynchronous, *args, **kwargs)
+            return Opening(lambda: _opened(made))
+
+        _describe(opening, make, f"Opening[{asynchronous.__name__}]")
+        return Method(_opening(make, blocking), opening)
+
+    return decorated
+
+
+def awaits(
+    blocking: type[B], asynchronous: type[A]
+) -> Callable[[Callable[Concatenate[Any, Any, P], Any]], Method[P, B, Coroutine[Any, Any, A]]]:
+    """As `opens`, of what is no context manager: from an asynchronous face it is a coroutine."""
+
+    def decorated(
+        make: Callable[Concatenate[Any, Any, P], Any],
+    ) -> Method[P, B, Coroutine[Any, Any, A]]:
+        async def opening(self: Any, *args: P.args, **kwargs: P.kwargs) -> Any:
+            return await _opened(make(self, asynchronous, *args, **kwargs))
+
+        _describe(opening, make, asynchronous.__name__)
+        return Method(_opening(make, blocking), opening)
+
+    return decorated
+
+
+def makes(
+    blocking: type[B], asynchronous: type[A]
+) -> Callable[[Callable[Concatenate[Any, Any, P], Any]], Method[P, B, A]]:
+    """A method that makes an object of a class, which its first argument is, without the node."""
+
+    def decorated(make: Callable[Concatenate[Any, Any, P], Any]) -> Method[P, B, A]:
+        return Method(_making(make, blocking), _making(make, asynchronous))
+
+    return decorated
+
+
+async def _opened(made: Any) -> Any:
+    await made._open()
+    return made
+
+
+def _opening(make: Callable[..., Any], kind: type) -> Callable[..., Any]:
+    def opening(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return run(_opened(make(self, kind, *args, **kwargs)))
+
+    return _describe(opening, make, kind.__name__)
+
+
+def _making(make: Callable[..., Any], kind: type) -> Callable[..., Any]:
+    def making(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return make(self, kind, *args, **kwargs)
+
+    return _describe(making, make, kind.__name__)
+
+
+def _describe(
+    function: Callable[..., Any], make: Callable[..., Any], returns: str
+) -> Callable[..., Any]:
+    """Give a function the name, docstring and parameters of `make`, but for the class."""
+    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+        setattr(function, name, getattr(make, name))
+    whole = inspect.signature(make)
+    first, _, *rest = whole.parameters.values()
+    shown = whole.replace(parameters=[first, *rest], return_annotation=returns)
+    function.__signature__ = shown  # type: ignore[attr-defined]
+    return function
+
+
+class Opening(Generic[A]):
+    """Something that is opened by ``await``, or by ``async with``, which closes it, too."""
+
+    def __init__(self, opened: Callable[[], Awaitable[A]]) -> None:
+        self._open = opened
+        self._made: Any = None
+
+    def __await__(self) -> Generator[object, object, A]:
+        return self._open().__await__()
+
+    async def __aenter__(self) -> A:
+        self._made = await self._open()
+        made: A = self._made
+        return made
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._made.__aexit__(*exc)
+
+
+class Context:
+    """A core whose faces are context managers."""
+
+    async def _leave(self, failed: bool) -> None:
+        """End it. `failed`: the block has raised an error."""
+        raise NotImplementedError
+
+
+class BlockingContext(Context, Blocking):
+    """A blocking face that is a context manager."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *exc: object) -> None:
+        run(self._leave(kind is not None))
+
+
+class AsynchronousContext(Context, Asynchronous):
+    """An asynchronous face that is a context manager."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: object, *exc: object) -> None:
+        await self._leave(kind is not None)
+
+
+class Items(Generic[T]):
+    """An asynchronous iterator, which needs no closing as a generator would."""
+
+    def __init__(self, next_item: Callable[[], Awaitable[T | None]]) -> None:
+        """`next_item` returns None at the end."""
+        self._next_item = next_item
+
+    def __aiter__(self) -> AsyncIterator[T]:
+        return self
+
+    async def __anext__(self) -> T:
+        found = await self._next_item()
+        if found is None:
+            raise StopAsyncIteration
+        return found

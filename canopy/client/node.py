@@ -1,0 +1,146 @@
+"""The node of a client, over a connection that is opened again when it was lost (no IO)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol, TypeVar
+
+from canopy.client.errors import ControlError, NodeLeavingError, UnreachableError
+from canopy.client.link import Link, Runtime
+from canopy.client.resubscription import Backoff
+from canopy.client.session import expected
+from overlay.client import CREDIT, Command, Reply
+
+R = TypeVar("R", bound=Reply)
+
+PAUSE: Final = 0.2
+"""Seconds between two looks for a node that is away, of a reading or a membership."""
+
+
+class Closable(Protocol):
+    """Something that ends with its client."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+class ClientNode:
+    """The node of a client. Threads, or tasks, may share it. All times are seconds."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        connect: Callable[[int], Awaitable[Link]],
+        patience: float,
+    ) -> None:
+        """`connect` opens a connection with its credit in bytes; `patience`: how long a lost node
+        is looked for."""
+        self.runtime = runtime
+        self.connect = connect
+        self.patience = patience
+        self.link: Link | None = None
+        """The connection for requests; None: it is opened with the next one."""
+        self.consumers: dict[int, Closable] = {}
+        """Subscriptions that end with the client, by `id`."""
+        self._opening = runtime.lock()
+        self._closed = runtime.signal()
+
+    async def open(self) -> None:
+        """Connect now instead of with the first request. Raises as `canopy.connect`."""
+        async with self._opening:
+            if self.link is None:
+                self.link = await self.connect(CREDIT)
+
+    def close(self) -> None:
+        """End the connection and the subscriptions."""
+        self._closed.set()
+        for consumer in list(self.consumers.values()):
+            consumer.close()
+        if self.link is not None:
+            self.link.close()
+
+    async def pause(self, seconds: float) -> bool:
+        """Wait so long, or until this is closed. Returns whether it is."""
+        return await self.runtime.pause(self._closed, seconds)
+
+    async def begin(self, command: Command, timeout: float) -> tuple[Link, int]:
+        """Send a command on the connection, which is opened if there is none or if it was lost: the
+        connection, and the request's number there. A command that was not sent whole was not
+        carried out, so that it may be sent again."""
+        until = time.monotonic() + min(timeout, self.patience)
+        backoff = Backoff()
+        while True:
+            link = self.link
+            try:
+                if self._closed.is_set():
+                    raise UnreachableError("this client is closed")
+                if link is None:
+                    await self.open()
+                    continue
+                return link, await link.begin(command, timeout)
+            except UnreachableError:
+                async with self._opening:
+                    if link is not None and self.link is link:
+                        link.close()
+                        self.link = None if self.patience > 0 else link
+                delay = backoff.next() if link is None else 0.0
+                if time.monotonic() + delay >= until or self._closed.is_set():
+                    raise
+                await self.pause(delay)
+
+    async def request(self, command: Command, timeout: float) -> Reply:
+        """Send a command and wait for its reply. Raises a ControlError."""
+        link, number = await self.begin(command, timeout)
+        return await link.finish(number, timeout)
+
+    async def ask(self, command: Command, kind: type[R], timeout: float) -> R:
+        """`request` for a reply of a known type; ControlError if another one comes."""
+        return expected(await self.request(command, timeout), kind)
+
+    async def ask_until(self, command: Command, kind: type[R], timeout: float) -> R:
+        """`ask` for a command that may be repeated: one that was not answered, since the node has
+        gone or is leaving, is sent again within `timeout`."""
+        until = time.monotonic() + timeout
+        patience = time.monotonic() + min(timeout, self.patience)
+        backoff = Backoff()
+        while True:
+            try:
+                link, number = await self.begin(command, timeout)
+                left = max(0.0, until - time.monotonic())
+                return expected(await link.finish(number, left), kind)
+            except (UnreachableError, NodeLeavingError):
+                delay = backoff.next()
+                if time.monotonic() + delay >= patience or await self.pause(delay):
+                    raise
+
+
+class AwayNode:
+    """The node of one reading or membership, which may be away: how long it has been looked for,
+    over calls that each end in time."""
+
+    def __init__(self, node: ClientNode) -> None:
+        self.begin = node.begin
+        self._node = node
+        self._until = 0.0  # until when it is looked for; 0: it is there
+
+    def lost(self) -> None:
+        """The connection was lost, or is still."""
+        self._until = self._until or time.monotonic() + self._node.patience
+
+    def found(self) -> None:
+        """The node is there, or there again."""
+        self._until = 0.0
+
+    async def wait(self, error: ControlError, by: float) -> bool:
+        """Wait until the node is looked for again. Returns False where that would be behind `by`.
+        Raises `error` if it was looked for long enough, or the client was closed."""
+        now = time.monotonic()
+        if now > self._until:
+            self._until = 0.0
+            raise error
+        if now >= by:
+            return False
+        if await self._node.pause(min(PAUSE, by - now)):
+            raise error
+        return True
