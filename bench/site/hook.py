@@ -25,14 +25,14 @@ LIBRARY: Final = """# The Python library
 What `import canopy` gives; the [guide](../guide/python.md) has examples. `canopy.trio` and
 `canopy.aio` have the same, awaited.
 
-::: canopy.client.synchronous.connect
-::: canopy.client.synchronous.Client
-::: canopy.client.synchronous.Subscription
-::: canopy.client.synchronous.Gathering
-::: canopy.client.synchronous.Producer
-::: canopy.client.synchronous.Reading
-::: canopy.client.synchronous.Member
-::: canopy.client.synchronous.Transaction
+::: canopy.client.client.connect
+::: canopy.client.client.Client
+::: canopy.client.consumer.Subscription
+::: canopy.client.consumer.Gathering
+::: canopy.client.streams.producer.Producer
+::: canopy.client.streams.reading.Reading
+::: canopy.client.streams.membership.Member
+::: canopy.client.streams.transaction.Transaction
 ::: canopy.client.publication.PublishResult
 ::: canopy.client.streams.producer.AppendResult
 ::: canopy.client.streams.positions.Positions

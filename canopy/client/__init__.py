@@ -8,18 +8,16 @@ over the control socket (docs/reference/wire.md); the node does the rest.
 Read in this order:
 
 - ``errors``, ``notices`` what can go wrong, and what a subscription yields beside events;
+- ``faces`` how a method is written once, as a coroutine, for programs that block and for programs
+  of trio and asyncio; ``link`` what the coroutines await in the end: a connection, and a runtime;
 - the core, without IO: ``session`` one connection (with ``frames`` and ``arrivals``: decoding,
-  order and credit), ``resubscription`` what is subscribed across connections, ``consumer`` what
-  was received and not handed out, ``publishing`` from events to publications and back to a result,
-  ``calls`` events that ask for answers, ``streams`` the same for durable streams (``steps`` are
-  carried out by either face), ``seals`` payloads that are sealed when they leave and opened when
-  they come;
-- the faces: ``blocking`` one connection over a blocking socket (any command, no reconnecting),
-  ``synchronous`` the `Client` and `Subscription` of `canopy.connect` on top of it,
-  ``async_link`` and ``asynchronous`` the same for trio and asyncio (canopy/trio.py,
-  canopy/aio.py).
-  The faces repeat each other's signatures and docstrings, and so do the names of canopy/trio.py and
-  canopy/aio.py: editors, type checkers and `help` read them there. What a call does is in the core;
+  order and credit), ``node`` the client's node across connections, ``resubscription`` what is
+  subscribed across them, ``consumer`` the subscriptions, ``publication`` from events to
+  publications and back to a result, ``calls`` events that ask for answers, ``streams`` durable
+  streams, ``client`` all of it for a program, and how it connects; ``seals`` payloads that are
+  sealed when they leave and opened when they come;
+- connections: ``blocking`` over a blocking socket (any command, no reconnecting), ``async_link``
+  over a stream of trio or asyncio (canopy/trio.py, canopy/aio.py);
 - ``locating`` where a node's socket is; ``contexts`` the user's names for data folders;
   ``hints`` what is odd about a selector, for people.
 

@@ -19,6 +19,7 @@ from canopy.client.consumer import (
 )
 from canopy.client.contexts import node_of
 from canopy.client.faces import (
+    Arguments,
     AsynchronousContext,
     BlockingContext,
     Context,
@@ -85,7 +86,6 @@ from overlay.info import StreamInfo, TransactionInfo
 from overlay.stream_client import GetTransactions, Transactions
 
 R = TypeVar("R", bound=Reply)
-O = TypeVar("O")  # noqa: E741
 T = TypeVar("T")
 
 
@@ -244,13 +244,12 @@ class ClientCore(Context):
         Raises EventRefusedError for an event that is none, CommandFailed with the code too-large,
         quota or unknown, and as `publish_many`: of `in_doubt` events it is not known whether they
         are appended. A `producer` sends such events again without appending them twice."""
-        node = ProducerCore(self._node, self._drafting, stream)
-        return await node._append(events, atomic, timeout)
+        nameless = ProducerCore(self._node, self._drafting, stream)
+        return await nameless._append(events, atomic, timeout)
 
     @awaits(Producer, AsyncProducer)
     def producer(
         self,
-        kind: Callable[..., O],
         stream: str,
         name: str,
         first: int | Sequence[int] = -1,
@@ -258,7 +257,7 @@ class ClientCore(Context):
         step: int = 0,
         start: ProducerStart | None = None,
         timeout: float = 30.0,
-    ) -> O:
+    ) -> Arguments:
         """Append to a stream as the producer `name`. This fences the program that did so before:
         it gets CommandFailed (code fenced).
 
@@ -275,12 +274,11 @@ class ClientCore(Context):
         `start`: identifies the start of the program; with a start that has opened the producer
         before, its session continues unless another program has opened one since (fenced). None: a
         new start."""
-        return kind(self._node, self._drafting, stream, name, first, step, start, timeout)
+        return self._node, self._drafting, stream, name, first, step, start, timeout
 
     @opens(Reading, AsyncReading)
     def read(
         self,
-        kind: Callable[..., O],
         stream: str,
         selector: str = "",
         *,
@@ -291,7 +289,7 @@ class ClientCore(Context):
         expire_after: float = 0.0,
         shard: int = -1,
         timeout: float = 30.0,
-    ) -> O:
+    ) -> Arguments:
         """Read the events of a stream that `selector` matches (all, if there is none).
 
         `start`: "first", "new", "keys", an offset, a time (a datetime, or a text such as
@@ -305,12 +303,11 @@ class ClientCore(Context):
         offsets are there), ValueError for another `start`, and as `ask`."""
         places = (start, at, positions or {})
         wanted = wanted_reading(stream, selector, *places, durable, expire_after, shard)
-        return kind(self._node, wanted, timeout)
+        return self._node, wanted, timeout
 
     @opens(PackedReading, AsyncPackedReading)
     def read_packed(
         self,
-        kind: Callable[..., O],
         stream: str,
         selector: str = "",
         *,
@@ -319,20 +316,18 @@ class ClientCore(Context):
         positions: Mapping[int, int] | None = None,
         shard: int = -1,
         timeout: float = 30.0,
-    ) -> O:
+    ) -> Arguments:
         """As `read`, for programs that decode many rows their own way: these come as the stream's
         log has them."""
         places = (start, at, positions or {})
         wanted = wanted_reading(stream, selector, *places, "", 0.0, shard, packed=True)
-        return kind(self._node, wanted, timeout)
+        return self._node, wanted, timeout
 
     @makes(Transaction, AsyncTransaction)
-    def transaction(
-        self, kind: Callable[..., O], stream: str, producer: str, transaction: str = ""
-    ) -> O:
+    def transaction(self, stream: str, producer: str, transaction: str = "") -> Arguments:
         """A transaction of `producer`, whose events nobody sees until it is committed; with an id
         of its own, or that of a `transaction` which was begun before."""
-        return kind(self._node, self._drafting, stream, producer, transaction)
+        return self._node, self._drafting, stream, producer, transaction
 
     @operation
     async def transactions(
@@ -344,22 +339,21 @@ class ClientCore(Context):
         return (await self._node.ask_until(command, Transactions, timeout)).transactions
 
     @makes(Reviews, AsyncReviews)
-    def reviews(self, kind: Callable[..., O], stream: str, producer: str) -> O:
+    def reviews(self, stream: str, producer: str) -> Arguments:
         """Answer for `producer` what became of its transactions (as an outbox of `canopy.sinks`
         does)."""
-        return kind(self._node, stream, producer)
+        return self._node, stream, producer
 
     @opens(Member, AsyncMember)
     def group(
         self,
-        kind: Callable[..., O],
         stream: str,
         group: str,
         selector: str | None = None,
         *,
         timeout: float = 30.0,
         **options: Unpack[GroupArguments],
-    ) -> O:
+    ) -> Arguments:
         """Become a member of a consumer group, whose members share the rows of a stream that
         `selector` matches ("": all).
 
@@ -371,7 +365,7 @@ class ClientCore(Context):
 
         Raises CommandFailed (unknown, selector, options: the group has others, fenced,
         offset-out-of-range), and as `ask`."""
-        return kind(self._node, wanted_membership(stream, group, selector, options), timeout)
+        return self._node, wanted_membership(stream, group, selector, options), timeout
 
     @operation
     async def edit_group(
@@ -393,7 +387,6 @@ class ClientCore(Context):
     @opens(Subscription, AsyncSubscription)
     def subscribe(
         self,
-        kind: Callable[..., O],
         selector: str,
         *,
         name: str = "",
@@ -401,7 +394,7 @@ class ClientCore(Context):
         credit: int = CREDIT,
         timeout: float = SUBACK_TIMEOUT,
         resume: str = "",
-    ) -> O:
+    ) -> Arguments:
         """Subscribe, and return when the overlay has acknowledged: every matching event that is
         published from then on is delivered.
 
@@ -414,20 +407,19 @@ class ClientCore(Context):
         UnreachableError while the node is away.
         """
         wanted = [KeptSelector(selector, name, latency_level)]
-        return kind(self._node, wanted, credit, timeout, resume)
+        return self._node, wanted, credit, timeout, resume
 
     @opens(Gathering, AsyncGathering)
     def gather(
         self,
-        kind: Callable[..., O],
         selectors: Iterable[str] = (),
         *,
         credit: int = CREDIT,
         timeout: float = SUBACK_TIMEOUT,
-    ) -> O:
+    ) -> Arguments:
         """Subscribe to many selectors together: an event comes once, however many it matches, and
         the fastest way. More can be added. Raises as `subscribe`."""
-        return kind(self._node, [KeptSelector(one) for one in selectors], credit, timeout)
+        return self._node, [KeptSelector(one) for one in selectors], credit, timeout
 
     @operation
     async def request(self, command: Command, timeout: float = 30.0) -> Reply:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from functools import wraps
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeAlias, TypeVar, overload
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -96,80 +96,80 @@ def operation(
     return Method(blocking, coroutine)
 
 
+Arguments: TypeAlias = tuple[Any, ...]
+"""What the constructor of a face is called with."""
+
+
 def opens(
     blocking: type[B], asynchronous: type[A]
-) -> Callable[[Callable[Concatenate[Any, Any, P], Any]], Method[P, B, Opening[A]]]:
-    """A method that makes an object of a class, which its first argument is, and opens it: from an
+) -> Callable[[Callable[Concatenate[Any, P], Arguments]], Method[P, B, Opening[A]]]:
+    """A method that opens a new object, whose constructor gets what the function returns: in an
     asynchronous face it is to be awaited, or entered with ``async with``."""
 
-    def decorated(make: Callable[Concatenate[Any, Any, P], Any]) -> Method[P, B, Opening[A]]:
+    def decorated(given: Callable[Concatenate[Any, P], Arguments]) -> Method[P, B, Opening[A]]:
         def opening(self: Any, *args: P.args, **kwargs: P.kwargs) -> Opening[A]:
-            made = make(self, asynchronous, *args, **kwargs)
+            made = asynchronous(*given(self, *args, **kwargs))
             return Opening(lambda: _opened(made))
 
-        _describe(opening, make, f"Opening[{asynchronous.__name__}]")
-        return Method(_opening(make, blocking), opening)
+        _describe(opening, given, f"Opening[{asynchronous.__name__}]")
+        return Method(_opening(given, blocking), opening)
 
     return decorated
 
 
 def awaits(
     blocking: type[B], asynchronous: type[A]
-) -> Callable[[Callable[Concatenate[Any, Any, P], Any]], Method[P, B, Coroutine[Any, Any, A]]]:
-    """As `opens`, of what is no context manager: from an asynchronous face it is a coroutine."""
+) -> Callable[[Callable[Concatenate[Any, P], Arguments]], Method[P, B, Coroutine[Any, Any, A]]]:
+    """As `opens`, of what is no context manager: in an asynchronous face it is a coroutine."""
 
     def decorated(
-        make: Callable[Concatenate[Any, Any, P], Any],
+        given: Callable[Concatenate[Any, P], Arguments],
     ) -> Method[P, B, Coroutine[Any, Any, A]]:
-        async def opening(self: Any, *args: P.args, **kwargs: P.kwargs) -> Any:
-            return await _opened(make(self, asynchronous, *args, **kwargs))
+        async def opening(self: Any, *args: P.args, **kwargs: P.kwargs) -> A:
+            return await _opened(asynchronous(*given(self, *args, **kwargs)))
 
-        _describe(opening, make, asynchronous.__name__)
-        return Method(_opening(make, blocking), opening)
+        _describe(opening, given, asynchronous.__name__)
+        return Method(_opening(given, blocking), opening)
 
     return decorated
 
 
 def makes(
     blocking: type[B], asynchronous: type[A]
-) -> Callable[[Callable[Concatenate[Any, Any, P], Any]], Method[P, B, A]]:
-    """A method that makes an object of a class, which its first argument is, without the node."""
+) -> Callable[[Callable[Concatenate[Any, P], Arguments]], Method[P, B, A]]:
+    """A method that makes a new object, whose constructor gets what the function returns."""
 
-    def decorated(make: Callable[Concatenate[Any, Any, P], Any]) -> Method[P, B, A]:
-        return Method(_making(make, blocking), _making(make, asynchronous))
+    def decorated(given: Callable[Concatenate[Any, P], Arguments]) -> Method[P, B, A]:
+        return Method(_making(given, blocking), _making(given, asynchronous))
 
     return decorated
 
 
-async def _opened(made: Any) -> Any:
-    await made._open()
+async def _opened(made: T) -> T:
+    await made._open()  # type: ignore[attr-defined]
     return made
 
 
-def _opening(make: Callable[..., Any], kind: type) -> Callable[..., Any]:
-    def opening(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return run(_opened(make(self, kind, *args, **kwargs)))
+def _opening(given: Callable[Concatenate[Any, P], Arguments], kind: type[B]) -> Callable[..., B]:
+    def opening(self: Any, *args: P.args, **kwargs: P.kwargs) -> B:
+        return run(_opened(kind(*given(self, *args, **kwargs))))
 
-    return _describe(opening, make, kind.__name__)
+    return _describe(opening, given, kind.__name__)
 
 
-def _making(make: Callable[..., Any], kind: type) -> Callable[..., Any]:
-    def making(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return make(self, kind, *args, **kwargs)
+def _making(given: Callable[Concatenate[Any, P], Arguments], kind: type[T]) -> Callable[..., T]:
+    def making(self: Any, *args: P.args, **kwargs: P.kwargs) -> T:
+        return kind(*given(self, *args, **kwargs))
 
-    return _describe(making, make, kind.__name__)
+    return _describe(making, given, kind.__name__)
 
 
 def _describe(
-    function: Callable[..., Any], make: Callable[..., Any], returns: str
-) -> Callable[..., Any]:
-    """Give a function the name, docstring and parameters of `make`, but for the class."""
-    for name in ("__module__", "__name__", "__qualname__", "__doc__"):
-        setattr(function, name, getattr(make, name))
-    whole = inspect.signature(make)
-    first, _, *rest = whole.parameters.values()
-    shown = whole.replace(parameters=[first, *rest], return_annotation=returns)
-    function.__signature__ = shown  # type: ignore[attr-defined]
+    function: Callable[..., T], given: Callable[..., object], returns: str
+) -> Callable[..., T]:
+    """Give a function the name, docstring and parameters of another one."""
+    shown = inspect.signature(given).replace(return_annotation=returns)
+    wraps(given)(function).__signature__ = shown  # type: ignore[attr-defined]
     return function
 
 

@@ -163,7 +163,7 @@ class Transaction(TransactionCore, BlockingContext):
     fail, and `commit` or `roll_back`.
 
     A context manager, which rolls back an undecided transaction. A program that was killed before
-    its decision is asked for it later (`Client.reviews`, `canopy.outbox`).
+    its decision is asked for it later (`Client.reviews`, `canopy.sinks.outbox`).
     """
 
 

@@ -117,7 +117,6 @@ def test_faces_have_the_same_methods_with_the_same_signatures(
         assert list(mine.parameters.values()) == list(other.parameters.values()), name
         assert method.__doc__, name
         assert method.__doc__ == too[name].__doc__, name
-        assert "kind" not in mine.parameters or name == "ask", name
     assert inspect.signature(canopy.Client.read).return_annotation == "Reading"
     assert inspect.iscoroutinefunction(client.AsyncClient.publish)
 
