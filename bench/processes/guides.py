@@ -11,6 +11,9 @@ starts it stops. A block with a comment before it is not run, and the comment sa
 
     <!-- not run: it takes a second machine -->
 
+A block behind `<!-- run with PostgreSQL -->` is run where a server can be started: the page has one
+of its own, with the databases that it names (`postgresql:///NAME`), which are empty.
+
 The exit code is 0 if all pages passed, else 1. Nodes listen on the ports that the pages name.
 """
 
@@ -25,15 +28,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[2]
 BLOCK: Final = re.compile(
-    r"(?:^<!-- not run: (?P<why>.*?) -->\n+)?^```(?:sh|bash)\n(?P<text>.*?)^```$", re.M | re.S
+    r"(?:^<!-- (?:not run: (?P<why>.*?)|(?P<server>run with PostgreSQL)) -->\n+)?"
+    r"^```(?:sh|bash)\n(?P<text>.*?)^```$",
+    re.M | re.S,
 )
+DATABASE: Final = re.compile(r"postgresql:///(\w+)")
 READING: Final = 3.0
 """Seconds between two blocks: as long as a reader takes, in which what was begun gets ready."""
 
@@ -42,11 +48,13 @@ LONGEST: Final = 300.0
 
 
 class Block(NamedTuple):
-    """A shell block of a page: its first line there, its text, and why it is not run, or ""."""
+    """A shell block of a page: its first line there, its text, why it is not run, or "", and
+    whether it takes a PostgreSQL server."""
 
     line: int
     text: str
     why: str
+    has_server: bool = False
 
 
 def pages() -> dict[str, Path]:
@@ -58,9 +66,36 @@ def pages() -> dict[str, Path]:
 def blocks(text: str) -> list[Block]:
     """The shell blocks of a page."""
     return [
-        Block(text.count("\n", 0, found.start("text")) + 1, found["text"], found["why"] or "")
+        Block(
+            text.count("\n", 0, found.start("text")) + 1,
+            found["text"],
+            found["why"] or "",
+            found["server"] is not None,
+        )
         for found in BLOCK.finditer(text)
     ]
+
+
+@contextmanager
+def server(found: Sequence[Block]) -> Iterator[tuple[list[Block], dict[str, str]]]:
+    """A PostgreSQL server if a block asks for one: the blocks, and how programs find the server.
+    Where none can be started these blocks are not run."""
+    if not any(block.has_server for block in found):
+        yield list(found), {}
+        return
+    from bench.processes.postgres import NoServerError, Server
+
+    try:
+        running = Server()
+    except NoServerError as error:
+        yield [b._replace(why=str(error)) if b.has_server else b for b in found], {}
+        return
+    try:
+        for name in sorted({n for block in found for n in DATABASE.findall(block.text)}):
+            running.database(name)
+        yield list(found), {"PGHOST": str(running.folder), "PGUSER": "canopy"}
+    finally:
+        running.stop()
 
 
 def script(found: Sequence[Block]) -> str:
@@ -76,13 +111,20 @@ def script(found: Sequence[Block]) -> str:
 def run(name: str, text: str) -> str:
     """Run a page and return what is wrong with it, with the last lines that it has printed; "" if
     nothing is."""
-    with tempfile.TemporaryDirectory(prefix=f"guide-{name}-") as folder:
+    with (
+        server(blocks(text)) as (found, there),
+        tempfile.TemporaryDirectory(prefix=f"guide-{name}-") as folder,
+    ):
+        for block in found:
+            if block.has_server and block.why:
+                print(f"  line {block.line} is not run: {block.why}", flush=True)
         home = Path(folder)
         environment = {
             **{key: value for key, value in os.environ.items() if not key.startswith("CANOPY_")},
             "HOME": folder,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT),
+            **there,
         }
         for kind in ("DATA", "STATE", "CONFIG"):
             environment[f"XDG_{kind}_HOME"] = str(home / f".{kind.lower()}")
@@ -93,7 +135,7 @@ def run(name: str, text: str) -> str:
         output = home / "output"
         with output.open("wb") as out:
             shell = subprocess.Popen(
-                ["bash", "-c", script(blocks(text))],
+                ["bash", "-c", script(found)],
                 cwd=folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,

@@ -89,10 +89,10 @@ class Server:
     def dsn(self, database: str) -> str:
         return f"host={self.folder} user=canopy dbname={database}"
 
-    def database(self) -> str:
-        """A new database: how to connect to it."""
+    def database(self, name: str = "") -> str:
+        """A new database, by default of a name of its own: how to connect to it."""
         self.databases += 1
-        name = f"t{self.databases}"
+        name = name or f"t{self.databases}"
         with psycopg.connect(self.dsn("postgres"), autocommit=True) as link:
             link.execute(f"CREATE DATABASE {name} STRATEGY file_copy")
         return self.dsn(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.processes import guides
+from bench.processes import guides, postgres
 
 PAGE = """\
 Text.
@@ -52,10 +52,22 @@ def test_a_command_that_fails_and_a_process_that_is_left_are_said() -> None:
     assert guides.run("page", PAGE.format("sleep 60 &")).startswith("1 processes are left")
 
 
+def test_a_block_that_takes_a_server_is_not_run_where_none_can_be_started(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def nowhere() -> None:
+        raise postgres.NoServerError("no PostgreSQL here")
+
+    monkeypatch.setattr(postgres, "Server", nowhere)
+    page = "<!-- run with PostgreSQL -->\n```bash\nfalse\n```\n```bash\ntrue\n```\n"
+    assert guides.run("page", page) == ""
+    assert capsys.readouterr().out == "  line 3 is not run: no PostgreSQL here\n"
+
+
 def test_most_guides_have_blocks_that_are_run() -> None:
     runs = [
         name
         for name, path in guides.pages().items()
         if any(not each.why for each in guides.blocks(path.read_text(encoding="utf-8")))
     ]
-    assert runs == ["README", "gateway", "run", "streams", "subscribe"]
+    assert runs == ["README", "gateway", "run", "streams", "subscribe", "sync"]
