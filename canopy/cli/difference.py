@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from canopy.client.client import Client
-    from canopy.client.comparing import Difference, SelectorComparison
+    from canopy.client.comparison import Difference, SelectorComparison
     from overlay.client import Event
 
 
 def show_difference(client: Client, old: str, new: str, as_json: bool, timeout: float) -> None:
     """Compare two selectors on the events that the node remembers, and by the intervals of their
     attributes. Raises SelectorError."""
-    from canopy.client.comparing import compare, differences
+    from canopy.client.comparison import compare, differences
     from canopy.client.hints import never_true
     from matching import compile_selector
     from overlay.client import Events, GetEvents

@@ -18,8 +18,10 @@ Read in this order:
   sealed when they leave and opened when they come;
 - connections: ``blocking`` over a blocking socket (any command, no reconnecting), ``async_link``
   over a stream of trio or asyncio (canopy/trio.py, canopy/aio.py);
-- ``locating`` where a node's socket is; ``contexts`` the user's names for data folders;
-  ``hints`` what is odd about a selector, for people.
+- ``control_socket`` where a node's socket is, ``remote`` a node on another machine, ``contexts``
+  the user's names for data folders; ``command_check`` what is refused before it is sent;
+- for people: ``hints`` what is odd about a selector, ``comparison`` what a changed one gains and
+  loses.
 
 Called by programs, the command line, the terminal UI, and the measurements. It knows the vocabulary
 of commands and replies (overlay/client.py), the frames (canopy/wire/transport/framing.py) and the

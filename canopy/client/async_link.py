@@ -16,10 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
+from canopy.client.control_socket import connection_error, find_socket
 from canopy.client.errors import CommandTimeoutError, DeniedError, UnreachableError
 from canopy.client.frames import OpaqueEvent
 from canopy.client.link import Runtime, pipelined
-from canopy.client.locating import connection_error, find_socket
 from canopy.client.remote import is_access_file, open_remote
 from canopy.client.seals import Sealer
 from canopy.client.session import (

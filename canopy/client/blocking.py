@@ -26,11 +26,11 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TypeVar
 
+from canopy.client.control_socket import connection_error, find_socket
 from canopy.client.errors import CommandTimeoutError, ControlError
 from canopy.client.faces import run
 from canopy.client.frames import OpaqueEvent, Sized
 from canopy.client.link import Signal, pipelined
-from canopy.client.locating import connection_error, find_socket
 from canopy.client.node import ClientNode
 from canopy.client.remote import is_access_file, open_remote
 from canopy.client.seals import Sealer

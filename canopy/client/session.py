@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from canopy.client.arrivals import Arrivals
+from canopy.client.command_check import check, misfit, unfit_value
 from canopy.client.errors import (
     CommandFailed,
     CommandTimeoutError,
@@ -26,7 +27,6 @@ from canopy.client.errors import (
     failure,
 )
 from canopy.client.frames import CLIENT_FRAMES, GatheredOpaque, OpaqueEvent, Sized
-from canopy.client.outgoing import check, misfit, unfit_value
 from canopy.client.seals import Sealer, opened, opened_delivery, opened_reply, sealed
 from canopy.wire.transport.framing import COMMAND_FRAMES, FrameReader
 from overlay.client import (

@@ -51,7 +51,7 @@ from bench.streams.contestants.canopy_stream import CanopyStream
 from bench.streams.contestants.contestant import PAYLOAD
 from bench.streams.peers import BATCH, absent, processor_seconds, summary
 from bench.streams.peers import CONTESTANTS as PEERS
-from canopy.client.locating import find_socket
+from canopy.client.control_socket import find_socket
 from canopy.wire.transport.framing import COMMAND_FRAMES, REPLY_FRAMES, FrameReader
 from overlay.client import BeginReading, Draft, EventsTaken, ReadingReady, Reply, TakeEvents
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from canopy.client.comparing import covers
+from canopy.client.comparison import covers
 from canopy.client.errors import CommandFailed
 from matching import compile_selector
 from overlay.info import StreamInfo

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from canopy.client.command_check import PLAIN
 from canopy.client.errors import CommandFailed, EventRefusedError
-from canopy.client.outgoing import PLAIN
 from canopy.client.publication import Drafting
 from canopy.client.session import ControlSession
 from canopy.wire.transport.framing import COMMAND_FRAMES, LENGTH

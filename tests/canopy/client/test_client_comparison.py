@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from canopy.client.comparing import admitted, compare, covers, differences, interval_texts
+from canopy.client.comparison import admitted, compare, covers, differences, interval_texts
 from matching import EVERYTHING, NUMBERS, STRINGS, Interval, compile_selector
 from overlay.client import Event
 from tests.support.examples import seeds
