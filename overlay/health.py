@@ -81,8 +81,8 @@ class Clock(Protocol):
 
 
 class Health:
-    """The newest report, as long as it is valid, and what nodes say of themselves. Read by the
-    machines that choose among nodes."""
+    """What is known of nodes' health: the newest health file while it is valid, and what nodes say
+    of themselves. Machines that choose among nodes read it."""
 
     def __init__(self, clock: Clock) -> None:
         self.own: NodeHealth | None = None

@@ -123,7 +123,8 @@ class FindReply(Message, frozen=True):
 
 
 class Stabilise(Message, frozen=True):
-    """From a cluster's primary to its successor's: who is before you, who comes after you?"""
+    """From a cluster's primary to its successor's: which clusters are before and after the
+    receiver?"""
 
     cluster: Cluster
 
@@ -142,7 +143,7 @@ class AskNeighbourhood(Message, frozen=True):
 
 
 class Rectify(Message, frozen=True):
-    """To a successor: I take myself for your predecessor (Zave's rectify)."""
+    """To a successor: the sender takes itself for its predecessor (Zave's rectify)."""
 
     cluster: Cluster
 
@@ -167,7 +168,8 @@ class Membership(Message, frozen=True):
 
 
 class Leaving(Message, frozen=True):
-    """From a member to its primary: I want to leave. Move what I host, then release me."""
+    """From a member to its primary: it wants to leave. What it hosts is to move; then it is
+    released."""
 
     key: Key
 
@@ -180,8 +182,8 @@ class Released(Message, frozen=True):
 
 class TakeOver(Message, frozen=True):
     """To the standby of a primary that leaves, or to the first primary of a split-off arc: all
-    entries up to `index` have been sent to you. Lead this cluster (a split-off arc only after
-    `ArcGiven`)."""
+    entries up to `index` were sent to it, and it is to lead this cluster (a split-off arc only
+    after `ArcGiven`)."""
 
     cluster: Cluster
     index: Uint53
@@ -190,7 +192,7 @@ class TakeOver(Message, frozen=True):
 
 
 class TakenOver(Message, frozen=True):
-    """Answer: done; of a split-off arc: its state is on disk here, and waits for your decision. Not
+    """Answer: done; of a split-off arc: its state is on disk here, and waits for the decision. Not
     accepted: the node leaves itself, or lacks the state."""
 
     cluster: Cluster
@@ -199,7 +201,7 @@ class TakenOver(Message, frozen=True):
 
 class AskArc(Message, frozen=True):
     """From the coming primary of a split-off arc to the members of the old cluster: has it been
-    decided that I serve it?"""
+    decided that it serves the arc?"""
 
     arc: Cluster
 
@@ -217,9 +219,9 @@ Load = Annotated[float, msgspec.Meta(ge=0.0, le=1e9)]
 
 
 class MergeOffer(Message, frozen=True):
-    """From a cluster that is too small to the primary of the one after it: take my arc, which is as
-    large as this. Its map versions are of `epoch` at most. `decided`: my log has given it to you
-    (or to the one in whose place you are)."""
+    """From a cluster that is too small to the primary of the one after it: an offer of its arc,
+    which is as large as this. Its map versions are of `epoch` at most. `decided`: its log has given
+    the arc to the receiver (or to the cluster in whose place that is)."""
 
     arc: Cluster
     trees: Uint53
@@ -230,8 +232,8 @@ class MergeOffer(Message, frozen=True):
 
 
 class MergeAnswer(Message, frozen=True):
-    """Answer: my log promises to take the arc if yours gives it (`promised`); it has it, with all
-    that belongs to it (`taken`); or neither, now (`refused`)."""
+    """Answer: the sender's log promises to take the arc if the other one gives it (`promised`); it
+    has it, with all that belongs to it (`taken`); or neither, now (`refused`)."""
 
     arc: Cluster
     answer: Literal["promised", "taken", "refused"]

@@ -30,7 +30,7 @@ NOTES = 4
 
 
 class PublishedHere(NamedTuple):
-    """An event of this node was published."""
+    """Record: the event was published at this node."""
 
     def lines(self, event: Event) -> list[str]:
         """The lines of `canopy why` for this record."""

@@ -39,8 +39,9 @@ class TreesReport(Message, frozen=True, tag="Trees"):
 
 
 class FindHosts(Message, frozen=True):
-    """Which hosts have the trees of these attributes, which your cluster owns? Nothing is noted of
-    the asker, unlike with `AskTree`. The answer repeats `number`; only a primary answers."""
+    """Which hosts have the trees of these attributes, which the receiver's cluster owns? Nothing is
+    noted of the asker, unlike with `AskTree`. The answer repeats `number`; only a primary
+    answers."""
 
     number: Uint53
     attributes: tuple[str, ...]

@@ -100,9 +100,9 @@ class Register(Message, frozen=True):
 
 
 class ComeAgain(Message, frozen=True):
-    """I have not taken what you have sent, a message of the kind `what`, since it is over what a
-    leaf may ask for (`reason`): ask again in so many seconds. Of a `Register` these registrations
-    (attribute, id) were not taken; others of it were."""
+    """A message of the kind `what` was not taken, since it exceeds what a leaf may ask for
+    (`reason`); the leaf may ask again after this many seconds. Of a `Register` these registrations
+    (attribute, id) were not taken; the others were."""
 
     capability = "quotas"
 
@@ -113,8 +113,8 @@ class ComeAgain(Message, frozen=True):
 
 
 class BetterPivots(Message, frozen=True):
-    """I did not take these: (id, the attribute that you named, one with far less traffic), and the
-    popularity of the attributes here (C9)."""
+    """Registrations that the owner did not take: (id, attribute that was named, an attribute with
+    far less traffic), and the popularity of the attributes at the owner (C9)."""
 
     registrations: tuple[tuple[str, str, str], ...]
     popularity: tuple[tuple[str, Uint53], ...]
@@ -177,8 +177,8 @@ class RenewRefused(Message, frozen=True):
 
 
 class Adopt(Message, frozen=True):
-    """From an owner of a ring that ends: take these registrations, which are not mine, each with
-    its subscriber's incarnation."""
+    """From an owner of a ring that ends to the owner in the other ring: registrations to take, each
+    with its subscriber's incarnation."""
 
     registrations: tuple[Registration, ...]
     incarnations: tuple[Uint53, ...]
@@ -199,7 +199,7 @@ class AdoptRefused(Message, frozen=True):
 
 
 class NotOwner(Message, frozen=True):
-    """I do not own these attributes (now). `cluster` may."""
+    """The sender does not own these attributes. `cluster` may."""
 
     attributes: tuple[str, ...]
     cluster: Cluster | None
@@ -256,8 +256,8 @@ class Invalidated(Message, frozen=True):
 
 
 class AskCached(Message, frozen=True):
-    """From the new primary of `cluster` to a cache holder of its arc: which summaries have you
-    cached of its trees? From now on use no answer of an older epoch."""
+    """From the new primary of `cluster` to a cache holder of its arc: which summaries of its trees
+    are cached? From now on the holder uses no answer of an older epoch."""
 
     cluster: Cluster
 
@@ -276,10 +276,11 @@ class CacheReport(Message, frozen=True):
 
 
 class Assign(Message, frozen=True):
-    """At `version` you serve exactly these intervals of the tree (none: you leave it).
+    """From `version` on the receiver serves exactly these intervals of the tree (none: it leaves
+    it).
 
-    `size` and `known` are your slice of the map: the virtual nodes on your paths from the root of
-    the midpoint tree, with their children, by index (C7).
+    `size` and `known` are its slice of the map: the virtual nodes on its paths from the root of the
+    midpoint tree, with their children, by index (C7).
     """
 
     attribute: str
@@ -291,8 +292,8 @@ class Assign(Message, frozen=True):
 
 
 class TreesHosted(Message, frozen=True):
-    """From the primary of the arc (start, key] to a node that it had lost: you may host these of
-    its trees; whatever else of the arc you serve went on without you."""
+    """From the primary of the arc (start, key] to a node that it had lost: the trees of the arc
+    that the node may host. Others that it has were moved meanwhile."""
 
     start: Key
     key: Key
@@ -302,16 +303,16 @@ class TreesHosted(Message, frozen=True):
 
 
 class StillHosting(Message, frozen=True):
-    """From a host to the primary that leads the arc of a lost owner: I serve trees of it. Answered
-    by `TreesHosted`. `epoch`: it would not listen to any lower one."""
+    """From a host to the primary that leads the arc of a lost owner: the trees of the arc that it
+    serves. Answered by `TreesHosted`. `epoch`: the host obeys no lower one."""
 
     key: Key
     epoch: Uint53 = 0
 
 
 class AskToHost(Message, frozen=True):
-    """From the primary of the cluster `key`: my trees ask for more than my members can serve. May I
-    give you virtual nodes? `region`: where I look for a host ("": anywhere)."""
+    """From the primary of the cluster `key`, whose trees ask for more than its members can serve:
+    will the receiver host virtual nodes? `region`: where a host is needed ("": anywhere)."""
 
     key: Key
     ring: str
@@ -328,7 +329,8 @@ class HostAnswer(Message, frozen=True):
 
 
 class StopsHosting(Message, frozen=True):
-    """From a host to the owner of trees that it serves: I leave. Move them."""
+    """From a host to the owner of trees that it serves: the host leaves, and the trees are to
+    move."""
 
 
 class Assigned(Message, frozen=True):
@@ -339,8 +341,8 @@ class Assigned(Message, frozen=True):
 
 
 class Install(Message, frozen=True):
-    """Registrations for the intervals that you serve, or are about to serve. `epoch` is the
-    owner's: a host that heard of a higher one does not listen."""
+    """Registrations for the intervals that the receiver serves or will serve. `epoch` is the
+    owner's: a host that heard of a higher one ignores it."""
 
     attribute: str
     epoch: Uint53
@@ -363,9 +365,9 @@ class Uninstall(Message, frozen=True):
 
 
 class ServingBeat(Message, frozen=True):
-    """From the owner of the arc (start, key]: you may serve what you host of it, for the term of a
-    serving lease, `term` seconds, from when you answered beat number `heard` (0: none yet). See
-    owner/lease_grants.py and host/serving_leases.py."""
+    """From the owner of the arc (start, key]: the receiver may serve what it hosts of the arc for
+    `term` seconds, the term of a serving lease, from when it answered beat number `heard` (0: none
+    yet). See owner/lease_grants.py and host/serving_leases.py."""
 
     start: Key
     key: Key
@@ -437,7 +439,7 @@ class Visit(Message, frozen=True):
 
 class PartTaken(Message, frozen=True):
     """To the gatherer: of the part with this number, these events are matched by the shards
-    `taken`; those in `moved` I do not serve (any more), and know no host of them."""
+    `taken`; the sender does not serve those in `moved`, and knows no host of them."""
 
     number: Uint53
     sequences: tuple[Uint53, ...]
@@ -456,7 +458,8 @@ class Accepted(Message, frozen=True):
 
 
 class TreeMoved(Message, frozen=True):
-    """To the publisher: I do not serve this tree (any more); look for it again (C10)."""
+    """To the publisher: the sender does not serve this tree; it has to be looked for again
+    (C10)."""
 
     incarnation: Uint53
     attribute: str
@@ -544,10 +547,10 @@ class Undelivered(Message, frozen=True):
 
 
 class DeliveriesGivenUp(Message, frozen=True):
-    """To an interested node: `count` deliveries to you were given up here, for `reason` in words.
+    """To an interested node: the sender gave up `count` deliveries to it, for `reason` in words.
     The first and the last of them by identity, and when they were published (`Event.time`).
-    `lapsed`: your registrations ended here, so that events were not even matched for you (`count`
-    may be 0) since `lapsed_for` seconds before this was sent; 0: it is not known since when.
+    `lapsed`: the node's registrations ended at the sender, so that events were not even matched
+    (`count` may be 0) since `lapsed_for` seconds before this was sent; 0: since an unknown time.
     `attributes`: those that the given up events had, and those of the trees whose registrations
     ended; empty: not known."""
 
@@ -563,7 +566,7 @@ class DeliveriesGivenUp(Message, frozen=True):
 
 
 class NoticeHandedOver(Message, frozen=True):
-    """From a node that leaves: notify `peer`, which is out of my reach, of what I gave up for
+    """From a node that leaves: notify `peer`, which it does not reach, of what it gave up for
     it."""
 
     peer: Peer

@@ -27,7 +27,8 @@ SENDERS_MOST: Final = 1_024
 
 
 class Proving:
-    """Looks at the events in messages of other nodes."""
+    """Refuses events in messages of other nodes that their publishers have not signed as they are,
+    and dispatches the rest."""
 
     def __init__(
         self,

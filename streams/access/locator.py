@@ -76,7 +76,7 @@ class Locator(Protocol):
 
 
 class LocateAgain(Timer, frozen=True):
-    """Ask once more."""
+    """Time to ask the owner of a stream again who leads its shards."""
 
     name: str
 

@@ -25,7 +25,7 @@ Answer = StreamFound | StreamRefused
 
 
 class AskAgain(Timer, frozen=True):
-    """No answer has come."""
+    """Time to repeat a question to an owner that has not answered."""
 
     ticket: int
 

@@ -60,7 +60,8 @@ class LookAtQuestions(Timer, frozen=True):
 
 
 class OperatorQuestions(AskMachine):
-    """The questions of this node's operators."""
+    """Carries commands about groups and rows to the leaders of their streams, and answers with what
+    these say."""
 
     def __init__(self, port: Port, locator: Locator) -> None:
         super().__init__(port, locator, LookAtQuestions())

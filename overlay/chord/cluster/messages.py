@@ -81,7 +81,7 @@ class ClusterHello(Message, frozen=True):
 
 
 class ClusterHelloReply(Message, frozen=True):
-    """HELLO_REPLY: my log is at `position`; (0, 0) if I have none."""
+    """HELLO_REPLY: the sender's log is at `position`; (0, 0) without a log."""
 
     key: Key
     epoch: Uint53
@@ -92,8 +92,8 @@ class ClusterHelloReply(Message, frozen=True):
 
 
 class ClusterHeartbeat(Message, frozen=True):
-    """From the primary to the members: I live; wait for my next heartbeat for `timeout` seconds
-    before you look for another primary."""
+    """From the primary to the members, which wait for its next heartbeat for `timeout` seconds
+    before they look for another primary."""
 
     overtakes = True
 
@@ -104,7 +104,8 @@ class ClusterHeartbeat(Message, frozen=True):
 
 
 class ClusterHeartbeatReply(Message, frozen=True):
-    """Answer: I follow you, and have voted for no epoch higher than `voted_epoch`."""
+    """Answer: the sender follows the primary, and has voted for no epoch higher than
+    `voted_epoch`."""
 
     overtakes = True
 

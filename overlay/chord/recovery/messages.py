@@ -13,7 +13,7 @@ from overlay.machine import Key, Message, Uint53, Version
 
 
 class Observe(Message, frozen=True):
-    """From a cluster's primary: keep a copy of its log. How far is the one that you have?"""
+    """From a cluster's primary: keep a copy of its log. Asks how far the receiver's copy is."""
 
     cluster: Cluster
 
@@ -28,8 +28,8 @@ class Observed(Message, frozen=True):
 
 
 class ObserverEntries(Message, frozen=True):
-    """What follows in the log after the position `after`; without items: I live, and so far I am.
-    `awaited`: nothing is acknowledged to a subscriber before this copy has it."""
+    """What follows in the log after the position `after`; without items: the primary lives, and its
+    log ends there. `awaited`: nothing is acknowledged to a subscriber before this copy has it."""
 
     key: Key
     epoch: Uint53
@@ -58,8 +58,9 @@ class ObserverReleased(Message, frozen=True):
 
 
 class RecoverRequest(Message, frozen=True):
-    """May I lead `cluster`, which has no leader as far as I see, under the fork `epoch`? My log, or
-    copy of it, is at `position`. (Epoch 0: not yet; look whether you hear a leader.)"""
+    """May the sender lead `cluster`, which has no leader as far as it sees, under the fork `epoch`?
+    Its log, or copy of the log, is at `position`. (Epoch 0: not yet; the receiver is to look
+    whether it hears a leader.)"""
 
     cluster: Cluster
     epoch: Uint53

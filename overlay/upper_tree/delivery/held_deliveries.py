@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Reach(Enum):
-    """Why something is held for a node."""
+    """The state of the way to a node, for which deliveries to it are held."""
 
     LOST = auto()  # it is out of reach
     CONGESTED = auto()  # too much waits on the link to it

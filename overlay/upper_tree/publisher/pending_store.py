@@ -231,7 +231,8 @@ class Acceptance(NamedTuple):
 
 
 class PendingStore:
-    """Bounded by `capacity` pairs, `most` bytes, and one turn's submissions beyond that."""
+    """The events of a publisher that are not accepted by all of their trees, each in one state.
+    Bounded by `capacity` pairs, `most` bytes, and one turn's submissions beyond that."""
 
     def __init__(self, port: Port, capacity: int, most: int, locations: LocationCache) -> None:
         """`capacity` in (event, tree) pairs (`tree.pending`), `most` in bytes

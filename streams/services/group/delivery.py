@@ -70,7 +70,7 @@ class WriteGroups(Timer, frozen=True):
 
 
 class Member:
-    """One program at one shard."""
+    """A program that is a member of a group, at one shard: its node, attachment and credit."""
 
     def __init__(
         self,

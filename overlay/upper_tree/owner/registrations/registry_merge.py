@@ -272,7 +272,8 @@ class StopStepDue(Timer, frozen=True):
 
 
 class ArcMerge(Machine):
-    """At the owner whose whole arc goes to the next cluster."""
+    """Stops the trees of an owner whose whole arc goes to the next cluster, and hands over their
+    state."""
 
     def __init__(self, port: Port, clusters: Clusters, owner: Owner, summaries: Summaries) -> None:
         super().__init__(port)
