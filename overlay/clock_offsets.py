@@ -12,32 +12,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from overlay.machine import Machine, Message, NodeId, Peer, Port, Timer, Uint53
+from overlay.lower_random.messages import AskClock, ClockTold
+from overlay.machine import Machine, NodeId, Peer, Port, Timer
 from overlay.operator_commands import ClockOffset, Clocks, GetClocks
-
-# --- what nodes ask one another for a person who runs one ---
-
-
-class AskClock(Message, frozen=True):
-    """What does the receiver's wall clock show?"""
-
-    overtakes = True
-    capability = "clocks"
-
-    number: Uint53
-
-
-class ClockTold(Message, frozen=True):
-    """Answer to AskClock: the sender's wall clock, in microseconds since 1970."""
-
-    overtakes = True
-    capability = "clocks"
-
-    number: Uint53
-    wall: Uint53
-
-
-# --- the numbers of this folder, none of which is a setting ---
 
 CLOCKS_MOST = 32
 """Neighbours that are asked for their clocks at a time; a view has 20 by default."""

@@ -98,7 +98,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "overlay.info": ("overlay.machine",),
     "overlay.client": ("matching", "overlay.machine", "overlay.info"),
     "overlay.stream_client": ("overlay.client", "overlay.info", "overlay.machine", "matching"),
-    "overlay.clock_offsets": COMMON,
+    "overlay.clock_offsets": (*COMMON, "overlay.lower_random.messages"),
     "overlay.operator_commands": ("overlay.client", "overlay.machine"),
     "overlay.client_types": (
         *("overlay.client", "overlay.stream_client", "overlay.operator_commands"),

@@ -13,11 +13,10 @@ from overlay.chord.cluster.journal import Journal, Snapshot
 from overlay.chord.cluster.leader_log import LeaderLog
 from overlay.chord.cluster.messages import LogAck, VoteRecord
 from overlay.chord.epochs import ELECTION_BITS, above_fork
-from overlay.chord.events import MergePhase
 from overlay.chord.membership.cluster_merge import ClusterMerges
 from overlay.chord.membership.taking_over import TakingOver
 from overlay.chord.merging.merging import Merging
-from overlay.chord.messages import ArcGiven, Cluster, MergeAnswer, TakeOver
+from overlay.chord.messages import ArcGiven, Cluster, MergeAnswer, MergePhase, TakeOver
 from overlay.chord.recovery.observers import Observers
 from overlay.chord.ring.ring_state import Pointers
 from overlay.chord.role_changes import RoleChanges

@@ -13,15 +13,9 @@ from canopy import aio
 from overlay.machine import Peer
 from streams.log.batches import BatchHead, Row, join_batches
 from streams.log.chunk import EVENTS
+from streams.programs.producer.messages import ForkChunkCopied
 from streams.programs.transaction.messages import DecideHalf, HalfNotKnown, PrepareHalf
-from streams.services.fork.fork_copies import (
-    NEW,
-    ForkChunkCopied,
-    MainRun,
-    ShardForkCopies,
-    _Job,
-    _verdict,
-)
+from streams.services.fork.fork_copies import NEW, MainRun, ShardForkCopies, _Job, _verdict
 from streams.services.fork.forks import Forks, _Fork
 from streams.services.half import Halves
 

@@ -21,7 +21,6 @@ from overlay.chord.events import (
     ClusterMoved,
     Committed,
     Fenced,
-    MergePhase,
     PredecessorUnheard,
     Role,
     RoleChanged,
@@ -33,7 +32,7 @@ from overlay.chord.membership.recruiting import Founding, FoundingDue, Recruitin
 from overlay.chord.membership.taking_in import TakingIn
 from overlay.chord.membership.taking_over import TakingOver
 from overlay.chord.merging.merging import Merging
-from overlay.chord.messages import Cluster
+from overlay.chord.messages import Cluster, MergePhase
 from overlay.chord.recovery.observed_logs import ObservedLogs
 from overlay.chord.recovery.observers import Observers
 from overlay.chord.recovery.recovery import Recovery

@@ -2,33 +2,10 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import Literal
 
 from overlay.chord.messages import Cluster
 from overlay.machine import Key, LocalEvent, Peer
-
-# --- how far a cluster of a losing ring is on its way to the winning one (P2); see merging.py ---
-
-
-class MergePhase(IntEnum):
-    """In order. Messages carry the number."""
-
-    NONE = 0
-    """The ring does not end."""
-    UNITED = 1
-    """The winning ring's owners have acknowledged all that is registered here. What is registered
-    or ended meanwhile waits; events are matched here as before."""
-    STOPPED = 2
-    """No host serves a tree of this ring, and no publisher has a summary of one. Events wait where
-    they are published."""
-    ENDED = 3
-    """The cluster is no more."""
-
-    def following(self) -> MergePhase:
-        """The next phase; ENDED is the last."""
-        return MergePhase(min(self + 1, MergePhase.ENDED))
-
 
 Role = Literal["primary", "standby", "broker", "none"]
 

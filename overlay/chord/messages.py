@@ -6,6 +6,7 @@ hand-over (P1).
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -283,3 +284,54 @@ class Rejoin(Message, frozen=True):
     has taken its place."""
 
     cluster: Cluster
+
+
+class MergePhase(IntEnum):
+    """In order. Messages carry the number."""
+
+    NONE = 0
+    """The ring does not end."""
+    UNITED = 1
+    """The winning ring's owners have acknowledged all that is registered here. What is registered
+    or ended meanwhile waits; events are matched here as before."""
+    STOPPED = 2
+    """No host serves a tree of this ring, and no publisher has a summary of one. Events wait where
+    they are published."""
+    ENDED = 3
+    """The cluster is no more."""
+
+    def following(self) -> MergePhase:
+        """The next phase; ENDED is the last."""
+        return MergePhase(min(self + 1, MergePhase.ENDED))
+
+
+class RingMet(Message, frozen=True):
+    """To a primary of the ring `ring`: there is a better one, `better`, in which `way` serves.
+    Answered by Moved, or by RingEnded."""
+
+    ring: str
+    better: str
+    way: Peer
+
+
+class Merge(Message, frozen=True):
+    """From the cluster that leads the merging of its ring to each cluster of it: it goes over to
+    the ring of `into`, and this is the phase to be reached (0: it does not go over now)."""
+
+    into: Cluster
+    phase: MergePhase
+
+
+class MergeReply(Message, frozen=True):
+    """Answer: the cluster `key` has reached this phase."""
+
+    key: Key
+    phase: MergePhase
+
+
+class RingEnded(Message, frozen=True):
+    """The ring `ring` is no more, all that was registered there is in the ring of `into`: go over.
+    Each node passes it on when it receives it first."""
+
+    ring: str
+    into: Cluster

@@ -8,10 +8,8 @@ from msgspec.structs import replace
 from canopy.sim.world.signer import SimulatedSigner
 from overlay.chord.constants import RING_UNBACKED_AFTER
 from overlay.chord.epochs import sealing
-from overlay.chord.events import MergePhase
 from overlay.chord.membership.recruiting import Founding
-from overlay.chord.merging.merging import Merge, RingEnded, RingMet
-from overlay.chord.messages import Cluster, Moved
+from overlay.chord.messages import Cluster, Merge, MergePhase, Moved, RingEnded, RingMet
 from overlay.machine import Message, Peer
 from overlay.settings import ClusterSettings
 from tests.support.rings import RingNode, RingWorld, cluster_of, grown

@@ -17,7 +17,6 @@ from overlay.chord.events import (
     FollowerSnapshotWanted,
     LogReset,
     MemberLeaving,
-    MergePhase,
     MergePhaseWanted,
     ObservedArc,
     ObservedEnded,
@@ -25,7 +24,7 @@ from overlay.chord.events import (
     RoleChanged,
 )
 from overlay.chord.keys import in_arc
-from overlay.chord.messages import Cluster
+from overlay.chord.messages import Cluster, MergePhase
 from overlay.machine import Handlers, Key, LocalEvent, Machine, Peer, Port
 
 EVENTS = (

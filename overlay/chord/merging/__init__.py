@@ -7,6 +7,6 @@ and none misses an event that was published where it was registered.
 *Called by*: `clusters.Clusters`; `RegistryMerge`
 (overlay/upper_tree/owner/registrations) does the work of the first two phases.
 
-`merging` has the messages, the voters that confirm a ring where nodes have keys, and the machine;
-how far a cluster is says `MergePhase` (overlay/chord/events.py).
+`merging` has the voters that confirm a ring where nodes have keys, and the machine. The messages,
+and how far a cluster is on its way, are in overlay/chord/messages.py.
 """

@@ -51,13 +51,22 @@ from overlay.chord.constants import (
     RING_UNBACKED_AFTER,
     RINGS_MOST,
 )
-from overlay.chord.events import MergePhase, MergePhaseWanted, OtherRing, RingWalked
+from overlay.chord.events import MergePhaseWanted, OtherRing, RingWalked
 from overlay.chord.membership.cluster_merge import OtherChanges
 from overlay.chord.membership.members import ClusterMembers
-from overlay.chord.messages import Cluster, Contact, Moved
+from overlay.chord.messages import (
+    Cluster,
+    Contact,
+    Merge,
+    MergePhase,
+    MergeReply,
+    Moved,
+    RingEnded,
+    RingMet,
+)
 from overlay.chord.ring.ring import Ring
 from overlay.chord.role import ClusterRole, RecruitingView
-from overlay.machine import Key, Message, NodeId, Peer, Port, Timer, by_id
+from overlay.machine import Key, NodeId, Peer, Port, Timer, by_id
 
 # --- how many voters say that they serve in a ring, where nodes have keys ---
 #
@@ -111,41 +120,6 @@ class Backing:
         since = self._port.now - BACKING_HOLDS
         heard = self._heard.get(ring, {})
         return min(sum(at >= since for at in heard.values()), BACKERS_MOST)
-
-
-# --- the vocabulary of two rings that become one (`merging`) ---
-
-
-class RingMet(Message, frozen=True):
-    """To a primary of the ring `ring`: there is a better one, `better`, in which `way` serves.
-    Answered by Moved, or by RingEnded."""
-
-    ring: str
-    better: str
-    way: Peer
-
-
-class Merge(Message, frozen=True):
-    """From the cluster that leads the merging of its ring to each cluster of it: it goes over to
-    the ring of `into`, and this is the phase to be reached (0: it does not go over now)."""
-
-    into: Cluster
-    phase: MergePhase
-
-
-class MergeReply(Message, frozen=True):
-    """Answer: the cluster `key` has reached this phase."""
-
-    key: Key
-    phase: MergePhase
-
-
-class RingEnded(Message, frozen=True):
-    """The ring `ring` is no more, all that was registered there is in the ring of `into`: go over.
-    Each node passes it on when it receives it first."""
-
-    ring: str
-    into: Cluster
 
 
 class MergeRound(Timer, frozen=True):

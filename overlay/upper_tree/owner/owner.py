@@ -20,11 +20,10 @@ from overlay.chord.events import (
     EntryReceived,
     FollowerSnapshotWanted,
     LogReset,
-    MergePhase,
     RoleChanged,
 )
 from overlay.chord.keys import attribute_key
-from overlay.chord.messages import Cluster
+from overlay.chord.messages import Cluster, MergePhase
 from overlay.chord.ring.ring import Ring
 from overlay.links.signing import Signer, Tokens
 from overlay.machine import Alarm, Key, Machine, NodeId, Peer, Port, Timer, Version

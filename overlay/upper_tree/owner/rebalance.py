@@ -30,9 +30,10 @@ from math import ceil
 from typing import NamedTuple
 
 from matching import Cut, Interval
-from overlay.chord.events import MemberJoined, MemberLeaving, MemberLost, MergePhase
+from overlay.chord.events import MemberJoined, MemberLeaving, MemberLost
 from overlay.chord.keys import attribute_key
 from overlay.chord.membership.cluster_merge import ClusterLoad
+from overlay.chord.messages import MergePhase
 from overlay.links.events import LinkDown
 from overlay.machine import Alarm, Handlers, Key, Machine, NodeId, Peer, Port, Region, Timer
 from overlay.settings import Settings

@@ -185,3 +185,24 @@ class JoinFork(Message, frozen=True):
     session: Number
     next: Number
     asker: Asker | None = None
+
+
+class CopyFork(Message, frozen=True):
+    """The next chunk of a fork of the shard, for its leader to append what the main log lacks.
+    Answered by ForkChunkCopied when that is committed."""
+
+    capability = "forks"
+
+    shard: Shard
+    fork: Fork
+    chunk: Annotated[bytes, msgspec.Meta(max_length=CHUNK_MOST)]
+
+
+class ForkChunkCopied(Message, frozen=True):
+    """All rows of the fork up to this chunk are in the main log, and committed."""
+
+    capability = "forks"
+
+    shard: Shard
+    fork: Fork
+    number: Uint53

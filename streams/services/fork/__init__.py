@@ -16,6 +16,5 @@ and counted.
 ask for forks.
 
 *Read in this order*: `forks`: the holder's side: open, close, send for copying, remove.
-`fork_copies`: the messages of copying, and the leader's side: what the main log lacks of a fork's
-rows is appended.
+`fork_copies`: the leader's side: what the main log lacks of a fork's rows is appended.
 """

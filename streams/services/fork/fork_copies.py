@@ -15,11 +15,9 @@ what is compared with a fork is all that this leader has taken.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, Final, NamedTuple
+from typing import Final, NamedTuple
 
-import msgspec
-
-from overlay.machine import Message, Peer, Uint53
+from overlay.machine import Peer
 from streams.log.batches import (
     BatchHead,
     MalformedChunkError,
@@ -32,35 +30,13 @@ from streams.log.batches import (
 from streams.log.chunk import CHUNK_MOST, EVENTS, HEAD, PRODUCERS, Chunk, read
 from streams.log.names import parse_fork
 from streams.log.state import ForkCopied
-from streams.programs.producer.messages import Fork
+from streams.programs.producer.messages import CopyFork, ForkChunkCopied
 from streams.services.service import Leaderships, LedShard, ReplicaOf, ShardService
 from streams.shard.leader import ShardLeader
-from streams.shard.messages import Shard
 from streams.shard.replica import Replica
 
 # The vocabulary between a fork's holder and the leader of the shard, after the healing. (Producers
 # ask for forks with messages of streams/programs/producer/messages.py.)
-
-
-class CopyFork(Message, frozen=True):
-    """The next chunk of a fork of the shard, for its leader to append what the main log lacks.
-    Answered by ForkChunkCopied when that is committed."""
-
-    capability = "forks"
-
-    shard: Shard
-    fork: Fork
-    chunk: Annotated[bytes, msgspec.Meta(max_length=CHUNK_MOST)]
-
-
-class ForkChunkCopied(Message, frozen=True):
-    """All rows of the fork up to this chunk are in the main log, and committed."""
-
-    capability = "forks"
-
-    shard: Shard
-    fork: Fork
-    number: Uint53
 
 
 NEW: Final = "new"

@@ -32,12 +32,13 @@ from streams.log.names import ForkName, fork_shard, parse_fork, split_shard
 from streams.log.state import ProducerState
 from streams.programs.producer.messages import (
     AskFork,
+    CopyFork,
+    ForkChunkCopied,
     ForkIsOpen,
     ForkRefused,
     JoinFork,
 )
 from streams.services.append.numbers import Wrong
-from streams.services.fork.fork_copies import CopyFork, ForkChunkCopied
 from streams.services.service import Leaderships
 from streams.shard.hosting.shard_hosts import ShardHosts
 from streams.shard.replica import Replica, ShardLed

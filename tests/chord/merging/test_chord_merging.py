@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from overlay.chord.constants import MERGE_HEARD_WITHIN, RING_LEADERLESS_AFTER
-from overlay.chord.events import MergePhase, RingLeft
-from overlay.chord.merging.merging import Merge, RingEnded, RingMet
-from overlay.chord.messages import Cluster
+from overlay.chord.events import RingLeft
+from overlay.chord.messages import Cluster, Merge, MergePhase, RingEnded, RingMet
 from overlay.settings import ClusterSettings
 from tests.support.rings import RingNode, RingWorld, middle_of
 

@@ -14,12 +14,11 @@ from streams.log.batches import BatchHead, EventBatch, Row, encode_batches
 from streams.log.chunk import EVENTS, Chunk, ChunkId, pack, read
 from streams.log.names import ForkName, fork_shard, parse_fork, split_shard
 from streams.log.verify import Receipt, Verifier
+from streams.programs.producer.messages import CopyFork, ForkChunkCopied
 from streams.services.fork.fork_copies import (
     CONFLICTING,
     NEW,
     REPEATED,
-    CopyFork,
-    ForkChunkCopied,
     MainRows,
     chunks_needed,
     parts,

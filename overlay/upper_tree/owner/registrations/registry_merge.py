@@ -21,8 +21,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from overlay.chord.clusters import Clusters
-from overlay.chord.events import ArcKept, ArcMerging, MergePhase, MergePhaseWanted, RoleChanged
+from overlay.chord.events import ArcKept, ArcMerging, MergePhaseWanted, RoleChanged
 from overlay.chord.keys import attribute_key
+from overlay.chord.messages import MergePhase
 from overlay.links.events import LinkDown
 from overlay.machine import Alarm, Machine, NodeId, Peer, Port, ProtocolError, Timer
 from overlay.settings import Settings

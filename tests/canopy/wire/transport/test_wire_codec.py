@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from canopy.wire.transport.codec import BODY_LIMIT, MESSAGES, WireCodec, array_header, collect
 from matching import Interval
+from node import Node
 from overlay.lower_random.messages import Shuffle, StalePoint, Walk, WalkMiss
 from overlay.machine import Message, ProtocolError
 from overlay.upper_tree.host_load import VirtualNodeLoad
@@ -131,7 +132,13 @@ def test_every_message_comes_back_as_it_was(tag: str) -> None:
 
 
 def test_the_whole_vocabulary_is_there() -> None:
-    assert {"Shuffle", "Walk", "WalkHit", "Find", "Stabilise"} <= set(MESSAGES)
+    """The codec takes messages from the modules that are named *messages*: none is elsewhere."""
+    assert Node.__module__ == "node"  # imports all machines, and so their messages
+    kinds: list[type[Message]] = [Message]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    ours = {kind for kind in kinds if kind.__module__.startswith(("overlay.", "streams."))}
+    assert ours - set(MESSAGES.values()) == {Message}
     assert "Hello" not in MESSAGES  # a frame is no message
     assert "Message" not in MESSAGES
 
