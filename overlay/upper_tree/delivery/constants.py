@@ -65,8 +65,9 @@ measured; would be measured by the delays of other nodes' deliveries after a par
 HOLD_BACK_MOST = 0.4
 """Seconds for which a congested link may hold a host back without draining by a step: shorter than
 a publisher waits until it takes its host for silent (`TIMEOUT_LEAST`, 0.5). A step is a megabyte,
-so publishers are slowed down to what a link of 2.6 MB per second or more carries; for a slower one
-they go on, and what exceeds the bound is given up."""
+but room comes by the frame, of up to a window (4 MB): in the simulator publishers are slowed down
+to what a link of 8 MB per second carries, and not to 6. For a slower one they go on, and what
+exceeds the bound is given up."""
 
 GIVEN_UP_AT_ONCE = 2_048
 """Deliveries whose holding is over that are given up in a turn: some 20 ms with traces, each of
