@@ -63,7 +63,7 @@ test-times: setup
 # Faults from outside on real processes, too long for the suite: some three minutes. Those with full
 # disks take root.
 faults: setup
-	$(BIN)/python -m pytest -m faults tests/canopy/wire/faults $(FAULTS)
+	$(BIN)/python -m pytest -m faults tests/canopy/wire/faults tests/bench/faults $(FAULTS)
 
 # The analysis and streams on a Spark master with two workers, too long for the suite: some minutes.
 cluster: setup
@@ -127,7 +127,7 @@ pairs: setup
 
 # Replicas of a stream's shard under faults, by seed until one is bad. SEARCH="--seed 7 --seeds 1".
 stream-search: setup
-	$(BIN)/python -m bench.streams.search $(SEARCH)
+	$(BIN)/python -m tests.streams.search $(SEARCH)
 
 # Random values of every type between databases on real servers: some ten minutes.
 sync-types: setup

@@ -11,19 +11,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bench.lab import hearing
 from bench.site import pages
 from canopy.cli.config import in_order
 from canopy.traces.schema import FIELDS, KINDS, MEANINGS
 from canopy.wire.config import NodeConfig
-from canopy.wire.keys import enrolment
 from canopy.wire.process.reloading import HOT
 from canopy.wire.transport.outlet import Counters
-from overlay.upper_tree import messages
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
-FOLDERS = ("overlay", "matching", "streams", "canopy", "bench")
+FOLDERS = ("overlay", "matching", "streams", "canopy", "bench", "harness")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -109,29 +106,6 @@ def test_classes_and_methods_that_write_or_decide_exist() -> None:
                 names = defined.setdefault(node.name, set())
                 names.update(each.name for each in node.body if isinstance(each, ast.FunctionDef))
     assert [f"{c}.{m}" for c, m in named if c not in defined or (m and m not in defined[c])] == []
-
-
-def test_the_page_of_who_hears_what_is_that_of_the_code() -> None:
-    """`python -m bench.lab.hearing` writes it."""
-    text = hearing.PAGE.read_text(encoding="utf-8")
-    assert hearing.page(text) == text
-
-
-def test_who_hears_what_is_said_in_the_order_of_calls() -> None:
-    """That of the machines, which is the order in which `Turns` calls them."""
-    text = hearing.PAGE.read_text(encoding="utf-8")
-    line = next(line for line in text.splitlines() if line.startswith("| `StreamLocated` |"))
-    found = re.findall(r"`(\w+)\.\w+`", line.split("|")[3])
-    order = [type(machine).__name__ for machine in hearing.built().machines]
-    assert len(found) > 1
-    assert found == sorted(found, key=order.index)
-
-
-def test_classes_of_one_name_are_told_apart_by_their_modules() -> None:
-    assert enrolment.Renew.__name__ == messages.Renew.__name__
-    overlays, keys = hearing.makers([messages.Renew]), hearing.makers([enrolment.Renew])
-    assert set(overlays[messages.Renew]).isdisjoint(keys[enrolment.Renew])
-    assert keys[enrolment.Renew] == ["canopy/wire/keys/joining.py"]
 
 
 def test_what_answers_where_something_is_decided_exists() -> None:

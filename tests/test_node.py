@@ -8,6 +8,7 @@ import pytest
 
 from canopy.sim.world.world import World
 from canopy.wire.transport.codec import MESSAGES
+from harness.overlays import acknowledged, assert_exact, grown, wait
 from overlay.client import (
     Command,
     Done,
@@ -34,7 +35,6 @@ from overlay.machine import (
     Timer,
 )
 from overlay.turns import Turns
-from tests.support.overlays import acknowledged, assert_exact, grown, wait
 
 
 class Word(Message, frozen=True):

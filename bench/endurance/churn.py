@@ -39,11 +39,11 @@ from bench.endurance.clients import LoadPublisher
 from bench.endurance.endurance import SETTINGS
 from bench.endurance.load import SELECTORS, attributes
 from bench.endurance.oracle import MARGIN, Ledger
-from bench.processes.fault_proxy import FaultProxy
 from bench.processes.nodes import ProxiedNodes
 from bench.recovery.measure import Progress
 from canopy.client.errors import ControlError
 from canopy.client.notices import Gap
+from harness.fault_proxy import FaultProxy
 from overlay.client import Delivery
 
 AWAY: Final = (0.5, 6.0)

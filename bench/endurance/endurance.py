@@ -56,10 +56,10 @@ from bench.endurance.faults import HOSTILE, USUAL, Injector
 from bench.endurance.load import SELECTORS
 from bench.endurance.oracle import Ledger
 from bench.endurance.pressure import Pressure
-from bench.processes.fault_proxy import FaultProxy
 from bench.processes.nodes import ProxiedNodes
 from bench.recovery.measure import Progress
 from bench.tracing import add_option, group
+from harness.fault_proxy import FaultProxy
 from overlay.client import Status
 
 SETTINGS: Final[dict[str, Any]] = {

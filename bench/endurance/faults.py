@@ -19,9 +19,9 @@ from random import Random
 from typing import Final
 
 from bench.endurance.oracle import Ledger
-from bench.experiments.recovery.plan import members
-from bench.processes.fault_proxy import SOUND, Faults
 from bench.processes.nodes import ProxiedNodes
+from harness.fault_proxy import SOUND, Faults
+from harness.recovery.plan import members
 
 TOGETHER: Final = 2
 """Nodes that are silent at once: of three members one, and another elsewhere; sometimes both are of

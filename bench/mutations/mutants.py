@@ -28,7 +28,16 @@ from typing import Final
 from bench.lab.record import ROOT
 
 PRODUCT: Final = ("overlay", "matching", "streams", "canopy", "node.py")
-ALSO: Final = (*PRODUCT, "bench", "tests", "docs", "examples", "deploy", "pyproject.toml")
+ALSO: Final = (
+    *PRODUCT,
+    "bench",
+    "harness",
+    "tests",
+    "docs",
+    "examples",
+    "deploy",
+    "pyproject.toml",
+)
 """What tests import and read."""
 
 TESTS_MOST: Final = 6

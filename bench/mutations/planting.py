@@ -20,7 +20,7 @@ R = TypeVar("R")
 VARIABLE: Final = "CANOPY_FAULT"
 """Environment variable by which tests/conftest.py plants a fault."""
 
-OURS: Final = ("overlay", "matching", "streams", "canopy", "node", "bench", "tests")
+OURS: Final = ("overlay", "matching", "streams", "canopy", "node", "bench", "harness", "tests")
 """Packages whose modules may have imported a function that is replaced."""
 
 

@@ -24,11 +24,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from bench.processes.fault_proxy import FaultProxy, Faults
 from bench.processes.nodes import ProxiedNodes
 from bench.tracing import add_option, group
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import ControlError
+from harness.fault_proxy import FaultProxy, Faults
 from matching import Value
 from overlay.client import Draft, Publish, Published, Subscribe, Subscribed
 

@@ -33,12 +33,12 @@ from typing import Any, Final
 import psutil
 
 from bench.node.slow_reader import Apart
-from bench.processes.fault_proxy import FaultProxy
 from bench.processes.nodes import ProxiedNodes
 from bench.recovery.measure import Progress
 from bench.tracing import add_option, group
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import ControlError
+from harness.fault_proxy import FaultProxy
 from overlay.client import Draft, Publish, Subscribe, Subscribed
 
 KINDS: Final = ("client", "node")

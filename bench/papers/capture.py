@@ -35,14 +35,14 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 import canopy
-from bench.processes.mariadb import MariadbServer
-from bench.processes.postgres import NoServerError
-from bench.sync.databases.database import Database
-from bench.sync.databases.mariadb import Mariadb
-from bench.sync.databases.postgres import Postgres
-from bench.sync.databases.sqlite import Sqlite
 from bench.sync.measure import PATIENCE, Bench, said
 from canopy.sync.destinations.destination import SyncProgress
+from harness.databases.database import Database
+from harness.databases.mariadb import Mariadb
+from harness.databases.postgres import Postgres
+from harness.databases.sqlite import Sqlite
+from harness.mariadb import MariadbServer
+from harness.postgres import NoServerError
 
 TABLE: Final = (
     "CREATE TABLE student (id INTEGER PRIMARY KEY, name VARCHAR(40), address VARCHAR(100), "

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 ROOT: Final = Path(__file__).resolve().parents[2]
 FOLDERS: Final = (
     "tests/papers",
+    "tests/bench/papers",
     "tests/streams",
     "tests/upper_tree",
     "tests/overlay",

@@ -20,7 +20,7 @@ with the system, which keeps them: kill -9 is no loss of power.)
 
 With one replica, as the paper's broker, and with three. What others lose, and that this would see a
 loss, shows `bench.papers.unplugged`, and a test with a disk that says that it has synced and has
-not (tests/papers/test_papers_minos.py).
+not (tests/bench/papers/test_papers_minos.py).
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.papers.capture import TABLE, TOGETHER, WORK
-from bench.papers.simulated_stream import PositionLostError, SimulatedReading, SimulatedStream
 from canopy.sim.world.log_disk import SimulatedLogDisk
 from canopy.sim.world.world import World
 from canopy.sync.applier import Applier
 from canopy.sync.capture import Capture
 from canopy.sync.databases import open_destination, open_source
 from canopy.sync.row_filter import RowFilter
+from harness.simulated_stream import PositionLostError, SimulatedReading, SimulatedStream
+from harness.stream_world import StreamWorld
 from overlay.client import Draft, StreamEvent
-from tests.support.shards.stream_world import StreamWorld
 
 NODES: Final = 5
 LOSSES: Final = 3

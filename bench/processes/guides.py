@@ -83,7 +83,7 @@ def server(found: Sequence[Block]) -> Iterator[tuple[list[Block], dict[str, str]
     if not any(block.has_server for block in found):
         yield list(found), {}
         return
-    from bench.processes.postgres import NoServerError, Server
+    from harness.postgres import NoServerError, Server
 
     try:
         running = Server()

@@ -21,9 +21,9 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from bench.processes.fault_proxy import FaultProxy
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import ControlError
+from harness.fault_proxy import FaultProxy
 from overlay.client import GetRing, GetStatus, RingClusters, Status
 from overlay.info import ClusterInfo
 

@@ -10,7 +10,7 @@ good, between publisher's node and a host, or between a host and a subscriber's 
 for each kind of loss and rate, the median and the longest of
 
 * `first_s`: seconds from the kill to the first correct delivery of an event that was published
-  after it and needed the killed node (bench/experiments/recovery/plan.py says which do);
+  after it and needed the killed node (harness/recovery/plan.py says which do);
 * `all_s`: … until that holds for everything that needed it;
 * `subscribe_s`: … to the delivery to a subscription that was asked for right after the kill;
 * `gap_s`: the longest time in which any flow of events was silent;
@@ -34,15 +34,15 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.experiments.recovery.plan import CUTS, KILLS, TrialError
 from bench.experiments.recovery.trial import Trial
-from bench.experiments.recovery.verdict import TIMES, Row, is_good, summary
 from bench.recovery.trial import ProcessTrial
 from bench.tracing import add_option
 from canopy.cli.demo.errors import DemoError
 from canopy.client.errors import ControlError
 from canopy.sim.world.cost import collector_at_rest
 from canopy.wire.transport.codec import WireCodec
+from harness.recovery.plan import CUTS, KILLS, TrialError
+from harness.recovery.verdict import TIMES, Row, is_good, summary
 
 
 class Progress:

@@ -20,12 +20,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from bench.experiments.recovery.plan import TrialError
 from bench.recovery.monitor import Monitor
 from bench.recovery.trial import ProcessTrial, Say
 from canopy.cli.demo.errors import DemoError
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import ControlError
+from harness.recovery.plan import TrialError
 
 FIGURES: Final = {"link": 4, "broker": 5, "primary": 6, "cluster": 7}
 """The figure of the paper for each failure. The captions cannot be read in the copy that there is;

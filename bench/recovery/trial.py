@@ -1,6 +1,6 @@
 """One kill in an overlay of real processes on loopback (bench/recovery/measure.py).
 
-Whom it hits and what needs them is defined in bench/experiments/recovery/plan.py, which the
+Whom it hits and what needs them is defined in harness/recovery/plan.py, which the
 simulated trial follows as well.
 """
 
@@ -16,7 +16,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
-from bench.experiments.recovery.plan import (
+from bench.processes.nodes import ProxiedNode, ProxiedNodes
+from bench.tracing import flags, group
+from canopy.cli.demo.overlay import DemoNode, Overlay
+from canopy.client.blocking import ControlClient
+from canopy.client.errors import ControlError
+from harness.fault_proxy import FaultProxy
+from harness.recovery.flows import FlowPublisher, FlowSubscriber, wait_until
+from harness.recovery.plan import (
     AFTER,
     CUTS,
     FLOWS,
@@ -35,14 +42,7 @@ from bench.experiments.recovery.plan import (
     settings,
     shape,
 )
-from bench.experiments.recovery.verdict import RecoveryVerdict, judge
-from bench.processes.fault_proxy import FaultProxy
-from bench.processes.nodes import ProxiedNode, ProxiedNodes
-from bench.recovery.flows import FlowPublisher, FlowSubscriber, wait_until
-from bench.tracing import flags, group
-from canopy.cli.demo.overlay import DemoNode, Overlay
-from canopy.client.blocking import ControlClient
-from canopy.client.errors import ControlError
+from harness.recovery.verdict import RecoveryVerdict, judge
 from overlay.client import (
     GetRing,
     GetStatus,

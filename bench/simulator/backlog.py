@@ -17,10 +17,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from harness.link_world import LinkWorld
+from harness.overlays import acknowledged, grown, settings, with_role
 from overlay.links.events import MessageDropped
 from overlay.settings import ClusterSettings, LinkSettings
-from tests.support.link_world import LinkWorld
-from tests.support.overlays import acknowledged, grown, settings, with_role
 
 MB = 1024 * 1024
 MESSAGE = 50_000

@@ -16,10 +16,10 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from bench.experiments.liars.attacks import ATTACKS
 from bench.experiments.liars.defences import ALL
 from bench.experiments.liars.trial import LiarsPlan, Outcome, Trial
 from canopy.wire.transport.codec import WireCodec
+from harness.attacks import ATTACKS
 
 SHARE: Final = 0.2
 

@@ -33,7 +33,6 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from bench.processes.fault_proxy import FaultProxy
 from bench.processes.nodes import ProxiedNodes
 from bench.streams.hostile.account import Account
 from bench.streams.hostile.disks import SmallDisk
@@ -49,6 +48,7 @@ from bench.streams.hostile.programs import (
 )
 from bench.tracing import group
 from canopy.client.blocking import ControlClient
+from harness.fault_proxy import FaultProxy
 from overlay.client import Streams
 from overlay.stream_client import AddStream
 

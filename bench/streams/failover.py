@@ -21,9 +21,9 @@ from itertools import pairwise
 from pathlib import Path
 
 from canopy.client.blocking import ControlClient
+from harness.real_overlay import PATIENCE, Overlay, status, wait_ready
 from overlay.client import AppendEvents, Draft, EventsAppended, GetStreams, Streams
 from overlay.stream_client import AddStream
-from tests.support.real.real_overlay import PATIENCE, Overlay, status, wait_ready
 
 STREAM = "bench"
 BETWEEN = 2.0

@@ -26,10 +26,10 @@ from pathlib import Path
 import psutil
 
 from canopy.client.blocking import ControlClient
+from harness.real_overlay import PATIENCE, Overlay, status, wait_ready
+from harness.shard_world import ShardWorld
 from overlay.client import GetStreams, Streams
 from overlay.stream_client import AddStream
-from tests.support.real.real_overlay import PATIENCE, Overlay, status, wait_ready
-from tests.support.shards.shard_world import ShardWorld
 
 SECONDS = 60.0
 SETTLE = 20.0

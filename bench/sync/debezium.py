@@ -35,7 +35,7 @@ from typing import Any
 import psutil
 import psycopg
 
-from bench.processes.postgres import Server
+from harness.postgres import Server
 
 PATIENCE = 180.0  # seconds
 WAY = "postgresql-sqlite"

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from bench.processes.postgres import NoServerError, Server
+from harness.postgres import NoServerError, Server
 
 COMMAND = (sys.executable, "-m", "canopy", "sync", "demo")
 

@@ -42,10 +42,10 @@ import msgspec
 import psutil
 import psycopg
 
-from bench.processes.postgres import Server
 from canopy.cli.demo.overlay import Overlay
 from canopy.client.blocking import ControlClient
 from canopy.sync.destinations.destination import SyncProgress
+from harness.postgres import Server
 from overlay.client import Streams
 from overlay.stream_client import AddStream
 

@@ -6,13 +6,9 @@ import msgspec
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from bench.experiments.liars.defences import MORE, NONE
-from bench.experiments.liars.trial import LiarsPlan
-from bench.experiments.liars.voter_trial import VoterTrial
 from canopy.sim.world.signer import SimulatedSigner
 from canopy.wire.keys.certificates import node_id, raw_key
 from canopy.wire.keys.signing import KeySigner
-from canopy.wire.transport.codec import WireCodec
 from overlay.chord.cluster.messages import (
     ClusterHeartbeatReply,
     ClusterHello,
@@ -332,19 +328,3 @@ def test_signatures_are_of_the_key_that_the_id_follows_from() -> None:
     rekeyed = msgspec.structs.replace(found, key=b"short")
     for forged in (renamed, regenerated, rekeyed):
         assert not two.holds(forged, b"x")
-
-
-def test_one_lying_voter_of_five_leads_nobody_and_loses_nothing() -> None:
-    """In whole overlays, as primaries die: four rounds of `bench.experiments liars`."""
-    outcome = VoterTrial(LiarsPlan(attack="voter"), MORE, WireCodec(), rounds=4).run()
-    assert outcome.acknowledged
-    assert outcome.lost == 0
-    assert outcome.led_by_liar == 0.0
-    assert outcome.new_primary is not None
-    assert outcome.new_primary <= 3.0
-
-
-def test_without_keys_it_leads_everybody() -> None:
-    """So that the test above can fail."""
-    outcome = VoterTrial(LiarsPlan(attack="voter"), NONE, WireCodec(), rounds=2).run()
-    assert outcome.led_by_liar == 1.0

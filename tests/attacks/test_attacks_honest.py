@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from canopy.sim.world.world import World
 from canopy.wire.transport.codec import MESSAGES, WireCodec
+from harness.overlays import READY, acknowledged, assert_exact, settings, wait
 from node import Node
 from overlay.client import AppendEvents, BeginReading, Draft, TakeEvents
 from overlay.client_types import COMMANDS
@@ -33,7 +34,6 @@ from overlay.stream_client import AddStream, AttachGroup
 from overlay.tenants.policy import Confinement, Policy, TenantPolicy
 from streams.directory.messages import ShardsOrphaned
 from tests.attacks.test_attacks_messages import Drawing, said
-from tests.support.overlays import READY, acknowledged, assert_exact, settings, wait
 
 ROLES = (*[Role.VOTER] * 5, Role.ISSUER, Role.ADMIN, *[Role.MEMBER] * 2, *[Role.LEAF] * 3)
 ABOUT_RINGS = {"RingMet", "RingEnded", "Moved"}

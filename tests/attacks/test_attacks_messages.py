@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from canopy.sim.world.world import World
 from canopy.wire.transport.codec import MESSAGES, WireCodec
+from harness.overlays import acknowledged, assert_exact
 from matching import Interval
 from overlay.chord.messages import Cluster
 from overlay.client import Event
@@ -21,7 +22,6 @@ from overlay.lower_random.messages import Relayed
 from overlay.machine import Message, Peer, ProtocolError
 from overlay.upper_tree.messages import DelegateShare, Deliver
 from tests.attacks.test_attacks_owners import overlay
-from tests.support.overlays import acknowledged, assert_exact
 
 CODEC = WireCodec()
 HIGH = 2**53

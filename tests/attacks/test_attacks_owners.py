@@ -6,11 +6,11 @@ import pytest
 
 from canopy.sim.world.world import World
 from canopy.wire.transport.codec import WireCodec
+from harness.overlays import READY, acknowledged, assert_exact, settings, wait
 from overlay.chord.keys import attribute_key
 from overlay.machine import Message
 from overlay.rights import Role
 from overlay.upper_tree.messages import Assign, Install, ServingBeat, TreesHosted, Uninstall
-from tests.support.overlays import READY, acknowledged, assert_exact, settings, wait
 
 
 def overlay() -> tuple[World, str]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from canopy.sim.world.world import World
+from harness.overlays import acknowledged, assert_exact
 from overlay.chord.keys import attribute_key
 from overlay.machine import Message
 from overlay.upper_tree.messages import AskCached, Invalidate
 from tests.attacks.test_attacks_owners import overlay
-from tests.support.overlays import acknowledged, assert_exact
 
 HIGH = 1 << 52
 TERMS = 3

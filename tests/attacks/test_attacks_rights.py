@@ -8,6 +8,7 @@ import pytest
 
 from canopy.sim.world.world import World
 from canopy.wire.transport.codec import MESSAGES, WireCodec
+from harness.overlays import READY, acknowledged, assert_exact, settings, wait
 from matching import EVERYTHING
 from overlay.chord.cluster.messages import RequestVote
 from overlay.hybrid_clock import HybridClock
@@ -20,7 +21,6 @@ from overlay.rights import NOBODY, RIGHTS, Principal, Role, refusal
 from overlay.settings import Settings
 from overlay.tenants.quotas import REFUSED_MOST
 from overlay.upper_tree.messages import Deliver, Install, Register, Registration, Visit
-from tests.support.overlays import READY, acknowledged, assert_exact, settings, wait
 from tests.support.trees import event
 
 ME, LIAR, VICTIM = (Peer(name, f"{name}:1") for name in ("aa", "bb", "cc"))

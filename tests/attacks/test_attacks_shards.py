@@ -9,6 +9,7 @@ import pytest
 
 from canopy.sim.world.world import World
 from canopy.wire.transport.codec import WireCodec
+from harness.overlays import READY, settings, wait
 from overlay.client import AppendEvents, Draft, EventsAppended, Streams
 from overlay.machine import Message, ProtocolError
 from overlay.rights import Role
@@ -17,7 +18,6 @@ from streams.directory.entry import StreamOptions
 from streams.directory.messages import KeepShards, ShardOrder
 from streams.shard.hosting.shard_hosts import EPOCHS_AHEAD
 from streams.shard.messages import RequestShardVote, ShardAppend, ShardFenced
-from tests.support.overlays import READY, settings, wait
 
 
 def overlay() -> tuple[World, str, str]:

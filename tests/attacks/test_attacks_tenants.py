@@ -11,6 +11,7 @@ import pytest
 from canopy.sim.world.clients import SimulatedSubscription
 from canopy.sim.world.world import World
 from canopy.wire.transport.codec import WireCodec
+from harness.overlays import READY, acknowledged, settings, wait
 from matching import EVERYTHING
 from overlay.lower_random.messages import DocumentVersion, Walk
 from overlay.machine import Peer, ProtocolError
@@ -58,7 +59,6 @@ from streams.programs.reader.messages import (
 from streams.services.append.appender import AppendServer
 from streams.services.service import Leaderships
 from streams.tenant_rules import STREAM_RULES
-from tests.support.overlays import READY, acknowledged, settings, wait
 from tests.support.trees import event
 from tests.support.world import one_node, peer
 

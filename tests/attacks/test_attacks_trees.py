@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from msgspec import convert
 
-from bench.experiments.liars.attacks import ATTACKS
-from bench.experiments.liars.lying_node import Band, LyingNode
 from canopy.sim.world.world import MeteredNode, World
 from canopy.wire.transport.codec import WireCodec
+from harness.attacks import ATTACKS
+from harness.lying_node import Band, LyingNode
+from harness.overlays import READY, acknowledged, assert_exact, wait
 from matching import EVERYTHING
 from overlay.chord.events import Fenced
 from overlay.chord.messages import Contact, FindReply
@@ -23,7 +24,6 @@ from overlay.upper_tree.messages import Location
 from overlay.upper_tree.publisher.doubts import Doubts
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
-from tests.support.overlays import READY, acknowledged, assert_exact, wait
 from tests.support.trees import cluster_of
 from tests.support.world import one_node, peer
 

@@ -24,7 +24,7 @@ from bench.endurance.faults import (
 )
 from bench.endurance.load import SELECTORS, attributes
 from bench.endurance.oracle import HELD, AdmittedGap, Ledger
-from bench.processes.fault_proxy import SOUND, Faults
+from harness.fault_proxy import SOUND, Faults
 from matching import Index, compile_selector
 from overlay.client import (
     Command,

@@ -11,8 +11,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from bench.processes.fault_proxy import FaultProxy, Faults, poll
 from canopy.wire.transport.framing import NODE_FRAMES
+from harness.fault_proxy import FaultProxy, Faults, poll
 from overlay.links.messages import Hello
 from overlay.machine import Peer
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
-from bench.lab import house, record, ways
+from bench.lab import hearing, house, record, ways
 from bench.lab.record import RESULTS, keep, measure
 from bench.lab.tables import PAGES, TableError, page, table
+from canopy.wire.keys import enrolment
+from overlay.upper_tree import messages
 
 RUN = {"command": "x", "commit": "abc", "load": [0.5, 1.0]}
 ROWS = [
@@ -190,3 +193,26 @@ def test_the_first_figures_of_the_house_are_kept(
     assert lines[2] == f"| {house.MEASURES[0].what} | 3 | 1 |"
     assert len(lines) == len({measure.what for measure in house.MEASURES}) + 2
     assert [house.amount(found) for found in (7, ["a", "b"])] == [7, 2]
+
+
+def test_the_page_of_who_hears_what_is_that_of_the_code() -> None:
+    """`python -m bench.lab.hearing` writes it."""
+    text = hearing.PAGE.read_text(encoding="utf-8")
+    assert hearing.page(text) == text
+
+
+def test_who_hears_what_is_said_in_the_order_of_calls() -> None:
+    """That of the machines, which is the order in which `Turns` calls them."""
+    text = hearing.PAGE.read_text(encoding="utf-8")
+    line = next(line for line in text.splitlines() if line.startswith("| `StreamLocated` |"))
+    found = re.findall(r"`(\w+)\.\w+`", line.split("|")[3])
+    order = [type(machine).__name__ for machine in hearing.built().machines]
+    assert len(found) > 1
+    assert found == sorted(found, key=order.index)
+
+
+def test_classes_of_one_name_are_told_apart_by_their_modules() -> None:
+    assert enrolment.Renew.__name__ == messages.Renew.__name__
+    overlays, keys = hearing.makers([messages.Renew]), hearing.makers([enrolment.Renew])
+    assert set(overlays[messages.Renew]).isdisjoint(keys[enrolment.Renew])
+    assert keys[enrolment.Renew] == ["canopy/wire/keys/joining.py"]

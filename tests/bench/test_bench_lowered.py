@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.processes.lowered import as_nobody, is_open, open_folder, reached
+from harness.lowered import as_nobody, is_open, open_folder, reached
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="root runs programs as nobody")
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.experiments.recovery.plan import CUTS, KILLS
 from bench.recovery import monitor
 from bench.recovery.screens import FIGURES
+from harness.recovery.plan import CUTS, KILLS
 from tests.canopy.tui.tui_fake_node import FakeNode
 
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.link_world import Host, LinkWorld
 from overlay.backlog import PERIOD, REMEMBERED, Backlog
 from overlay.links.events import MessageDropped
-from tests.support.link_world import Host, LinkWorld
 
 KB = 1_024
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.link_world import LinkWorld, Note
 from overlay.links.messages import PROTOCOL, Ack, Batch, Bye, Frame, Hello, Welcome
 from overlay.machine import Message, Peer, ProtocolError
-from tests.support.link_world import LinkWorld, Note
 
 
 @pytest.mark.parametrize(("protocol", "overlay"), [(PROTOCOL + 1, "test"), (PROTOCOL, "other")])

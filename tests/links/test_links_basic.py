@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from harness.link_world import LinkWorld
 from overlay.links.constants import ACK_DELAY
 from overlay.links.events import LinkUp
 from overlay.links.messages import Ack, Batch
-from tests.support.link_world import LinkWorld
 
 
 def test_messages_arrive_in_order_in_one_batch_per_turn() -> None:

@@ -7,11 +7,11 @@ import itertools
 
 import pytest
 
+from harness.link_world import Host, LinkWorld
 from overlay.links.events import IdentityConflict
 from overlay.links.messages import PROTOCOL, Hello, Superseded
 from overlay.machine import Peer
 from tests.support.examples import seeds
-from tests.support.link_world import Host, LinkWorld
 
 
 def stopped(*hosts: Host) -> list[Host]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from harness.link_world import DetourWorld, connected_pair
 from overlay.links.constants import SILENT_HEARTBEATS
 from overlay.links.events import LinkDown, LinkRecovered, LinkSuspected, LinkUp, SessionEnd
 from overlay.links.messages import Hello
-from tests.support.link_world import DetourWorld, connected_pair
 
 
 def cut(world: DetourWorld, *ways: tuple[str, str]) -> None:

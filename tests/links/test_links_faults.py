@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.link_world import Host, LinkWorld, Note
 from overlay.settings import LinkSettings
-from tests.support.link_world import Host, LinkWorld, Note
 
 CHANCE = st.sampled_from([0.0, 0.05, 0.3])
 ACTION = st.one_of(

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from harness.link_world import LinkWorld, Note
+from harness.list_codec import ListCodec
 from overlay.links.events import TOO_LARGE, LinkCongested, LinkRelieved, MessageDropped
 from overlay.links.messages import BATCH_OVERHEAD, MAX_BODY, Ack, Batch, Bye
 from overlay.links.receive_buffer import unpack
 from overlay.links.send_buffer import SendBuffer
 from overlay.machine import ProtocolError
 from overlay.settings import LinkSettings
-from tests.support.link_world import LinkWorld, Note
-from tests.support.list_codec import ListCodec
 
 CODEC = ListCodec(Note)
 

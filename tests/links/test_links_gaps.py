@@ -7,9 +7,9 @@ import zlib
 import msgspec
 import pytest
 
+from harness.link_world import LinkWorld
 from overlay.links.messages import BATCH_OVERHEAD, Ack, Batch
 from overlay.links.receive_buffer import Arrival, DigestMismatchError, ReceiveBuffer
-from tests.support.link_world import LinkWorld
 
 
 def batch(number: int, body: bytes = b"\x90") -> Batch:

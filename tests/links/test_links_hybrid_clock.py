@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
+from harness.link_world import LinkWorld
 from overlay.hybrid_clock import LATEST, HybridClock
 from overlay.links.messages import Batch, Hello, Welcome
-from tests.support.link_world import LinkWorld
 
 SECOND = 1_000_000_000
 HOUR = 3_600 * SECOND

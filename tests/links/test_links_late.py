@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from harness.link_world import LinkWorld, Note, Urgent, connected_pair
 from overlay.links.constants import MIN_RTO, QUEUE_DELAY
 from overlay.links.events import LinkRecovered, LinkSuspected
 from overlay.links.messages import Ack
-from tests.support.link_world import LinkWorld, Note, Urgent, connected_pair
 
 
 def test_to_a_peer_that_reads_late_nothing_goes_twice_nor_another_way() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.link_world import LinkWorld
+from harness.link_world import LinkWorld
 
 
 @pytest.mark.parametrize(("delay", "least", "most"), [(0.01, 0.4, 0.6), (0.5, 1.0, 3.0)])

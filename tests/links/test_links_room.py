@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from harness.link_world import Host, LinkWorld
 from overlay.links import session_table
 from overlay.links.constants import SEED_RECHECK
 from overlay.links.events import SeedReached
-from tests.support.link_world import Host, LinkWorld
 
 MOST = 8
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from harness.link_world import LinkWorld, Note
 from overlay.links.events import REFUSED, LinkDown, LinkUp, SeedFailed, SeedReached, SessionEnd
 from overlay.links.messages import PROTOCOL, Hello, Welcome
 from overlay.machine import Peer
-from tests.support.link_world import LinkWorld, Note
 
 
 def test_the_states_of_m5_in_order() -> None:

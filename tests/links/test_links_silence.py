@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from harness.link_world import LinkWorld, Note
 from overlay.links.constants import FIRST_REPORT, LARGEST_REPORT, STALL_ANSWER
 from overlay.links.events import LinkRecovered, LinkSuspected, LocalStall, SessionEnd
 from overlay.links.messages import Ack
-from tests.support.link_world import LinkWorld, Note
 
 
 def test_silence_of_a_watched_peer_for_dead_after_is_death() -> None:

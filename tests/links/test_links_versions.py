@@ -6,6 +6,8 @@ from typing import ClassVar
 
 import pytest
 
+from harness.link_world import Host, LinkWorld, Note
+from harness.list_codec import ListCodec
 from overlay.links.messages import (
     CAPABILITIES,
     OLDEST_PROTOCOL,
@@ -16,8 +18,6 @@ from overlay.links.messages import (
     agreed_version,
 )
 from overlay.machine import Message, Peer
-from tests.support.link_world import Host, LinkWorld, Note
-from tests.support.list_codec import ListCodec
 
 BEFORE = {"protocol": OLDEST_PROTOCOL}
 """Of a node that has not been upgraded, or whose operator holds the new version back."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from harness.overlays import acknowledged, assert_exact, grown, hosts, settings
 from overlay.client import Draft
 from overlay.machine import Alarm, Peer, Timer
 from overlay.settings import Settings
@@ -13,7 +14,6 @@ from overlay.upper_tree.event_history import EventHistory
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.publisher import Publisher, RetryDue
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
-from tests.support.overlays import acknowledged, assert_exact, grown, hosts, settings
 from tests.support.world import one_node
 
 

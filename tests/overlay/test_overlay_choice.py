@@ -6,7 +6,7 @@ from statistics import mean
 from typing import Any
 
 from canopy.sim.world.processor import Processor
-from tests.support.overlays import acknowledged, assert_exact, grown, settings
+from harness.overlays import acknowledged, assert_exact, grown, settings
 
 EVENTS = 200
 SLOW = Processor(per_match=0.01)

@@ -6,9 +6,9 @@ import pytest
 
 from canopy.sim.checks.node_state import check_trees
 from canopy.sim.world.world import World
+from harness.overlays import acknowledged, assert_exact, grown, settings, wait, with_role
 from overlay.upper_tree.messages import Register
 from tests.support.examples import overlay_seeds
-from tests.support.overlays import acknowledged, assert_exact, grown, settings, wait, with_role
 
 ONE = settings(tree={"split_at": 6}, cluster={"split_trees": 100_000, "size": 3})
 TWO = settings(cluster={"split_trees": 8, "size": 3})

@@ -8,8 +8,8 @@ from canopy.sim.checks.cluster_logs import check_voters
 from canopy.sim.world.network import Conditions
 from canopy.sim.world.world import World
 from canopy.wire.transport.codec import WireCodec
+from harness.overlays import acknowledged, assert_exact, grown, settings, wait, with_role
 from tests.support.examples import overlay_seeds
-from tests.support.overlays import acknowledged, assert_exact, grown, settings, wait, with_role
 
 SPREAD = settings(tree={"split_at": 6}, cluster={"split_trees": 100_000})
 

@@ -13,7 +13,7 @@ from canopy.sim.scenario.result import Result
 from canopy.sim.scenario.scenario import Scenario
 from canopy.sim.scenario.workload import WorkloadShape
 from canopy.sim.world.network import Conditions
-from tests.support.overlays import run_green, settings
+from harness.overlays import run_green, settings
 
 ROUTINGS = ["pivot", "counting"]
 SEEDS = [("pivot", 1), ("counting", 2)]  # `make soak` draws as many as wanted

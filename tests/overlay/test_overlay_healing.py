@@ -10,8 +10,8 @@ from canopy.sim.checks.cluster_logs import check_voters
 from canopy.sim.checks.node_state import Watch, check_ring, check_trees, led
 from canopy.sim.checks.ownership import check_arcs
 from canopy.sim.world.world import World
+from harness.overlays import acknowledged, assert_exact, grown, settings, wait, with_role
 from tests.support.examples import overlay_seeds
-from tests.support.overlays import acknowledged, assert_exact, grown, settings, wait, with_role
 
 WITHIN = 15.0
 """Seconds in which there has to be one ring."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from canopy.sim.world.world import World
-from tests.support.overlays import acknowledged, assert_exact, grown, settings, wait, with_role
+from harness.overlays import acknowledged, assert_exact, grown, settings, wait, with_role
 
 LONGER_THAN_DEATH = 10.0
 """Seconds: a peer counts as dead after `links.dead_after`, 6."""

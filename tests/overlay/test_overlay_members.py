@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from canopy.sim.world.world import World
-from overlay.settings import Settings
-from tests.support.examples import overlay_seeds
-from tests.support.overlays import (
+from harness.overlays import (
     acknowledged,
     assert_exact,
     grown,
@@ -16,6 +14,8 @@ from tests.support.overlays import (
     wait,
     with_role,
 )
+from overlay.settings import Settings
+from tests.support.examples import overlay_seeds
 
 SPREAD = settings(tree={"split_at": 6}, cluster={"split_trees": 100_000})
 """One cluster whose trees are cut early."""

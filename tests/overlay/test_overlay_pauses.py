@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 
 from canopy.sim.world.world import World
+from harness.overlays import acknowledged, assert_exact, grown, with_role
 from overlay.client import GetSubscriptions, Subscriptions
-from tests.support.overlays import acknowledged, assert_exact, grown, with_role
 
 SOON = 3.0
 """Seconds after waking by which a subscription is what its node says of it: a lost link is found,

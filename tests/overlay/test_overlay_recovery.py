@@ -10,9 +10,9 @@ from canopy.sim.checks.cluster_logs import check_voters
 from canopy.sim.checks.node_state import check_trees
 from canopy.sim.world.clients import Publication, SimulatedSubscription
 from canopy.sim.world.world import World
+from harness.overlays import acknowledged, assert_exact, grown, settings, wait, with_role
 from overlay.chord.epochs import fork_count
 from tests.support.examples import overlay_seeds
-from tests.support.overlays import acknowledged, assert_exact, grown, settings, wait, with_role
 
 ONE = settings(tree={"split_at": 6}, cluster={"split_trees": 100_000, "size": 3})
 

@@ -11,10 +11,10 @@ from canopy.sim.soak.soak import draw_scenario
 from canopy.sim.world.network import Conditions
 from canopy.sim.world.world import World
 from canopy.wire.transport.codec import WireCodec
+from harness.overlays import READY, acknowledged, assert_exact, hosts, run_green, wait
 from overlay.client import GetPeers, Peers
 from overlay.machine import Peer
 from overlay.regions import distance, entered
-from tests.support.overlays import READY, acknowledged, assert_exact, hosts, run_green, wait
 
 A, B, C = "a" * 16, "b" * 16, "c" * 16
 

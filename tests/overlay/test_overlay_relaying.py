@@ -8,9 +8,9 @@ from itertools import pairwise
 import pytest
 
 from canopy.sim.world.world import World
+from harness.overlays import acknowledged, assert_exact, grown, hosts, settings, with_role
 from overlay.links.events import LinkDown, SessionEnd
 from overlay.lower_random.constants import HELPERS
-from tests.support.overlays import acknowledged, assert_exact, grown, hosts, settings, with_role
 
 WITHIN = 1.0  # seconds in which a flow goes on
 

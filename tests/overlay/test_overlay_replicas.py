@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from canopy.sim.world.world import World
-from tests.support.examples import overlay_seeds
-from tests.support.overlays import (
+from harness.overlays import (
     acknowledged,
     assert_exact,
     grown,
@@ -15,6 +14,7 @@ from tests.support.overlays import (
     wait,
     with_role,
 )
+from tests.support.examples import overlay_seeds
 
 BEFORE_REPAIR = 3.0
 """Seconds: a silent host counts as dead after six."""

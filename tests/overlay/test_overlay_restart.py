@@ -7,8 +7,8 @@ import pytest
 from canopy.sim.checks.cluster_logs import check_voters
 from canopy.sim.world.disk import DiskConditions
 from canopy.sim.world.world import World
+from harness.overlays import acknowledged, assert_exact, grown, settings, wait, with_role
 from tests.support.examples import overlay_seeds
-from tests.support.overlays import acknowledged, assert_exact, grown, settings, wait, with_role
 
 SPREAD = settings(tree={"split_at": 6}, cluster={"split_trees": 100_000})
 

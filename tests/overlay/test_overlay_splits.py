@@ -7,7 +7,7 @@ import pytest
 from canopy.sim.scenario.scenario import Scenario
 from canopy.sim.scenario.workload import WorkloadShape
 from canopy.sim.world.network import Conditions
-from tests.support.overlays import (
+from harness.overlays import (
     acknowledged,
     assert_exact,
     grown,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import count
 
 from canopy.sim.world.world import World
+from harness.overlays import acknowledged, assert_exact, grown, settings, wait
 from overlay.links.messages import OLDEST_PROTOCOL, PROTOCOL
 from overlay.operator_commands import Clocks, GetClocks
 from overlay.settings import Settings
-from tests.support.overlays import acknowledged, assert_exact, grown, settings, wait
 
 NODES = 5
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import mean
 
 from canopy.sim.world.processor import Processor
-from tests.support.overlays import acknowledged, assert_exact, grown, settings
+from harness.overlays import acknowledged, assert_exact, grown, settings
 
 EVENTS = 150
 SLOW = Processor(per_match=0.01)

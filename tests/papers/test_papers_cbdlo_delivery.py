@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from canopy.sim.scenario.scenario import Scenario
+from harness.overlays import run_green, settings
 from matching import BOTTOM, EVERYTHING, TOP, Interval, compile_selector, place
 from overlay.machine import Peer
 from overlay.upper_tree.messages import Accepted, Assign, Deliver, Entry, Install, TreeMoved, Visit
 from overlay.upper_tree.partition import PartitionMap, best_cut, tree_path
-from tests.support.overlays import run_green, settings
 from tests.support.trees import HostNode, event, registration
 from tests.support.world import World, peer
 from tests.upper_tree.publisher.test_tree_finder import Seeker

@@ -11,6 +11,8 @@ from typing import Any
 from unittest.mock import patch
 
 from canopy.sim.world.world import World
+from harness.overlays import grown
+from harness.shard_world import WrongError
 from overlay.client import (
     AppendEvents,
     BeginReading,
@@ -42,8 +44,6 @@ from streams.programs.reader import messages as reading
 from streams.programs.transaction import messages as halves
 from streams.services.fork import fork_copies
 from tests.support.mutated import mutated
-from tests.support.overlays import grown
-from tests.support.shards.shard_world import WrongError
 
 ANSWERS = (
     *(reading.ReadingBegan, reading.StreamRows, reading.SharedRows, reading.ReadingsScanned),

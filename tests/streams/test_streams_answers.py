@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from harness.shard_world import WrongError
 from overlay.client import (
     AppendEvents,
     BeginReading,
@@ -53,7 +54,6 @@ from tests.streams.programs.group.groups_world import KINDS, Hold, MembershipWor
 from tests.streams.programs.reader.reading_world import Life, ReadingWorld
 from tests.support.examples import seeds
 from tests.support.mutated import mutated
-from tests.support.shards.shard_world import WrongError
 
 ME, LEADER, OTHER = (Peer(f"{n:016x}", f"n{n}") for n in range(3))
 ENTRY = StreamEntry("s", "5", StreamOptions(), (ShardPlace((LEADER, OTHER)),))

@@ -12,11 +12,11 @@ from click.testing import CliRunner, Result
 
 from canopy.cli.streams.group import stream
 from canopy.client.client import connect
+from harness.real_overlay import PATIENCE, Overlay, status, wait_ready
 from overlay.client import GetStreams, Streams
 from overlay.info import StreamInfo
 from overlay.stream_client import AddStream
 from streams.log.shard_log import parse_name
-from tests.support.real.real_overlay import PATIENCE, Overlay, status, wait_ready
 
 
 @pytest.fixture

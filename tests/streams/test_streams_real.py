@@ -11,12 +11,12 @@ import pytest
 
 from canopy.client.blocking import ControlClient
 from canopy.client.client import connect
+from harness.real_overlay import PATIENCE, Overlay, status, wait_ready
 from overlay.client import AppendEvents, Draft, EventsAppended, GetStreams, Streams
 from overlay.info import AppendReceipt, ShardInfo
 from overlay.stream_client import AddStream
 from streams.log.shard_log import parse_name
 from streams.log.verify import Receipt, Verifier
-from tests.support.real.real_overlay import PATIENCE, Overlay, status, wait_ready
 
 
 @pytest.fixture

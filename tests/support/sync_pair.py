@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from bench.processes.postgres import Server
-from bench.sync.databases.memory import MemoryStream
 from canopy.sync.applier import Applier
 from canopy.sync.capture import Capture
 from canopy.sync.databases import open_destination, open_source
 from canopy.sync.row_filter import RowFilter
 from canopy.sync.verification import SyncComparison, VerifiedRows
+from harness.databases.memory import MemoryStream
+from harness.postgres import Server
 
 
 def pg_url(server: Server, dsn: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from harness.overlays import settings
 from matching import compile_selector, place
 from overlay.chord.events import Committed, OwnerFound, OwnerUnknown, RoleChanged
 from overlay.chord.keys import attribute_key
@@ -32,7 +33,6 @@ from overlay.upper_tree.owner.registrations.registry import Registry
 from overlay.upper_tree.owner.registrations.restoration import TreeRestoration
 from overlay.upper_tree.summaries.cache_holders import CacheHolders
 from overlay.upper_tree.summaries.summary_server import SummaryServer
-from tests.support.overlays import settings
 from tests.support.world import World, WorldNode, peer
 
 KEY = "8" * 40

@@ -10,7 +10,7 @@ import pytest
 
 from canopy.sim.checks.order import check_order
 from canopy.sim.world.world import World
-from tests.support.overlays import acknowledged, assert_exact, grown, settings
+from harness.overlays import acknowledged, assert_exact, grown, settings
 
 ATTRIBUTES = "abcdef"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from canopy.sim.world.world import World
-from tests.support.overlays import (
+from harness.overlays import (
     acknowledged,
     assert_exact,
     grown,

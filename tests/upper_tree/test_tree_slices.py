@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from harness.overlays import acknowledged, assert_exact, grown, with_role
 from overlay.upper_tree.clients.clients import LocalClients
 from overlay.upper_tree.clients.constants import ENDED_AT_ONCE
 from overlay.upper_tree.host.hosted_tree import HostedTree
@@ -20,7 +21,7 @@ from overlay.upper_tree.publisher.constants import PAIRS_AT_ONCE
 from overlay.upper_tree.publisher.pending_store import PendingWindow
 from overlay.upper_tree.publisher.publisher import Publisher
 from overlay.upper_tree.sliced_inbox import AT_ONCE, ENDS, TREE
-from tests.support.overlays import TurnWork, acknowledged, assert_exact, grown, with_role
+from tests.support.turn_work import TurnWork
 
 MANY = 1_100
 """Subscriptions: more than any turn may end."""

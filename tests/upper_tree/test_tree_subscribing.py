@@ -7,8 +7,8 @@ import pytest
 
 from canopy.sim.world.network import Conditions
 from canopy.sim.world.world import World
+from harness.overlays import acknowledged, assert_exact, grown, settings, wait, with_role
 from overlay.client import Unsubscribe
-from tests.support.overlays import acknowledged, assert_exact, grown, settings, wait, with_role
 
 CHOSEN = settings(tree={"split_at": 60}, cluster={"split_trees": 100_000})
 MANY = 150

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from harness.overlays import settings
 from matching import EVERYTHING, Interval, place
 from overlay.client import Event
 from overlay.machine import ProtocolError
@@ -14,7 +15,6 @@ from overlay.upper_tree.delivery.held_deliveries import split_by_tree
 from overlay.upper_tree.host.visiting import check_visit
 from overlay.upper_tree.messages import Accepted, Deliver, TreeMoved, Visit
 from overlay.upper_tree.visits import groups_of, select_events, trees_of, visits_of
-from tests.support.overlays import settings
 from tests.support.trees import HostNode, event, registration
 from tests.support.world import peer
 from tests.upper_tree.host.test_tree_hosting import assign, host, install

@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from bench.experiments.frame import Experiment, Panel, Picture, Table
-from bench.experiments.liars.attacks import ATTACKS
 from bench.experiments.liars.defences import DEFENCES
 from bench.experiments.liars.trial import LiarsPlan, Outcome, Trial
 from bench.experiments.liars.voter_trial import VoterTrial
 from bench.experiments.running import PlanError, Progress, no_progress
 from canopy.sim.world.cost import collector_at_rest
+from harness.attacks import ATTACKS
 from overlay.links.events import Codec
 
 

@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from bench.experiments.liars.attacks import ATTACKS
 from bench.experiments.liars.defences import Defence
-from bench.experiments.liars.lying_node import Band, LyingNode
 from bench.experiments.running import run_until_ready
 from canopy.sim.world.clients import Publication, SimulatedSubscription
 from canopy.sim.world.world import MeteredNode, World
+from harness.attacks import ATTACKS
+from harness.lying_node import Band, LyingNode
 from overlay.links.events import Codec
 from overlay.rights import Role
 from overlay.settings import Settings

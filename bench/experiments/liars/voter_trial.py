@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.experiments.liars.attacks import ATTACKS
 from bench.experiments.liars.defences import Defence
-from bench.experiments.liars.lying_node import Band, LyingNode
 from bench.experiments.liars.trial import PUSH_EVERY, WITHIN, LiarsPlan, Outcome
 from bench.experiments.running import run_until_ready
 from canopy.sim.world.clients import SimulatedSubscription
 from canopy.sim.world.world import World
+from harness.attacks import ATTACKS
+from harness.lying_node import Band, LyingNode
 from overlay.links.events import Codec
 from overlay.rights import Role
 

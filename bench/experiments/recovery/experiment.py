@@ -12,11 +12,11 @@ import msgspec
 from msgspec import Meta
 
 from bench.experiments.frame import Experiment, Panel, Picture, Table, builtins
-from bench.experiments.recovery.plan import CUTS, KILLS, TrialError
 from bench.experiments.recovery.trial import Trial
-from bench.experiments.recovery.verdict import Row, is_good, summary
 from bench.experiments.running import Progress, no_progress
 from canopy.sim.world.cost import collector_at_rest
+from harness.recovery.plan import CUTS, KILLS, TrialError
+from harness.recovery.verdict import Row, is_good, summary
 from overlay.links.events import Codec
 
 PAPER = (19.0, 30.0)

@@ -11,7 +11,10 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from bench.experiments.recovery.plan import (
+from canopy.sim.scenario.fault_injector import FaultInjector
+from canopy.sim.world.clients import SimulatedSubscription
+from canopy.sim.world.world import World
+from harness.recovery.plan import (
     AFTER,
     CUTS,
     FLOWS,
@@ -34,7 +37,7 @@ from bench.experiments.recovery.plan import (
     settings,
     shape,
 )
-from bench.experiments.recovery.verdict import (
+from harness.recovery.verdict import (
     DeliveredEvent,
     PublishedEvent,
     RecoveryVerdict,
@@ -42,9 +45,6 @@ from bench.experiments.recovery.verdict import (
     ToldGap,
     judge,
 )
-from canopy.sim.scenario.fault_injector import FaultInjector
-from canopy.sim.world.clients import SimulatedSubscription
-from canopy.sim.world.world import World
 from overlay.client import GetRing, Located, RingClusters, Where
 from overlay.info import ClusterInfo
 from overlay.links.events import Codec

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from random import Random
 from typing import Final, NamedTuple
 
-from bench.processes.fault_proxy import FaultProxy, Faults
 from bench.processes.nodes import ProxiedNodes
 from bench.streams.hostile.disks import Altered, SmallDisk, flip_bits
 from bench.streams.hostile.programs import STREAM, wait, wait_on
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import ControlError
+from harness.fault_proxy import FaultProxy, Faults
 from overlay.client import GetStreams, Streams
 from overlay.info import ReplicaInfo
 

@@ -42,11 +42,11 @@ from bench.streams.contestants.canopy_stream import CanopyProgram
 from bench.streams.contestants.contestant import rows
 from bench.streams.volume.checking import WINDOW, WINDOWS, Checks
 from canopy.client.blocking import ControlClient
+from harness.real_overlay import Overlay, status, wait_ready
 from overlay.client import AppendEvents, Command, Draft, EventsAppended, GetStreams, Streams
 from overlay.info import ReplicaInfo
 from overlay.stream_client import AddStream, DecideTransaction, PrepareEvents, TransactionState
 from streams.log.batches import Row, encode_rows
-from tests.support.real.real_overlay import Overlay, status, wait_ready
 
 STREAM: Final = "bench"
 PATIENCE: Final = 300.0

@@ -28,12 +28,12 @@ from typing import Any, Final
 
 from canopy.client.blocking import ControlClient
 from canopy.wire.shards.shard_files import ShardFiles
+from harness.real_overlay import Overlay, status, wait_ready
 from overlay.client import AppendEvents, Draft, EventsAppended, GetStreams, Streams
 from overlay.stream_client import AddStream
 from streams.log.batches import BatchHead, Row, encode_rows, join_batches
 from streams.log.chunk import BEGINS, CHUNK_TARGET, COMPLETES, EVENTS, STATE, Chunk, pack
 from streams.log.zones import encode_zones, zone_map
-from tests.support.real.real_overlay import Overlay, status, wait_ready
 
 STREAM: Final = "bench"
 PATIENCE: Final = 120.0

@@ -3,5 +3,5 @@
 Read ``tables`` (random tables, rows and DDL), ``processes`` (a node and the sides of a sync, each
 of which can be killed, as can servers), then ``seeds`` (one seed's work, and the comparison).
 Nothing of `canopy.sync` judges: both databases are read by their own drivers as text
-(``bench.sync.databases``).
+(``harness.databases``).
 """

@@ -11,14 +11,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from bench.processes.mariadb import MariadbServer
-from bench.processes.postgres import Server
-from bench.sync.databases.comparing import plain_rows
-from bench.sync.databases.mariadb import Mariadb
-from bench.sync.databases.postgres import Postgres
-from bench.sync.databases.sqlite import Sqlite
 from bench.sync.soak.processes import SyncProcesses
 from bench.sync.soak.tables import SoakTable, SoakTables
+from harness.databases.comparing import plain_rows
+from harness.databases.mariadb import Mariadb
+from harness.databases.postgres import Postgres
+from harness.databases.sqlite import Sqlite
+from harness.mariadb import MariadbServer
+from harness.postgres import Server
 
 PAIRS = (
     ("sqlite", "postgresql"),

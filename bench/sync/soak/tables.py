@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from bench.sync.databases.database import Database
-from bench.sync.databases.drawing import Kind, RandomDraw, nullable
+from harness.databases.database import Database
+from harness.databases.drawing import Kind, RandomDraw, nullable
 
 NAMES = ("a", "B", "Order", "group", "x y", "é", 'q"q', "c%s", "1st", "select", "a.b", "semi;")
 """Odd names, reserved words, upper case."""

@@ -18,6 +18,7 @@ from canopy.sim.scenario.scenario import Fault, Scenario
 from canopy.sim.world.signer import SimulatedSigner
 from canopy.sim.world.world import World
 from canopy.wire.transport.codec import WireCodec
+from harness.overlays import READY, acknowledged, assert_exact, run_green, settings, wait
 from matching import EVERYTHING
 from node import Node
 from overlay.chord.messages import Contact
@@ -40,7 +41,6 @@ from overlay.upper_tree.messages import (
     Visit,
 )
 from tests.support.examples import overlay_seeds
-from tests.support.overlays import READY, acknowledged, assert_exact, run_green, settings, wait
 from tests.support.world import peer
 
 ROLES = (*[Role.VOTER] * 5, Role.MEMBER, Role.LEAF)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from harness.overlays import settings
 from matching import EVERYTHING, compile_selector
 from overlay.client import Event
 from overlay.settings import Settings
 from overlay.upper_tree.event_history import EventHistory
 from overlay.upper_tree.messages import Deliver
 from overlay.upper_tree.subscriber.receiver import Arrived, Receiver
-from tests.support.overlays import settings
 from tests.support.trees import event
 from tests.support.world import WorldNode, one_node, peer
 

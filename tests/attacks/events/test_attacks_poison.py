@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from canopy.sim.world.world import World
+from harness.overlays import READY, acknowledged, grown, wait
 from matching import EVERYTHING, SelectorError, compile_selector
 from overlay.client import (
     BeginReading,
@@ -27,7 +28,6 @@ from overlay.upper_tree.messages import Deliver, Install, Register, Registration
 from overlay.upper_tree.subscriber.receiver import Receiver
 from tests.attacks.test_attacks_honest import ask, overlay, work
 from tests.attacks.test_attacks_messages import said
-from tests.support.overlays import READY, acknowledged, grown, wait
 
 VALUES: tuple[Any, ...] = (
     *(math.nan, math.inf, -math.inf, 1e308, -1e308, 5e-324, -0.0, 1, True, False, None),

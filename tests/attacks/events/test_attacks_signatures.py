@@ -14,8 +14,6 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from msgspec.structs import replace
 
-from bench.experiments.liars.attacks import Honest
-from bench.experiments.liars.lying_node import Band, LyingNode
 from canopy.sim.world.signer import SimulatedSigner
 from canopy.sim.world.world import MeteredNode, World
 from canopy.wire.audit import NAME, verify
@@ -27,6 +25,9 @@ from canopy.wire.log import Log
 from canopy.wire.process.listening import StartError
 from canopy.wire.process.security import prepare_keys
 from canopy.wire.transport.codec import WireCodec
+from harness.attacks import Honest
+from harness.lying_node import Band, LyingNode
+from harness.overlays import READY, acknowledged, settings, wait
 from matching import EVERYTHING
 from overlay.client import Event, Explained, Why
 from overlay.machine import Message, Peer
@@ -46,7 +47,6 @@ from overlay.upper_tree.event_proofs import (
     root_of,
 )
 from overlay.upper_tree.messages import Deliver, Undelivered, Visit
-from tests.support.overlays import READY, acknowledged, settings, wait
 from tests.support.real.keys import Keys
 from tests.support.world import peer
 

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 import trio
 
-from bench.sync.databases.memory import MemoryStream
 from canopy.gateway.access import ANYBODY, GatewayRules, RequestRefused
 from canopy.gateway.publishing import publish
 from canopy.sync.applier import Applier
@@ -24,6 +23,8 @@ from canopy.sync.stream import ClientStream, last_commit
 from canopy.sync.verification import SyncComparison
 from canopy.wire.control.scopes import refusal
 from canopy.wire.token_file import ProgramToken, TokenFile
+from harness.databases.memory import MemoryStream
+from harness.logs import SHARD
 from overlay.client import AppendEvents, Command, Draft, GetStreams, Streams
 from overlay.info import ShardInfo, StreamInfo
 from overlay.rights import Principal, Role
@@ -45,7 +46,6 @@ from streams.programs.transaction.messages import HalfRefused
 from streams.shard.stored_replica import ShardTerms
 from streams.tenant_rules import STREAM_RULES
 from tests.streams.programs.transaction.half_world import HalfWorld
-from tests.support.logs import SHARD
 from tests.support.shards.producing_world import led, row_batch
 from tests.support.sync_pair import Pair
 

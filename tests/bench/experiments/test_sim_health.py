@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from bench.experiments.health.faults import KINDS
 from bench.experiments.health.trial import HealthPlan, HealthTrial
+from canopy.traces.analysis.health.learnt import FEATURES, NONE, SEVERITIES, TreeNode, model
+from canopy.traces.analysis.health.signals import SIGNALS
 from canopy.wire.transport.codec import WireCodec
 
 PLAN = HealthPlan(free=27_000, watched=125.0, after=120.0)
@@ -20,3 +23,18 @@ def test_a_sick_node_that_judges_itself_is_not_elected() -> None:
     assert not itself.sick_leads
     assert itself.failure_s is None
     assert (nobody.elections, itself.elections) == (2, 1)
+
+
+def test_the_model_names_known_features_and_faults() -> None:
+    def leaves(tree: TreeNode) -> set[str]:
+        if tree.left is None or tree.right is None:
+            return {tree.label}
+        assert tree.feature in FEATURES
+        return leaves(tree.left) | leaves(tree.right)
+
+    labels = {*KINDS, NONE}
+    assert set(SEVERITIES) == labels
+    assert leaves(model().tree) <= labels
+    assert {signal.name: signal.severity for signal in SIGNALS} == {
+        kind: SEVERITIES[kind] for kind in KINDS
+    }

@@ -20,8 +20,9 @@ from bench.experiments.recovery.experiment import (
     RecoveryReport,
     measure,
 )
-from bench.experiments.recovery.plan import TrialError, check_arc, names, plan
-from bench.experiments.recovery.verdict import (
+from canopy.wire.transport.codec import WireCodec
+from harness.recovery.plan import TrialError, check_arc, names, plan
+from harness.recovery.verdict import (
     DeliveredEvent,
     PublishedEvent,
     RecoveryVerdict,
@@ -30,7 +31,6 @@ from bench.experiments.recovery.verdict import (
     judge,
     summary,
 )
-from canopy.wire.transport.codec import WireCodec
 from overlay.chord.keys import attribute_key, in_arc
 from overlay.info import ClusterInfo
 

@@ -23,10 +23,10 @@ import canopy.aio
 from canopy.cli.main import main
 from canopy.client.errors import CommandFailed, EventRefusedError
 from canopy.sinks.sqlite import SqliteOutbox
+from harness.real_overlay import PATIENCE, Overlay, wait_ready
 from overlay.client import GetStreams, Streams
 from overlay.stream_client import AddStream
 from tests.canopy.sinks import killed_producer
-from tests.support.real.real_overlay import PATIENCE, Overlay, wait_ready
 
 pytestmark = pytest.mark.process
 

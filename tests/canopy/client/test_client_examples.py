@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import canopy
-from tests.support.real.real_overlay import Overlay, wait_ready
+from harness.real_overlay import Overlay, wait_ready
 
 ROOT = Path(__file__).parents[3]
 PAGES = ("docs/guide/python.md", "README.md")

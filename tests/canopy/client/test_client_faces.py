@@ -24,9 +24,9 @@ import canopy.trio
 from canopy.client.client import AsyncClient
 from canopy.client.consumer import AsyncSubscription
 from canopy.wire.keys.sealing import found_seals
+from harness.real_overlay import PATIENCE, Overlay, wait_ready
 from overlay.client import GetStatus, Status, Streams
 from overlay.stream_client import AddStream
-from tests.support.real.real_overlay import PATIENCE, Overlay, wait_ready
 
 pytestmark = pytest.mark.process
 

@@ -19,10 +19,10 @@ from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, Request, TextMessage
 
 import canopy
+from harness.real_overlay import PATIENCE, ROOT, Overlay, status, wait_ready
 from overlay.client import Streams, Subscribe
 from overlay.stream_client import AddStream
 from tests.canopy.gateway.test_gateway_real import Gateway, WebSocket, next_event
-from tests.support.real.real_overlay import PATIENCE, ROOT, Overlay, status, wait_ready
 
 pytestmark = pytest.mark.process
 BROWSER: Final = shutil.which("chromium") or shutil.which("google-chrome") or ""

@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from tests.support.real.real_overlay import PATIENCE, ROOT
+from harness.real_overlay import PATIENCE, ROOT
 
 CLIENT: Final = ROOT / "canopy" / "gateway" / "javascript"
 TESTS: Final = Path(__file__).with_name("javascript")

@@ -17,8 +17,8 @@ from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, RejectConnection, Request, TextMessage
 
 from canopy.wire.token_file import TokenFile
+from harness.real_overlay import PATIENCE, ROOT, Overlay, wait_ready
 from overlay.client import Draft, Publish, Published
-from tests.support.real.real_overlay import PATIENCE, ROOT, Overlay, wait_ready
 
 pytestmark = pytest.mark.process
 

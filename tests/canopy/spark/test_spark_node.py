@@ -32,9 +32,9 @@ from canopy.spark.errors import RowsLostError, SparkSourceError
 from canopy.spark.history import history_ends
 from canopy.spark.options import ROWS_PER_TRIGGER
 from canopy.spark.source import CanopySource, CanopyStreamReader, PushingReader, Reader
+from harness.real_overlay import PATIENCE, Overlay, wait_ready
 from overlay.client import Streams
 from overlay.stream_client import AddStream
-from tests.support.real.real_overlay import PATIENCE, Overlay, wait_ready
 
 pytestmark = pytest.mark.process
 

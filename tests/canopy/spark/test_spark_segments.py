@@ -10,7 +10,7 @@ from canopy.spark.blocks import blocks
 from canopy.spark.errors import RowsLostError, SparkSourceError
 from canopy.spark.rows import RowRange, ShardEnds
 from canopy.spark.segments import FolderRows
-from tests.support.logs import LogWriter, batch
+from harness.logs import LogWriter, batch
 
 
 def written(*, rows: int = 3, segments: int = 2, chunks: int = 4) -> LogWriter:

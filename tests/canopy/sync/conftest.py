@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.processes.mariadb import MariadbServer
-from bench.processes.postgres import NoServerError, Server
+from harness.mariadb import MariadbServer
+from harness.postgres import NoServerError, Server
 from tests.support.sync_pair import Pair
 
 

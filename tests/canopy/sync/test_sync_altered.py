@@ -12,10 +12,6 @@ from typing import Any
 import psycopg
 import pytest
 
-from bench.processes.mariadb import MariadbServer
-from bench.processes.postgres import Server
-from bench.sync.databases.mariadb import Mariadb
-from bench.sync.databases.memory import Killed, MemoryStream
 from canopy.cli.sync.manage import _place
 from canopy.sync.applier import Applier
 from canopy.sync.capture import Capture
@@ -24,6 +20,10 @@ from canopy.sync.conflicts import parse_rule
 from canopy.sync.databases import open_destination, open_source
 from canopy.sync.row_filter import RowFilter
 from canopy.sync.sources import altered_rows
+from harness.databases.mariadb import Mariadb
+from harness.databases.memory import Killed, MemoryStream
+from harness.mariadb import MariadbServer
+from harness.postgres import Server
 from tests.support.sync_pair import Pair, pg_url
 
 ROWS = 40

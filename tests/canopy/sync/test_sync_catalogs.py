@@ -9,10 +9,10 @@ import psycopg
 import pymysql
 import pytest
 
-from bench.processes.mariadb import MariadbServer
-from bench.processes.postgres import Server
 from canopy.sync.databases import is_passing, open_destination
 from canopy.sync.errors import SchemaError, SyncError
+from harness.mariadb import MariadbServer
+from harness.postgres import Server
 from tests.support.sync_pair import Pair, pg_url
 
 

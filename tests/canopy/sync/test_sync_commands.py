@@ -22,9 +22,9 @@ from canopy.cli.sync.picture import lag_picture
 from canopy.client.errors import CommandFailed
 from canopy.sync.changes import MARK, Change, ChangeDrafts, Commit
 from canopy.sync.definitions import Definition, read_definitions, write_definitions
+from harness.real_overlay import PATIENCE, Overlay, wait_ready
 from overlay.client import Streams
 from overlay.stream_client import AddStream
-from tests.support.real.real_overlay import PATIENCE, Overlay, wait_ready
 
 pytestmark = pytest.mark.process
 

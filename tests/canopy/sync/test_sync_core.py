@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.sync.databases.memory import MemoryStream
 from canopy.sync.assembler import Assembler, TransactionPart
 from canopy.sync.changes import (
     ABORT,
@@ -40,6 +39,7 @@ from canopy.sync.folded import fold
 from canopy.sync.row_filter import RowFilter
 from canopy.sync.stream import last_commit, shapes
 from canopy.sync.values import ABSENT, NativeText, Unpacking, pack, unpack
+from harness.databases.memory import MemoryStream
 from matching import SelectorError
 from overlay.upper_tree.publisher.admission import refusal
 

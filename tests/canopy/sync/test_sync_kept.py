@@ -12,8 +12,6 @@ import psycopg
 import pymysql
 import pytest
 
-from bench.processes.mariadb import MariadbServer
-from bench.processes.postgres import Server
 from canopy.sync.capture import Capture
 from canopy.sync.changes import DELETE, INSERT, Change, Column, Table
 from canopy.sync.databases import open_destination
@@ -21,6 +19,8 @@ from canopy.sync.errors import SchemaError, SyncError, UnfitError
 from canopy.sync.folded import fold
 from canopy.sync.row_filter import RowFilter
 from canopy.sync.verification import SyncComparison
+from harness.mariadb import MariadbServer
+from harness.postgres import Server
 from tests.support.sync_pair import Pair, pg_url
 
 TABLES = """

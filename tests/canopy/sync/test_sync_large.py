@@ -10,9 +10,6 @@ import psycopg
 import pymysql
 import pytest
 
-from bench.processes.mariadb import MariadbServer
-from bench.processes.postgres import Server
-from bench.sync.databases.memory import Killed
 from canopy.sync.applier import Applier
 from canopy.sync.assembler import LARGE, Assembler
 from canopy.sync.capture import Capture
@@ -20,6 +17,9 @@ from canopy.sync.changes import INSERT, PIECE, Change, ChangeDrafts, Column, Tab
 from canopy.sync.databases import open_source
 from canopy.sync.errors import MalformedError, UnfitError
 from canopy.sync.row_filter import RowFilter
+from harness.databases.memory import Killed
+from harness.mariadb import MariadbServer
+from harness.postgres import Server
 from overlay.client import Draft
 from overlay.upper_tree.publisher.admission import refusal
 from tests.support.sync_pair import Pair, pg_url

@@ -12,12 +12,6 @@ from typing import Any
 import pytest
 from pymysql import OperationalError
 
-from bench.processes.mariadb import MariadbServer
-from bench.processes.postgres import Server
-from bench.sync.databases.mariadb import Mariadb
-from bench.sync.databases.memory import Killed, MemoryStream
-from bench.sync.databases.postgres import Postgres
-from bench.sync.databases.sqlite import Sqlite
 from canopy.sync.applier import Applier
 from canopy.sync.capture import Capture
 from canopy.sync.changes import MARK, Column, Table, change_of
@@ -28,6 +22,12 @@ from canopy.sync.mariadb_link import connected
 from canopy.sync.row_filter import RowFilter
 from canopy.sync.sources.mariadb_tables import scan
 from canopy.sync.verification import SyncComparison
+from harness.databases.mariadb import Mariadb
+from harness.databases.memory import Killed, MemoryStream
+from harness.databases.postgres import Postgres
+from harness.databases.sqlite import Sqlite
+from harness.mariadb import MariadbServer
+from harness.postgres import Server
 
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, n varchar(20), big longtext, UNIQUE (n))"
 

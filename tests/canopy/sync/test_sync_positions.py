@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from bench.processes.mariadb import MariadbServer
-from bench.processes.postgres import Server
 from canopy.sinks.alchemy import SqlAlchemySink
 from canopy.sinks.sqlite import SqliteSink
 from canopy.sync.applier import Applier
@@ -19,6 +17,8 @@ from canopy.sync.conflicts import Conflict
 from canopy.sync.databases import open_destination
 from canopy.sync.errors import FencedError
 from canopy.sync.row_filter import RowFilter
+from harness.mariadb import MariadbServer
+from harness.postgres import Server
 from tests.support.sync_pair import Pair, pg_url
 
 KINDS = ("sqlite", "postgresql", "mariadb", "duckdb", "sqlalchemy")

@@ -14,11 +14,6 @@ from typing import Any
 import psycopg
 import pytest
 
-from bench.processes.mariadb import MariadbServer
-from bench.processes.postgres import Server
-from bench.sync.databases.duck import Duck
-from bench.sync.databases.mariadb import Mariadb
-from bench.sync.databases.memory import Killed, MemoryStream
 from canopy.sync.applier import Applier
 from canopy.sync.capture import Capture
 from canopy.sync.changes import change_of
@@ -29,6 +24,11 @@ from canopy.sync.errors import SchemaError, SourceLostError, UnfitError
 from canopy.sync.row_filter import RowFilter
 from canopy.sync.sources.postgres import PostgresSource
 from canopy.sync.sources.sqlite import SqliteSource
+from harness.databases.duck import Duck
+from harness.databases.mariadb import Mariadb
+from harness.databases.memory import Killed, MemoryStream
+from harness.mariadb import MariadbServer
+from harness.postgres import Server
 
 TABLES = """
 CREATE TYPE mood AS ENUM ('sad', 'ok');

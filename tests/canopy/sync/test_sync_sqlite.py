@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from bench.sync.databases.memory import Killed, MemoryStream, Reading
 from canopy.sync.applier import STALL, Applier
 from canopy.sync.assembler import Assembler
 from canopy.sync.capture import Capture
@@ -19,6 +18,7 @@ from canopy.sync.destinations.sqlite import SqliteDestination
 from canopy.sync.errors import FencedError, SchemaError, SourceLostError, SyncError
 from canopy.sync.row_filter import RowFilter
 from canopy.sync.sources.sqlite import SqliteSource
+from harness.databases.memory import Killed, MemoryStream, Reading
 
 SHOP = """
 CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT, total NUMERIC, code TEXT UNIQUE);

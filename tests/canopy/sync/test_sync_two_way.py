@@ -10,11 +10,6 @@ from typing import Any
 
 import pytest
 
-from bench.processes.mariadb import MariadbServer
-from bench.processes.postgres import Server
-from bench.sync.databases.mariadb import Mariadb
-from bench.sync.databases.memory import MemoryStream
-from bench.sync.databases.postgres import Postgres
 from canopy.sync.applier import Applier
 from canopy.sync.capture import Capture
 from canopy.sync.changes import DELETE, INSERT, TRUNCATE, UPDATE, Change, Column, Table
@@ -27,6 +22,11 @@ from canopy.sync.errors import SchemaError, SyncError
 from canopy.sync.row_filter import RowFilter
 from canopy.sync.sources.postgres import PostgresSource
 from canopy.sync.sources.sqlite import SqliteSource
+from harness.databases.mariadb import Mariadb
+from harness.databases.memory import MemoryStream
+from harness.databases.postgres import Postgres
+from harness.mariadb import MariadbServer
+from harness.postgres import Server
 
 T = Table("t", (Column("id", "int", "INTEGER", False), Column("n", "int", "INTEGER")), (0,))
 SIDES = ("left", "right")

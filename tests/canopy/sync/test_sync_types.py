@@ -13,23 +13,23 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bench.processes.mariadb import MariadbServer
-from bench.processes.postgres import Server
-from bench.sync.databases.comparing import plain
-from bench.sync.databases.database import Database
-from bench.sync.databases.drawing import Draw
-from bench.sync.databases.duck import Duck
-from bench.sync.databases.mariadb import Mariadb
-from bench.sync.databases.memory import MemoryStream
-from bench.sync.databases.pairs import Pairs
-from bench.sync.databases.postgres import Postgres
-from bench.sync.databases.sqlite import KINDS as SQLITE_KINDS
-from bench.sync.databases.sqlite import Sqlite, anything
 from canopy.sync.applier import Applier
 from canopy.sync.capture import Capture
 from canopy.sync.databases import open_destination, open_source
 from canopy.sync.errors import UnfitError
 from canopy.sync.row_filter import RowFilter
+from harness.databases.comparing import plain
+from harness.databases.database import Database
+from harness.databases.drawing import Draw
+from harness.databases.duck import Duck
+from harness.databases.mariadb import Mariadb
+from harness.databases.memory import MemoryStream
+from harness.databases.pairs import Pairs
+from harness.databases.postgres import Postgres
+from harness.databases.sqlite import KINDS as SQLITE_KINDS
+from harness.databases.sqlite import Sqlite, anything
+from harness.mariadb import MariadbServer
+from harness.postgres import Server
 
 EXAMPLES = int(os.environ.get("CANOPY_EXAMPLES", "1"))
 few = settings(

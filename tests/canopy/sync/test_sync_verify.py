@@ -11,8 +11,6 @@ from typing import Any
 import psycopg
 import pytest
 
-from bench.processes.postgres import Server
-from bench.sync.databases.memory import MemoryStream
 from canopy.sync.applier import Applier
 from canopy.sync.capture import Capture
 from canopy.sync.destinations.postgres import PostgresDestination
@@ -22,6 +20,8 @@ from canopy.sync.row_filter import RowFilter
 from canopy.sync.sources.postgres import PostgresSource
 from canopy.sync.sources.sqlite import SqliteSource
 from canopy.sync.verification import RowDifference, SyncComparison
+from harness.databases.memory import MemoryStream
+from harness.postgres import Server
 
 WHERE = {"t": "n > 3"}
 

@@ -6,15 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from bench.experiments.health.faults import KINDS
 from canopy.traces.analysis.constants import HEALTH_WINDOW, LOST_AFTER
 from canopy.traces.analysis.health.history import LIVES_KEPT, History
 from canopy.traces.analysis.health.job import findings
 from canopy.traces.analysis.health.learnt import (
-    FEATURES,
     NONE,
-    SEVERITIES,
-    TreeNode,
     classify,
     features,
     judge,
@@ -252,18 +248,3 @@ def test_the_learnt_tree_tells_faults_that_it_was_trained_on() -> None:
     found = findings(history, LIMITS, by_learnt=True).nodes["a"]
     assert (found.severity, found.reason) == (1, "disk, by the learnt tree")
     assert (found.learnt, findings(history, LIMITS).nodes["a"].learnt) == ("disk", "disk")
-
-
-def test_the_model_names_known_features_and_faults() -> None:
-    def leaves(tree: TreeNode) -> set[str]:
-        if tree.left is None or tree.right is None:
-            return {tree.label}
-        assert tree.feature in FEATURES
-        return leaves(tree.left) | leaves(tree.right)
-
-    labels = {*KINDS, NONE}
-    assert set(SEVERITIES) == labels
-    assert leaves(model().tree) <= labels
-    assert {signal.name: signal.severity for signal in SIGNALS} == {
-        kind: SEVERITIES[kind] for kind in KINDS
-    }

@@ -9,8 +9,8 @@ from textual.widgets import TabbedContent
 
 import canopy
 from canopy.tui.model.client import connector
+from harness.real_overlay import Overlay, status, wait_ready
 from tests.canopy.tui.tui_pilot import Rig, play
-from tests.support.real.real_overlay import Overlay, status, wait_ready
 
 
 @pytest.mark.process

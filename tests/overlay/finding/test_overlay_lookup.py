@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.examples import overlay_seeds
-from tests.support.overlays import (
+from harness.overlays import (
     acknowledged,
     assert_exact,
     grown,
@@ -14,6 +13,7 @@ from tests.support.overlays import (
     wait,
     with_role,
 )
+from tests.support.examples import overlay_seeds
 
 
 @pytest.mark.parametrize("seed", overlay_seeds(6))

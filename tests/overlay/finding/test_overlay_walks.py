@@ -6,13 +6,13 @@ from __future__ import annotations
 import pytest
 
 from canopy.sim.world.world import World
+from harness.overlays import acknowledged, assert_exact, grown, settings, wait, with_role
 from overlay.chord.keys import attribute_key
 from overlay.lower_random.messages import AccessPoint
 from overlay.machine import Peer
 from overlay.settings import Settings
 from overlay.upper_tree.messages import AskTree
 from tests.support.examples import overlay_seeds
-from tests.support.overlays import acknowledged, assert_exact, grown, settings, wait, with_role
 
 GOSSIP = 12.0
 """Virtual seconds in which all nodes of a small overlay hear of most trees: six shuffles."""

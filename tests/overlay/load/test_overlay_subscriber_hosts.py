@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from canopy.sim.world.world import World
+from harness.overlays import acknowledged, assert_exact, grown, settings, wait, with_role
 from overlay.upper_tree.partition import PartitionMap
-from tests.support.overlays import acknowledged, assert_exact, grown, settings, wait, with_role
 
 NODES = 10
 

@@ -7,12 +7,12 @@ from random import Random
 import pytest
 
 from canopy.sim.world.world import World
+from harness.overlays import acknowledged, assert_exact, grown, settings, with_role
 from overlay.client import DRY_RUN_MOST, Draft, DryRun, Failed, Recipients
 from overlay.info import EventRecipients
 from overlay.upper_tree.clients.dry_run import NO_HOST, NO_OWNER
 from overlay.upper_tree.partition import ranked
 from tests.support.examples import overlay_seeds
-from tests.support.overlays import acknowledged, assert_exact, grown, settings, with_role
 
 SELECTORS = (
     "mag >= {0}", "mag < {0} AND kind = 'k{1}'", "kind IN ('k{1}', 'k0') OR depth > {0}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from canopy.sim.world.world import World
 from canopy.traces.schema import FIELDS, KINDS
+from harness.overlays import grown, settings, wait, with_role
 from overlay.chord.events import Fenced, MemberLost, RoleChanged
 from overlay.chord.messages import Cluster
 from overlay.client import GetIncidents, GetRing, Incidents, RingClusters
@@ -11,7 +12,6 @@ from overlay.incidents import MAX_INCIDENTS, IncidentLog
 from overlay.info import Incident
 from overlay.links.events import LinkDown, LinkUp
 from overlay.machine import Peer
-from tests.support.overlays import grown, settings, wait, with_role
 from tests.support.world import WorldNode, one_node
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from harness.overlays import acknowledged, grown
 from overlay.client import ResumeSession, SessionResumed
-from tests.support.overlays import acknowledged, grown
 
 
 def test_a_node_names_the_subscriptions_of_the_program_that_resumes_and_no_others() -> None:

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from canopy.sim.checks.cluster_logs import LogWatch, check_voters
+from harness.overlays import acknowledged, assert_exact, grown, settings, wait, with_role
 from node import Node
 from overlay.chord.keys import attribute_key
 from overlay.settings import Settings
 from tests.support.examples import overlay_seeds
-from tests.support.overlays import acknowledged, assert_exact, grown, settings, wait, with_role
 
 THREE = settings(cluster={"size": 3, "split_trees": 40, "merge_after": 2.0})
 

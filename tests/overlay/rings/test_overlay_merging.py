@@ -13,11 +13,11 @@ from canopy.sim.checks.ownership import check_arcs, check_maps
 from canopy.sim.world.network import Conditions
 from canopy.sim.world.world import World
 from canopy.wire.transport.codec import WireCodec
+from harness.overlays import acknowledged, settings, wait
 from matching import compile_selector
 from overlay.client import GetIncidents, Incidents
 from overlay.rights import Role
 from overlay.settings import Settings
-from tests.support.overlays import acknowledged, settings, wait
 
 WITHIN = 15.0
 """Seconds in which there has to be one ring."""

@@ -7,12 +7,12 @@ from collections import Counter
 import pytest
 
 from canopy.sim.world.world import World
+from harness.overlays import grown, wait
 from overlay.client import Failed, Streams
 from overlay.stream_client import AddStream, EditStream
 from streams.log.batches import rows_of
 from streams.log.chunk import EVENTS, read
 from tests.support.examples import seeds
-from tests.support.overlays import grown, wait
 
 
 def founded(world: World, node: str, name: str, **options: object) -> str:

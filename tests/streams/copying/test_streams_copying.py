@@ -10,6 +10,7 @@ import pytest
 from canopy.cli.streams.manage import outside, troubles
 from canopy.sim.world.world import World
 from canopy.wire.transport.codec import WireCodec
+from harness.overlays import READY, grown, wait
 from overlay.client import (
     AppendEvents,
     BeginReading,
@@ -32,7 +33,6 @@ from streams.directory.questions import CircleSearch
 from streams.log.verify import Verifier
 from streams.services.copy import Copies, OriginReading, ShardCopy
 from tests.support.examples import seeds
-from tests.support.overlays import READY, grown, wait
 
 
 def add(world: World, node: str, name: str, **options: object) -> StreamInfo:

@@ -22,6 +22,9 @@ from canopy.sim.checks.linearizability import (
     check_linearizable,
     pending,
 )
+from harness.overlays import wait
+from harness.shard_world import WrongError
+from harness.stream_world import StreamWorld
 from overlay.client import (
     AppendEvents,
     BeginReading,
@@ -38,9 +41,6 @@ from overlay.client import (
 from overlay.stream_client import AddStream
 from streams.log.batches import rows_of
 from streams.log.chunk import EVENTS, read
-from tests.support.overlays import wait
-from tests.support.shards.shard_world import WrongError
-from tests.support.shards.stream_world import StreamWorld
 
 DURABLE = "d"
 

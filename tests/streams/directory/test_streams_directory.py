@@ -10,6 +10,7 @@ import pytest
 
 from canopy.sim.world.log_disk import HARD_STATE
 from canopy.sim.world.world import World
+from harness.overlays import grown, wait
 from overlay.client import Done, Failed, GetStreams, RemoveStream, Streams
 from overlay.info import StreamInfo
 from overlay.stream_client import AddStream, EditStream
@@ -23,7 +24,6 @@ from streams.shard.hosting import shard_hosts
 from streams.shard.hosting.shard_hosts import ShardHosts
 from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
-from tests.support.overlays import grown, wait
 
 
 def add(world: World, node: str, name: str, **options: object) -> StreamInfo | Failed:

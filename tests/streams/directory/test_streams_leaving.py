@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from canopy.sim.world.world import CLIENT, World
+from harness.overlays import grown, wait
 from overlay.client import (
     NO_MAJORITY,
     AppendEvents,
@@ -34,7 +35,6 @@ from overlay.stream_client import (
     WhyRow,
 )
 from streams.access.reasons import IN_DOUBT
-from tests.support.overlays import grown, wait
 
 STREAM = "quakes"
 ROW = (Draft({"mag": 5.1}, b""),)

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import pytest
 
+from harness.shard_world import WrongError
+from harness.stream_world import trial
 from streams.services.append.appender import Appender
 from streams.services.read.shard_readings import ShardReadings
 from tests.streams.directory.linear_programs import LinearPrograms
 from tests.support.examples import seeds
-from tests.support.shards.shard_world import WrongError
-from tests.support.shards.stream_world import trial
 
 
 @pytest.mark.parametrize("seed", seeds(8))

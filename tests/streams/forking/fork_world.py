@@ -17,6 +17,8 @@ from itertools import pairwise
 from typing import Any
 
 from canopy.wire.transport.codec import WireCodec, collect
+from harness.logs import SHARD
+from harness.shard_world import ShardWorld, WrongError, constants
 from overlay.machine import LocalEvent
 from streams.access.locator import StreamLocated
 from streams.directory.entry import ShardPlace, StreamEntry, StreamOptions
@@ -36,9 +38,7 @@ from streams.shard.hosting.shard_hosts import ShardHosts
 from streams.shard.replica import Replica, ShardCommitted
 from streams.shard.retention import Keep
 from streams.shard.stored_replica import ShardTerms
-from tests.support.logs import SHARD
 from tests.support.shards.producing_world import STREAM, Program, ProgramWorld, WorldLocator
-from tests.support.shards.shard_world import ShardWorld, WrongError
 
 
 class NoRing:
@@ -281,9 +281,7 @@ class ForkWorld(ProgramWorld):
 def trial_of_forks(seed: int, rounds: int = 25) -> tuple[ForkWorld, int]:
     """A world with six programs through partitions, and judged: (it, rows that came from forks).
     WrongError if a checker fails."""
-    former = shard_log.SEGMENT_BYTES
-    shard_log.SEGMENT_BYTES = 4_000  # type: ignore[misc]
-    try:
+    with constants((shard_log, "SEGMENT_BYTES", 4_000)):
         nodes, replicas = ((4, 3), (5, 3), (5, 5), (3, 3))[seed % 4]
         world = ForkWorld(seed, nodes, replicas)
         names = [peer.id for peer in world.peers]
@@ -294,6 +292,4 @@ def trial_of_forks(seed: int, rounds: int = 25) -> tuple[ForkWorld, int]:
         world.run(0.5)
         world.cause_partitions(rounds)
         copied = world.judge_forks(world.heal_partitions())
-    finally:
-        shard_log.SEGMENT_BYTES = former  # type: ignore[misc]
     return world, copied

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.logs import SHARD
 from overlay.machine import Message, Peer
 from streams.log.batches import BatchHead, EventBatch, Row, encode_batches
 from streams.log.chunk import EVENTS, Chunk, ChunkId, pack, read
@@ -26,11 +27,10 @@ from streams.services.fork.fork_copies import (
 from streams.shard import kept_chunks
 from streams.shard.messages import ShardAppend
 from tests.streams.forking.fork_world import ForkWorld, trial_of_forks
-from tests.support.logs import SHARD
 from tests.support.shards.producing_world import Program
 
 SEEDS = 2
-"""In the suite; `python -m bench.streams.search --forks` looks at more."""
+"""In the suite; `python -m tests.streams.search --forks` looks at more."""
 
 
 class Told(ForkWorld):

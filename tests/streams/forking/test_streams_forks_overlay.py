@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from harness.overlays import grown, wait
 from overlay.client import AppendEvents, Draft, EventsAppended, GetStreams, Streams
 from overlay.stream_client import AddStream, RowExplained, WhyRow
 from streams.shard.replica import Replica
-from tests.support.overlays import grown, wait
 
 
 def test_a_node_that_is_cut_off_appends_and_the_stream_has_its_rows_afterwards() -> None:

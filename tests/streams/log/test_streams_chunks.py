@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.logs import LogWriter, batch, naive_chunks, random_log
 from streams.log import state
 from streams.log.batches import MalformedChunkError, Row, heads_of, rows_of
 from streams.log.chunk import CHUNK_MOST, EVENTS, HEAD, STATE, ChunkId, genesis, pack, read
 from streams.log.state import ShardState, entries_of
 from streams.log.zones import decode_zones, encode_zones, zone_map
-from tests.support.logs import LogWriter, batch, naive_chunks, random_log
 
 
 @settings(max_examples=40)

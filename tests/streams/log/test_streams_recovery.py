@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.logs import SHARD, LogWriter, batch, naive_chunks, random_log
 from streams.log.chunk import BEGINS, genesis
 from streams.log.recovery import Recovered, recover
 from streams.log.shard_log import ShardLog, parse_name
 from streams.log.state import ShardState
-from tests.support.logs import SHARD, LogWriter, batch, naive_chunks, random_log
 
 SEEDS = st.integers(0, 2**32)
 

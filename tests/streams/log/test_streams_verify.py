@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from canopy.cli.main import main
+from harness.logs import SHARD, LogWriter, batch, random_log
 from streams.log.chunk import EVENTS, pack
 from streams.log.verify import Receipt, Verified, Verifier
 from tests.support.examples import seeds
-from tests.support.logs import SHARD, LogWriter, batch, random_log
 
 
 def receipt_for(made: LogWriter, place: int) -> Receipt:

@@ -7,11 +7,11 @@ from typing import Any
 from canopy.sim.world.world import World
 from canopy.wire.transport.codec import MESSAGES, WireCodec
 from examples.row_counts.row_counts import AskRowCounts, RowCounting, RowCounts, RowCountsMoved
+from harness.overlays import wait
 from node import Node
 from overlay.client import AppendEvents, Draft, EventsAppended
 from overlay.machine import Machine, Peer
 from overlay.stream_client import AddStream
-from tests.support.overlays import wait
 
 
 class Asker(Machine):

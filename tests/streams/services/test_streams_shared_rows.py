@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from canopy.wire.transport.codec import WireCodec, collect
+from harness.logs import SHARD
 from matching import compile_selector
 from streams.log.batches import BatchHead, EventBatch, Row, encode_batches, rows_of
 from streams.log.chunk import EVENTS, Chunk, genesis, pack
@@ -20,7 +21,6 @@ from streams.services.read.shard_readings import shared
 from streams.services.read.tail import ALIKE_MOST, TailIndex
 from tests.streams.programs.reader.reading_world import rows_of_piece
 from tests.support.examples import seeds
-from tests.support.logs import SHARD
 
 CODEC = WireCodec(list(collect([consuming]).values()))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from canopy.sim.world.log_disk import HARD_STATE
+from harness.logs import SHARD
 from overlay.machine import Peer
 from streams.access.reasons import DISK_FULL, QUOTA
 from streams.directory.entry import StreamOptions, fault_in_options
@@ -17,7 +18,6 @@ from streams.programs.producer.messages import AppendRefused, RowsAppended
 from streams.shard.hosting.shard_hosts import keep_of
 from streams.shard.replica import Replica
 from streams.shard.retention import Keep
-from tests.support.logs import SHARD
 from tests.support.shards.producing_world import ProducingWorld, led, row_batch
 
 

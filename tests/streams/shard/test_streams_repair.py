@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from harness.logs import SHARD
+from harness.shard_world import ShardWorld
 from overlay.machine import Message, Peer
 from streams.log import shard_log
 from streams.log.chunk import REPLICAS, STATE, pack, read
@@ -14,8 +16,6 @@ from streams.shard.hosting.asked_checks import CheckLogs, LogChecks
 from streams.shard.kept_chunks import DamageSeen
 from streams.shard.messages import ShardMissingSent
 from streams.shard.replica import Replica
-from tests.support.logs import SHARD
-from tests.support.shards.shard_world import ShardWorld
 
 
 @pytest.fixture

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from harness.logs import SHARD
+from harness.shard_world import ShardWorld, WrongError, trial
 from overlay.consensus import ProgressState
 from overlay.machine import Message, Peer
 from streams.log import shard_log
@@ -20,12 +22,10 @@ from streams.shard.messages import (
 )
 from streams.shard.replica import Replica, ShardCampaign
 from streams.shard.retention import EVERYTHING, Keep
-from tests.support.logs import SHARD
-from tests.support.shards.shard_world import ShardWorld, WrongError, trial
 
 SEEDS = (0, 5, 25)
 """The first of five seeds each, at which the planted faults are found; `python -m
-bench.streams.search` looks at more."""
+tests.streams.search` looks at more."""
 
 
 @pytest.mark.parametrize("first", SEEDS)

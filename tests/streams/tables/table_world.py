@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
+from harness.logs import SHARD
+from harness.shard_world import WrongError, constants
 from overlay.client import BeginReading, EventsTaken, Failed, ReadingReady, TakeEvents
 from streams.log import shard_log
 from streams.log.batches import BatchHead, EventBatch, Row, rows_of
@@ -22,9 +24,7 @@ from streams.shard.replica import Replica, ShardCommitted
 from streams.shard.retention import Keep
 from streams.shard.stored_replica import ShardTerms
 from tests.streams.programs.reader.reading_world import Attributes, ReadingWorld
-from tests.support.logs import SHARD
 from tests.support.shards.producing_world import STREAM
-from tests.support.shards.shard_world import WrongError
 
 KEY = "k"
 KEEP = Keep(key=KEY, bytes=2_000)
@@ -251,9 +251,7 @@ class TableWorld(ReadingWorld):
 def trial_of_tables(seed: int, rounds: int = 25) -> TableWorld:
     """A world with programs that read the newest rows, through faults, and judged. WrongError if a
     checker fails."""
-    former = shard_log.SEGMENT_BYTES, kept_chunks.RECENT_BYTES
-    shard_log.SEGMENT_BYTES, kept_chunks.RECENT_BYTES = 1_500, 2_000  # type: ignore[misc]
-    try:
+    with constants((shard_log, "SEGMENT_BYTES", 1_500), (kept_chunks, "RECENT_BYTES", 2_000)):
         rng = Random(seed)
         world = TableWorld(seed)
         names = [peer.id for peer in world.peers]
@@ -277,6 +275,4 @@ def trial_of_tables(seed: int, rounds: int = 25) -> TableWorld:
         for program in world.programs.values():
             if program.position != leader.log.next_offset:  # type: ignore[attr-defined]
                 raise WrongError(f"program {program.client} is not at the end")
-    finally:
-        shard_log.SEGMENT_BYTES, kept_chunks.RECENT_BYTES = former  # type: ignore[misc]
     return world

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from canopy.sim.world.log_disk import HARD_STATE
+from harness.logs import SHARD
 from matching import compile_selector
 from overlay.machine import Peer
 from streams.access.reasons import MALFORMED, NO_KEY, OUT_OF_RANGE, QUOTA
@@ -24,7 +25,6 @@ from streams.shard.replica import Replica
 from streams.shard.retention import Keep
 from tests.streams.programs.reader.reading_world import Client
 from tests.streams.tables.table_world import KEY, TableWorld
-from tests.support.logs import SHARD
 
 KEYS = ReadFrom("keys")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from canopy.sim.world.world import World
+from harness.overlays import grown
 from overlay.client import (
     AppendEvents,
     BeginReading,
@@ -18,7 +19,6 @@ from overlay.client import (
     TakeEvents,
 )
 from overlay.stream_client import AddStream
-from tests.support.overlays import grown
 
 Row = dict[str, Any]
 

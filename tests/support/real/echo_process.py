@@ -15,10 +15,10 @@ import time
 from canopy.wire.config import load_config
 from canopy.wire.process import node_process
 from canopy.wire.process.node_process import NodeProcess, run_node
+from harness.real_overlay import PATIENCE
 from overlay.client import Command
 from overlay.driving import DrivenNode
 from tests.support.real.echo_node import EchoNode
-from tests.support.real.real_overlay import PATIENCE
 
 
 class BuggyNode(EchoNode):

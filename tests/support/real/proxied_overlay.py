@@ -1,4 +1,4 @@
-"""Real nodes that reach each other only through a fault proxy (bench/processes/fault_proxy.py) or
+"""Real nodes that reach each other only through a fault proxy (harness/fault_proxy.py) or
 from network namespaces, and events between them that are held against what was published."""
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bench.experiments.recovery.plan import members
-from bench.experiments.recovery.verdict import RecoveryVerdict, judge
-from bench.processes.fault_proxy import FaultProxy
-from bench.recovery.flows import FlowPublisher, FlowSubscriber
 from canopy.client.blocking import ControlClient
+from harness.fault_proxy import FaultProxy
+from harness.real_overlay import PATIENCE, Overlay, status, wait_ready
+from harness.recovery.flows import FlowPublisher, FlowSubscriber
+from harness.recovery.plan import members
+from harness.recovery.verdict import RecoveryVerdict, judge
 from overlay.client import GetRing, RingClusters
 from overlay.info import ClusterInfo
 from tests.support.real.namespaces import Namespaces
-from tests.support.real.real_overlay import PATIENCE, Overlay, status, wait_ready
 
 CONFIG = """
 directory: false  # addresses come through the proxy only

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from canopy.wire.log import Log
 from canopy.wire.shards.log_disk import FileLogDisk
+from harness.logs import SHARD, LogWriter, batch
 from streams.disk import Written
-from tests.support.logs import SHARD, LogWriter, batch
 
 
 def main() -> None:

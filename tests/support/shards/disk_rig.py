@@ -13,9 +13,9 @@ import pytest
 
 from canopy.wire.log import Log
 from canopy.wire.shards.log_disk import FileLogDisk
+from harness.logs import SHARD, LogWriter, batch
 from overlay.machine import LocalEvent
 from streams.disk import Opened
-from tests.support.logs import SHARD, LogWriter, batch
 from tests.support.real.wire_rig import PATIENCE
 
 NODE = "a" * 16

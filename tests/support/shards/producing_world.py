@@ -12,6 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from canopy.wire.transport.codec import WireCodec, collect
+from harness.logs import SHARD
+from harness.shard_world import ShardWorld, WrongError, constants
 from overlay.client import (
     AppendEvents,
     Draft,
@@ -42,8 +44,6 @@ from streams.services.append.appender import AppendServer
 from streams.services.service import Leaderships
 from streams.shard import messages as replication
 from streams.shard.replica import Replica, ShardCommitted
-from tests.support.logs import SHARD
-from tests.support.shards.shard_world import ShardWorld, WrongError
 
 
 def row_batch(number: int, rows: int = 1, size: int = 3) -> RowBatch:
@@ -415,9 +415,7 @@ _PROVEN = ("shard", "epoch", "first", "count", "chunk", "hash")
 
 def trial_of_programs(seed: int, rounds: int = 25) -> ProgramWorld:
     """A world with eight programs through faults, and judged. WrongError if a checker fails."""
-    former = shard_log.SEGMENT_BYTES
-    shard_log.SEGMENT_BYTES = 4_000  # type: ignore[misc]
-    try:
+    with constants((shard_log, "SEGMENT_BYTES", 4_000)):
         world = ProgramWorld(seed, 4, 3)
         names = [peer.id for peer in world.peers]
         for client, producer in enumerate(("", "", "a", "b", "both", "both", "till", "till"), 1):
@@ -437,6 +435,4 @@ def trial_of_programs(seed: int, rounds: int = 25) -> ProgramWorld:
         for program in world.programs.values():
             if program.requests:
                 raise WrongError(f"program {program.client} is not answered: {program.requests}")
-    finally:
-        shard_log.SEGMENT_BYTES = former  # type: ignore[misc]
     return world

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from harness.overlays import settings
 from overlay.client import (
     LEAVING,
     Attributes,
@@ -27,7 +28,6 @@ from overlay.upper_tree.clients.clients import EndDue
 from overlay.upper_tree.clients.constants import ENDED_AT_ONCE, ENDED_MOST
 from overlay.upper_tree.events import SubscriptionLapsed, SubscriptionsReady
 from overlay.upper_tree.messages import BetterPivots, Register, RenewRefused
-from tests.support.overlays import settings
 from tests.upper_tree.clients.clients_rig import Rig
 
 # --- subscriptions ---

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.overlays import settings
 from overlay.client import Draft, Events, GetEvents, Publish, Published
 from overlay.info import AcceptedEvents
 from overlay.upper_tree.clients.constants import EVENTS_BYTES
 from overlay.upper_tree.host.constants import ACCEPTED_WITHIN
 from overlay.upper_tree.messages import Visit
-from tests.support.overlays import settings
 from tests.upper_tree.clients.clients_rig import Rig
 
 

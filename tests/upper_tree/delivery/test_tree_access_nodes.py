@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.overlays import settings
 from matching import EVERYTHING
 from overlay.client import Event
 from overlay.links.events import LinkSuspected
@@ -20,7 +21,6 @@ from overlay.upper_tree.delivery.fan_out import share_out
 from overlay.upper_tree.delivery.holding import AccessNodes
 from overlay.upper_tree.delivery.recipients import Recipient
 from overlay.upper_tree.messages import Deliver, Undelivered, Visit
-from tests.support.overlays import settings
 from tests.support.trees import HostNode, event, registration
 from tests.support.world import World, one_node, peer
 from tests.upper_tree.delivery.delivering import make_holding

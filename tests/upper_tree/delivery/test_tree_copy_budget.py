@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from harness.overlays import settings
 from matching import BOTTOM, EVERYTHING, Interval, place
 from overlay.machine import Message, Peer
 from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.event_history import EventHistory
 from overlay.upper_tree.messages import DelegateShare, Deliver, Visit
 from overlay.upper_tree.subscriber.receiver import Receiver
-from tests.support.overlays import settings
 from tests.support.trees import event
 from tests.support.world import peer
 from tests.upper_tree.delivery.test_tree_delegation import Interested, Rig

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from canopy.wire.transport.codec import WireCodec
+from harness.overlays import settings
 from matching import EVERYTHING, compile_selector
 from overlay.client import Event
 from overlay.links.events import LinkDown, LinkUp, SessionEnd
@@ -20,7 +21,6 @@ from overlay.upper_tree.delivery.recipients import Recipient
 from overlay.upper_tree.event_history import EventHistory
 from overlay.upper_tree.messages import DelegateShare, Deliver, Undelivered, Visit
 from overlay.upper_tree.subscriber.receiver import Receiver
-from tests.support.overlays import settings
 from tests.support.trees import HostNode, event, registration
 from tests.support.world import World, WorldNode, one_node, peer
 from tests.upper_tree.delivery.delivering import make_delegation, make_holding

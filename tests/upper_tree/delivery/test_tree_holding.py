@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from harness.overlays import settings
 from matching import EVERYTHING
 from overlay.client import Event
 from overlay.links.events import (
@@ -39,7 +40,6 @@ from overlay.upper_tree.messages import (
     NoticeHandedOver,
     Undelivered,
 )
-from tests.support.overlays import settings
 from tests.support.trees import event
 from tests.support.world import one_node, peer
 from tests.upper_tree.delivery.delivering import make_holding

@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
+from harness.overlays import READY, wait
 from overlay.settings import ClusterSettings, Settings
 from tests.support.examples import seeds
-from tests.support.overlays import READY, wait
 from tests.upper_tree.delivery.lasting_programs import LastingWorld, churn
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from harness.overlays import settings
 from matching import EVERYTHING
 from overlay.links.events import LinkDown, LinkRecovered, LinkSuspected, SessionEnd
 from overlay.upper_tree.delivery import constants
 from overlay.upper_tree.messages import DelegateShare, Deliver, Undelivered
-from tests.support.overlays import settings
 from tests.support.trees import event
 from tests.support.world import peer
 from tests.upper_tree.delivery.test_tree_delegation import Rig

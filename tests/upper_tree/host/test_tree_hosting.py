@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.overlays import settings
 from matching import BOTTOM, EVERYTHING, TOP, Interval, compile_selector, place
 from overlay.chord.epochs import FORK
 from overlay.chord.events import ClusterForked
@@ -37,7 +38,6 @@ from overlay.upper_tree.messages import (
     Visit,
 )
 from overlay.upper_tree.partition import PartitionMap
-from tests.support.overlays import settings
 from tests.support.trees import HostNode, cluster_of, event, registration
 from tests.support.world import World, one_node, peer
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from harness.overlays import settings
 from matching import EVERYTHING
 from overlay.upper_tree.host.constants import ORPHAN_PERIOD
 from overlay.upper_tree.messages import Assign, StillHosting, TreesHosted
-from tests.support.overlays import settings
 from tests.support.trees import FakeRing, HostNode, Rig, cluster_of
 from tests.support.world import WorldNode, one_node, peer
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from harness.overlays import settings
 from matching import EVERYTHING
 from overlay.links.events import LinkCongested, LinkRelieved
 from overlay.machine import ProtocolError
@@ -23,7 +24,6 @@ from overlay.upper_tree.host.constants import (
 from overlay.upper_tree.host.visit_scheduler import MatchDue
 from overlay.upper_tree.host_load import PERIOD, LoadMeter
 from overlay.upper_tree.messages import Assign, Deliver, Install, Registration, Visit
-from tests.support.overlays import settings
 from tests.support.trees import HostNode, event
 from tests.support.world import one_node, peer
 

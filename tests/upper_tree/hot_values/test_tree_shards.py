@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from harness.overlays import settings
 from matching import Interval, place
 from overlay.links.events import LinkDown
 from overlay.settings import Settings
@@ -13,7 +14,6 @@ from overlay.upper_tree.messages import Entry, Register, Unregister
 from overlay.upper_tree.owner.constants import SHARD_SECONDS, SLOW, TARGET
 from overlay.upper_tree.shards import lies_in, shard_cuts
 from tests.support.demand import Demand
-from tests.support.overlays import settings
 from tests.support.trees import HostNode, Rig, registration
 from tests.support.world import peer
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from harness.overlays import settings
 from overlay.chord.events import (
     EntryObserved,
     ObservedArc,
@@ -39,7 +40,6 @@ from overlay.upper_tree.owner.tree_log import (
     encode,
 )
 from overlay.upper_tree.partition import PartitionMap
-from tests.support.overlays import settings
 from tests.support.trees import Rig, cluster_of, registration
 from tests.support.world import peer
 

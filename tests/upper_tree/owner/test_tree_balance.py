@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from harness.overlays import settings
 from matching import EVERYTHING, Interval, place
 from overlay.chord.events import RoleChanged
 from overlay.chord.keys import attribute_key
@@ -13,7 +14,6 @@ from overlay.upper_tree.messages import Register, Unregister
 from overlay.upper_tree.owner import rebalance as balance
 from overlay.upper_tree.owner.constants import SPLIT_AFTER
 from overlay.upper_tree.owner.tree_log import TreeRemoved, decode
-from tests.support.overlays import settings
 from tests.support.trees import Rig, S, cluster_of, event, registration, served
 
 

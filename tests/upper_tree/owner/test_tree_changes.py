@@ -16,6 +16,7 @@ from random import Random
 
 import pytest
 
+from harness.overlays import settings as numbers
 from matching import place
 from overlay.chord.events import MemberJoined, MemberLeaving, MemberLost
 from overlay.machine import Message, Peer
@@ -24,7 +25,6 @@ from overlay.upper_tree.host.hosted_tree import HostedTree
 from overlay.upper_tree.messages import Register, Registered, Registration, Unregister
 from tests.support.demand import Demand
 from tests.support.examples import seeds
-from tests.support.overlays import settings as numbers
 from tests.support.trees import HostNode, OwnerNode, cluster_of, event, registration
 from tests.support.world import World, WorldNode, peer
 

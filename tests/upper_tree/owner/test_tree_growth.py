@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from harness.overlays import settings
 from matching import place
 from overlay.chord.events import RoleChanged
 from overlay.links.events import LinkDown
@@ -28,7 +29,6 @@ from overlay.upper_tree.owner.constants import (
 )
 from overlay.upper_tree.owner.placement import Relief
 from tests.support.demand import Demand
-from tests.support.overlays import settings
 from tests.support.trees import HostNode, OwnerNode, Rig, event, served
 from tests.support.world import peer
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.overlays import settings
 from matching import EVERYTHING, Interval
 from overlay.machine import NodeId, Peer
 from overlay.upper_tree.messages import BetterPivots, Register, Registered
@@ -14,7 +15,6 @@ from overlay.upper_tree.owner.placed_node import PlacedNode, fair_share
 from overlay.upper_tree.owner.placement import HostUse, Placement, Plan, plan_placement
 from overlay.upper_tree.pivots import Popularity, better_pivot
 from overlay.upper_tree.summary import box_of
-from tests.support.overlays import settings
 from tests.support.trees import Rig, S, registration
 from tests.support.world import peer
 

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.overlays import settings
 from matching import EVERYTHING
 from overlay.machine import Peer
 from overlay.settings import Settings
@@ -21,7 +22,6 @@ from overlay.upper_tree.owner.placed_node import PlacedNode
 from overlay.upper_tree.owner.placement import HostUse, Placement, plan_placement
 from overlay.upper_tree.owner.tree_log import Tree
 from overlay.upper_tree.partition import PartitionMap
-from tests.support.overlays import settings
 from tests.support.trees import FakeClusters, HostNode, cluster_of, registration
 from tests.support.world import WorldNode, one_node
 from tests.upper_tree.host.test_tree_hosting import assign, install

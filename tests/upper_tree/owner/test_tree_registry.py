@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from harness.overlays import settings
 from matching import EVERYTHING
 from overlay.chord.events import RoleChanged
 from overlay.chord.keys import attribute_key
@@ -37,7 +38,6 @@ from overlay.upper_tree.owner.registrations.registration_ends import LeaseSweep
 from overlay.upper_tree.owner.registrations.registry import RegisterMoreDue
 from overlay.upper_tree.owner.tree_log import RegistrationAdded, RegistrationsRemoved, decode
 from overlay.upper_tree.sliced_inbox import AT_ONCE, ENDS, TREE
-from tests.support.overlays import settings
 from tests.support.trees import OwnerNode, cluster_of, one_replica, registration
 from tests.support.world import one_node, peer
 

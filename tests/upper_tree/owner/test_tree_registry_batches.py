@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from harness.overlays import settings
 from matching import compile_selector
 from overlay.machine import ProtocolError
 from overlay.settings import Settings
@@ -29,7 +30,6 @@ from overlay.upper_tree.owner.registrations.registry import RegisterMoreDue
 from overlay.upper_tree.owner.tree_log import RegistrationAdded, decode
 from overlay.upper_tree.sliced_inbox import AT_ONCE
 from overlay.upper_tree.subscriber.registrar import Registrar
-from tests.support.overlays import settings
 from tests.support.trees import (
     FakeRing,
     HostNode,

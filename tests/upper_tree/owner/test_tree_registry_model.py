@@ -22,6 +22,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from harness.overlays import settings
 from matching import compile_selector, place
 from overlay.chord.events import (
     Elected,
@@ -37,7 +38,6 @@ from overlay.upper_tree.events import OwnerRefused, SubscriptionsReady
 from overlay.upper_tree.messages import NotOwner
 from overlay.upper_tree.subscriber.registrar import Registrar
 from tests.support.examples import examples
-from tests.support.overlays import settings
 from tests.support.trees import KEY, FakeRing, HostNode, OwnerNode, cluster_of, event
 from tests.support.world import World, peer
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import pytest
 
+from harness.overlays import settings
 from overlay.links.events import LinkDown
 from overlay.upper_tree.messages import Assign, Assigned, Install, Register, Unregister
 from overlay.upper_tree.owner import registration_transfers
 from overlay.upper_tree.owner.registration_transfers import TransferDue
-from tests.support.overlays import settings
 from tests.support.trees import Rig, registration, served
 from tests.support.trees import event as make_event
 from tests.support.world import peer

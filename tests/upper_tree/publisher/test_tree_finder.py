@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from harness.overlays import settings
 from matching import EVERYTHING, compile_selector, place
 from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster
@@ -27,7 +28,6 @@ from overlay.upper_tree.messages import (
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
 from overlay.upper_tree.publisher.tree_finder import TreeFinder
-from tests.support.overlays import settings
 from tests.support.summaries import summarise
 from tests.support.trees import FakeRing, cluster_of
 from tests.support.world import one_node, peer

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from harness.overlays import settings
 from matching import BOTTOM, EVERYTHING, TOP, Interval, place
 from overlay.client import Draft, Event
 from overlay.links.events import LinkDown
@@ -29,7 +30,6 @@ from overlay.upper_tree.publisher.publisher import Publisher
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
 from overlay.upper_tree.publisher.tree_finder import TreeFinder
 from overlay.upper_tree.visits import groups_of
-from tests.support.overlays import settings
 from tests.support.trees import FakeRing
 from tests.support.world import WorldNode, one_node, peer
 

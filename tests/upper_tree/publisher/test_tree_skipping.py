@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from harness.overlays import settings
 from matching import compile_selector
 from overlay.upper_tree.events import TreeFound
 from overlay.upper_tree.messages import TreeSummary
-from tests.support.overlays import settings
 from tests.support.summaries import summarise
 from tests.upper_tree.publisher.test_tree_publisher import Rig
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from textwrap import dedent
 
+from harness.overlays import settings
 from matching import BOTTOM, EVERYTHING, TOP, Interval, place
 from overlay.client import Draft
 from overlay.lower_random.messages import AccessPoint, StalePoint, Walk, WalkHit, WalkMiss
@@ -33,7 +34,6 @@ from overlay.upper_tree.publisher.publisher import Publisher
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
 from overlay.upper_tree.publisher.summary_cache import SummaryCache
 from overlay.upper_tree.publisher.tree_finder import TreeFinder
-from tests.support.overlays import settings
 from tests.support.trees import FakeRing, HostNode, cluster_of
 from tests.support.walks import walker
 from tests.support.world import World, peer

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from harness.overlays import settings
 from matching import BOTTOM, EVERYTHING, TOP, Interval, compile_selector, place
 from overlay.client import Event
 from overlay.machine import ProtocolError
@@ -24,7 +25,6 @@ from overlay.upper_tree.subscriber.publication_order import (
     ways_of,
 )
 from overlay.upper_tree.subscriber.receiver import Arrived, Receiver
-from tests.support.overlays import settings
 from tests.support.trees import event
 from tests.support.world import WorldNode, one_node, peer
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from harness.overlays import settings
 from matching import EVERYTHING, Attributes, Index, Interval, compile_selector, place
 from overlay.client import Delivery, Event
 from overlay.machine import ProtocolError
@@ -20,7 +21,6 @@ from overlay.upper_tree.owner.registrations.registration_ends import (
 from overlay.upper_tree.owner.tree_log import Tree
 from overlay.upper_tree.partition import PartitionMap
 from overlay.upper_tree.subscriber.receiver import Arrived, Receiver
-from tests.support.overlays import settings
 from tests.support.trees import event, registration
 from tests.support.world import one_node, peer
 

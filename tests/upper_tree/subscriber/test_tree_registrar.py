@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from harness.overlays import settings
 from matching import EVERYTHING, compile_selector
 from overlay.chord.keys import attribute_key
 from overlay.links.events import LinkDown
@@ -14,7 +15,6 @@ from overlay.upper_tree.events import OwnerRefused
 from overlay.upper_tree.messages import EVENT_TREE, Register, RenewRefused, Unregister, Unregistered
 from overlay.upper_tree.subscriber.constants import SENT_AT_ONCE, UNREGISTERED_AT_ONCE
 from overlay.upper_tree.subscriber.registrar import RegisterDue, UnregisterDue
-from tests.support.overlays import settings
 from tests.support.trees import cluster_of
 from tests.support.world import peer
 from tests.upper_tree.subscriber.registrar_rig import OWNER, Rig, part

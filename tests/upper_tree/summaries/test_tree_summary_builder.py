@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from harness.overlays import settings
 from matching import compile_selector
 from overlay.machine import Peer
 from overlay.upper_tree.messages import AskTree, Register, TreeAnswer, TreeSummary
 from overlay.upper_tree.owner.constants import SUMMARY_PAUSE_LEAST
 from overlay.upper_tree.summaries.summary_server import AT_ONCE, COMPILED_AT_ONCE, BuildDue
 from overlay.upper_tree.summary import GROUP, Summary, box_of, summarise_boxes
-from tests.support.overlays import settings
 from tests.support.trees import OwnerNode, cluster_of, registration
 from tests.support.world import one_node, peer
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from harness.overlays import settings
 from matching import Interval, place
 from overlay.chord.events import ArcLeaving
 from overlay.machine import Peer
@@ -27,7 +28,6 @@ from overlay.upper_tree.owner.constants import SUMMARY_PAUSE_LEAST, SUMMARY_PAUS
 from overlay.upper_tree.partition import PartitionMap
 from overlay.upper_tree.summaries.summary_server import LOCATIONS_MOST
 from overlay.upper_tree.summary import Summary
-from tests.support.overlays import settings
 from tests.support.trees import OwnerNode, cluster_of, registration
 from tests.support.world import one_node, peer
 

@@ -15,9 +15,9 @@ from canopy.sim.checks.trace_rules import check_contents, check_copies, check_pa
 from canopy.sim.checks.tree_routes import check_routes
 from canopy.sim.world.recorder import SimulatedRecord
 from canopy.sim.world.world import World
+from harness.overlays import acknowledged, grown, settings, wait, with_role
 from matching import place
 from overlay.machine import Peer
-from tests.support.overlays import acknowledged, grown, settings, wait, with_role
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ import pytest
 from canopy.sim.checks.cluster_logs import LogWatch, check_voters
 from canopy.sim.world.disk import DiskConditions
 from canopy.sim.world.world import World
+from harness.overlays import acknowledged, grown, settings, with_role
 from overlay.chord.cluster.messages import LogEntry
 from overlay.chord.keys import attribute_key
-from tests.support.overlays import acknowledged, grown, settings, with_role
 
 ONE = settings(cluster={"split_trees": 100_000})
 

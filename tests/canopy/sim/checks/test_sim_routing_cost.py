@@ -14,8 +14,8 @@ from canopy.sim.scenario.range_load import LoadShape
 from canopy.sim.scenario.run import ScenarioRun
 from canopy.sim.scenario.scenario import Scenario
 from canopy.wire.transport.codec import WireCodec
+from harness.overlays import settings
 from matching import compile_selector
-from tests.support.overlays import settings
 
 SHAPE = LoadShape(attributes=12, mean=3.0, kinds=0, width=0.9)
 

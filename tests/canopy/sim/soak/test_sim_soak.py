@@ -18,11 +18,11 @@ from canopy.sim.scenario.scenario import Fault, check_nodes, parse_scenario
 from canopy.sim.soak.soak import draw_scenario, judge_seed, soak
 from canopy.sim.world.world import World
 from canopy.wire.transport.codec import WireCodec
+from harness.overlays import acknowledged, grown, settings, wait, with_role
 from overlay.machine import Peer
 from overlay.upper_tree.host.hosted_tree import HostedTree
 from overlay.upper_tree.host.hosting import Hosting
 from overlay.upper_tree.messages import Uninstall
-from tests.support.overlays import acknowledged, grown, settings, wait, with_role
 
 
 def test_a_seed_draws_one_valid_scenario_that_can_be_written_down() -> None:

@@ -8,9 +8,9 @@ from canopy.sim.scenario.run import run_scenario
 from canopy.sim.scenario.scenario import Fault, Scenario, ScenarioError, parse_scenario
 from canopy.sim.world.clients import Division
 from canopy.wire.transport.codec import WireCodec
+from harness.overlays import run_green
 from overlay.chord.merging.merging import Merging
 from overlay.settings import ClusterSettings, Settings
-from tests.support.overlays import run_green
 
 APART = Scenario(
     nodes=7,

@@ -9,8 +9,8 @@ from canopy.sim.scenario.run import ScenarioRun
 from canopy.sim.scenario.scenario import Fault, Scenario
 from canopy.sim.scenario.workload import WorkloadShape
 from canopy.wire.transport.codec import WireCodec
+from harness.overlays import assert_exact, explain, grown
 from overlay.settings import Settings, TreeSettings
-from tests.support.overlays import assert_exact, explain, grown
 
 HOUR = 3_600.0
 

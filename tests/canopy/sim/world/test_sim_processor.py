@@ -7,7 +7,7 @@ import pytest
 from canopy.sim.world.network import Conditions
 from canopy.sim.world.processor import Processor
 from canopy.sim.world.world import World
-from tests.support.overlays import acknowledged, assert_exact, grown
+from harness.overlays import acknowledged, assert_exact, grown
 
 TICK = 0.0025
 """Seconds that ticks of the node's own, which cost a millisecond each, may take in between."""

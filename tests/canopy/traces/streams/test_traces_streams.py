@@ -16,6 +16,7 @@ from canopy.sim.world.driver import SimDriver
 from canopy.sim.world.world import World
 from canopy.traces.analysis.streams import StreamSummary, judge_streams
 from canopy.wire.transport.codec import WireCodec
+from harness.overlays import READY, wait
 from overlay.client import (
     AppendEvents,
     BeginReading,
@@ -29,7 +30,6 @@ from overlay.client import (
     TakeEvents,
 )
 from overlay.stream_client import AddStream
-from tests.support.overlays import READY, wait
 
 ROWS = 60
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.processes.fault_proxy import FaultProxy, Faults
+from harness.fault_proxy import FaultProxy, Faults
+from harness.real_overlay import PATIENCE, status
 from overlay.client import Subscribe
 from tests.support.real.proxied_overlay import Flow, ProxiedOverlay, wait_for
-from tests.support.real.real_overlay import PATIENCE, status
 
 pytestmark = pytest.mark.process
 NODES = 6

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from bench.processes.fault_proxy import FaultProxy
 from canopy.client.blocking import ControlClient
 from canopy.client.client import connect
+from harness.fault_proxy import FaultProxy
+from harness.real_overlay import PATIENCE
 from overlay.client import AppendEvents, Draft, EventsAppended, GetStreams, Streams
 from overlay.info import AppendReceipt, ForkInfo, ShardInfo
 from overlay.stream_client import AddStream
 from streams.log.shard_log import parse_name
 from streams.log.verify import Receipt, Verifier
 from tests.support.real.proxied_overlay import ProxiedOverlay, wait_for
-from tests.support.real.real_overlay import PATIENCE
 
 pytestmark = [pytest.mark.process, pytest.mark.faults]
 EACH = 40

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.processes.fault_proxy import FaultProxy, Faults
+from harness.fault_proxy import FaultProxy, Faults
+from harness.real_overlay import status
 from tests.support.real.namespaces import Namespaces, reason_against
 from tests.support.real.proxied_overlay import (
     Flow,
@@ -20,7 +21,6 @@ from tests.support.real.proxied_overlay import (
     ScatteredOverlay,
     wait_for,
 )
-from tests.support.real.real_overlay import status
 
 pytestmark = [pytest.mark.process, pytest.mark.faults]
 NODES = 6

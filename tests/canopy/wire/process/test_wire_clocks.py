@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from canopy.client.blocking import ControlClient
+from harness.real_overlay import PATIENCE, Overlay, delivered, status, wait_ready
 from overlay.client import Draft, Publish, Subscribe
-from tests.support.real.real_overlay import PATIENCE, Overlay, delivered, status, wait_ready
 
 pytestmark = pytest.mark.process
 

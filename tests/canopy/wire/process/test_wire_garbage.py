@@ -7,7 +7,7 @@ import gc
 from collections import Counter
 
 from canopy.sim.world.world import World
-from tests.support.overlays import acknowledged, grown
+from harness.overlays import acknowledged, grown
 
 
 def use(world: World, client: int) -> None:

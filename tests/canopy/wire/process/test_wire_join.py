@@ -22,11 +22,7 @@ from canopy.wire.keys.issuing import DAY
 from canopy.wire.keys.key_folder import KeyFolder
 from canopy.wire.transport.framing import NODE_FRAMES
 from canopy.wire.transport.tls import new_context
-from overlay.client import Draft, GetPeers, Peers, Publish, Subscribe
-from overlay.links.messages import PROTOCOL, Hello
-from overlay.machine import Peer
-from overlay.rights import Role
-from tests.support.real.real_overlay import (
+from harness.real_overlay import (
     PATIENCE,
     ROOT,
     Overlay,
@@ -34,6 +30,10 @@ from tests.support.real.real_overlay import (
     status,
     wait_ready,
 )
+from overlay.client import Draft, GetPeers, Peers, Publish, Subscribe
+from overlay.links.messages import PROTOCOL, Hello
+from overlay.machine import Peer
+from overlay.rights import Role
 
 pytestmark = pytest.mark.process
 

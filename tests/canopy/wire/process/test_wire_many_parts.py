@@ -11,8 +11,8 @@ from random import Random
 import pytest
 
 from canopy.client.blocking import ControlClient
+from harness.real_overlay import PATIENCE, Overlay, status, wait_ready
 from overlay.client import Draft, Located, Publish, Subscribe, Subscribed, Where
-from tests.support.real.real_overlay import PATIENCE, Overlay, status, wait_ready
 
 CONFIG = """
 tree: {routing: counting, split_at: 8, host_entries: 16}

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from canopy.wire.transport.framing import NODE_FRAMES, FrameReader
+from harness.real_overlay import PATIENCE, Overlay, delivered, status, wait_ready
 from overlay.client import Draft, DryRun, Publish, Recipients, Subscribe, Subscribed
 from overlay.links.messages import Batch, Frame, Hello
 from overlay.machine import Peer
-from tests.support.real.real_overlay import PATIENCE, Overlay, delivered, status, wait_ready
 
 pytestmark = pytest.mark.process
 

@@ -14,10 +14,10 @@ import pytest
 import canopy
 from canopy.cli.errors import CommandError
 from canopy.cli.traces.from_stream import fetch
+from harness.real_overlay import PATIENCE, Overlay, status, wait_ready
 from overlay.client import Draft, GetStreams, Streams
 from overlay.stream_client import AddStream
 from streams.log.names import TRACES
-from tests.support.real.real_overlay import PATIENCE, Overlay, status, wait_ready
 
 pytestmark = pytest.mark.process
 

@@ -17,9 +17,9 @@ import trio
 from canopy.wire.driver import TrioDriver
 from canopy.wire.log import Log
 from canopy.wire.shards import log_disk, shard_files
+from harness.logs import SHARD, batch
 from overlay.machine import LocalEvent
 from streams.disk import DiskFailed, ReadDone, Written
-from tests.support.logs import SHARD, batch
 from tests.support.real.echo_node import EchoNode
 from tests.support.real.wire_rig import PATIENCE
 from tests.support.shards.disk_rig import Gate, Rig, piece_of, small_log

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from canopy.wire.shards import shard_files, write_pace
+from harness.logs import SHARD
 from streams.disk import Written
-from tests.support.logs import SHARD
 from tests.support.shards.disk_rig import Gate, Rig, piece_of, small_log
 
 

@@ -15,6 +15,8 @@ from random import Random
 from typing import Any, NamedTuple
 
 from canopy.wire.transport.codec import WireCodec, collect
+from harness.logs import SHARD
+from harness.shard_world import WrongError, constants
 from overlay.client import Failed
 from overlay.links.events import LinkDown
 from overlay.machine import LocalEvent, NodeId, Peer
@@ -57,9 +59,7 @@ from streams.services.group.shard_groups import GroupServer
 from streams.shard import kept_chunks
 from streams.shard import messages as replication
 from streams.shard.replica import Replica
-from tests.support.logs import SHARD
 from tests.support.shards.producing_world import STREAM, ProducingWorld, WorldLocator
-from tests.support.shards.shard_world import WrongError
 
 FIRST = ReadFrom("first")
 
@@ -523,17 +523,13 @@ def _matching(
 def trial_of_groups(seed: int, rounds: int = 30, edits: float = 0.0) -> MembershipWorld:
     """A world with nine programs in four groups through faults, and judged. `edits`: with this
     probability an option of a group is changed after each pause. WrongError if a checker fails."""
-    constants = [
+    with constants(
         (shard_log, "SEGMENT_BYTES", 4_000),
         (kept_chunks, "RECENT_BYTES", 3_000),
         (shard_groups, "FRESH", 1.0),
         (shard_groups, "ROUND", 0.3),
         (shard_groups, "FRESH", 1.0),
-    ]
-    former = [getattr(module, name) for module, name, _ in constants]
-    for module, name, value in constants:
-        setattr(module, name, value)
-    try:
+    ):
         rng, operator = Random(seed), Random(f"operator {seed}")
         world = MembershipWorld(seed)
         names = [peer.id for peer in world.peers]
@@ -553,9 +549,6 @@ def trial_of_groups(seed: int, rounds: int = 30, edits: float = 0.0) -> Membersh
                 world.jumps[rng.choice(names)] = rng.choice((-3_600.0, 0.0, 5.0, 3_600.0))
         world.jumps.clear()
         world.judge(settle(world))
-    finally:
-        for (module, name, _), value in zip(constants, former, strict=True):
-            setattr(module, name, value)
     return world
 
 

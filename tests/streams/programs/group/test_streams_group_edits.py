@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from harness.logs import SHARD
 from overlay.machine import Peer
 from streams.log.group_state import FORMER_MOST
 from streams.programs.group.messages import (
@@ -19,7 +20,6 @@ from streams.programs.group.messages import (
 from streams.programs.reader.messages import ReadFrom
 from streams.services.group import shard_groups
 from tests.streams.programs.group.groups_world import GroupsWorld, HandMember, led_world, take_over
-from tests.support.logs import SHARD
 
 
 def change(

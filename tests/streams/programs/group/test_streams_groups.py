@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from harness.logs import SHARD
 from streams.log import shard_log
 from streams.log.group_state import GroupOptions
 from streams.log.verify import Verifier
@@ -28,7 +29,6 @@ from tests.streams.programs.group.groups_world import (
     led_world,
     take_over,
 )
-from tests.support.logs import SHARD
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import trio
 
 import canopy.trio
 from canopy.client.client import connect
+from harness.real_overlay import PATIENCE, Overlay, status, wait_ready
 from overlay.stream_client import GetGroups, GroupRow, Groups
-from tests.support.real.real_overlay import PATIENCE, Overlay, status, wait_ready
 
 MEMBER = """
 import sys, time, canopy

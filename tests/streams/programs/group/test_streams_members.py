@@ -7,6 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from canopy.sim.world.world import World
+from harness.overlays import grown, wait
 from overlay.client import AppendEvents, Done, Draft, EventsAppended, Failed, Streams
 from overlay.stream_client import (
     AddStream,
@@ -27,7 +28,6 @@ from overlay.stream_client import (
     TakeRows,
     WhyRow,
 )
-from tests.support.overlays import grown, wait
 
 
 def ask(world: World, node: str, command: type[Any], *arguments: Any, **more: Any) -> Any:

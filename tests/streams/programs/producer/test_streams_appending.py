@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from harness.logs import SHARD
 from overlay.client import NO_MAJORITY
 from streams.access.reasons import (
     EXPIRED,
@@ -29,7 +30,6 @@ from streams.programs.producer.messages import (
     RowsAppended,
 )
 from streams.services.append import appender
-from tests.support.logs import SHARD
 from tests.support.shards.producing_world import ProducingWorld, led, row_batch
 
 

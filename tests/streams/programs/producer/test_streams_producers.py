@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from canopy.sim.world.world import World
+from harness.overlays import grown, wait
 from overlay.client import (
     AppendEvents,
     Draft,
@@ -25,7 +26,6 @@ from overlay.stream_client import (
 from streams.programs.producer.append_session import AppendSession
 from streams.programs.producer.producers import shard_of
 from streams.services.append.appender import Appender
-from tests.support.overlays import grown, wait
 
 
 def ask(world: World, node: str, command: type[Any], *arguments: Any) -> Any:

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from random import Random
+from types import ModuleType
 from typing import Any
 
-from bench.mutations.planting import replace_constant
 from canopy.wire.transport.codec import WireCodec, collect
+from harness.logs import SHARD
+from harness.shard_world import WrongError, constants
 from overlay.client import (
     BeginReading,
     CommitReading,
@@ -54,9 +56,7 @@ from streams.services.table import ShardTable
 from streams.shard import kept_chunks
 from streams.shard import messages as replication
 from streams.shard.replica import Replica
-from tests.support.logs import SHARD
 from tests.support.shards.producing_world import STREAM, ProducingWorld, WorldLocator
-from tests.support.shards.shard_world import WrongError
 
 Attributes = Mapping[str, Any]
 
@@ -433,16 +433,18 @@ def trial_of_readings(seed: int, rounds: int = 25) -> ReadingWorld:
     """A world with eight programs through faults, and judged. WrongError if a checker fails. In
     every other one few readings at a time are begun, and told how far was scanned, and few rows at
     a time are handed over."""
-    undo = [
-        replace_constant(shard_log, "SEGMENT_BYTES", 4_000),
-        replace_constant(kept_chunks, "RECENT_BYTES", 3_000),
+    changed: list[tuple[ModuleType, str, int]] = [
+        (shard_log, "SEGMENT_BYTES", 4_000),
+        (kept_chunks, "RECENT_BYTES", 3_000),
     ]
     if seed % 2:
-        undo.append(replace_constant(readers, "PASSED_MOST", 1))
-        undo.append(replace_constant(attachments, "OPENING_MOST", 2))
-        undo.append(replace_constant(shard_readings, "MARKED_MOST", 3))
-        undo.append(replace_constant(readers, "TAKEN_BYTES", 200))
-    try:
+        changed += [
+            (readers, "PASSED_MOST", 1),
+            (attachments, "OPENING_MOST", 2),
+            (shard_readings, "MARKED_MOST", 3),
+            (readers, "TAKEN_BYTES", 200),
+        ]
+    with constants(*changed):
         rng = Random(seed)
         world = ReadingWorld(seed)
         names = [peer.id for peer in world.peers]
@@ -460,7 +462,4 @@ def trial_of_readings(seed: int, rounds: int = 25) -> ReadingWorld:
             world.run(0.5)
         world.judge(leader)
         world.judge_programs(leader)
-    finally:
-        for each in undo:
-            each()
     return world

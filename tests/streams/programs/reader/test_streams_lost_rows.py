@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from harness.logs import SHARD
+from harness.shard_world import ShardWorld
 from overlay.machine import Peer
 from streams.access.reasons import LOST
 from streams.log import shard_log
@@ -17,8 +19,6 @@ from streams.programs.reader.messages import (
 )
 from tests.streams.programs.group.groups_world import GroupsWorld, HandMember
 from tests.streams.programs.reader.reading_world import Client, ConsumingWorld
-from tests.support.logs import SHARD
-from tests.support.shards.shard_world import ShardWorld
 
 
 def numbered(first: int, count: int) -> list[dict[str, int]]:

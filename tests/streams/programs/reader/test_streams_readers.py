@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from canopy.sim.world.world import World
+from harness.logs import SHARD
+from harness.overlays import grown, wait
 from overlay.client import (
     AppendEvents,
     BeginReading,
@@ -28,8 +30,6 @@ from streams.programs.reader import readers
 from streams.programs.reader.messages import ReadShard
 from tests.streams.programs.reader.reading_world import ReadingWorld, trial_of_readings
 from tests.support.examples import seeds
-from tests.support.logs import SHARD
-from tests.support.overlays import grown, wait
 
 
 @pytest.mark.parametrize("seed", seeds(6))

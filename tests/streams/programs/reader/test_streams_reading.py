@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from harness.logs import SHARD
 from overlay.lower_random.policies import PolicyChanged
 from overlay.machine import Peer
 from streams.access.reasons import EXPIRED, FENCED, NOT_YET, OUT_OF_RANGE, SELECTOR, UNREADABLE
@@ -37,7 +38,6 @@ from tests.streams.programs.reader.reading_world import (
     led_world,
 )
 from tests.support.examples import seeds
-from tests.support.logs import SHARD
 
 FIRST = ReadFrom("first")
 

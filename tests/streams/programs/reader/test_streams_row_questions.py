@@ -4,6 +4,7 @@ status."""
 from __future__ import annotations
 
 from canopy.sim.world.world import World
+from harness.overlays import grown, wait
 from overlay.client import (
     AppendEvents,
     BeginReading,
@@ -20,7 +21,6 @@ from overlay.client import (
     TakeEvents,
 )
 from overlay.stream_client import AddStream, RowExplained, WhyRow
-from tests.support.overlays import grown, wait
 
 
 def append(world: World, node: str, *numbers: int) -> None:

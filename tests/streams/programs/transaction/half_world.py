@@ -10,6 +10,8 @@ from random import Random
 from typing import Any
 
 from canopy.wire.transport.codec import WireCodec, collect
+from harness.logs import SHARD
+from harness.shard_world import WrongError, constants
 from overlay.client import Done, Draft, Failed
 from overlay.links.events import LinkDown
 from overlay.machine import Peer
@@ -33,9 +35,7 @@ from streams.services import half as halves
 from streams.services.half import TransactionServer
 from streams.shard import messages as replication
 from streams.shard.replica import Replica
-from tests.support.logs import SHARD
 from tests.support.shards.producing_world import STREAM, ProducingWorld, WorldLocator, row_batch
-from tests.support.shards.shard_world import WrongError
 
 
 class HalfWorld(ProducingWorld):
@@ -280,11 +280,12 @@ class TransactionWorld(HalfWorld):
 
 def trial_of_transactions(seed: int, rounds: int = 20) -> dict[str, int]:
     """A world with five programs through faults, and judged. WrongError if a checker fails."""
-    former = shard_log.SEGMENT_BYTES, halves.REVIEW_AFTER, halves.PARK_AFTER, halves.REVIEWS_MOST
-    shard_log.SEGMENT_BYTES = 4_000  # type: ignore[misc]
-    halves.REVIEW_AFTER, halves.REVIEWS_MOST = 6_000_000_000, 4  # type: ignore[misc]
-    halves.PARK_AFTER = 90 * 1_000_000_000  # type: ignore[misc]
-    try:
+    with constants(
+        (shard_log, "SEGMENT_BYTES", 4_000),
+        (halves, "REVIEW_AFTER", 6_000_000_000),
+        (halves, "PARK_AFTER", 90_000_000_000),
+        (halves, "REVIEWS_MOST", 4),
+    ):
         rng, world = Random(seed), TransactionWorld(seed)
         names = [peer.id for peer in world.peers]
         for client in range(1, 6):
@@ -303,7 +304,3 @@ def trial_of_transactions(seed: int, rounds: int = 20) -> dict[str, int]:
             world.run(4.0)
         world.judge(leader)
         return world.judge_transactions(leader)
-    finally:
-        shard_log.SEGMENT_BYTES, halves.REVIEW_AFTER, halves.PARK_AFTER, halves.REVIEWS_MOST = (
-            former  # type: ignore[misc]
-        )

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from canopy.sim.world.world import CLIENT, World
+from harness.overlays import grown
 from overlay.client import Draft, Failed, GetStreams, Streams
 from overlay.stream_client import (
     AddStream,
@@ -17,7 +18,6 @@ from overlay.stream_client import (
     TransactionState,
 )
 from streams.services.half import Halves
-from tests.support.overlays import grown
 
 SHARDS = 3
 

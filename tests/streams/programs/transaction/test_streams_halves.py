@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from harness.logs import SHARD
 from overlay.machine import Peer
 from streams.access.reasons import CONFLICT, FULL, QUOTA, UNKNOWN_TRANSACTION
 from streams.log.chunk import CUT
@@ -25,7 +26,6 @@ from streams.services import half as halves
 from streams.shard.retention import Keep
 from tests.streams.programs.transaction.half_world import HalfWorld
 from tests.support.examples import seeds
-from tests.support.logs import SHARD
 from tests.support.shards.producing_world import row_batch
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from canopy.sim.world.world import World
+from harness.overlays import grown
 from overlay.client import BeginReading, Done, Draft, EventsTaken, Failed, GetStreams, TakeEvents
 from overlay.client import Streams as StreamsReply
 from overlay.machine import Peer
@@ -30,7 +31,6 @@ from streams.services import half as halves
 from tests.streams.programs.producer.test_streams_producers import ask, drafts, founded, leader
 from tests.streams.programs.transaction.half_world import trial_of_transactions
 from tests.support.examples import seeds
-from tests.support.overlays import grown
 
 
 @pytest.mark.parametrize("seed", seeds(12))

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from bench.sync.databases.comparing import plain_rows
-from bench.sync.databases.database import Database
-from bench.sync.databases.drawing import Draw, Kind, nullable
-from bench.sync.databases.memory import MemoryStream
 from canopy.sync.applier import Applier
 from canopy.sync.capture import Capture
 from canopy.sync.databases import open_destination, open_source
 from canopy.sync.row_filter import RowFilter
+from harness.databases.comparing import plain_rows
+from harness.databases.database import Database
+from harness.databases.drawing import Draw, Kind, nullable
+from harness.databases.memory import MemoryStream
 
 NAME: Final = "pairs"
 ROWS: Final = 4

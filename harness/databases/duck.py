@@ -8,7 +8,7 @@ from typing import Any
 
 import duckdb
 
-from bench.sync.databases.drawing import Kind
+from harness.databases.drawing import Kind
 
 
 class Duck:

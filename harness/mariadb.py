@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pymysql
 
-from bench.processes.postgres import NoServerError
+from harness.postgres import NoServerError
 
 PATIENCE = 60.0  # seconds
 SETTINGS = (

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
-import pytest
 
 from canopy.sim.checks.deliveries import check_deliveries
 from canopy.sim.checks.failure_report import trace_violation as story_of
@@ -18,7 +16,6 @@ from canopy.sim.scenario.run import run_scenario
 from canopy.sim.scenario.scenario import Scenario
 from canopy.sim.world.world import World
 from canopy.wire.transport.codec import WireCodec
-from node import Node
 from overlay.settings import Settings
 
 READY = 60.0
@@ -95,44 +92,3 @@ def hosts(world: World) -> dict[str, dict[str, int]]:
 def wait(world: World, condition: Callable[[], bool], most: float, what: str) -> None:
     """Run until `condition`, or fail with `what`."""
     assert world.run_until(condition, most), f"not within {most} s: {what}"
-
-
-class TurnWork:
-    """Calls of some methods by the nodes of a world, in all and by the turn with most of them: what
-    is done in one turn is counted, not timed."""
-
-    def __init__(
-        self, patch: pytest.MonkeyPatch, **methods: tuple[type, str] | tuple[type, str, Any]
-    ) -> None:
-        """`methods`: by a name of the test's, class and method; a third item, called with the
-        method's arguments, says how much one call counts for."""
-        self.total: Counter[str] = Counter()
-        self.most: Counter[str] = Counter()
-        """In one turn of one node."""
-        self._turn: Counter[str] = Counter()
-        for name, (owner, method, *weigh) in methods.items():
-            patch.setattr(owner, method, self._counted(name, getattr(owner, method), *weigh))
-        patch.setattr(Node, "_finish_turn", self._ending(Node._finish_turn))
-
-    def begin(self) -> None:
-        """Count anew from here on."""
-        self.total.clear()
-        self.most.clear()
-
-    def _counted(
-        self, name: str, original: Callable[..., Any], weigh: Callable[..., int] = lambda *_: 1
-    ) -> Callable[..., Any]:
-        def counted(*arguments: Any, **named: Any) -> Any:
-            self._turn[name] += weigh(*arguments)
-            return original(*arguments, **named)
-
-        return counted
-
-    def _ending(self, original: Callable[[Node], None]) -> Callable[[Node], None]:
-        def _finish_turn(node: Node) -> None:
-            original(node)
-            self.total += self._turn
-            self.most |= self._turn
-            self._turn.clear()
-
-        return _finish_turn

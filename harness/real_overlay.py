@@ -13,7 +13,7 @@ from canopy.client.blocking import ControlClient
 from canopy.client.errors import UnreachableError
 from overlay.client import GetStatus, Status
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[1]
 PATIENCE = 40.0
 """Seconds that a test waits for something: far more than it takes on a busy machine."""
 

@@ -14,13 +14,13 @@ import msgspec
 from canopy.sim.world.network import Network
 from canopy.sim.world.scheduler import Scheduler
 from canopy.sim.world.traffic import Traffic
+from harness.list_codec import ListCodec
 from overlay.hybrid_clock import HybridClock
 from overlay.links.events import Detours, LinkDown
 from overlay.links.links import Links
 from overlay.links.messages import Frame
 from overlay.machine import LocalEvent, Message, Peer
 from overlay.settings import LinkSettings
-from tests.support.list_codec import ListCodec
 
 
 class Note(Message, frozen=True):

@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from bench.experiments.recovery.plan import TICK, event, probe, selector
-from bench.experiments.recovery.verdict import DeliveredEvent, PublishedEvent, ToldGap
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import ControlError
 from canopy.client.notices import gap_of
+from harness.recovery.plan import TICK, event, probe, selector
+from harness.recovery.verdict import DeliveredEvent, PublishedEvent, ToldGap
 from overlay.client import Draft, Failed, Publish, Subscribe, Subscribed
 
 BURST: Final = 0.1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from bench.sync.databases.drawing import Kind
+from harness.databases.drawing import Kind
 
 
 class Database(Protocol):

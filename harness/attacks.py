@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from bench.experiments.liars.lying_node import Attack, Band
 from canopy.sim.world.signer import SimulatedSigner
+from harness.lying_node import Attack, Band
 from overlay.chord.cluster.messages import (
     ClusterHello,
     LogAck,

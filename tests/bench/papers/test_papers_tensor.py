@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.papers.simulated_stream import SimulatedReading, SimulatedStream
 from bench.papers.tiers import AWAY, Tiers
+from harness.overlays import grown
+from harness.simulated_stream import SimulatedReading, SimulatedStream
 from overlay.backlog import Backlog
 from overlay.chord.keys import key_of
 from overlay.client import Draft
 from overlay.health import HealthReport, NodeHealth
 from overlay.stream_client import AddStream
-from tests.support.overlays import grown
 from tests.support.rings import grown as grown_ring
 
 MB = 1 << 20

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import psycopg
 
-from bench.processes.lowered import as_nobody, open_folder, reached
+from harness.lowered import as_nobody, open_folder, reached
 
 PATIENCE = 30.0  # seconds
 

@@ -9,12 +9,17 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from random import Random
+from types import ModuleType
 from typing import Any
 
 from canopy.sim.world.log_disk import HARD_STATE, SimulatedLogDisk
 from canopy.sim.world.scheduler import Scheduler
 from canopy.wire.transport.codec import WireCodec, collect
+from harness.logs import SHARD, batch
 from overlay.machine import LocalEvent, Machine, Message, Peer, Timer
 from streams.log import shard_log
 from streams.log.batches import EventBatch, heads_of
@@ -23,10 +28,22 @@ from streams.shard import messages
 from streams.shard.hosting.asked_checks import LogWalk
 from streams.shard.replica import Replica, ShardCommitted
 from streams.shard.retention import EVERYTHING, Keep
-from tests.support.logs import SHARD, batch
 
 CODEC = WireCodec(list(collect([messages]).values()))
 """The product's codec, with the messages of replicas only."""
+
+
+@contextmanager
+def constants(*values: tuple[ModuleType, str, Any]) -> Iterator[None]:
+    """Modules with other values of their constants, within the block."""
+    former = [getattr(module, name) for module, name, _ in values]
+    for module, name, value in values:
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for (module, name, _), value in zip(values, former, strict=True):
+            setattr(module, name, value)
 
 
 class WrongError(AssertionError):
@@ -104,7 +121,7 @@ class ShardWorld:
         for peer in self.peers:
             self.ports[peer.id] = NodePort(self, peer, self.rng)
             self.disks[peer.id] = SimulatedLogDisk(
-                self.scheduler, self.rng, lambda event, n=peer.id: self.handle(n, event)
+                self.scheduler, self.rng, partial(self.handle, peer.id)
             )
             self.boot(peer.id)
 
@@ -350,9 +367,7 @@ class ShardWorld:
 def trial(seed: int, rounds: int = 30) -> ShardWorld:
     """One world of 3 to 5 nodes through faults, and judged. WrongError if a checker fails."""
     sizes = Random(seed).choice(((3, 3), (4, 3), (5, 5), (5, 3)))
-    former = shard_log.SEGMENT_BYTES
-    shard_log.SEGMENT_BYTES = 2_000  # type: ignore[misc]
-    try:
+    with constants((shard_log, "SEGMENT_BYTES", 2_000)):
         keep = Random(seed + 1).choice((EVERYTHING, Keep(bytes=5_000), Keep(time=4_000_000_000)))
         world = ShardWorld(seed, *sizes, keep)
         world.run(0.1)
@@ -360,6 +375,4 @@ def trial(seed: int, rounds: int = 30) -> ShardWorld:
         world.run(0.2)
         world.cause_trouble(rounds, damaged=(sizes[1] - 1) // 2)
         world.judge(world.heal())
-    finally:
-        shard_log.SEGMENT_BYTES = former  # type: ignore[misc]
     return world

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.sync.databases.drawing import (
+from harness.databases.drawing import (
     Draw,
     Kind,
     binary,

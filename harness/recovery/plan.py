@@ -16,7 +16,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from bench.experiments.recovery.verdict import PublishedEvent
+from harness.recovery.verdict import PublishedEvent
 from matching import Value
 from overlay.chord.keys import attribute_key, in_arc
 from overlay.info import ClusterInfo

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from bench.papers.power import Rig, consume
-from bench.papers.simulated_stream import SimulatedReading, SimulatedStream
+from harness.overlays import wait
+from harness.simulated_stream import SimulatedReading, SimulatedStream
 from overlay.client import AppendEvents, Draft, EventsAppended
-from tests.support.overlays import wait
 
 
 @pytest.fixture(scope="module")

@@ -1,18 +1,18 @@
 """Look for seeds at which a shard's replicas break a promise.
 
-    python -m bench.streams.search --seeds 2000          # until one is bad
-    python -m bench.streams.search --seed 17 --seeds 1   # this one again
-    python -m bench.streams.search --programs            # of those who append, with their nodes
-    python -m bench.streams.search --transactions        # of those with transactions, likewise
-    python -m bench.streams.search --groups              # of those that share rows
-    python -m bench.streams.search --groups --edits 0.3  # … in groups whose options change
-    python -m bench.streams.search --tables              # of those that read newest rows
-    python -m bench.streams.search --liars --seeds 50    # of overlays whose leaders lie
-    python -m bench.streams.search --forks               # of those at both sides of a cut
+    python -m tests.streams.search --seeds 2000          # until one is bad
+    python -m tests.streams.search --seed 17 --seeds 1   # this one again
+    python -m tests.streams.search --programs            # of those who append, with their nodes
+    python -m tests.streams.search --transactions        # of those with transactions, likewise
+    python -m tests.streams.search --groups              # of those that share rows
+    python -m tests.streams.search --groups --edits 0.3  # … in groups whose options change
+    python -m tests.streams.search --tables              # of those that read newest rows
+    python -m tests.streams.search --liars --seeds 50    # of overlays whose leaders lie
+    python -m tests.streams.search --forks               # of those at both sides of a cut
     make stream-search SEARCH="--seeds 2000"
 
 Each seed is a world of 3 to 5 nodes with crashes, losses of power, cut links, slow, failing and
-full disks and flipped bits, judged by the checkers of tests/support/shards/shard_world.py. With
+full disks and flipped bits, judged by the checkers of harness/shard_world.py. With
 ``CANOPY_FAULT`` a fault is planted first (bench.mutations). Exit code 1 if a seed was bad.
 """
 
@@ -25,7 +25,7 @@ import time
 from collections import Counter
 
 from bench.mutations.planting import VARIABLE
-from tests.support.shards.shard_world import WrongError, trial
+from harness.shard_world import WrongError, trial
 
 
 def main() -> int:

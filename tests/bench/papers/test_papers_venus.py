@@ -15,6 +15,7 @@ from typing import Any
 from bench.papers.capture import TABLE, WORK
 from bench.papers.power import copy
 from canopy.sim.world.world import World
+from harness.overlays import grown
 from overlay.client import (
     AppendEvents,
     BeginReading,
@@ -33,7 +34,6 @@ from streams.programs.transaction.messages import (
     ReviewHalf,
 )
 from tests.streams.programs.transaction.half_world import HalfWorld
-from tests.support.overlays import grown
 from tests.support.sync_pair import Pair
 
 ROWS = 300

@@ -8,8 +8,7 @@ from typing import Any
 import psycopg
 from psycopg.pq import ExecStatus
 
-from bench.processes.postgres import Server
-from bench.sync.databases.drawing import (
+from harness.databases.drawing import (
     Draw,
     Kind,
     binary,
@@ -26,6 +25,7 @@ from bench.sync.databases.drawing import (
     whole,
     zoned,
 )
+from harness.postgres import Server
 
 MOODS = ("sad", "ok", "très bien", "")
 

@@ -11,13 +11,13 @@ from random import Random
 from typing import TypeVar
 
 from canopy.sim.world.log_disk import HARD_STATE
+from harness.overlays import grown, wait
+from harness.shard_world import WrongError
 from overlay.client import GetStreams, Streams
 from overlay.stream_client import AddStream
 from streams.log.batches import BatchHead, EventBatch, Row, heads_of
 from streams.log.chunk import EVENTS, read
 from streams.shard.replica import Replica
-from tests.support.overlays import grown, wait
-from tests.support.shards.shard_world import WrongError
 
 
 class StreamWorld:

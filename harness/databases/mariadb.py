@@ -7,8 +7,8 @@ from copy import copy
 from typing import Any
 from uuid import UUID
 
-from bench.processes.mariadb import MariadbServer
-from bench.sync.databases.drawing import (
+from canopy.sync.mariadb_link import asked, connected
+from harness.databases.drawing import (
     Draw,
     Kind,
     binary,
@@ -23,7 +23,7 @@ from bench.sync.databases.drawing import (
     text,
     whole,
 )
-from canopy.sync.mariadb_link import asked, connected
+from harness.mariadb import MariadbServer
 
 BINARY = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
 
