@@ -61,7 +61,7 @@ def media_type_of(payload_type: str) -> str:
 
 
 def data_of(payload: bytes, payload_type: str) -> Data:
-    """The data in a payload."""
+    """The value that a payload holds, by its media type and what `canopyform` says of it."""
     media_type = media_type_of(payload_type)
     said, shared = FORM.search(payload_type), BOTH.search(payload_type)
     form = said[1] if said else usual_form(payload, media_type)

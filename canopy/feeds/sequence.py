@@ -87,7 +87,8 @@ class _Record:
             return False
 
     def end(self) -> Iterator[tuple[bytes, str]]:
-        """The text, unless there is none."""
+        """The text that has been fed so far and why it is refused, "": it is not; nothing, if there
+        was only space."""
         text = b"".join(self._parts)
         most = RAW_LIMIT if text.startswith(BEGIN) else EVENT_LIMIT
         if self._size > most:

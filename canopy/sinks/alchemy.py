@@ -79,7 +79,7 @@ class SqlAlchemyDatabase:
             make_table(connection, table, columns)
 
     def opened(self) -> AbstractContextManager[Connection]:
-        """A transaction."""
+        """A transaction of the engine: its connection, committed at the end or rolled back."""
         return self._engine.begin()
 
     def runner(self, handle: Connection) -> Run:

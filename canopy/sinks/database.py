@@ -26,7 +26,7 @@ Run = Callable[[str, Mapping[str, object]], Answer]
 
 
 class ColumnDefinition(NamedTuple):
-    """Of a table; never NULL."""
+    """A column of one of our own tables. None may be NULL."""
 
     name: str
     kind: str
@@ -82,6 +82,6 @@ class AsyncDatabase(Protocol[H_co]):
 
 
 async def carry_out(database: AsyncDatabase[Any], job: Callable[[Run], Any]) -> Any:
-    """A transaction for one job."""
+    """Do `job` in a transaction of its own, and return what it returns."""
     async with database.opened() as (_, inside):
         return await inside(job)

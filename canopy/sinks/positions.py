@@ -71,7 +71,7 @@ class Followed(Protocol):
 
     @property
     def positions(self) -> StreamPositions:
-        """Behind what was handed out."""
+        """By shard the offset behind the events that were handed out."""
 
     def confirm(self) -> None:
         """What was handed out has taken effect."""
@@ -102,7 +102,7 @@ def take_over(run: Run, columns: Callable[[str], Collection[str]]) -> None:
 
 
 class PositionTable:
-    """Those of one consumer, named `durable`."""
+    """The rows of the consumer `durable` in `canopy_positions`."""
 
     def __init__(self, durable: str) -> None:
         if not 0 < len(durable) <= 128:
@@ -142,7 +142,7 @@ class PositionTable:
             )
 
     def remove(self, run: Run) -> None:
-        """Forget the consumer."""
+        """Delete the positions of the consumer in all streams."""
         run(REMOVE, {"durable": self.durable})
 
     def find(self, run: Run, stream: str) -> StreamPositions:
@@ -212,7 +212,7 @@ class PositionTable:
         return wanted
 
     def moved(self, positions: dict[int, int]) -> None:
-        """The transaction is committed."""
+        """The transaction with these positions is committed."""
         self._at, self._failed = positions, None
 
     def failed(self, followed: Followed) -> None:

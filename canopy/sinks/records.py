@@ -45,7 +45,7 @@ _DROP: Final = f"DELETE FROM {TABLE} WHERE transaction_id = :id"
 
 
 class Record(NamedTuple):
-    """One transaction. `began`: seconds since 1970."""
+    """The record of one transaction. `began`: seconds since 1970."""
 
     id: str
     state: str
@@ -70,7 +70,7 @@ class Records:
         return str(rows[0][0]) if rows else None
 
     def add(self, run: Run, transaction: str) -> None:
-        """A transaction begins."""
+        """Record that a transaction begins."""
         run(_ADD, {**self._ours, "id": transaction, "began": int(time.time())})
 
     def settle(self, run: Run, transaction: str, state: str) -> bool:
@@ -78,5 +78,5 @@ class Records:
         return run(_SETTLE, {"id": transaction, "state": state}).changed == 1
 
     def drop(self, run: Run, transaction: str) -> None:
-        """The stream has the decision."""
+        """Delete the record of a transaction whose decision the stream has."""
         run(_DROP, {"id": transaction})

@@ -88,7 +88,7 @@ class Block:
 
 
 def offsets_of(piece: PackedEvents) -> npt.NDArray[np.int64]:
-    """The offsets of a piece's rows."""
+    """The offset of each row in a piece, which need not follow on one another."""
     if not piece.places:
         return np.arange(piece.first, piece.first + piece.count)
     return piece.first + np.array((0, *piece.places), np.int64)

@@ -50,7 +50,7 @@ _ALLOWED: Final[dict[pa.DataType, frozenset[type]]] = {
 
 
 class BatchColumns:
-    """Makes batches with these fields."""
+    """Makes Arrow batches with the fields of a schema."""
 
     def __init__(self, schema: pa.Schema, mode: Mode = "failfast") -> None:
         """Raises SparkSourceError for a field whose type no value of a stream has."""

@@ -43,7 +43,7 @@ class ReadingBound(NamedTuple):
 
 
 class SourceOptions(NamedTuple):
-    """What is read, and how."""
+    """The options of `spark.read.format("canopy")`, checked."""
 
     stream: str
     node: str | None

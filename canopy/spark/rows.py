@@ -31,13 +31,13 @@ class RowRange(NamedTuple):
 
 
 class Rows(Protocol):
-    """A stream's rows. Methods raise SparkSourceError."""
+    """Where rows of a stream come from. Methods raise SparkSourceError."""
 
     stream_id: str
     """The stream's founding id: another stream of the same name has another one."""
 
     def ends(self) -> dict[int, ShardEnds]:
-        """What is there now, by shard."""
+        """By shard, the offsets of what is there now."""
 
     def at_time(self, time: int) -> dict[int, int]:
         """By shard, the first offset that was appended at this time or later (nanoseconds since
@@ -49,7 +49,7 @@ class Rows(Protocol):
         Raises RowsLostError if the first ones are not kept any more."""
 
     def close(self) -> None:
-        """Nothing more is read."""
+        """End the connection, or close the files."""
 
 
 def check_same(wanted: str, there: str) -> None:

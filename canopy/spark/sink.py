@@ -53,7 +53,7 @@ ROW_BYTES: Final = 32
 
 @dataclass
 class TaskWritten(WriterCommitMessage):
-    """What one task has written."""
+    """How many rows one task has appended."""
 
     rows: int
 
@@ -134,7 +134,7 @@ def _partition() -> TaskContext:
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """Writes micro-batches."""
+    """Appends the rows of micro-batches, those of a batch that is done again once."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Append the rows of one partition of a batch. Carried out by a worker."""
@@ -153,7 +153,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
 
 class JobWriter(_Writer, DataSourceArrowWriter):
-    """Writes the rows of one job."""
+    """Appends the rows of a batch job."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         super().__init__(options, schema)

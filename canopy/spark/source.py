@@ -96,7 +96,7 @@ def fields_of(schema: StructType) -> pa.Schema:
 
 
 def rows_of(options: SourceOptions) -> Rows:
-    """Where the rows come from."""
+    """The rows of the stream that the options name: of log folders, or of a node."""
     if options.folders:
         return folder_rows(options.folders, options.stream)
     return NodeRows(options.node, options.stream, options.timeout)
@@ -112,7 +112,7 @@ def _sampled(options: SourceOptions) -> Iterator[Block]:
 
 
 class TaskSpan(InputPartition):
-    """What one task reads."""
+    """The range of rows, and the selector, of one task."""
 
     def __init__(self, wanted: RowRange, selector: str) -> None:
         self.wanted = wanted
@@ -133,7 +133,7 @@ class SourceReading:
 
     @property
     def rows(self) -> Rows:
-        """The stream, in this process."""
+        """Where this process reads the stream, opened when it is needed first."""
         if self._open is None:
             self._open = rows_of(self._options)
         return self._open
@@ -188,7 +188,7 @@ class SourceReading:
         return end.at / 1e9 if end.kind == "time" else None
 
     def begins(self) -> dict[int, int]:
-        """Where reading begins, by shard."""
+        """By shard the offset at which a query without a checkpoint begins."""
         start = self._options.start
         if start.kind == "time":
             return self.rows.at_time(start.at)
@@ -254,7 +254,7 @@ class CanopyStreamReader(SourceReading, DataSourceStreamReader, SupportsTriggerA
         return self._offset(self.begins())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's
-        """Offsets of one trigger."""
+        """At most so many offsets in one trigger (option `maxRowsPerTrigger`)."""
         return ReadMaxRows(self._options.trigger_rows)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's
@@ -297,7 +297,7 @@ class CanopyStreamReader(SourceReading, DataSourceStreamReader, SupportsTriggerA
         retention follows its own rules."""
 
     def stop(self) -> None:
-        """The query has ended."""
+        """Close what the query has opened."""
         if self._open is not None:
             self._open.close()
 

@@ -69,7 +69,7 @@ PIECE: Final = 160 * 1024
 
 
 class Column(msgspec.Struct, frozen=True, array_like=True):
-    """A column of a source's table."""
+    """A column of a source's table: its type in words of its own and of its database."""
 
     name: str
     type: str
@@ -81,7 +81,7 @@ class Column(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Table(msgspec.Struct, frozen=True, array_like=True):
-    """The shape of a table."""
+    """The shape that rows of a table have from a SCHEMA on."""
 
     name: str
     """Of one in another schema than `public` of a PostgreSQL, `schema.name`."""
@@ -118,7 +118,7 @@ class Table(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Commit(msgspec.Struct, frozen=True, array_like=True):
-    """Closes a transaction."""
+    """The end of a transaction; its last change carries it."""
 
     position: int
     """How far the source was read with it: the log's id (SQLite), the LSN behind the transaction
@@ -133,7 +133,7 @@ class Commit(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
-    """One event of a sync."""
+    """One change of a table, or one of the marks between changes, as an event has it."""
 
     op: int
     table: str = ""

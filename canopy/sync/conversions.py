@@ -92,7 +92,7 @@ def _have_zeros(values: Sequence[Value]) -> bool:
 
 
 def kept(value: Value) -> Value:
-    """The value as it is."""
+    """`value` itself: the destination's database is of the source's kind."""
     return value
 
 
@@ -135,7 +135,7 @@ def unfit(value: Value, what: str) -> UnfitError:
 
 
 def to_int(value: Value) -> Value:
-    """A 64-bit integer."""
+    """`value` as a signed integer of 64 bits. Raises UnfitError."""
     if type(value) in (int, bool) and -(2**63) <= value < 2**63:
         return int(value)
     raise unfit(value, "64-bit integer")
@@ -174,7 +174,7 @@ def to_decimal(value: Value) -> Value:
 
 
 def to_text(value: Value) -> Value:
-    """A text without the character 0."""
+    """`value` as a text without the character 0. Raises UnfitError."""
     if type(value) is NativeText:
         return value.text
     if type(value) is not str:
@@ -210,7 +210,7 @@ def _no_constant(name: str) -> Value:
 
 
 def to_bytes(value: Value) -> Value:
-    """Bytes."""
+    """`value` as bytes. Raises UnfitError."""
     if type(value) is bytes:
         return value
     raise unfit(value, "string of bytes")
@@ -274,14 +274,15 @@ def _moment(value: Value, is_zoned: bool, what: str) -> Value:
 
 
 def same_words(value: Value) -> Value:
-    """A value of another PostgreSQL."""
+    """`value` as another PostgreSQL has it. Raises UnfitError for the character 0, which none can
+    store."""
     if type(value) is str and "\0" in value:
         raise unfit(value, "text that PostgreSQL can keep: it has the character 0")
     return value
 
 
 def to_words(value: Value) -> Value:
-    """A text with any characters."""
+    """`value` as a text, in which the character 0 may be."""
     return value if type(value) is str else to_text(value)
 
 

@@ -19,7 +19,8 @@ NAN: Final = float("nan")
 
 
 class Step(msgspec.Struct):
-    """What is done to one table."""
+    """What one table needs in a transaction, in the order of the fields: clear, deletes, upserts,
+    updates."""
 
     table: Table
     clear: bool = False
@@ -70,7 +71,7 @@ class Folded:
         return True
 
     def step(self) -> Step:
-        """What is to be done, once."""
+        """The table's changes so far as one step, in which each row is written once."""
         gone = [key for key, row in self._rows.items() if row is None and not self._clear]
         upserts = [row for row in self._rows.values() if row is not None]
         if not self._is_spelled:

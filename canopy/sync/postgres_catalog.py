@@ -11,7 +11,7 @@ KEY: Final = "(p.indkey::int2[])[0:p.indnkeyatts - 1]"
 
 
 class CatalogColumn(NamedTuple):
-    """One column."""
+    """One row of pg_attribute, with what other catalogues say of the column."""
 
     name: str
     type: int

@@ -35,7 +35,7 @@ class RowFilter:
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """The tables that have a selector."""
+        """The names of the tables of which a selector chooses rows."""
         return tuple(self._predicates)
 
     def learn(self, table: Table) -> None:

@@ -37,7 +37,7 @@ GIVEN_UP: Final = 5.0
 
 
 class SideStatus(msgspec.Struct):
-    """How one side is doing."""
+    """The state of one side, for `canopy sync run` and `canopy sync ls`."""
 
     name: str
     side: str
@@ -84,11 +84,11 @@ class Side:
         self._worst: float | None = None  # lag since then
 
     def start(self) -> None:
-        """Start the thread."""
+        """Begin to capture or apply, in the side's thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End after what is under way."""
+        """Ask the thread to end after the batch that is under way."""
         self._stop.set()
 
     def settle(self) -> None:
@@ -197,7 +197,7 @@ class Side:
 
 
 class Runner:
-    """The sides of some syncs."""
+    """The sides of some syncs, each in its thread, from `__enter__` to `__exit__`."""
 
     def __init__(
         self,
@@ -227,11 +227,11 @@ class Runner:
             side.join(max(0.0, until - time.monotonic()))
 
     def statuses(self) -> list[SideStatus]:
-        """How all sides are doing."""
+        """The state of each side, sources first within a sync."""
         return [side.status for side in self.sides]
 
     def is_alive(self) -> bool:
-        """Whether a side goes on."""
+        """Whether the thread of any side still runs."""
         return any(not side.join(0) for side in self.sides)
 
     def settle(self, interval: float, look: Callable[[], object], stop: threading.Event) -> bool:

@@ -42,7 +42,7 @@ class StreamEvents(Protocol):
 
 
 class Stream(Protocol):
-    """A stream of one shard."""
+    """A stream with one shard, as capturing and applying use it."""
 
     id: str
     """Its founding id."""

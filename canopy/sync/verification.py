@@ -38,7 +38,7 @@ SHOWN: Final = 100
 
 
 class RowDifference(msgspec.Struct, frozen=True):
-    """A row that differs."""
+    """One row that is not the same at both sides, with its key in words."""
 
     table: str
     key: str
@@ -47,7 +47,8 @@ class RowDifference(msgspec.Struct, frozen=True):
 
 
 class VerifiedRows(msgspec.Struct):
-    """What a comparison has found."""
+    """What was compared: the source's position, the stream's offset, and by table how many rows
+    were compared and differ; of `differences` the first ones."""
 
     position: int = 0
     offset: int = 0
@@ -59,7 +60,7 @@ class VerifiedRows(msgspec.Struct):
 
     @property
     def identical(self) -> bool:
-        """Whether nothing differs."""
+        """Whether the rows of all tables are the same at both sides."""
         return not any(self.differing.values())
 
 
@@ -120,7 +121,7 @@ def _widened(row: Row, fill: Row) -> Row:
 
 
 class SyncComparison:
-    """Compares one source with one destination."""
+    """Compares the tables of one source with those of one destination at one position."""
 
     def __init__(
         self,

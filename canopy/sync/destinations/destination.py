@@ -92,7 +92,7 @@ class Existing(NamedTuple):
 
 
 class DestinationView(NamedTuple):
-    """A destination in one transaction."""
+    """The tables of a destination as one transaction sees them."""
 
     progress: SyncProgress
     rows: Callable[[Table], Iterator[Row]]
@@ -100,7 +100,7 @@ class DestinationView(NamedTuple):
 
 
 class Destination:
-    """One database. One thread uses it."""
+    """A database that a sync is applied to, for one thread. The base is any DBAPI connection."""
 
     dialect: Dialect
     has_savepoints = True
@@ -127,7 +127,7 @@ class Destination:
         self._make(positions.TABLE, positions.COLUMNS)
 
     def progress(self) -> SyncProgress:
-        """How far the sync has come."""
+        """How far the sync has come, as the database has it. `store` goes on from there."""
         rows = self.run(_FIND, {"name": self._name}).rows
         self._at = None
         if not rows:
@@ -158,7 +158,7 @@ class Destination:
         self._stored = place
 
     def commit(self) -> None:
-        """Commit the transaction."""
+        """Commit the transaction, and with it the position that was stored."""
         with self._told("the end of a transaction"):
             self._end(True)
         if self._stored is not None:
@@ -179,7 +179,7 @@ class Destination:
             self.rollback()
 
     def remove(self) -> None:
-        """Forget the sync's position."""
+        """Delete the sync's position and progress. Its rows stay."""
         self.run(_REMOVE, {"name": self._name})
         self._positions.remove(self.run)
 
@@ -272,7 +272,7 @@ class Destination:
                 break
 
     def note(self, conflicts: Sequence[Conflict]) -> None:
-        """Keep conflicts in the table `canopy_conflicts`."""
+        """Add conflicts to the table `canopy_conflicts`, which is made if it is missing."""
         self._make_conflicts()
         now = datetime.now(UTC).isoformat(" ", "seconds")
         for one in conflicts:
@@ -435,7 +435,7 @@ class Destination:
         self._execute(f"ALTER TABLE {self._named(table)} ADD COLUMN {quoted(name)} {kind}")
 
     def clear(self, table: Table) -> None:
-        """Remove all rows."""
+        """Delete all rows of a table."""
         self._execute(f"DELETE FROM {self._named(table)}")
 
     def _load(self, found: Statements, rows: Iterable[Row]) -> None:

@@ -67,7 +67,7 @@ class PostgresSequences:
             self._largest[one] = max(self._largest.get(one, 0), *numbers, 0)
 
     def note_all(self, table: Table, named: str) -> None:
-        """Any rows of a table."""
+        """Many rows are loaded into a table: the largest number is asked of it before the commit."""
         if self._of(table, named):
             self._loaded[table.name] = named
 
@@ -93,6 +93,6 @@ class PostgresSequences:
         return known
 
     def forget(self) -> None:
-        """What was written is taken back."""
+        """Forget what was noted since the last commit: the transaction was taken back."""
         self._largest.clear()
         self._loaded.clear()

@@ -18,7 +18,7 @@ FITTED: Final = 1_000
 
 
 class Statements:
-    """Those for one table."""
+    """The SQL by which rows of one table are inserted, upserted, updated and deleted."""
 
     def __init__(self, table: Table, dialect: Dialect, name: str) -> None:
         """`name`: the table's for SQL."""

@@ -55,7 +55,7 @@ class TransactionBegin(msgspec.Struct, frozen=True):
 
 
 class TransactionEnd(msgspec.Struct, frozen=True):
-    """It is committed."""
+    """The transaction that has begun is committed."""
 
     time: int
 
@@ -97,7 +97,7 @@ class _Known(NamedTuple):
 
 
 class Binlog:
-    """Decodes one event after the other."""
+    """Decodes the events of a binary log in their order: later ones refer to earlier ones."""
 
     def __init__(self, collations: Mapping[int, str] | None = None) -> None:
         """`collations`: by number, the name of their character set."""

@@ -22,7 +22,7 @@ Cells: TypeAlias = tuple[object, ...]
 
 
 class Begin(msgspec.Struct, frozen=True):
-    """A transaction begins."""
+    """A transaction begins, with its id and the time of its commit."""
 
     time: float
     transaction: int

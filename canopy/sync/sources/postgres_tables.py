@@ -28,7 +28,7 @@ LOCK_TIMEOUT: Final = 2
 
 
 class TablePlace(NamedTuple):
-    """Where a table is."""
+    """The schema and the name of a table."""
 
     schema: str
     table: str
@@ -52,7 +52,7 @@ class Shape:
         self.decoders = decoders
 
     def row(self, cells: pgoutput.Cells) -> Row:
-        """The row of these cells."""
+        """The row that these cells of the log mean."""
         return tuple(
             [
                 cell if cell is None or cell is ABSENT else decode(cell)  # type: ignore[arg-type]
@@ -128,7 +128,7 @@ class TablePublication:
                 continue  # it is looked at once more
 
     def tables(self) -> list[TablePlace]:
-        """The published tables."""
+        """The tables that the publication has now."""
         found = self._sql.execute(
             "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s "
             "ORDER BY 1, 2",
@@ -169,7 +169,7 @@ class TablePublication:
             )
 
     def remove(self) -> None:
-        """Take the publication away."""
+        """Drop the publication, if it is there."""
         statement = sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(self._name))
         self._sql.execute(statement)
 

@@ -30,13 +30,13 @@ def lsn_text(position: int) -> str:
 
 
 def lsn_number(text: str) -> int:
-    """The position that PostgreSQL writes so."""
+    """The position in the log that `text` (XXX/XXX, hexadecimal) stands for."""
     high, _, low = text.partition("/")
     return (int(high, 16) << 32) + int(low, 16)
 
 
 class Replication:
-    """One replication connection."""
+    """A connection over which the server sends the decoded log of one slot."""
 
     def __init__(self, conninfo: str) -> None:
         self._connection = psycopg.connect(

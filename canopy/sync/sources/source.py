@@ -50,7 +50,7 @@ def check_source(commit: Commit, own: str) -> None:
 
 
 class SourceView(NamedTuple):
-    """A source in one transaction."""
+    """The tables of a source as one transaction sees them."""
 
     position: int
     tables: list[Table]
@@ -59,7 +59,7 @@ class SourceView(NamedTuple):
 
 
 def inserts(table: Table, rows: Iterable[Row]) -> Iterator[Change]:
-    """Rows of a table as changes."""
+    """An INSERT for each row of `table`, as a snapshot has them."""
     return (Change(INSERT, table.name, None, row, table) for row in rows)
 
 

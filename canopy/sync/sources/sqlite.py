@@ -414,6 +414,6 @@ def remove_reader(database: sqlite3.Connection, name: str) -> None:
 
 
 def scan(database: sqlite3.Connection, table: Table) -> Iterator[tuple[Any, ...]]:
-    """All rows of a table."""
+    """All rows of a table, as tuples of its columns in their order."""
     columns = ", ".join(map(quoted, table.names))
     yield from database.execute(f"SELECT {columns} FROM {quoted(table.name)}")

@@ -23,7 +23,7 @@ ANY_ROW: Final = "1"
 
 
 class Unique(NamedTuple):
-    """A unique index."""
+    """A unique index of a table, as conditions of its triggers need it."""
 
     meets: str
     """The condition, in a trigger of the table, that a row has the values of NEW; it may be wider
