@@ -67,7 +67,7 @@ class PostgresSequences:
             self._largest[one] = max(self._largest.get(one, 0), *numbers, 0)
 
     def note_all(self, table: Table, named: str) -> None:
-        """Many rows are loaded into a table: the largest number is asked of it before the commit."""
+        """Many rows are loaded: the largest number in the table is looked up before the commit."""
         if self._of(table, named):
             self._loaded[table.name] = named
 
