@@ -60,9 +60,9 @@ def majority(voters: int) -> int:
 
 
 def quorum_of_storers(voters: int, one_may_lie: bool) -> int:
-    """How many voters have to have stored an entry before it counts as committed. A majority; where
-    one may lie, so many that any majority that elects has two of them, but not all, of whom one may
-    be silent."""
+    """How many voters have to have stored an entry before it counts as committed: a majority; where
+    one may lie, enough that any electing majority has two of them, but not all voters, of whom one
+    may be silent."""
     least = majority(voters)
     if not one_may_lie:
         return least

@@ -181,14 +181,15 @@ class Driver(LinkTransport, Protocol):
         """Write trace records of a kind that differ only in the field `name`."""
 
     def trace_marks(self, incarnation: int, first: int, count: int) -> Sequence[bool] | None:
-        """Which of so many events that this node publishes now, numbered from `first` on, are to be
-        traced by all nodes; None: all of them."""
+        """Which of the `count` events that this node publishes now, numbered from `first` on, are
+        to be traced by all nodes; None: all of them."""
 
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
         """The events among these whose trace records are kept."""
 
     def row_share(self, kind: str, count: int) -> float:
-        """The share of so many rows of streams that gets records of a kind (``row``, ``take``)."""
+        """The share of these `count` rows of streams that gets records of a kind (``row``,
+        ``take``)."""
 
     def trace_unmatched(self, counts: Mapping[str, int], alone: int) -> None:
         """Count events for which trees found no interested node: `counts` by the tree's attribute.

@@ -35,7 +35,7 @@ second while it serves in a cluster; guess."""
 
 class OwnSign(msgspec.Struct, frozen=True):
     """A signal of Tensor's tree that a node sees of itself: the `field` of a health record is at
-    least `least` in so many records within `SIGN_HOLDS`. `name` and `says` word it."""
+    least `least` in `records` records within `SIGN_HOLDS`. `name` and `says` word it."""
 
     field: str
     name: str

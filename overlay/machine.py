@@ -199,8 +199,8 @@ class Port(Protocol):
         of none, and `name` is ``event`` or ``subscription``."""
 
     def trace_marks(self, incarnation: int, first: int, count: int) -> Sequence[bool] | None:
-        """Which of so many events that this node publishes now, numbered from `first` on, are to be
-        traced by all nodes; None: all of them."""
+        """Which of the `count` events that this node publishes now, numbered from `first` on, are
+        to be traced by all nodes; None: all of them."""
 
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
         """The events among these whose trace records are kept (none when tracing is off), so that a

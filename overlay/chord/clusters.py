@@ -314,7 +314,7 @@ class Clusters(Machine):
         return self.cluster_role.idle_peers()
 
     def want(self, members: int) -> None:
-        """Recruit until the cluster has so many members, because of its load. It keeps them when
+        """Recruit until the cluster has `members` members, because of its load. It keeps them when
         fewer would do."""
         self.recruiting.grow_for_load(members)
 

@@ -353,7 +353,7 @@ class LinkSession(HasDeadline):
         return answer
 
     def extend_queue(self, size: int, now: float) -> bool:
-        """The queue has no room for so many bytes: whether more may wait by now, since so much is
+        """The queue has no room for `size` bytes: whether more may wait by now, since much is
         written."""
         before = self._send_buffer.queue_limit
         self._replay.wrote(size)

@@ -90,12 +90,12 @@ class Policies(Machine):
 
     @property
     def is_bounded(self) -> bool:
-        """Whether this node may have so many registrations only (`over_quota`)."""
+        """Whether the number of registrations of this node is bounded (`over_quota`)."""
         return bool(self.tenant) or self._is_leaf
 
     def over_quota(self, registrations: int, trees: int) -> tuple[str, str] | None:
-        """Why this node may not have so many registrations, in so many attribute trees: a code and
-        the reason; None: it may."""
+        """Why this node may not have `registrations` registrations in `trees` attribute trees: a
+        code and the reason; None: it may."""
         most = self.confinement.of(self.tenant).quota.subscriptions if self.tenant else 0
         if not most or registrations <= most:
             share = over_share(registrations, trees, most) if self._is_leaf else ""

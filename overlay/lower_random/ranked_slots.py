@@ -111,8 +111,8 @@ class Slot:
 
 
 class RankedSlots:
-    """The slots of one view, and who was heard of. `near`: so many slots prefer peers of the own
-    region to all others, and the rest prefers the others."""
+    """The slots of one view, and who was heard of. `near`: the number of slots that prefer peers of
+    the own region to all others, and the rest prefers the others."""
 
     def __init__(self, size: int, near: int, is_near: Callable[[Peer], bool], rng: Random) -> None:
         self._rng = rng

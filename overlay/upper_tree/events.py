@@ -45,7 +45,7 @@ class SubscriptionsReady(LocalEvent, frozen=True):
 
 class SubscriptionLapsed(LocalEvent, frozen=True):
     """A cluster had lost registrations of this node; they are being registered again. Events may
-    have been missed for so many seconds, and until they are (docs/design/promises.md)."""
+    have been missed for these seconds, and until they are registered (docs/design/promises.md)."""
 
     attribute: str
     subscriptions: tuple[str, ...]

@@ -99,7 +99,7 @@ class LoadMeter:
         self._asked_passed = 0
 
     def arrived(self, events: int, now: float) -> None:
-        """Note that so many events arrived at `now`."""
+        """Note that `events` events arrived at `now`."""
         self._arrived += events
         self._asked_events += events
         passed = now - self._since
@@ -119,7 +119,8 @@ class LoadMeter:
             self._asked_busy += seconds
 
     def taken_up(self, served: int, passed_on: int) -> None:
-        """Of events that arrived so many were served here, and so many sent to other hosts."""
+        """Of the events that arrived, `served` were served here and `passed_on` sent to other
+        hosts."""
         self._asked_served += served
         self._asked_passed += passed_on
 

@@ -55,7 +55,7 @@ def is_within(place: float, shard: Interval) -> bool:
 def shard_cuts(
     interval: Interval, registrations: Iterable[Registration], parts: int
 ) -> list[tuple[Cut, float]]:
-    """Where to cut a value, or a shard of one, into so many parts with equally many registrations,
+    """Where to cut a value, or a shard of one, into `parts` parts with equally many registrations,
     with the share of them below each cut; as few digits as there may be. Empty where they have all
     the same place."""
     places = sorted([shard_place(one) for one in registrations if lies_in(one, interval)])

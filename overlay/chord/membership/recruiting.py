@@ -74,7 +74,7 @@ class Recruiting:
         self.refresh()
 
     def grow_to(self, size: int) -> None:
-        """Recruit until the cluster has so many members, for a split."""
+        """Recruit until the cluster has `size` members, for a split."""
         self.size = size
         self._exhausted_since = None
 
@@ -83,11 +83,11 @@ class Recruiting:
         self.size = self.settings.size
 
     def grow_for_load(self, size: int) -> None:
-        """Recruit until the cluster has so many members, because of its load."""
+        """Recruit until the cluster has `size` members, because of its load."""
         self._load_size = size
 
     def is_exhausted_for(self, seconds: float) -> bool:
-        """Whether there has been no node left to ask for so many seconds."""
+        """Whether there has been no node left to ask for `seconds`."""
         since = self._exhausted_since
         return since is not None and self.port.now - since >= seconds
 

@@ -65,7 +65,7 @@ class Doubt:
 
 
 def voters_majority(members: int) -> int:
-    """The majority of the voters, who are the largest odd number of so many members."""
+    """The majority of the voters, who are taken to be the largest odd number of `members`."""
     return majority(members - (members + 1) % 2)
 
 

@@ -142,13 +142,13 @@ class CopyBudget:
         return left - reserve if left > reserve else max(1, left // 2)
 
     def has_room(self, source: EventSource, copies: Mapping[int, int]) -> bool:
-        """Whether so many copies of each of these events (by sequence number) may be sent now, as
+        """Whether these numbers of copies of events (by sequence number) may be sent now, as
         `room` says, without what is held back for later."""
         most = self.most - self.most // 4
         return self._sent.most_with(source, copies) <= most
 
     def spend(self, events: Sequence[Event], copies: int = 1) -> None:
-        """Count so many copies of each of these events as sent to other nodes."""
+        """Count `copies` copies of each of these events as sent to other nodes."""
         self._sent.add(events, copies)
 
     def spend_each(self, source: EventSource, copies: Mapping[int, int]) -> None:

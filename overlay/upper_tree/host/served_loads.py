@@ -42,7 +42,7 @@ class VisitSample:
         self._drawn = 0
 
     def visited(self, events: Sequence[Event], trees: int) -> None:
-        """Events have visited so many trees here together, this one among them."""
+        """Events have visited `trees` trees here together, this one among them."""
         self.count(len(events), trees)
         self._until_next -= len(events)
         while self._until_next < 0:
@@ -50,7 +50,7 @@ class VisitSample:
             self._until_next += 1 + self._rng.randrange(2 * self._stride - 1)
 
     def count(self, events: int, trees: int) -> None:
-        """So many events have visited so many trees here together, this one among them."""
+        """`events` events have visited `trees` trees here together, this one among them."""
         self._events += events / trees
         if trees == 1:
             self._alone += events
@@ -70,7 +70,7 @@ class VisitSample:
         return (*found, newest)
 
     def places(self, newest: int) -> list[Cut]:
-        """Where so many of the events that were drawn last lie in the tree's value space."""
+        """Where the `newest` events that were drawn last lie in the tree's value space."""
         drawn = list(self._events_drawn)[len(self._events_drawn) - newest :]
         if self.attribute == EVENT_TREE:
             return [place(True)] * len(drawn)

@@ -122,7 +122,7 @@ class HostPool(Machine):
     # --- how many there should be ---
 
     def grow(self, wanted: int, preferred: Sequence[Peer]) -> None:
-        """Have `wanted` hosts beside the members if so many agree, the `preferred` first."""
+        """Have `wanted` hosts beside the members, if that number agrees, the `preferred` first."""
         self._wanted = max(min(wanted, POOL_MOST), self._wanted)
         self._enough_since = None
         self._ask(preferred)

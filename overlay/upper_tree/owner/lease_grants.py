@@ -56,7 +56,7 @@ class LeaseGrant(msgspec.Struct):
     _rttvar: float = 0.0  # … and its variance
 
     def measured(self, took: float) -> None:
-        """An answer took so many seconds: update the round-trip estimate (RFC 6298, section 2)."""
+        """An answer took `took` seconds: update the round-trip estimate (RFC 6298, section 2)."""
         if not self._srtt:
             self._srtt, self._rttvar = took, took / 2.0
         self._rttvar += (abs(self._srtt - took) - self._rttvar) / 4.0

@@ -279,7 +279,7 @@ def middle_by_load(asked: Sequence[tuple[Key, float]]) -> Key | None:
 def cuts_by_load(
     interval: Interval, places: Sequence[tuple[Cut, float]], parts: int
 ) -> list[tuple[Cut, float]]:
-    """Where to cut a virtual node into about so many parts of equal load, with the share of the
+    """Where to cut a virtual node into about `parts` parts of equal load, with the share of the
     load below each cut. `places` in order, with what each stands for.
 
     Cuts lie between values that events have, and are short. A value that has a part's load by

@@ -76,7 +76,7 @@ class HostEstimate(msgspec.Struct):
         return max(own, predicted_queue(self.load, now - self.reported_at))
 
     def sent(self, events: int, now: float, service: float) -> None:
-        """This publisher has sent it so many more events."""
+        """This publisher has sent the host `events` more events."""
         self.backlog = self._own_backlog(now, service) + events
         self.backlog_at = now
         self.sends.append((now, events))

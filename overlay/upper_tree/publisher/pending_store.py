@@ -113,8 +113,8 @@ class Coalescer:
         return {event.sequence for events in self._by_names.values() for event in events}
 
     def submit(self, by_names: ByNames, largest: int, in_flight: int) -> tuple[ByNames, int] | None:
-        """New events, none over `largest` bytes, while so many are in flight. Returns all that wait
-        if they are to be sent now, and a size that none exceeds."""
+        """New events, none over `largest` bytes, while `in_flight` are in flight. Returns all that
+        wait if they are to be sent now, and a size that none exceeds."""
         for names, events in by_names.items():
             self._by_names.setdefault(names, []).extend(events)
             self.count += len(events)
@@ -203,8 +203,8 @@ class PendingWindow:
         return min(max(self.pairs, WINDOW_SEARCHING), self._most) if is_searching else self.pairs
 
     def accepted(self, pairs: int, took: float | None, now: float) -> None:
-        """Hosts have accepted so many more, the first `took` seconds after it was sent (None: not
-        known)."""
+        """Hosts have accepted `pairs` more pairs, the first `took` seconds after it was sent (None:
+        not known)."""
         self._accepted += pairs
         if took is not None and (took < self._shortest or not self._shortest):
             self._shortest = took

@@ -116,7 +116,8 @@ class ReplicaSelector:
     def configured(
         cls, me: Peer, settings: TreeSettings, health: Health, processors: int
     ) -> ReplicaSelector:
-        """The choice of the node `me` with these settings, on a machine of so many processors."""
+        """The choice of the node `me` with these settings, on a machine with `processors`
+        processors."""
         return cls(
             *(me.id, settings.retry, settings.choice == "time", health, me.region),
             *(machine_of(me), processors),
@@ -163,7 +164,7 @@ class ReplicaSelector:
         return self.by_time and self.predictor.is_free(node, now)
 
     def at_once(self, events: int) -> int:
-        """For how many of so many events a host is to be chosen together, at least one: for all of
+        """For how many of `events` events a host is to be chosen together, at least one: for all of
         them where there is nothing to choose."""
         most = self.predictor.at_once if self.by_time else None
         if most is None or not any(each.is_choice for each in self._rankings.values()):
@@ -181,7 +182,7 @@ class ReplicaSelector:
         return min(max(TIMEOUT_LEAST, TIMEOUT_FACTOR * self._smoothed), self.timeout_most)
 
     def sent(self, node: NodeId, visits: Iterable[Sized], now: float) -> float:
-        """Visits, each of so many events, were sent to a host. Returns the time-out."""
+        """Visits, each with its number of events, were sent to a host. Returns the time-out."""
         self.predictor.sent(node, sum(map(len, visits)), now)
         return self.timeout
 

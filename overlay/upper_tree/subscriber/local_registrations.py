@@ -39,7 +39,7 @@ class EndedRegistrations:
         self._new.update(dict.fromkeys(keys))
 
     def take(self, now: float, most: int) -> list[RegistrationKey]:
-        """At most so many whose owners are to be asked now; each is to be given back by `asked`, or
+        """At most `most` whose owners are to be asked now; each is to be given back by `asked`, or
         is forgotten."""
         taken: list[RegistrationKey] = []
         while self._new and len(taken) < most:

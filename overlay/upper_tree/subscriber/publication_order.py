@@ -84,7 +84,7 @@ class InnerParts:
                 self._inner[name, part] = _without(found, part, hull)
 
     def gone(self, left: int) -> None:
-        """A subscription has ended; so many are left."""
+        """A subscription has ended; `left` are left."""
         self._gone += 1
         if self._gone > left:
             self._inner.clear()

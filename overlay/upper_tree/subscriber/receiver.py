@@ -117,7 +117,7 @@ class GatheredSubscriptions:
         return sum([each.named for each in known if each is not None])
 
     def remove(self, subscription: str, conjunctions: int) -> None:
-        """The subscription, of so many conjunctions, has ended."""
+        """The subscription, with `conjunctions` conjunctions, has ended."""
         del self.predicates[subscription]
         for name in self._names(subscription, conjunctions):
             self.by_name.pop(name, None)
@@ -242,8 +242,8 @@ class Receiver(Machine):
         self.order.register(subscription, predicate, pivots)
 
     def remove(self, subscription: str, conjunctions: int) -> int:
-        """Show events for this subscription no more; it has so many conjunctions. Returns the
-        number of this change."""
+        """Show events for this subscription no more; it has `conjunctions` conjunctions. Returns
+        the number of this change."""
         self.pivots.pop(subscription, None)
         self._ages.pop(subscription, None)
         self.order.end(subscription)
