@@ -24,7 +24,7 @@ from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
 from bench.mutations.planting import VARIABLE
-from canopy.wire.process.memory import freeze_heap
+from canopy.wire.process.machine_load import freeze_heap
 from tests.support.examples import examples
 
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -68,7 +68,7 @@ STREAMS = (
 SERVICE = (*STREAMS, "streams.services.service")
 PRODUCT = ("node", "overlay", "streams", "matching", "canopy")
 ANALYSIS_BASE = (
-    *("canopy.traces.analysis.constants", "canopy.traces.analysis.errors"),
+    "canopy.traces.analysis.constants",
     "canopy.traces.analysis.tasks",
 )
 CLIENT = (
@@ -228,15 +228,11 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "canopy.traces": (),
     "canopy.traces.schema": (),
     "canopy.traces.health_file": (),
-    "canopy.traces.redaction": (),
-    "canopy.traces.sampling": (),
-    "canopy.traces.writer": (
-        *("canopy.traces.schema", "canopy.traces.redaction", "canopy.traces.sampling"),
-    ),
+    "canopy.traces.writer": ("canopy.traces.schema",),
     "canopy.traces.analysis": ("canopy.traces.schema", "canopy.traces.health_file"),
     "canopy.traces.analysis.report": ("canopy.traces.analysis", "overlay.wording"),
     "canopy.traces.analysis.health": (
-        *(*ANALYSIS_BASE, "canopy.traces.analysis.read", "canopy.traces.analysis.progress"),
+        *(*ANALYSIS_BASE, "canopy.traces.analysis.read", "canopy.traces.analysis.tasks"),
         *("canopy.traces.analysis.spark", "canopy.traces.schema", "canopy.traces.health_file"),
     ),
     "canopy.traces.analysis.spark": ANALYSIS_BASE,
@@ -250,7 +246,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "canopy.traces.analysis.selection",
     ),
     "canopy.traces.otlp": (
-        *("canopy.traces.analysis.errors", "canopy.traces.analysis.parsing"),
+        *("canopy.traces.analysis.constants", "canopy.traces.analysis.parsing"),
         *("canopy.traces.analysis.read", "canopy.traces.schema"),
     ),
     "canopy.traces.analysis.check": (

@@ -23,7 +23,7 @@ from msgspec import Meta
 from bench.experiments.frame import Experiment, Table
 from bench.experiments.running import Progress, no_progress
 from canopy.sim.checks.node_state import led
-from canopy.sim.scenario.paper_load import paper_load
+from canopy.sim.scenario.range_load import paper_load
 from canopy.sim.scenario.run import ScenarioRun
 from canopy.sim.scenario.scenario import Scenario
 from canopy.sim.world.clients import Publication

@@ -27,7 +27,7 @@ import msgspec
 from bench.experiments.health.faults import KINDS, NONE, FaultyRun
 from canopy.traces.analysis import PAPER, Thresholds, spark_session
 from canopy.traces.analysis.health.history import History, NodeHistory
-from canopy.traces.analysis.health.learnt import (
+from canopy.traces.analysis.health.job import (
     FEATURES,
     MODEL,
     Model,

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from bench.mutations.planting import fault, replace
 from canopy.client.session import ControlSession
-from canopy.wire.control.replay_buffer import ReplayBuffer
+from canopy.wire.control.client_connection import ReplayBuffer
 from canopy.wire.folder import DataFolder
-from canopy.wire.state_commits import StateCommits
-from canopy.wire.state_file import NodeIdentity
+from canopy.wire.state_file import NodeIdentity, StateCommits
 from overlay.links.handshake import Handshake
 from overlay.links.messages import Superseded
 
@@ -17,8 +16,8 @@ if TYPE_CHECKING:
     from canopy.client.frames import Sized
 
 from bench.mutations.planting import replace_constant
-from canopy.cli.streams import tables
-from canopy.wire.admin import checks
+from canopy.cli.streams import export
+from canopy.wire.admin import http
 from overlay.links.session import LinkSession
 from overlay.machine import Message
 
@@ -104,9 +103,9 @@ def formulas_in_tables() -> None:
     """A text that a spreadsheet calculates is exported as it is."""
 
     def _harmless(text: str) -> str:
-        return tables.CONTROL.sub("", text)
+        return export.CONTROL.sub("", text)
 
-    replace(tables.harmless, _harmless)
+    replace(export.harmless, _harmless)
 
 
 @fault(
@@ -126,4 +125,4 @@ def unknown_message_sent() -> None:
 )
 def failing_check_answers_ok() -> None:
     """/readyz names the failing check, with the status 200."""
-    replace_constant(checks, "FAILING", checks.OK)
+    replace_constant(http, "FAILING", http.OK)

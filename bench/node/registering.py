@@ -25,7 +25,7 @@ from unittest.mock import patch
 from bench.node.stages import Stages, TracedSurroundings
 from bench.node.subscribing import selectors
 from canopy.wire.constants import REGISTERED_TOGETHER
-from canopy.wire.process.memory import freeze_heap, freeze_survivors
+from canopy.wire.process.machine_load import freeze_heap, freeze_survivors
 from canopy.wire.transport.codec import WireCodec
 from canopy.wire.transport.framing import COMMAND_FRAMES, PREFIX, REPLY_FRAMES
 from matching import warm

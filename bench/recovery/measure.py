@@ -37,7 +37,7 @@ from pathlib import Path
 from bench.experiments.recovery.trial import Trial
 from bench.recovery.trial import ProcessTrial
 from bench.tracing import add_option
-from canopy.cli.demo.errors import DemoError
+from canopy.cli.demo.plan import DemoError
 from canopy.client.errors import ControlError
 from canopy.sim.world.cost import collector_at_rest
 from canopy.wire.transport.codec import WireCodec

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from bench.recovery.monitor import Monitor
 from bench.recovery.trial import ProcessTrial, Say
-from canopy.cli.demo.errors import DemoError
+from canopy.cli.demo.plan import DemoError
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import ControlError
 from harness.recovery.plan import TrialError

@@ -9,12 +9,12 @@ from cryptography import x509
 from bench.mutations.planting import fault, replace
 from canopy.wire.durable import write_durably
 from canopy.wire.keys import chains
+from canopy.wire.keys.beliefs import LiveIds
 from canopy.wire.keys.chains import Vouched, check_times
 from canopy.wire.keys.key_folder import KeyFolder
-from canopy.wire.keys.live_ids import LiveIds
 from canopy.wire.keys.restrictions import Restriction
 from canopy.wire.keys.revocations import Revocations, believed_list
-from canopy.wire.process.renewal_times import RENEW_AGAIN, RenewalTimes
+from canopy.wire.keys.rotation import RENEW_AGAIN, RenewalTimes
 from canopy.wire.process.security import NodeSecurity
 from canopy.wire.transport.tls import Chain, TlsError
 from overlay.machine import NodeId

@@ -10,7 +10,7 @@ from bench.mutations.planting import fault, replace
 from canopy.client.remote import AccessFile, _check_node
 from canopy.gateway.access import GatewayRules, Permission
 from canopy.gateway.mqtt.door import _Session
-from canopy.traces.redaction import Redaction
+from canopy.traces.writer import Redaction
 from canopy.wire.control.scopes import refusal
 from canopy.wire.driver import TrioDriver
 from canopy.wire.token_file import ProgramToken

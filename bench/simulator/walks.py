@@ -23,8 +23,7 @@ from itertools import islice
 from statistics import mean
 from typing import Any
 
-from canopy.sim.scenario.paper_load import PaperWorkload
-from canopy.sim.scenario.range_load import LoadShape
+from canopy.sim.scenario.range_load import LoadShape, PaperWorkload
 from canopy.sim.scenario.workload import Workload
 from canopy.sim.world.clients import Publication
 from canopy.sim.world.cost import collector_at_rest

@@ -29,7 +29,7 @@ from collections import deque
 from random import Random
 from typing import Any
 
-from canopy.wire.process.memory import freeze_heap
+from canopy.wire.process.machine_load import freeze_heap
 from canopy.wire.transport.codec import WireCodec, collect
 from matching import compile_selector
 from matching.warming import warm

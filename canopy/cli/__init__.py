@@ -2,12 +2,13 @@
 
 ``main`` has the table of commands and turns every exception into a message and an exit code
 (``errors``). Each command is a file: ``node``, ``stop`` and ``tui`` start or end something, ``sub``
-and ``publishing/`` carry events, ``sample`` makes some up, ``trace`` and ``config`` read files.
+and ``publishing/`` carry events, ``sample`` makes some up, ``traces/`` and ``config`` read files.
 ``inspection/`` has the commands that ask a node what it knows (status, top, peers, ring, where,
-subs, why); ``bench/``, ``contexts/``, ``demo/``, ``gateway/`` and ``sim/`` are one command each.
+subs, why); ``bench/``, ``demo/`` and ``sim/``, and the modules ``contexts`` and ``gateway``, are
+one command each.
 
 What they share: ``connect`` (options, and the connection to a node), ``completion`` (of words in
-the shell), ``output`` (JSON and tables), ``delivery/`` (printed deliveries), ``bars`` (progress),
+the shell), ``output`` (JSON and tables), ``delivery`` (printed deliveries), ``bars`` (progress),
 ``extras`` (what to install for a command), ``constants``
 (every fixed number). Commands import what they need when they run, so that ``canopy --help`` and
 each short command start fast.

@@ -37,7 +37,7 @@ timeout_option = click.option(
 
 
 def _located(ctx: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    from canopy.cli.contexts.store import resolve_folder
+    from canopy.cli.context_store import resolve_folder
 
     return resolve_folder(value)
 

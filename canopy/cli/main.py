@@ -28,7 +28,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
             "Look for what is wrong with a node, and say what to do about it.",
         ),
         "reload": (
-            "canopy.cli.reload:reload",
+            "canopy.cli.config:reload",
             "Have a node read its configuration and keys again.",
         ),
         "demo": (
@@ -41,7 +41,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         ),
         "sim": ("canopy.cli.sim.command:sim", "Run the overlay in a simulated network."),
         "keys": (
-            "canopy.cli.keys.group:keys",
+            "canopy.cli.keys.command:keys",
             "Make an overlay's keys, invite nodes, revoke them.",
         ),
         "policy": (
@@ -74,7 +74,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
             "Keep databases consistent over streams.",
         ),
         "gateway": (
-            "canopy.cli.gateway.command:gateway",
+            "canopy.cli.gateway:gateway",
             "Serve HTTP, WebSockets and MQTT for programs without Canopy's library.",
         ),
         "subs": ("canopy.cli.inspection.subs:subs", "List a node's subscriptions, or end one."),
@@ -96,7 +96,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     },
     "Files": {
         "trace": ("canopy.cli.traces.command:trace", "Check and analyse the traces of all nodes."),
-        "context": ("canopy.cli.contexts.command:context", "Name the data folders of nodes."),
+        "context": ("canopy.cli.contexts:context", "Name the data folders of nodes."),
         "config": ("canopy.cli.config:config", "Check a node's configuration."),
         "completion": (
             "canopy.cli.shells:completion",

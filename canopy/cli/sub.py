@@ -15,16 +15,16 @@ import click
 from canopy.cli.completion import attribute_names
 from canopy.cli.connect import node_options, open_client, seal_option
 from canopy.cli.constants import EVENTS_LOOKED_AT, NAMES_TIMEOUT
-from canopy.cli.delivery.lines import Show, printer, template_of, warn_of_absent
+from canopy.cli.delivery import Show, printer, template_of, warn_of_absent
 from canopy.cli.errors import OK, TIME_OUT
 from canopy.cli.node_search import NodeSearch
 from canopy.cli.output import on_reader_gone, visible
-from canopy.cli.streams.following import FollowOptions
+from canopy.cli.streams.read import FollowOptions
 from canopy.cli.streams.share import GroupNotice, from_stream, group_options
 from overlay.client import LEVELS
 
 if TYPE_CHECKING:
-    from canopy.cli.delivery.template import Template
+    from canopy.cli.delivery import Template
     from canopy.client.client import Client
     from canopy.client.consumer import Subscription
     from canopy.client.notices import Notice

@@ -196,4 +196,4 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
 
 ROW_KINDS: Final = ("row", "take")
 """The kinds of records of single rows. A node keeps a share of each, whatever share it keeps of
-events (canopy/traces/sampling.py)."""
+events (canopy/traces/writer.py)."""

@@ -3,7 +3,7 @@
 Every node writes its own files, and only the Spark job reads them together. Four properties follow:
 
 * All nodes keep the *same* events: those that their publishers have marked
-  (canopy/traces/sampling.py). Records that name no event (walks, subscriptions, maps) are always
+  (canopy/traces/writer.py). Records that name no event (walks, subscriptions, maps) are always
   kept.
 * Tracing does not endanger the node. The buffer is bounded, files end at a size and at midnight
   UTC, and a failing disk costs records, which are counted in `lost`, and nothing else.
@@ -22,17 +22,142 @@ which a killed process left unfinished does not spoil the first record.
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from hashlib import blake2b
 from pathlib import PurePosixPath
 from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import quote
+from zlib import crc32
 
 import msgspec
 
-from canopy.traces.redaction import Redaction
-from canopy.traces.sampling import AdaptiveShare, is_sampled, marks
 from canopy.traces.schema import FIELDS, KINDS, ROW_KINDS, VERSION
+
+# Which events are traced: all while few are published, and a share of them where there are many.
+#
+# The node that publishes an event decides whether it is traced, and says so in the event: so all
+# nodes keep the records of the same events. It keeps `rate` events a second, as nearly as halving
+# the share allows, and never more than the share `most`. Within a share the CRC-32 of an event's
+# identity decides (not `hash()`, which differs between processes), so that who reads the traces can
+# work out from the shares that were recorded (kind ``sampling``) which events should be there.
+#
+# Records of other nodes' events cost this node as much as its own: a node in the middle of many
+# busy publishers keeps what all of them trace.
+
+WINDOW: Final = 1.0
+"""Seconds over which events are counted. A burst halves the share at once; it grows again by one
+step a window."""
+
+HALVINGS_MOST: Final = 30
+"""A share is never less than 2^-30: of 10^9 events a second one is kept."""
+
+
+def is_sampled(event: str, sample: float) -> bool:
+    """Whether records of `event` are kept at the rate `sample` (0 to 1); the same on all nodes."""
+    return crc32(event.encode("utf-8", "surrogatepass")) < sample * 2**32
+
+
+def marks(prefix: str, first: int, count: int, sample: float) -> list[bool]:
+    """`is_sampled` of so many events, whose identities are `prefix` and a number, from `first`
+    on."""
+    before, most = crc32(prefix.encode("utf-8", "surrogatepass")), sample * 2**32
+    return [crc32(b"%d" % number, before) < most for number in range(first, first + count)]
+
+
+class AdaptiveShare:
+    """The share of a node's own events that is traced. Times are seconds, of one clock."""
+
+    def __init__(self, most: float = 1.0, rate: float = 0.0) -> None:
+        """`most`: the share where few are published; `rate`: events a second that are traced, 0:
+        however many there are."""
+        self._most = most
+        self._rate = rate
+        self._halvings = 0
+        self._since = float("-inf")  # the beginning of the window
+        self._published = 0  # in it
+
+    @property
+    def share(self) -> float:
+        """The share that holds now."""
+        return self._most / (1 << self._halvings)
+
+    def publishes(self, events: int, now: float) -> bool:
+        """So many more events are published, to which `share` applies when this returns. Returns
+        whether it has changed."""
+        if not self._rate:
+            return False
+        before = self._halvings
+        passed = now - self._since
+        if not 0.0 <= passed < WINDOW:  # also where the clock was turned back
+            quiet = passed > 2 * WINDOW or passed < 0.0
+            if quiet or self._kept(self._published, self._halvings - 1) <= self._rate * passed:
+                self._halvings = 0 if quiet else max(0, self._halvings - 1)
+            self._since, self._published = now, 0
+        self._published += events
+        while (
+            self._kept(self._published, self._halvings) > self._rate * WINDOW
+            and self._halvings < HALVINGS_MOST
+        ):
+            self._halvings += 1
+        return self._halvings != before
+
+    def _kept(self, events: int, halvings: int) -> float:
+        """How many of so many events are kept."""
+        return events * self._most * 2.0**-halvings
+
+
+# Traces without values: which fields of a record are replaced, and by what (`trace.redact`).
+#
+# Kept is all that says what was done with an event: its identity, the names of its attributes,
+# nodes, times, hops, sizes. So losses on the way, duplicates, walks, latencies and the order of
+# things are judged as ever. What depends on a selector's truth is *unjudged*, since neither values
+# nor selectors are there.
+#
+# A text that stands for a value is a hash under a key that this process makes and never writes:
+# equal values of one run are seen to be equal, and nobody can try values until a hash agrees.
+
+MARK: Final = "redacted:"
+"""What texts begin with that stand for values."""
+
+HASHED: Final = ("id", "selector", "lo", "hi")
+"""Fields with values, or with selectors, as texts."""
+
+DROPPED: Final = ("tree", "permitted", "digest")
+"""Fields that are left out: a digest would agree with a guess of the content."""
+
+KEY_BYTES: Final = 32
+
+
+class Redaction:
+    """Replaces values in records, under a key of its own."""
+
+    def __init__(self) -> None:
+        self._key = secrets.token_bytes(KEY_BYTES)
+
+    def apply(self, kind: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields as they are written. Of attributes the names are kept, as a JSON array, of
+        trees and digests nothing; the reason for which an event was refused may quote it."""
+        kept = dict(fields)
+        for name in HASHED:
+            if kept.get(name) is not None:
+                kept[name] = self._hash(str(kept[name]))
+        for name in DROPPED:
+            kept.pop(name, None)
+        attributes = kept.get("attributes")
+        if attributes is not None:
+            found = msgspec.json.decode(attributes)
+            names = sorted(found) if isinstance(found, dict) else []
+            kept["attributes"] = msgspec.json.encode(names).decode()
+        if kind == "refused":
+            kept["reason"] = MARK.rstrip(":")
+        return kept
+
+    def _hash(self, text: str) -> str:
+        data = text.encode("utf-8", "surrogatepass")
+        return MARK + blake2b(data, digest_size=8, key=self._key).hexdigest()
+
 
 BUFFER_BYTES: Final = 64 * 1024
 """The buffer is written when it is full: some 300 records per system call. Guess; to be measured by
@@ -159,7 +284,7 @@ class TraceWriter:
     number), `hybrid` reads the node's hybrid logical clock, `run` is the node's
     incarnation, `overlay` the name of the overlay, `root` the folder in front of every path that
     `out` is given. With `check`, every record is checked against the schema (for tests). With
-    `redact` no value of an attribute and no selector is written (canopy/traces/redaction.py).
+    `redact` no value of an attribute and no selector is written (canopy/traces/writer.py).
     """
 
     def __init__(

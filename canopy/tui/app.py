@@ -21,9 +21,9 @@ from canopy.client.errors import CommandTimeoutError, ControlError, DeniedError
 from canopy.tui.constants import POLL_TICKS, RATE_TICKS, TELEMETRY_PERIOD, TICK
 from canopy.tui.model.attachment import Attachment, Changes
 from canopy.tui.model.client import Connector, connector
-from canopy.tui.model.export import AsObject
 from canopy.tui.model.saved import SavedSubscriptions, saved_path
 from canopy.tui.screens.base import MainScreen
+from canopy.tui.screens.export import AsObject
 from canopy.tui.screens.help import HelpScreen
 from canopy.tui.screens.live import LiveScreen
 from canopy.tui.screens.overlay import OverlayScreen

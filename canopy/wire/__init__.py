@@ -4,9 +4,9 @@ and in canopy/trio.py.
 Read in this order:
 
 - ``addresses``, ``config``, ``constants``, ``log``, ``folder``: what a node is given: addresses as
-  text, what a user may set, fixed numbers, the log, the data folder (lock, identity), with
-  ``id_lock`` (one process per id on a machine), ``state_file`` (its records) and ``durable`` (how
-  its files are written, and what a disk refuses);
+  text, what a user may set, fixed numbers, the log, the data folder (locks of it and of the id,
+  identity), with ``state_file`` (its records, and their commits) and ``durable`` (how its files are
+  written, and what a disk refuses);
 - ``transport/`` frames, codec, and TCP connections, in TLS where the node has keys;
 - ``keys/`` keys and certificates: who signs, how a node joins, who is revoked;
 - ``driver`` runs a `node.Node` over trio: inputs, timer, and the order of the steps of a turn;

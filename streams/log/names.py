@@ -77,7 +77,7 @@ class RowName(NamedTuple):
 
 def sampled(shard: str, offsets: Iterable[int], share: float) -> Sequence[RowName]:
     """The rows with these offsets whose identity has a CRC-32 below this share of all: a smaller
-    share has some of those of a larger one (as of events, canopy/traces/sampling.py)."""
+    share has some of those of a larger one (as of events, canopy/traces/writer.py)."""
     if share <= 0.0:
         return ()
     if share >= 1.0:

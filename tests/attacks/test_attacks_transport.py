@@ -23,10 +23,9 @@ from canopy.wire.folder import DataFolder
 from canopy.wire.keys.authority import revoke
 from canopy.wire.keys.enrolment import PREAMBLE
 from canopy.wire.keys.key_folder import KeyFolder
-from canopy.wire.log import Log
+from canopy.wire.log import Log, Sparing
 from canopy.wire.process.node_process import NOTES_MOST, NodeProcess, build_node
 from canopy.wire.process.security import NodeSecurity
-from canopy.wire.sparing import Sparing
 from canopy.wire.transport import accepting
 from canopy.wire.transport.accept_limits import AcceptLimits
 from canopy.wire.transport.framing import NODE_FRAMES, FrameReader

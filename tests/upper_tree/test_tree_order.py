@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from canopy.sim.checks.order import check_order
+from canopy.sim.checks.deliveries import check_order
 from canopy.sim.world.world import World
 from harness.overlays import acknowledged, assert_exact, grown, settings
 

@@ -24,8 +24,7 @@ from typing import Any
 from bench.experiments.figures.model import FigurePlan
 from bench.experiments.routing_model.counting_routing import EventCost
 from bench.experiments.running import NotReadyError, run_until_ready
-from canopy.sim.scenario.paper_load import selector_of
-from canopy.sim.scenario.range_load import RangeLoad, RangeSubscription, attribute_name
+from canopy.sim.scenario.range_load import RangeLoad, RangeSubscription, attribute_name, selector_of
 from canopy.sim.world.world import World
 from overlay.links.events import Codec
 from overlay.machine import NodeId

@@ -9,7 +9,7 @@ import click
 
 from canopy.cli.completion import context_names
 from canopy.cli.connect import connect_option, json_option, open_client
-from canopy.cli.contexts.store import resolve_folder
+from canopy.cli.context_store import resolve_folder
 from canopy.cli.errors import FAILURE, OK
 from canopy.cli.output import console, print_json, table
 

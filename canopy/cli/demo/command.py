@@ -121,13 +121,12 @@ def demo(
 
 def _source(feed: str, out: Path) -> Path | None:
     """The file of the feed, fetched first for "usgs"; None for telemetry. Raises PlanError."""
-    from canopy.cli.demo.errors import PlanError
-    from canopy.cli.demo.plan import TELEMETRY, USGS
+    from canopy.cli.demo.plan import TELEMETRY, USGS, PlanError
 
     if feed == TELEMETRY:
         return None
     if feed == USGS:
-        from canopy.cli.demo.usgs import fetch
+        from canopy.cli.demo.plan import fetch
 
         return fetch(out.parent / "earthquakes.geojson")
     path = Path(feed)

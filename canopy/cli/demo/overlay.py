@@ -29,7 +29,7 @@ from canopy.cli.constants import (
     STARTING_AT_ONCE,
     STOP_TIMEOUT,
 )
-from canopy.cli.demo.errors import DemoError
+from canopy.cli.demo.plan import DemoError
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import ControlError
 from overlay.client import GetStatus, Status

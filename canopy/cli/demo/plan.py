@@ -8,6 +8,7 @@ node is taken modulo the number of nodes.
 from __future__ import annotations
 
 import json
+import urllib.request
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -15,9 +16,23 @@ from typing import Any, Final
 
 import yaml
 
-from canopy.cli.constants import DEMO_SUBSCRIPTIONS, TOUR_NODES
-from canopy.cli.demo.errors import PlanError
+from canopy.cli.constants import DEMO_SUBSCRIPTIONS, FETCH_LIMIT, FETCH_TIMEOUT, TOUR_NODES
 from canopy.feeds import FeedEvent, read_feed
+
+# --- the errors of a demo; `canopy.cli.errors` has their exit codes ---
+
+
+class DemoError(Exception):
+    """The demo failed; the message says why and what to do."""
+
+
+class PlanError(DemoError):
+    """The options or the subscriptions file are invalid (usage)."""
+
+
+class OfflineError(DemoError):
+    """The feed could not be fetched (unreachable)."""
+
 
 TELEMETRY: Final = "telemetry"
 USGS: Final = "usgs"
@@ -155,3 +170,28 @@ def to_json(plan: DemoPlan) -> str:
         },
         indent=2,
     )
+
+
+# --- fetches the USGS feed of all earthquakes of the past week over HTTPS ---
+#
+# The CBDLO paper (section 1) motivates its overlay with ShakeCast, which distributes such events.
+
+URL: Final = "https://earthquake.usgs.gov/earthquakes/feed/v1.0/summary/all_week.geojson"
+
+
+def fetch(target: Path, url: str = URL, timeout: float = FETCH_TIMEOUT) -> Path:
+    """Fetch the feed into the file `target` and return it. Raises OfflineError."""
+    try:
+        with urllib.request.urlopen(url, timeout=timeout) as answer:
+            data: bytes = answer.read(FETCH_LIMIT + 1)
+    except (urllib.error.URLError, OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        raise OfflineError(
+            f"cannot fetch the earthquakes ({reason}); without Internet use --feed telemetry, or "
+            f"--feed FILE with a GeoJSON file of your own"
+        ) from None
+    if len(data) > FETCH_LIMIT or b'"FeatureCollection"' not in data[:4096]:
+        raise OfflineError(f"{url} did not return a GeoJSON feed of earthquakes")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(data)
+    return target

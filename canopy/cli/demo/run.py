@@ -2,28 +2,67 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from canopy.cli.constants import TOUR_BOUNDS
-from canopy.cli.demo import folder, summary
+from canopy.cli.constants import QUIET_PAUSE, QUIET_ROUNDS, STALL_TIMEOUT, TOUR_BOUNDS
+from canopy.cli.demo import summary
 from canopy.cli.demo.overlay import Overlay
-from canopy.cli.demo.plan import DemoPlan, to_json
+from canopy.cli.demo.plan import DemoError, DemoPlan, to_json
 from canopy.cli.demo.publisher import PublishedFeed, publish
 from canopy.cli.demo.subscribers import Subscribers
 from canopy.cli.demo.tour import Scene, Tour, region_of
 from canopy.cli.display import Display
+from overlay.client import GetStatus, Status
 from overlay.wording import counted
 
 if TYPE_CHECKING:
     from canopy.traces.analysis import AnalysisSummary
-import time
 
-from canopy.cli.constants import QUIET_PAUSE, QUIET_ROUNDS, STALL_TIMEOUT
-from overlay.client import GetStatus, Status
+
+# --- the output folder of a demo, which replaces nothing but the output of an earlier demo ---
+#
+# - ``demo.json`` marks the folder as a demo's;
+# - ``nodes/NN/`` the data folder of each node process, ``logs/NN.log`` its log;
+# - ``traces/`` the trace records of all nodes;
+# - ``deliveries.jsonl`` one object per delivery, ``summary.json`` the verdict, ``report/`` the
+#   analysis.
+
+MARK: Final = "demo.json"
+FORMAT: Final = "canopy-demo"
+
+
+def prepare(out: Path, mark: str) -> None:
+    """Make `out` an empty folder with the marker `mark`. DemoError if it has other content."""
+    try:
+        if out.exists() and not out.is_dir():
+            raise DemoError(f"the output {out} is a file; name a folder with --out")
+        if out.is_dir() and any(out.iterdir()) and not is_demo_folder(out):
+            raise DemoError(
+                f"the output folder {out} exists and is not an earlier demo's: nothing was "
+                f"changed; name another folder with --out, or move it away"
+            )
+        if out.is_dir():
+            shutil.rmtree(out)
+        for folder in (out, out / "nodes", out / "logs", out / "traces"):
+            folder.mkdir(parents=True)
+        (out / MARK).write_text(mark + "\n", encoding="utf-8")
+    except OSError as error:
+        raise DemoError(f"cannot use the output folder {out}: {error.strerror}") from None
+
+
+def is_demo_folder(out: Path) -> bool:
+    """Whether an earlier demo made this folder."""
+    try:
+        mark = json.loads((out / MARK).read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(mark, dict) and mark.get("format") == FORMAT
 
 
 def await_quiescence(
@@ -64,7 +103,7 @@ def run_demo(plan: DemoPlan, source: Path | None, display: Display) -> dict[str,
 
     Returns the content of summary.json. Raises DemoError; leaves no process running in any case.
     """
-    folder.prepare(plan.out, to_json(plan))
+    prepare(plan.out, to_json(plan))
     notes: list[str] = []
     traces = ["--trace", "--trace-dir", str(plan.out / "traces")]
     arguments = ["--routing", plan.routing, *traces, "--trace-sample", "1", "--trace-rate", "0"]

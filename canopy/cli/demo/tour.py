@@ -22,9 +22,8 @@ from canopy.cli.constants import (
     TOUR_ROWS,
     TOUR_TIMEOUT,
 )
-from canopy.cli.demo.errors import DemoError
 from canopy.cli.demo.overlay import DemoNode, Overlay
-from canopy.cli.demo.plan import PlannedSubscription
+from canopy.cli.demo.plan import DemoError, PlannedSubscription
 from canopy.cli.demo.subscribers import Subscribers
 from canopy.cli.display import Display
 from canopy.client.blocking import ControlClient

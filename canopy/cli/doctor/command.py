@@ -13,7 +13,7 @@ import msgspec
 
 from canopy.cli.connect import connect_option, json_option, open_client
 from canopy.cli.doctor import machine, running
-from canopy.cli.doctor.finding import SIGNS, Check, Finding, Level, carry_out
+from canopy.cli.doctor.machine import SIGNS, Check, Finding, Level, carry_out
 from canopy.cli.errors import FAILURE, OK
 from canopy.cli.output import print_json
 from overlay.wording import counted
@@ -76,7 +76,7 @@ def checks_of(config: NodeConfig, connect: str | None) -> Iterator[tuple[str, Ch
 
 def running_checks(config: NodeConfig, connect: str | None) -> Iterator[tuple[str, Check]]:
     """What a node says of itself; where none runs, whether one could."""
-    from canopy.cli.doctor.streams import look_at_streams, streams_of
+    from canopy.cli.doctor.running import look_at_streams, streams_of
     from canopy.client.errors import ControlError, UnreachableError
     from overlay.client import GetPeers, GetStatus, Peers, Status
     from overlay.operator_commands import Clocks, GetClocks

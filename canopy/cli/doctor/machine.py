@@ -10,16 +10,50 @@ import socket
 import stat
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
-from canopy.cli.doctor.finding import Finding
+import msgspec
 
 if TYPE_CHECKING:
     from canopy.wire.config import NodeConfig
     from canopy.wire.keys.key_folder import KeyFolder
+
+
+# --- what one check says ---
+
+Level = Literal["ok", "note", "warning", "error"]
+SIGNS: Final[dict[Level, tuple[str, str]]] = {
+    "ok": ("✓", "green"),
+    "note": ("·", "cyan"),
+    "warning": ("!", "yellow"),
+    "error": ("✗", "red"),
+}
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """`what` is so, and `do` what to do about it ("" where nothing is to be done)."""
+
+    check: str
+    level: Level
+    what: str
+    do: str = ""
+
+
+Check = Callable[[], Iterator[Finding]]
+"""Looks at one thing. OSError: it could not be looked at."""
+
+
+def carry_out(name: str, check: Check) -> list[Finding]:
+    """The findings of a check; that it could not be carried out is one as well."""
+    try:
+        return list(check())
+    except OSError as error:
+        reason = error.strerror or str(error)
+        return [Finding(name, "warning", f"could not be looked at: {reason}")]
+
 
 FILES: Final = 4_096 + 256 + 256
 """Open files of a busy node: its connections, its programs, and the newest segments of shards

@@ -11,7 +11,7 @@ import click
 from canopy.cli.completion import attribute_names
 from canopy.cli.connect import node_options, open_client
 from canopy.cli.constants import WATCH_INTERVAL
-from canopy.cli.inspection.watching import Screen, paced
+from canopy.cli.display import Screen, paced
 from canopy.cli.output import console, label, plain, print_json, table
 from overlay.wording import counted, duration
 

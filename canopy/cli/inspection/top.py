@@ -10,7 +10,7 @@ import msgspec
 
 from canopy.cli.connect import node_options, open_client
 from canopy.cli.constants import WATCH_INTERVAL
-from canopy.cli.inspection.watching import Screen, paced
+from canopy.cli.display import Screen, paced
 from canopy.cli.output import label, plain, print_json, table
 from overlay.wording import counted, duration
 

@@ -2,19 +2,108 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from canopy.cli.connect import node_options, open_client
-from canopy.cli.output import console, label, plain, print_json
-from canopy.cli.streams.why import why_row
+from canopy.cli.output import console, label, plain, print_json, table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from overlay.client import Explained
     from overlay.info import Reason
+    from overlay.stream_client import RowExplained
+
+
+# --- `canopy why --stream`: what became of a row of a stream ---
+
+CAPTURED: Final = "@>"
+COPIED: Final = "@<"
+"""How producers of captured and copied rows begin (`streams.log.origins`)."""
+
+FORKED: Final = "~"
+"""Behind the name of a node that began to append in a fork
+(`streams.programs.producer.messages`)."""
+
+WORDS: Final = {
+    "read": "it matched, and was read",
+    "passed over": "its selector is not true for it",
+    "waits": "it matches, and has not been read yet",
+    "will pass over": "its selector is not true for it; it has not come so far",
+    "unread": "it had not come so far when the row was removed",
+    "passed": "it was past the row before that was removed",
+}
+
+
+def why_row(
+    stream: str,
+    shard: int,
+    offset: str,
+    consumer: str,
+    as_json: bool,
+    timeout: float,
+    connect: str | None,
+    wait: float,
+) -> None:
+    """Print it. Raises UsageError if `offset` is none."""
+    from overlay.stream_client import RowExplained, WhyRow
+
+    if not (offset.isascii() and offset.isdigit()):
+        raise click.UsageError(f"with --stream an offset is explained, not {offset}")
+    with open_client(connect, wait) as client:
+        found = client.ask(WhyRow(0, stream, shard, int(offset)), RowExplained, timeout)
+    readers = [one for one in found.readers if consumer in ("", one.name)]
+    if as_json:
+        print_json({**plain(found), "readers": plain(readers)})
+        return
+    out = console()
+    out.print(f"[bold]{label(stream)}[/] shard {shard}, offset {offset}: {_state(found)}")
+    if found.attributes or found.time:
+        attributes = ", ".join(f"{name}={value}" for name, value in found.attributes.items())
+        out.print(f"  {label(attributes)}", soft_wrap=True)
+        when = datetime.fromtimestamp(found.time).isoformat(" ", "milliseconds")
+        said = f"  appended {when} in chunk {found.chunk}, epoch {found.epoch}, {_by(found)}"
+        out.print(said, soft_wrap=True)
+    if not readers:
+        out.print("there are no durable consumers" if not consumer else "there is no such consumer")
+        return
+    rows = table("consumer", "selector", ">position", "")
+    for one in readers:
+        words = WORDS.get(one.what, one.what)
+        rows.add_row(label(one.name), label(one.selector or "all"), f"{one.position:,}", words)
+    out.print(rows)
+
+
+def _state(found: RowExplained) -> str:
+    there = f"the shard has {found.first:,} to {found.next - 1:,}"
+    if found.state == "removed":
+        return f"not kept any more ({there})"
+    if found.state == "not yet":
+        return f"not there yet ({there})" if found.next > found.first else "the shard is empty"
+    return found.state
+
+
+def _by(found: RowExplained) -> str:
+    """Who appended it."""
+    if found.fork:
+        return f"{_by_whom(found)}, copied from the fork {found.fork}, where it had {found.at}"
+    return _by_whom(found)
+
+
+def _by_whom(found: RowExplained) -> str:
+    if not found.producer and found.fork:
+        return "without its producer's number, which another row has"
+    if found.producer.startswith(CAPTURED):
+        return f"captured from node {found.producer[len(CAPTURED) :]}, event number {found.number}"
+    if found.producer.startswith(COPIED):
+        return f"copied from offset {found.number} of shard {found.producer[len(COPIED) :]}"
+    if found.producer.startswith("@"):
+        return f"by programs of node {found.producer[1:].partition(FORKED)[0]}"
+    return f"by the producer {label(found.producer)}, its number {found.number}"
+
 
 MARKS: Final = {"true": "[green]✓[/]", "false": "[red]✗[/]", "unknown": "[yellow]?[/]"}
 

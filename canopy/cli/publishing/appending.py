@@ -13,8 +13,7 @@ from canopy.cli.output import print_json
 from overlay.wording import counted
 
 if TYPE_CHECKING:
-    from canopy.cli.publishing.feed_batches import FeedBatch
-    from canopy.cli.publishing.feed_totals import FeedTotals
+    from canopy.cli.publishing.feed_batches import FeedBatch, FeedTotals
     from canopy.client.client import Client
     from overlay.client import Draft
     from overlay.info import AppendReceipt

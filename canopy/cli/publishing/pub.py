@@ -19,7 +19,7 @@ from canopy.cli.constants import (
 )
 from canopy.cli.errors import FAILURE, OK
 from canopy.cli.output import print_json, visible
-from canopy.cli.publishing.feed_totals import FeedTotals
+from canopy.cli.publishing.feed_batches import FeedTotals
 from overlay.wording import counted
 
 if TYPE_CHECKING:

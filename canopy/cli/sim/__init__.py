@@ -1,6 +1,6 @@
-"""`canopy sim`: the overlay in a world of virtual time, one file per command.
+"""`canopy sim`: the overlay in a world of virtual time.
 
-``command`` has the group and `sim run`; each other file has one command: its options, its tables,
-and a call of `canopy.sim`, which computes everything. `soak`, `pairs` and `run` report a failing
-seed with ``shrink``; `replay` runs traces again; ``progress`` shows how far a run is.
+``command`` has the group and `sim run`; ``soak`` has `sim soak` and `sim pairs`, and the report
+about a failing seed with its smaller scenario; ``replay`` runs traces again, and shows how far a
+run is. `canopy.sim` computes everything.
 """

@@ -17,10 +17,8 @@ import click
 from canopy.cli.connect import json_option, quiet_option
 from canopy.cli.hints import HintingGroup
 from canopy.cli.output import console, table
-from canopy.cli.sim.pairs import pairs
 from canopy.cli.sim.replay import replay
-from canopy.cli.sim.shrink import report_failure, save_option, shrink_option
-from canopy.cli.sim.soak import soak
+from canopy.cli.sim.soak import pairs, report_failure, save_option, shrink_option, soak
 
 if TYPE_CHECKING:
     from canopy.sim.scenario.result import Result
@@ -102,10 +100,9 @@ def run(
     """
     import msgspec
 
-    from canopy.cli.sim.progress import SimProgress
-    from canopy.sim.scenario.run import ScenarioRun
+    from canopy.cli.sim.replay import SimProgress
+    from canopy.sim.scenario.run import ScenarioRun, judge_run
     from canopy.sim.scenario.scenario import ScenarioError, parse_scenario
-    from canopy.sim.scenario.verdict import judge_run
     from canopy.sim.world.cost import Meter
     from canopy.wire.transport.codec import WireCodec
 
@@ -156,7 +153,7 @@ def with_options(
     """`plan` with the options of the command line."""
     import msgspec
 
-    from canopy.sim.scenario.paper_load import paper_load
+    from canopy.sim.scenario.range_load import paper_load
 
     tree: dict[str, Any] = {} if routing is None else {"routing": routing}
     if entries is not None:

@@ -6,6 +6,7 @@ Files are read here; `canopy.sim.scenario.recorded_run` and `replay` interpret a
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from itertools import product
 from operator import attrgetter
@@ -14,14 +15,51 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from canopy.cli.bars import Bars
 from canopy.cli.connect import json_option, quiet_option
-from canopy.cli.constants import MAX_CONFIGURATIONS
+from canopy.cli.constants import LINE_INTERVAL, MAX_CONFIGURATIONS, REDRAW_INTERVAL
 from canopy.cli.output import console, table
+from canopy.sim.world.cost import resident
 
 if TYPE_CHECKING:
     from canopy.sim.scenario.recorded_run import Expense, RecordedRun
     from canopy.sim.scenario.replay import ReplayConfiguration
     from overlay.settings import Settings
+
+
+# The progress of a simulation on standard error: a bar per stage, or lines without a terminal.
+#
+# A bar shows virtual time beside wall-clock time, and this process's memory: a large world takes
+# minutes and gigabytes.
+
+
+class SimProgress(Bars):
+    """Implements `canopy.sim.scenario.run.Progress`. A context manager."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        super().__init__(quiet)
+        self._stage, self._shown_at = "", 0.0
+
+    def __exit__(self, *exc: object) -> None:
+        if exc[0] is None:
+            self.fill()
+        super().__exit__(*exc)
+
+    def __call__(self, stage: str, at: float, share: float) -> None:
+        """Show that `stage` is `share` done (0 to 1) at virtual second `at`."""
+        now = time.monotonic()
+        pause = REDRAW_INTERVAL if self.fancy else LINE_INTERVAL
+        if self.quiet or (stage == self._stage and now - self._shown_at < pause):
+            return
+        if stage != self._stage and self.fancy:
+            self.fill()
+            self.begin(stage, 1.0)
+        self._stage, self._shown_at = stage, now
+        if self.fancy:
+            self.show(share, facts=f"{at:8.1f} s of virtual time, {resident() / 1e9:.1f} GB")
+        else:
+            click.echo(f"{stage:10} {share:4.0%}  at {at:8.1f} s of virtual time", err=True)
+
 
 SAME: Final = ("nodes", "routing", "subscriptions", "published", "expected", "delivered")
 """Fields of an expense that are printed as they are."""
@@ -68,7 +106,7 @@ def replay(
     """
     import msgspec
 
-    from canopy.cli.sim.progress import SimProgress
+    from canopy.cli.sim.replay import SimProgress
     from canopy.sim.scenario.recorded_run import RecordedRun
     from canopy.sim.scenario.replay import replay as run
     from canopy.wire.transport.codec import WireCodec

@@ -7,6 +7,7 @@ time.
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from itertools import count
@@ -16,11 +17,82 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from canopy.cli.connect import json_option, quiet_option
-from canopy.cli.constants import REPORT_INTERVAL
-from canopy.cli.sim.shrink import report_failure, save_option, shrink_option
+from canopy.cli.constants import REPORT_INTERVAL, SHRINK_TIME, VIOLATIONS_PRINTED
 
 if TYPE_CHECKING:
-    from canopy.sim.scenario.verdict import Verdict
+    from canopy.sim.scenario.run import Verdict
+    from overlay.links.events import Codec
+
+
+# The report about a failing run: violations, a smaller scenario that fails likewise, what happened
+# in it, and the command that repeats the run. Used by `sim run`, `sim soak` and `sim pairs`.
+
+shrink_option = click.option(
+    "--shrink",
+    type=click.FloatRange(0),
+    default=SHRINK_TIME,
+    metavar="SECONDS",
+    help="How long to look for a smaller scenario that fails in the same way.",
+)
+save_option = click.option(
+    "--save",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File for that smaller scenario, for `canopy sim run`.",
+)
+
+
+def report_failure(
+    verdict: Verdict, codec: Codec, again: str, seconds: float, save: Path | None
+) -> Verdict:
+    """Print the report on standard error. Returns the verdict of the smallest scenario found."""
+    for violation in verdict.violations[:VIOLATIONS_PRINTED]:
+        click.echo(f"{violation.kind}: {violation.text}", err=True)
+    if len(verdict.violations) > VIOLATIONS_PRINTED:
+        click.echo(f"… {len(verdict.violations) - VIOLATIONS_PRINTED} more", err=True)
+    small = shrunk(verdict, codec, seconds)
+    for story in small.stories[:1]:
+        click.echo("\nwhat happened:", err=True)
+        for line in story:
+            click.echo(f"  {line}", err=True)
+    if save is not None:
+        save.write_text(as_yaml(small), encoding="utf-8")
+    click.echo(f"\nagain: {again}", err=True)
+    return small
+
+
+def shrunk(verdict: Verdict, codec: Codec, seconds: float) -> Verdict:
+    """Find and print the smallest scenario that fails likewise, for at most `seconds`."""
+    from canopy.sim.soak.shrink import Shrinker
+
+    if not seconds:
+        return verdict
+    until = time.monotonic() + seconds
+    shrinker = Shrinker(verdict, codec, lambda: time.monotonic() < until)
+    if sys.stderr.isatty():
+        click.echo(f"looking for a smaller scenario, {seconds:g} s at most …", err=True)
+    small = shrinker.shrink()
+    click.echo(
+        f"\nthe smallest scenario found in {shrinker.runs} runs that fails likewise:", err=True
+    )
+    for line in as_yaml(small).splitlines():
+        click.echo(f"  {line}", err=True)
+    return small
+
+
+def as_yaml(verdict: Verdict) -> str:
+    """The verdict's scenario as YAML for `canopy sim run`, one line per entry."""
+    import json
+
+    from canopy.sim.soak.shrink import non_defaults
+
+    lines = []
+    for name, value in non_defaults(verdict.scenario).items():
+        if isinstance(value, list):
+            lines.append(f"{name}:")
+            lines += [f"  - {json.dumps(item, ensure_ascii=False)}" for item in value]
+        else:
+            lines.append(f"{name}: {json.dumps(value, ensure_ascii=False)}")
+    return "\n".join(lines) + "\n"
 
 
 class SoakTotals:
@@ -134,4 +206,90 @@ def soak(
     else:
         click.echo(str(totals))
     if totals.bad:
+        sys.exit(1)
+
+
+# --- `canopy sim pairs`: each fault alone, and each pair of faults at once ---
+#
+# `canopy.sim.soak.fault_pairs` has the catalogue and the scenarios; here are options and output.
+
+
+@click.command(short_help="Inject each fault alone, and each pair of faults.")
+@click.option(
+    "--seed", type=int, default=1, help="Seed of the workload and of the sides of a partition."
+)
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="NAME",
+    help="A fault of the catalogue, alone and in all pairs; given twice, these two and their pair.",
+)
+@click.option("--alone", is_flag=True, help="Run each fault alone, and no pairs.")
+@click.option("--keys", is_flag=True, help="Nodes have keys.")
+@click.option("--list", "as_list", is_flag=True, help="Print the catalogue and run nothing.")
+@shrink_option
+@save_option
+@json_option
+@quiet_option
+def pairs(
+    seed: int,
+    only: tuple[str, ...],
+    alone: bool,
+    keys: bool,
+    as_list: bool,
+    shrink: float,
+    save: Path | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Inject each fault of a catalogue alone, and each pair of them at once, into eight simulated
+    nodes with a cluster of five, and check the overlay's guarantees.
+
+    Some 400 runs of a second each. The exit code is 1 if one of them fails.
+
+    \b
+    canopy sim pairs
+    canopy sim pairs --only "primary killed" --shrink 0
+    canopy sim pairs --only bridge --only one-way --seed 7
+    """
+    import msgspec
+
+    from canopy.sim.scenario.run import judge_scenario
+    from canopy.sim.soak.fault_pairs import CATALOGUE, trials
+    from canopy.wire.transport.codec import WireCodec
+
+    if as_list:
+        click.echo("\n".join(CATALOGUE))
+        return
+    for name in only:
+        if name not in CATALOGUE:
+            raise click.UsageError(f"--only: there is no {name!r}; `--list` prints the catalogue")
+    codec, bad = WireCodec(), []
+    chosen = [trial for trial in trials(seed, only) if not alone or len(trial.names) == 1]
+    began = shown_at = time.monotonic()
+    for number, trial in enumerate(chosen, 1):
+        scenario = msgspec.structs.replace(trial.scenario, keys=keys)
+        verdict = judge_scenario(scenario, codec)
+        if not verdict.green:
+            bad.append(trial.names)
+            click.echo(f"{' with '.join(trial.names)} fails:", err=True)
+            names = " ".join(f"--only {shlex.quote(name)}" for name in trial.names)
+            again = f"canopy sim pairs --seed {seed} {names}{' --keys' if keys else ''}"
+            report_failure(verdict, codec, again, shrink, save)
+            click.echo("", err=True)
+        now = time.monotonic()
+        if not quiet and now - shown_at > REPORT_INTERVAL:
+            shown_at = now
+            click.echo(f"{number} of {len(chosen)}, {len(bad)} failed", err=True)
+    facts: dict[str, Any] = {
+        "seed": seed,
+        "trials": len(chosen),
+        "seconds": round(time.monotonic() - began, 1),
+        "bad": bad,
+    }
+    if as_json:
+        click.echo(msgspec.json.encode(facts).decode())
+    else:
+        click.echo(f"{len(chosen)} trials in {facts['seconds']:g} s, {len(bad)} failed")
+    if bad:
         sys.exit(1)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import click
 
 from canopy.cli.hints import HintingGroup
-from canopy.cli.streams.change import edit
-from canopy.cli.streams.change_group import edit_group
-from canopy.cli.streams.check import check
+from canopy.cli.streams.change import edit, edit_group
+from canopy.cli.streams.check import check, verify
 from canopy.cli.streams.dead import dead, forget
 from canopy.cli.streams.export import export, get
 from canopy.cli.streams.manage import add, info, ls, rm
-from canopy.cli.streams.verify import verify
 
 
 @click.group(cls=HintingGroup)

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from canopy.cli.connect import open_client
-from canopy.cli.delivery.lines import printer
-from canopy.cli.streams.following import Following, FollowOptions
+from canopy.cli.delivery import printer
 from canopy.cli.streams.manage import parse_period
-from canopy.cli.streams.read import place_of, read_stream
+from canopy.cli.streams.read import Following, FollowOptions, place_of, read_stream
 from canopy.feeds.objects import stream_object
 
 if TYPE_CHECKING:
-    from canopy.cli.delivery.lines import Show
-    from canopy.cli.delivery.template import Template
+    from canopy.cli.delivery import Show, Template
     from canopy.client.streams.membership import Member
     from overlay.stream_client import GroupRow
 

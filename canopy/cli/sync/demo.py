@@ -20,7 +20,7 @@ from canopy.cli.bars import Bars
 from canopy.cli.connect import json_option, open_client
 from canopy.cli.errors import FAILURE, OK
 from canopy.cli.output import print_json
-from canopy.cli.sync.picture import lag_picture
+from canopy.cli.sync.manage import lag_picture
 
 WHERE: Final = "total > 100"
 PAUSE: Final = 0.01

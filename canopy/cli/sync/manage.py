@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from canopy.cli.connect import json_option
 from canopy.cli.output import console, label, plain, print_json, table
 from canopy.cli.sync.options import by_table, chosen, config_option
-from canopy.cli.sync.picture import lag_picture
+
+# --- how far a copy was behind, as a line of bars ---
+
+STEPS: Final = " ▁▂▃▄▅▆▇█"
+SOON: Final = 10.0
+"""Seconds from which on a lag is not said in milliseconds."""
+
+
+def lag_picture(lags: Sequence[float | None], unknown: str = "?") -> str:
+    """The largest of these lags (seconds), and a bar for each; `unknown` for None."""
+    most = max((lag for lag in lags if lag is not None), default=0.0)
+    steps = len(STEPS) - 1
+    bars = [unknown if lag is None else STEPS[round(lag / (most or 1.0) * steps)] for lag in lags]
+    shown = f"{most:.1f} s" if most >= SOON else f"{most * 1000:,.0f} ms"
+    return f"{shown}: {''.join(bars)}"
 
 
 @click.command()

@@ -11,14 +11,36 @@ import click
 from canopy.cli.connect import json_option
 from canopy.cli.errors import OK, UNDECIDED, WRONG
 from canopy.cli.output import console, label, print_json, table
-from canopy.cli.traces.window import window_of
 from overlay.wording import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from canopy.traces.analysis import TimeWindow
     from canopy.traces.analysis.check import TraceCheck
     from canopy.traces.analysis.check.result import NodeCheck, OverlayCheck, RunCheck, TraceFinding
+
+
+# --- `--since` and `--until` ---
+
+
+def window_of(since: str | None, until: str | None) -> TimeWindow:
+    """What is read. Raises UsageError."""
+    from canopy.traces.analysis import TimeWindow, parse_time
+
+    bounds: list[float | None] = []
+    for name, text in (("--since", since), ("--until", until)):
+        try:
+            bounds.append(None if text is None else parse_time(text, end=name == "--until"))
+        except ValueError:
+            raise click.BadParameter(
+                f"{text!r} is no time: write 2026-09-21 or 2026-09-21T06:30 (UTC)", param_hint=name
+            ) from None
+    window = TimeWindow(*bounds)
+    if window.since is not None and window.until is not None and window.since >= window.until:
+        raise click.UsageError("--since is not before --until")
+    return window
+
 
 EXAMPLES_PRINTED: Final = 5  # findings of one kind that are printed, beside their number
 NODES_PRINTED: Final = 40  # nodes in the table, those with findings first

@@ -17,11 +17,10 @@ from canopy.cli.errors import OK, UNDECIDED, WRONG, CommandError
 from canopy.cli.extras import require
 from canopy.cli.hints import HintingGroup
 from canopy.cli.output import console, label, plain, print_json, table
-from canopy.cli.traces.check import PIPE_WIDTH, check, time_text
+from canopy.cli.traces.check import PIPE_WIDTH, check, time_text, window_of
 from canopy.cli.traces.export import export
+from canopy.cli.traces.from_stream import streams
 from canopy.cli.traces.prune import prune
-from canopy.cli.traces.streams import streams
-from canopy.cli.traces.window import window_of
 from overlay.wording import counted
 
 if TYPE_CHECKING:

@@ -1,9 +1,9 @@
 """What has to hold in a world; each check returns `violation.Violation`s.
 
 Deliveries: `oracle` (brute force: every event against every selector) and `deliveries`. At rest:
-`ownership` (arcs and partition maps), `node_state` (subscribers, owners and hosts agree; bounds),
-`successor_lists` (Zave's invariants of Chord), `tree_routes` (C7), `cluster_logs` (P1, P4; at every
-moment), `single_ring` (P2, P5). Of the trace records: `trace_rules` (walks, paths, copies,
+`ownership` (arcs and partition maps, one ring: P2, P5; Zave's invariants of Chord), `node_state`
+(subscribers, owners and hosts agree; bounds; routes in trees: C7), `cluster_logs` (P1, P4; at every
+moment). Of the trace records: `trace_rules` (walks, paths, copies,
 counting) and `routing_cost`. Of what programs asked and were answered: `linearizability`.
 `failure_report` selects the records that explain a violation. All of it reads the machines' state
 and changes nothing.

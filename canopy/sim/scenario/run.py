@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping
 from itertools import groupby
 from random import Random
 
+import msgspec
+
 from canopy.sim.checks.cluster_logs import check_voters
-from canopy.sim.checks.node_state import Watch, check_ring, check_trees, led
+from canopy.sim.checks.failure_report import LAST, last_records
+from canopy.sim.checks.node_state import Watch, check_ring, check_routes, check_trees, led
 from canopy.sim.checks.oracle import GRACE
-from canopy.sim.checks.ownership import check_arcs, check_maps
-from canopy.sim.checks.single_ring import one_ring
-from canopy.sim.checks.successor_lists import check_chord
+from canopy.sim.checks.ownership import check_arcs, check_chord, check_maps, one_ring
 from canopy.sim.checks.trace_rules import (
     check_contents,
     check_copies,
@@ -23,10 +24,9 @@ from canopy.sim.checks.trace_rules import (
     check_paths,
     check_walks,
 )
-from canopy.sim.checks.tree_routes import check_routes
 from canopy.sim.checks.violation import Violation
 from canopy.sim.scenario.fault_injector import FaultInjector
-from canopy.sim.scenario.paper_load import PaperWorkload
+from canopy.sim.scenario.range_load import PaperWorkload
 from canopy.sim.scenario.result import Result, summarise_run
 from canopy.sim.scenario.scenario import ClientAction, Scenario
 from canopy.sim.scenario.workload import Workload
@@ -363,3 +363,56 @@ class ScenarioRun:
 def _turn(action: ClientAction) -> tuple[float, int, bool]:
     """What may be done in one command: publications of one node at one time."""
     return action.at, action.node, action.publish is not None
+
+
+# A scenario's verdict: what was wrong in it, and what happened. An exception counts as wrong.
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """The result of a scenario, or the exception that ended it."""
+
+    seed: int
+    scenario: Scenario
+    result: Result | None  # None: a node raised
+    violations: tuple[Violation, ...]
+    stories: tuple[tuple[str, ...], ...]  # the records that explain the first of them
+    simulated_s: float
+
+    @property
+    def green(self) -> bool:
+        """Whether there was neither a violation nor an exception."""
+        return not self.violations
+
+
+def judge_run(run: ScenarioRun) -> Verdict:
+    """Run it to its end, or to the exception of a node: whatever one raises is a finding."""
+    scenario = run.scenario
+    try:
+        result = run.result()
+    except Exception as error:
+        place = _place(error)
+        text = f"{type(error).__name__}: {error} ({place}) at {run.world.now:.3f} s"
+        story = (text, *last_records(run.world, LAST))
+        return Verdict(
+            scenario.seed, scenario, None, (Violation("exception", text),), (story,), run.world.now
+        )
+    return Verdict(
+        scenario.seed, scenario, result, result.violations, result.stories, result.simulated_s
+    )
+
+
+def judge_scenario(
+    scenario: Scenario,
+    codec: Codec,
+    progress: Progress | None = None,
+    traces: OpenFile | None = None,
+) -> Verdict:
+    """Run a scenario to its end, and return its verdict."""
+    return judge_run(ScenarioRun(scenario, codec, progress, traces))
+
+
+def _place(error: BaseException) -> str:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "" if trace is None else f"{trace.tb_frame.f_code.co_qualname}, line {trace.tb_lineno}"

@@ -17,9 +17,8 @@ import msgspec
 
 from canopy.sim.checks.failure_report import explainable_first, trace_violation
 from canopy.sim.checks.violation import Violation
-from canopy.sim.scenario.run import ScenarioRun
+from canopy.sim.scenario.run import ScenarioRun, Verdict, judge_run
 from canopy.sim.scenario.scenario import ClientAction, Fault, Scenario, ScenarioError, check_nodes
-from canopy.sim.scenario.verdict import Verdict, judge_run
 from canopy.sim.scenario.workload import WorkloadShape
 from canopy.sim.world.disk import DiskConditions
 from canopy.sim.world.network import Conditions

@@ -22,9 +22,8 @@ from random import Random
 
 import msgspec
 
-from canopy.sim.scenario.run import Progress
+from canopy.sim.scenario.run import Progress, Verdict, judge_scenario
 from canopy.sim.scenario.scenario import Fault, Scenario
-from canopy.sim.scenario.verdict import Verdict, judge_scenario
 from canopy.sim.scenario.workload import WorkloadShape
 from canopy.sim.soak.member_failures import ENOUGH, blackout, deaths, fatal, ring_losses, shrinking
 from canopy.sim.world.disk import DiskConditions

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
+
+import msgspec
 
 from overlay.links.signing import Chain, Signature
 from overlay.machine import NodeId
 from overlay.rights import Role
+from overlay.tenants.policy import Policy
 
 AUTHORITY = "authority"
 
@@ -48,3 +52,79 @@ class SimulatedSigner:
 
     def _seal(self, node: NodeId, said: bytes) -> bytes:
         return blake2b(node.encode() + said, digest_size=16, key=self._world).digest()
+
+
+# --- a node's policy in a simulated world: signed by whoever knows how to write one down ---
+
+_GENUINE = b"signed "
+
+
+def sealed(policy: Policy) -> bytes:
+    """A policy as it travels."""
+    return _GENUINE + msgspec.msgpack.encode(policy)
+
+
+class SimulatedPolicyStore:
+    """Keeps the highest version: an `overlay.lower_random.policies.PolicyStore`."""
+
+    def __init__(self) -> None:
+        self.policy: Policy | None = None
+
+    def current(self) -> tuple[int, bytes]:
+        """The version, and the policy as it travels."""
+        return (0, b"") if self.policy is None else (self.policy.version, sealed(self.policy))
+
+    def accept(self, data: bytes) -> int:
+        """Keep what is newer, if it is genuine. Returns the version that holds now."""
+        if data.startswith(_GENUINE):
+            found = msgspec.msgpack.decode(data[len(_GENUINE) :], type=Policy)
+            if found.version > self.current()[0]:
+                self.policy = found
+        return self.current()[0]
+
+
+# A node's list of revoked nodes in a simulated world, signed by whoever knows how to write one
+# down.
+
+_GENUINE_LIST = b"revoked "
+
+
+class _List(msgspec.Struct, array_like=True):
+    version: int
+    ids: tuple[NodeId, ...]
+
+
+def revoked(version: int, ids: Iterable[NodeId]) -> bytes:
+    """A list as it travels."""
+    return _GENUINE_LIST + msgspec.msgpack.encode(_List(version, tuple(ids)))
+
+
+class SimulatedRevocations:
+    """Keeps the highest version: an `overlay.lower_random.documents.DocumentStore`."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.ids: frozenset[NodeId] = frozenset()
+        self.taken: Callable[[], object] = lambda: None
+        """Called when another node has brought a newer list."""
+        self._data = b""
+
+    def current(self) -> tuple[int, bytes]:
+        """The version, 0 for none, and the list as it travels."""
+        return self.version, self._data
+
+    def accept(self, data: bytes) -> int:
+        """Keep what is newer, if it is genuine. Returns the version that holds now."""
+        if self.write(data):
+            self.taken()
+        return self.version
+
+    def write(self, data: bytes) -> bool:
+        """The same as an operator's command does it. Returns whether it was newer."""
+        if not data.startswith(_GENUINE_LIST):
+            return False
+        found = msgspec.msgpack.decode(data[len(_GENUINE_LIST) :], type=_List)
+        if found.version <= self.version:
+            return False
+        self.version, self.ids, self._data = found.version, frozenset(found.ids), data
+        return True

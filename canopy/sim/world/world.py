@@ -26,12 +26,16 @@ from canopy.sim.world.disk import Disk, DiskConditions, DiskDamagedError, Simula
 from canopy.sim.world.driver import CLOCKS, NodeBuilder, SimDriver
 from canopy.sim.world.log_disk import SimulatedLogDisk
 from canopy.sim.world.network import Network
-from canopy.sim.world.policy_store import SimulatedPolicyStore, sealed
 from canopy.sim.world.processor import Processor, SharedProcessors
 from canopy.sim.world.recorder import Recorder
-from canopy.sim.world.revocation_store import SimulatedRevocations, revoked
 from canopy.sim.world.scheduler import Scheduler
-from canopy.sim.world.signer import SimulatedSigner
+from canopy.sim.world.signer import (
+    SimulatedPolicyStore,
+    SimulatedRevocations,
+    SimulatedSigner,
+    revoked,
+    sealed,
+)
 from canopy.sim.world.traffic import Traffic
 from canopy.traces.writer import OpenFile
 from matching import Value

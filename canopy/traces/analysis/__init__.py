@@ -9,7 +9,7 @@ that its verdict is independent.
 finds a Java and starts Spark; ``parsing/`` turns lines into records, and ``read`` has it do that
 for a folder; ``completeness/`` says what is absent from them; ``verdict/`` computes the pairs of
 event and subscription that match, compares them with the deliver records and comes to a result;
-``walks`` counts how trees were found; ``load`` adds up the work of each node; ``incidents`` merges
+``walks`` counts how trees were found; ``load`` adds up the work of each node, and merges
 what several nodes saw of one loss or election; ``wrong`` groups the deliveries that are wrong;
 ``details`` and ``slowest`` select what the report lists; ``summary`` and ``findings`` are the
 results; ``output`` is the folder, and ``report/`` the page. ``tasks`` says how much Spark divides;
@@ -21,16 +21,16 @@ judges what was consumed of streams; ``check/`` says without Spark what is absen
 PySpark is imported when an analysis begins: importing this package is cheap.
 """
 
+from canopy.traces.analysis.constants import AnalysisError
 from canopy.traces.analysis.days.analysis import analyze_days
-from canopy.traces.analysis.errors import AnalysisError
 from canopy.traces.analysis.health.job import HEALTH_STAGES, Follower, find_health, following
 from canopy.traces.analysis.health.signals import PAPER, Thresholds
-from canopy.traces.analysis.progress import STAGES, OnProgress
 from canopy.traces.analysis.remote import analyze_places
 from canopy.traces.analysis.run import analyze
 from canopy.traces.analysis.spark.paths import named
 from canopy.traces.analysis.spark.session import spark_session
 from canopy.traces.analysis.summary import AnalysisSummary
+from canopy.traces.analysis.tasks import STAGES, OnProgress
 from canopy.traces.analysis.verdict.outcome import EXACT, NOT_JUDGED
 from canopy.traces.analysis.window import TimeWindow, parse_time
 

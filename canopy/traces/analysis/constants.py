@@ -133,3 +133,10 @@ LINE_CHARACTERS: Final = 400  # characters of a corrupt line that are kept: enou
 BINS_PER_DECADE: Final = 6  # of the latency histogram: about 1, 1.5, 2.2, 3.2, 4.6, 6.8, 10 ms
 LEAST_MS: Final = 0.01  # latencies below this are in one bin: the clock is not more precise
 TIME_BINS: Final = 60  # columns of the picture of the run over time: what a phone can show
+
+
+# --- what can go wrong in an analysis, said so that a person knows what to do next ---
+
+
+class AnalysisError(Exception):
+    """The analysis could not be made. The text says what, where and what to do about it."""

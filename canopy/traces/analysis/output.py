@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from canopy.traces.analysis.errors import AnalysisError
+from canopy.traces.analysis.constants import AnalysisError
 
 FORMAT: Final = "canopy-report"  # `format` in summary.json
 

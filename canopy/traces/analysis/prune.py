@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from canopy.traces.analysis.completeness.collect import node_of
+from canopy.traces.analysis.constants import AnalysisError
 from canopy.traces.analysis.days.state import State, opened, read_state
 from canopy.traces.analysis.days.taking import key_of
-from canopy.traces.analysis.errors import AnalysisError
 from canopy.traces.analysis.read import text_bytes, trace_files
 from canopy.traces.analysis.window import day_of
 

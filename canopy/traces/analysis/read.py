@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from canopy.traces.analysis import parsing
-from canopy.traces.analysis.errors import AnalysisError
+from canopy.traces.analysis.constants import AnalysisError
 from canopy.traces.analysis.parsing import stretches, tally
 from canopy.traces.analysis.parsing.tally import Tally
 from canopy.traces.analysis.spark.paths import for_reading

@@ -13,17 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from canopy.traces.analysis import output
-from canopy.traces.analysis.constants import ONE_COMPILER_BYTES
+from canopy.traces.analysis.constants import ONE_COMPILER_BYTES, AnalysisError
 from canopy.traces.analysis.days.analysis import analyze_days
-from canopy.traces.analysis.errors import AnalysisError
-from canopy.traces.analysis.progress import STAGES, OnProgress, silent
 from canopy.traces.analysis.read import SUFFIXES
 from canopy.traces.analysis.run import analyze
-from canopy.traces.analysis.spark.paths import for_writing, is_remote, named
-from canopy.traces.analysis.spark.scratch import scratch_folder
-from canopy.traces.analysis.spark.session import EMPTY, first_line, spark_session
-from canopy.traces.analysis.spark.tasks_done import OnTasks
+from canopy.traces.analysis.spark.paths import for_writing, is_remote, named, scratch_folder
+from canopy.traces.analysis.spark.session import EMPTY, OnTasks, first_line, spark_session
 from canopy.traces.analysis.summary import AnalysisSummary
+from canopy.traces.analysis.tasks import STAGES, OnProgress, silent
 from canopy.traces.analysis.window import ALWAYS, TimeWindow, day_of
 
 if TYPE_CHECKING:

@@ -17,16 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from canopy.traces.analysis import (
-    details,
-    incidents,
-    load,
-    output,
-    read,
-    slowest,
-    walks,
-    wrong,
-)
+from canopy.traces.analysis import details, load, output, read, slowest, walks, wrong
 from canopy.traces.analysis.completeness.collect import (
     Completeness,
     conclude,
@@ -35,30 +26,36 @@ from canopy.traces.analysis.completeness.collect import (
     runs_table,
 )
 from canopy.traces.analysis.completeness.overlays import OverlayFacts
-from canopy.traces.analysis.constants import DAY_SECONDS
-from canopy.traces.analysis.days.trends import trends
-from canopy.traces.analysis.errors import AnalysisError
+from canopy.traces.analysis.constants import DAY_SECONDS, AnalysisError
+from canopy.traces.analysis.days.judging import trends
 from canopy.traces.analysis.findings import Findings
 from canopy.traces.analysis.parsing import blocks
 from canopy.traces.analysis.parsing.blocks import CORRUPT
 from canopy.traces.analysis.parsing.tally import Tally
-from canopy.traces.analysis.progress import STAGES, OnProgress, silent
 from canopy.traces.analysis.report import Story, render
 from canopy.traces.analysis.spark.paths import for_reading, for_writing
-from canopy.traces.analysis.spark.session import EMPTY, first_line, spark_session
-from canopy.traces.analysis.spark.sharing import check_shared
-from canopy.traces.analysis.spark.tasks_done import OnTasks, watched_tasks
+from canopy.traces.analysis.spark.session import (
+    EMPTY,
+    OnTasks,
+    check_shared,
+    first_line,
+    spark_session,
+    watched_tasks,
+)
 from canopy.traces.analysis.summary import AnalysisSummary
 from canopy.traces.analysis.tasks import (
+    STAGES,
     BeginCall,
+    OnProgress,
     at_once,
     computed_once,
     frame_of_table,
     in_one_task,
     is_small,
+    silent,
 )
-from canopy.traces.analysis.verdict import deliveries, events, expected, numbering
-from canopy.traces.analysis.verdict.confining import permitted_stretches
+from canopy.traces.analysis.verdict import deliveries, expected, numbering
+from canopy.traces.analysis.verdict.expected import permitted_stretches
 from canopy.traces.analysis.verdict.outcome import OverlayOutcome, outcome_of, overall
 from canopy.traces.analysis.window import ALWAYS, TimeWindow
 from canopy.traces.schema import KINDS, VERSION
@@ -253,7 +250,7 @@ class Analysis:
         bad = begin(wrong.find_wrong, spark, records, *named, counts)
         lines = begin(self.lines, found, first, last)
         unseen = begin(self._unseen, found, complete)
-        faults = events.find_faults(spark, found.published, unpublished.result())
+        faults = expected.find_faults(spark, found.published, unpublished.result())
         outcomes = self._outcomes(complete, pairs, counts, faults, unseen.result())
 
         self.stage()
@@ -355,7 +352,7 @@ class Analysis:
         return []
 
     def _incidents(self, records: DataFrame) -> list[dict[str, Any]]:
-        return incidents.incidents(self.spark, records) if self.has("incident") else []
+        return load.incidents(self.spark, records) if self.has("incident") else []
 
     def compare(self, records: DataFrame, runs: DataFrame, complete: Completeness) -> Compared:
         """What should have been delivered, and what was."""
@@ -450,7 +447,7 @@ class Analysis:
         complete: Completeness,
         pairs: Any,
         counts: deliveries.VerdictCounts,
-        found: events.EventFaults,
+        found: expected.EventFaults,
         unseen: Mapping[str, numbering.Unseen],
     ) -> dict[str, OverlayOutcome]:
         """The result of each overlay, by its name."""
@@ -492,7 +489,7 @@ class Analysis:
 
     def unpublished(self, records: DataFrame) -> dict[str, int]:
         """By run the events that it did not publish, though nodes handled them."""
-        return events.unpublished(self.spark, records)
+        return expected.unpublished(self.spark, records)
 
     def lasting(self, overlay: OverlayFacts) -> OverlayFacts:
         """What the result of this overlay rests on."""

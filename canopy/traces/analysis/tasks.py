@@ -109,3 +109,26 @@ def at_once() -> Iterator[BeginCall]:
         pool.shutdown(wait=False, cancel_futures=True)
         raise
     pool.shutdown()
+
+
+# --- the stages of an analysis, and the callback that hears of them ---
+
+OnProgress = Callable[[str, int, int], None]
+"""Called with (stage that begins, number of stages done, number of stages); at the end done =
+total."""
+
+STAGES: Final = (
+    "starting Spark",
+    "reading the traces",
+    "computing expected deliveries",
+    "comparing with the deliveries",
+    "counting walks and tree hops",
+    "adding up the load of nodes",
+    "collecting details and slow paths",
+    "writing the report",
+)
+"""The stages, in order."""
+
+
+def silent(stage: str, done: int, total: int) -> None:
+    """A callback that ignores the progress."""

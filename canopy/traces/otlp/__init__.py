@@ -2,6 +2,6 @@
 
 An event is part of a distributed trace if it has the attribute ``traceparent`` (W3C Trace Context),
 as CloudEvents' extension for distributed tracing has it: the overlay carries it as it carries every
-attribute, and never changes it. ``trace_context`` reads it, ``spans`` makes the spans of such
-events from the records of all nodes, ``export`` reads trace folders and writes OTLP/JSON.
+attribute, and never changes it. ``spans`` reads it, and makes the spans of such events from the
+records of all nodes, ``export`` reads trace folders and writes OTLP/JSON.
 """

@@ -16,11 +16,18 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 
-from canopy.traces.analysis.errors import AnalysisError
+from canopy.traces.analysis.constants import AnalysisError
 from canopy.traces.analysis.parsing.lines import DAMAGED, LineParser, lines_of, pieces
 from canopy.traces.analysis.read import trace_files
-from canopy.traces.otlp.spans import WANTED, EventSpans, Span, attributes_of
-from canopy.traces.otlp.trace_context import ATTRIBUTE, TraceContext, read_traceparent
+from canopy.traces.otlp.spans import (
+    ATTRIBUTE,
+    WANTED,
+    EventSpans,
+    Span,
+    TraceContext,
+    attributes_of,
+    read_traceparent,
+)
 
 TOGETHER: Final = 512
 """Spans of one request: what OpenTelemetry's batch processor has by default."""

@@ -3,7 +3,6 @@
 ``attachment`` is what screens use. It owns a ``requester`` (a thread for requests), a
 ``subscriber`` (a thread) per subscription, a ``stream_reader`` for a stream that is read, the
 ``inbox`` between these threads and the app, and the ``log`` of events; ``saved`` keeps the
-subscriptions for the next start. ``client`` connects to the node; the
-rest are pure helpers: ``check`` and ``completion`` of selectors, ``draft`` of a test event,
-``rates``, ``ring`` (geometry), ``text``, and ``export`` (events as JSON).
+subscriptions for the next start. ``client`` connects to the node; the rest are pure helpers:
+``completion`` of selectors, and whether one is valid, ``rates`` and ``text``.
 """

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from canopy.tui.constants import CANDIDATES
-from matching import Value
+from matching import Predicate, SelectorError, Value, compile_selector
 from matching.selector.keywords import KEYWORDS
 from matching.selector.unparse import quote_name, quote_value
 
@@ -142,3 +142,28 @@ def _subject(read: list[TextToken]) -> str:
 
 def _values(name: str, values_of: ValuesOf) -> list[str]:
     return [quote_value(value) for value in values_of(name)] if name else []
+
+
+# Validation of a selector while it is typed: whether it is valid, and if not, where and why.
+
+
+class Check(NamedTuple):
+    """The result: `position` is that of the error, -1 if the selector is valid or empty."""
+
+    good: bool
+    message: str
+    position: int = -1
+    attributes: tuple[str, ...] = ()
+    predicate: Predicate | None = None  # None unless good
+
+
+def check(text: str) -> Check:
+    """Compile `text`; never raises. Compiling takes well under a millisecond and is cached."""
+    if not text.strip():
+        return Check(False, "type a selector, for example  magnitude >= 5 AND place LIKE '%Chile%'")
+    try:
+        predicate = compile_selector(text)
+    except SelectorError as error:
+        return Check(False, error.message, error.position)
+    names = ", ".join(predicate.attributes) or "no attribute: true or false for every event alike"
+    return Check(True, f"a valid selector on {names}", -1, predicate.attributes, predicate)

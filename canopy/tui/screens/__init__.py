@@ -1,5 +1,5 @@
 """The screens: each puts widgets together, asks the model, and answers the widgets' messages.
 
 ``base`` is what all share; ``live``, ``overlay`` and ``streams`` are the main screens, ``publish``,
-``subscribe``, ``replay``, ``export``, ``columns`` and ``help`` open above them.
+``subscribe``, ``export`` and ``help`` open above them.
 """

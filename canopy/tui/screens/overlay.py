@@ -14,12 +14,10 @@ from textual.widgets import Static, TabbedContent, TabPane
 from canopy.tui.constants import CLUSTER_ATTRIBUTES
 from canopy.tui.model.attachment import Attachment
 from canopy.tui.model.rates import Rates, show_rate
-from canopy.tui.model.ring import arc, members
 from canopy.tui.model.text import one_line, short, show_duration
 from canopy.tui.screens.base import MainScreen
-from canopy.tui.widgets.ring_picture import RingPicture
+from canopy.tui.widgets.ring_picture import RingPicture, TreePicture, arc, members
 from canopy.tui.widgets.synced_table import SyncedTable
-from canopy.tui.widgets.tree_picture import TreePicture
 from overlay.client import (
     Attributes,
     Failed,

@@ -9,14 +9,67 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from rich.color import Color
 from rich.style import Style
 from rich.text import Text
 from textual.widgets import Static
 
-from canopy.tui.model.ring import Arc, arc
+from canopy.tui.model.text import fit, one_line, short
+from overlay.client import Failed, Located, Reply
 from overlay.info import ClusterInfo
+from overlay.wording import counted
+
+# The geometry of the ring (P2): the share of the keys that each cluster owns, and its place.
+#
+# A cluster owns the keys after its `start` up to and including its `key`; keys are SHA-1, 160 bits.
+# Angles are fractions of the circle, clockwise from the top, where key 0 lies.
+
+BITS = 160  # SHA-1
+HEX = BITS // 4
+
+
+class Arc(NamedTuple):
+    """A cluster's part of the circle; `begin` + `share` may exceed 1.0, beyond the top."""
+
+    begin: float
+    share: float
+
+    def contains(self, place: float) -> bool:
+        """Whether the fraction `place` of the circle is in the arc."""
+        return (place - self.begin) % 1.0 < self.share or self.share >= 1.0
+
+    @property
+    def middle(self) -> float:
+        """The fraction of the circle in the middle of the arc."""
+        return (self.begin + self.share / 2) % 1.0
+
+
+def fraction(key: str) -> float:
+    """The place of a key of 40 hex digits on the circle; 0.0 for any other text."""
+    try:
+        return int(key[:HEX].ljust(HEX, "0"), 16) / (1 << BITS)
+    except ValueError:
+        return 0.0
+
+
+def arc(cluster: ClusterInfo) -> Arc:
+    """The arc of a cluster; the whole circle if its start is its own key."""
+    begin = fraction(cluster.start)
+    share = (fraction(cluster.key) - begin) % 1.0
+    return Arc(begin, share if cluster.start != cluster.key else 1.0)
+
+
+def members(cluster: ClusterInfo) -> list[tuple[str, str]]:
+    """(role, node) of all members: primary, standby, then the other brokers, each once."""
+    found = [("primary", cluster.primary)]
+    if cluster.standby:
+        found.append(("standby", cluster.standby))
+    named = {cluster.primary, cluster.standby}
+    found += [("broker", node) for node in cluster.brokers if node not in named]
+    return found
+
 
 # The palette of Okabe and Ito (2008), which colour-blind people can distinguish.
 PALETTE = ("#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7", "#999999")
@@ -160,3 +213,59 @@ def _middle(lines: Sequence[str], size: int) -> dict[tuple[int, int], tuple[str,
         for at, character in enumerate(shown):
             placed[left + at, row] = (character, Style(bold=row == top))
     return placed
+
+
+# --- one attribute's tree (C6): the cluster that owns it, and its virtual nodes in order ---
+
+BAR, SHORT_BAR = 24, 8  # cells of the longest bar of registrations, and where room is scarce
+WIDE = 70  # cells from which there is room
+SHOWN = 200  # virtual nodes that are drawn: more than are scrolled through
+
+
+class TreePicture(Static):
+    """Draws the tree of an attribute, its owner and its virtual nodes with their hosts (the reply
+    to `Where`)."""
+
+    def show(self, attribute: str, reply: Reply | None, own: str) -> None:
+        """Show `reply`, None before it arrives; `own` is the id of this node."""
+        if isinstance(reply, Located):
+            self.update(_tree(reply, own, BAR if self.size.width >= WIDE else SHORT_BAR))
+        elif isinstance(reply, Failed):
+            self.update(Text(f"✗ {one_line(attribute)}: {reply.reason}"))
+        elif attribute:
+            self.update(Text(f"waiting for the tree of {one_line(attribute)} …", "dim"))
+        else:
+            self.update(Text("no attribute is known yet", "dim"))
+
+
+def _tree(located: Located, own: str, bar: int) -> Text:
+    cluster = located.cluster
+    nodes = located.virtual_nodes
+    total = sum(node.registrations for node in nodes)
+    text = Text()
+    text.append(one_line(located.attribute), "bold").append("\n")
+    mark = "▸" if own == cluster.primary else " "
+    text.append("owner    ", "dim").append(f"cluster {short(cluster.key)}, epoch {cluster.epoch}\n")
+    text.append("primary  ", "dim").append(f"★{mark}{short(cluster.primary)}\n")
+    text.append("version  ", "dim").append(f"{located.version[0]}.{located.version[1]}\n")
+    text.append("tree     ", "dim")
+    text.append(
+        f"{counted(len(nodes), 'virtual node')}, height "
+        f"{max(0, (len(nodes) - 1).bit_length())}, {total:,} registered\n\n"
+    )
+    if not nodes:
+        text.append("There are no subscriptions to this attribute.\n", "dim")
+        return text
+    most = max(1, *(node.registrations for node in nodes))
+    width = max(len(f"[{fit(n.lo, 18)} … {fit(n.hi, 18)})") for n in nodes[:SHOWN])
+    for node in nodes[:SHOWN]:
+        interval = f"[{fit(one_line(node.lo), 18)} … {fit(one_line(node.hi), 18)})"
+        length = round(bar * node.registrations / most)
+        text.append(f"{interval:<{width}}  ", "bold")
+        for host in (node.host, *node.others):
+            text.append(f"{'▸' if host == own else ' '}{short(host)}  ")
+        text.append("█" * length, "green").append("░" * (bar - length), "dim")
+        text.append(f" {node.registrations:,}\n")
+    if len(nodes) > SHOWN:
+        text.append(f"… {len(nodes) - SHOWN:,} more\n", "dim")
+    return text

@@ -20,8 +20,7 @@ from textual.widgets import Input, Static
 
 from canopy.client.hints import hints
 from canopy.tui.constants import SELECTOR_CHARACTERS
-from canopy.tui.model.check import Check, check
-from canopy.tui.model.completion import Completion, ValuesOf, complete, tokens
+from canopy.tui.model.completion import Check, Completion, ValuesOf, check, complete, tokens
 from canopy.tui.model.text import fit, one_line
 
 SHOWN = 5  # visible candidates: the dialog must fit into 24 lines

@@ -3,7 +3,7 @@
 Off unless `metrics.listen` is set. It only answers questions, and names neither events nor
 selectors; whoever reaches the port may ask.
 
-Read in this order: ``http`` (requests and answers, bounded), ``checks`` (/livez and /readyz),
-``metrics`` (what /metrics has), ``counter_help`` (the help texts, which are those of
-docs/reference/counters.md), ``turn_times`` (how long turns take).
+Read in this order: ``http`` (requests and answers, bounded; /livez and /readyz), ``metrics`` (what
+/metrics has, with the help texts of docs/reference/counters.md), ``turn_times`` (how long turns
+take).
 """

@@ -14,39 +14,41 @@ leaves is client_output.py.
   faster than the overlay admits is slowed down by its own socket.
 - **Sessions** (M5). A client that has asked with `OpenSession` is *parked* when its connection is
   lost without a goodbye: it keeps its number and its subscriptions, and what comes waits in its
-  queue (canopy/wire/control/parked_sessions.py). A connection that begins with `ResumeSession`
-  becomes that client: what its program has not consumed is sent again from where it says
-  (canopy/wire/control/replay_buffer.py), then what has waited. The last connection to ask has it.
+  queue (canopy/wire/control/server.py). A connection that begins with `ResumeSession` becomes that
+  client: what its program has not consumed is sent again from where it says
+  (canopy/wire/control/client_connection.py), then what has waited. The last connection to ask has
+  it.
 - Garbage ends that client's connection, and its session, and nothing else.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import secrets
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import trio
 
 from canopy.wire.constants import (
     BACKLOG,
     CLIENTS,
+    LONG_SELECTOR,
     PARKED,
     READ_SIZE,
     RECHECK,
+    REGISTERED_TOGETHER,
     RESUME,
     SESSION_BYTES,
     TURNS_TOGETHER,
 )
 from canopy.wire.control.client_connection import ClientConnection, is_own_user, process_of
 from canopy.wire.control.client_output import NO_REQUEST, ClientOutput
-from canopy.wire.control.command_batches import compile_long, fits, has_long_selector, stamp
 from canopy.wire.control.credit_window import QUEUE
-from canopy.wire.control.parked_sessions import ParkedSessions
 from canopy.wire.control.remote import AdmittedProgram, RemoteDoor
 from canopy.wire.control.scopes import SCOPE_OF, confined, refusal
 from canopy.wire.durable import FolderError, refused
@@ -56,11 +58,14 @@ from canopy.wire.transport.framing import COMMAND_FRAMES, REPLY_FRAMES, FrameRea
 from canopy.wire.transport.inlet import Inlet
 from canopy.wire.transport.outlet import Counters, Encrypt, Outlet
 from canopy.wire.transport.tls import SecureInlet
+from matching import SelectorError, compile_in_steps
 from overlay.client import (
     DENIED,
     FULL,
+    AppendEvents,
     CloseSession,
     Command,
+    Draft,
     Failed,
     Grant,
     OpenSession,
@@ -68,8 +73,105 @@ from overlay.client import (
     ResumeSession,
     SessionOpened,
     Subscribe,
+    Unsubscribe,
 )
 from overlay.info import ClientInfo
+
+# Sessions whose connection was lost: what is kept for them, for how long, and how many (M5; no
+# IO).
+#
+# A *parked* session keeps its client's number, so that the node goes on with its subscriptions, and
+# what comes for them waits in the client's bounded queue (credit_window.py), without credit. It
+# ends when its time is over, or when too many are parked: the one that was parked first.
+
+
+class ParkedSessions:
+    """The clients without a connection, in the order in which they lost it. Times are seconds of
+    one clock."""
+
+    def __init__(self, kept_for: float, most: int) -> None:
+        """`kept_for`: seconds until a session ends; `most`: how many are kept."""
+        self.kept_for = kept_for
+        self.most = most
+        self._parked: dict[int, ClientConnection] = {}  # by number, the first one first
+
+    def __len__(self) -> int:
+        return len(self._parked)
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether sessions are kept at all."""
+        return self.kept_for > 0 and self.most > 0
+
+    def park(self, client: ClientConnection, now: float) -> None:
+        """The client's connection is lost: keep its session."""
+        client.park(now)
+        self._parked[client.number] = client
+
+    def remove(self, client: ClientConnection) -> None:
+        """The client is connected again."""
+        self._parked.pop(client.number, None)
+
+    def take_due(self, now: float) -> list[ClientConnection]:
+        """Take the sessions that are over: their time is, or there is no room for them, or for
+        what comes for them."""
+        due = list(self._parked.values())[: max(0, len(self._parked) - self.most)]
+        due += [one for one in self._parked.values() if one not in due and self._end_of(one) <= now]
+        for each in due:
+            del self._parked[each.number]
+        return due
+
+    def next_due(self) -> float | None:
+        """When the next session is over; None if none is parked."""
+        if len(self._parked) > self.most:
+            return -math.inf
+        return min(map(self._end_of, self._parked.values()), default=None)
+
+    def _end_of(self, client: ClientConnection) -> float:
+        assert client.parked_at is not None, "it is connected"
+        return client.parked_at if client.is_overfull else client.parked_at + self.kept_for
+
+
+# Which commands of a program are carried out together, and what is done to one before: a long
+# selector is compiled, in steps; events are given the time of their arrival.
+
+REGISTERING: Final = frozenset({Subscribe, Unsubscribe})
+"""Kinds of commands that are carried out together."""
+
+
+def fits(command: Command, together: Sequence[Command]) -> bool:
+    """Whether a command is carried out in one turn with those before it."""
+    kind, first = type(command), together[0]
+    if kind is Publish or kind is AppendEvents:
+        return type(first) is kind
+    if kind not in REGISTERING or type(first) not in REGISTERING:
+        return False
+    is_long = has_long_selector(command) or has_long_selector(first)
+    return not is_long and len(together) < REGISTERED_TOGETHER
+
+
+def has_long_selector(command: Command) -> bool:
+    """Whether a command has a selector that takes a turn of its own."""
+    return isinstance(command, Subscribe) and len(command.selector) > LONG_SELECTOR
+
+
+async def compile_long(selector: str) -> None:
+    """Compile a long selector before the node asks for it, with its other inputs in between. One
+    that does not compile is the node's to refuse."""
+    with contextlib.suppress(SelectorError):
+        for _ in compile_in_steps(selector):
+            await trio.lowlevel.checkpoint()
+
+
+def stamp(publish: Publish, now: float) -> Publish:
+    """`publish` with the time of its arrival in every draft that has none."""
+    if 0.0 not in [draft.time for draft in publish.events]:
+        return publish
+    drafts = tuple(
+        draft if draft.time else Draft(draft.attributes, draft.payload, draft.payload_type, now)
+        for draft in publish.events
+    )
+    return Publish(publish.request, drafts, publish.receipt)
 
 
 class Commands(Protocol):

@@ -19,9 +19,9 @@ So a former root that is dropped takes with it, in one step, all that hangs on i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -48,11 +48,13 @@ from canopy.wire.keys.chains import (
 from canopy.wire.keys.policies import believed_policy, policy_signers
 from canopy.wire.keys.revocations import NONE, Revocations, believed_list, list_signers
 from canopy.wire.keys.revocations import read as read_revocations
+from overlay.bounded import BoundedDict
 from overlay.machine import NodeId
 from overlay.tenants.policy import Policy
 
 if TYPE_CHECKING:
     from canopy.wire.keys.key_folder import KeyFolder
+
 
 Chain = tuple[bytes, ...]
 
@@ -252,3 +254,41 @@ def _newest_policy(
             newest, its_data = found, each
         reason = reason or fault
     return newest, its_data, "" if its_data else reason
+
+
+# --- which ids are the only ones of their key and of their place, as one node has seen it ---
+#
+# A key has one id at a time, and of an issuer that may sign so many ids each has a place of its own
+# (`restrictions`). An issuer that keeps to neither is found out by every node that meets two such
+# ids: it believes one of them. So at one node there are never more ids of an issuer than its
+# certificate says, without a word between nodes.
+
+REMEMBERED: Final = 65_536
+"""Keys and places; of one that is forgotten another id is believed."""
+
+
+class LiveIds:
+    """What was seen of keys and of places."""
+
+    def __init__(self) -> None:
+        self._generations: BoundedDict[bytes, int] = BoundedDict(REMEMBERED)
+        self._places: BoundedDict[tuple[NodeId, int], Vouched] = BoundedDict(REMEMBERED)
+
+    def refusal(self, found: Vouched, now: float, revoked: Collection[NodeId]) -> str:
+        """Why another id holds instead of this one, whose chain is valid; empty: it is the one."""
+        node = found.node
+        generation = node.holder.generation
+        if generation < self._generations.get(node.key, 0):
+            return "its key has become another node"
+        if node.holder.place:
+            place = (found.issuers[0], node.holder.place)
+            other = self._places.get(place, found)
+            if (
+                other.node.key != node.key
+                and other.ends > now
+                and (other.node.principal.id not in revoked)
+            ):
+                return f"its issuer has signed another node in its place {node.holder.place}"
+            self._places.renew(place, found)
+        self._generations.renew(node.key, generation)
+        return ""

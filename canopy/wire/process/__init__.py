@@ -5,12 +5,11 @@
 - ``node_process`` `run_node` and `NodeProcess`: opens everything in order, carries out the commands
   that concern the process, handles signals, drains and leaves;
 - ``listening`` the TCP port, and as many open files as the system allows;
-- ``memory`` what the C library and Python's garbage collector are set to at start and when the node
-  is ready;
+- ``machine_load`` what the machine has left, and what the C library and Python's garbage collector
+  are set to at start and when the node is ready;
 - ``compiling`` prepares the compiled matching engine beside the running node;
-- ``operating`` what is told to who watches it: the listener of `canopy.wire.admin`, and, by
-  ``service_manager``,
-  systemd; ``reloading`` the configuration read again;
+- ``operating`` what is told to who watches it: the listener of `canopy.wire.admin`, and, systemd;
+  ``reloading`` the configuration read again;
 - ``copies`` what it does when another process has its node's id;
 - ``telemetry`` samples this machine, ``feed`` publishes the samples as events.
 """

@@ -44,22 +44,19 @@ from canopy.wire.directory.discovery import Discovery
 from canopy.wire.driver import TrioDriver, hybrid_clock
 from canopy.wire.durable import CopiedFolderError, DiskError, FolderError
 from canopy.wire.folder import DataFolder
-from canopy.wire.log import Log
+from canopy.wire.log import EVERY, Log
 from canopy.wire.process.compiling import prepare_matching
 from canopy.wire.process.copies import boot_number, explain_conflict, inform_other
 from canopy.wire.process.feed import FeedError, TelemetryFeed
 from canopy.wire.process.health_watch import HealthWatch
 from canopy.wire.process.listening import StartError, listen, listen_at, raise_file_limit
-from canopy.wire.process.machine_load import MachineLoad
-from canopy.wire.process.memory import freeze_heap, return_large_blocks
+from canopy.wire.process.machine_load import MachineLoad, freeze_heap, return_large_blocks
 from canopy.wire.process.operating import Watched
 from canopy.wire.process.reloading import ConfigSource, Reloading, ReloadOutcome
 from canopy.wire.process.security import NodeSecurity, prepare_keys
-from canopy.wire.process.trace_files import open_trace, secure_traces
 from canopy.wire.process.trace_shipping import CLIENT as SHIPPING
-from canopy.wire.process.trace_shipping import TraceShipping
+from canopy.wire.process.trace_shipping import TraceShipping, open_trace, secure_traces
 from canopy.wire.shards.log_disk import FileLogDisk
-from canopy.wire.sparing import EVERY
 from canopy.wire.transport.local_users import LocalUsers
 from overlay.client import (
     Command,

@@ -23,7 +23,7 @@ from canopy.wire.constants import CONNECTIONS
 from canopy.wire.directory.signed_records import DirectoryKeys
 from canopy.wire.durable import write_durably
 from canopy.wire.keys.authority import issuer_of, sign_self
-from canopy.wire.keys.beliefs import Beliefs, check_list, read_beliefs
+from canopy.wire.keys.beliefs import Beliefs, LiveIds, check_list, read_beliefs
 from canopy.wire.keys.certificates import (
     DAY,
     SKEW,
@@ -48,15 +48,13 @@ from canopy.wire.keys.enrolment import (
 from canopy.wire.keys.issuing import Issuing
 from canopy.wire.keys.joining import JoinError, join, renew, renew_issuer
 from canopy.wire.keys.key_folder import KeyFolder
-from canopy.wire.keys.live_ids import LiveIds
 from canopy.wire.keys.policies import read_policy
 from canopy.wire.keys.revocations import Revocations
+from canopy.wire.keys.rotation import RenewalTimes
 from canopy.wire.keys.signing import KeySigner
 from canopy.wire.keys.tokens import TokenError, read_token
-from canopy.wire.log import Log
+from canopy.wire.log import Log, Sparing
 from canopy.wire.process.listening import StartError
-from canopy.wire.process.renewal_times import RenewalTimes
-from canopy.wire.sparing import Sparing
 from canopy.wire.transport.accept_limits import AcceptLimits
 from canopy.wire.transport.handshake_turns import HandshakeTurns
 from canopy.wire.transport.tls import Chain, Security, TlsError, TlsPipe, new_context

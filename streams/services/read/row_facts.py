@@ -173,7 +173,7 @@ def _of_group(group: Group, offset: int, attributes: dict[str, Value | None] | N
 # --- trace records of committed rows, by the leader that has committed them ---
 #
 # All rows are recorded while few are committed, and a share where there are many
-# (canopy/traces/sampling.py), which the records name; no chunk is decoded of which no row is in it.
+# (canopy/traces/writer.py), which the records name; no chunk is decoded of which no row is in it.
 # What a leader commits in its last moments may have no record: then nothing is concluded from it.
 
 

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from canopy.cli.doctor.machine import look_at_keys
 from canopy.wire.config import NodeConfig
+from canopy.wire.keys import rotation
 from canopy.wire.keys.authority import Issuer, issuer_of, make_issuer, revoke, sign_self
 from canopy.wire.keys.certificates import (
     Holder,
@@ -36,7 +37,6 @@ from canopy.wire.keys.policies import sign_policy
 from canopy.wire.keys.restrictions import Restriction
 from canopy.wire.keys.revocations import Revocations, sign
 from canopy.wire.keys.rotation import finish, rotate
-from canopy.wire.process import renewal_times
 from canopy.wire.process import security as security_module
 from canopy.wire.process.security import NodeSecurity
 from canopy.wire.transport.tls import TlsError, TlsPipe
@@ -449,7 +449,7 @@ async def test_nodes_renew_when_they_hear_of_another_root(
     stolen: Stolen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By themselves, over the issuer's port; the restricted issuer too."""
-    monkeypatch.setattr(renewal_times, "RENEW_SPREAD", 0.0)
+    monkeypatch.setattr(rotation, "RENEW_SPREAD", 0.0)
     monkeypatch.setattr(security_module, "LOOK", 0.01)
     folder = stolen.node("b")
     async with rig(security=stolen.keys.security()) as node:

@@ -26,7 +26,7 @@ from canopy.wire.log import Log
 from canopy.wire.process.listening import StartError
 from canopy.wire.process.reloading import ConfigSource, Reloading
 from canopy.wire.process.security import prepare_keys, token_text
-from canopy.wire.process.trace_files import open_trace, secure_traces
+from canopy.wire.process.trace_shipping import open_trace, secure_traces
 from overlay.rights import Role
 from tests.support.real.keys import Keys
 
@@ -177,7 +177,7 @@ def test_a_token_may_be_in_a_private_file(tmp_path: Path) -> None:
 def test_a_token_among_the_arguments_is_overwritten() -> None:
     """`ps` shows the rest of them as before."""
     program = (
-        "from canopy.wire.process.arguments import hide_tokens; assert hide_tokens();"
+        "from canopy.cli.node import hide_tokens; assert hide_tokens();"
         "import sys; sys.stdout.buffer.write(open('/proc/self/cmdline', 'rb').read())"
     )
     words = ["--join", PREFIX + "A" * 40, "--listen", "127.0.0.1:0"]

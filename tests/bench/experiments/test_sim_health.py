@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bench.experiments.health.faults import KINDS
 from bench.experiments.health.trial import HealthPlan, HealthTrial
-from canopy.traces.analysis.health.learnt import FEATURES, NONE, SEVERITIES, TreeNode, model
+from canopy.traces.analysis.health.job import FEATURES, NONE, SEVERITIES, TreeNode, model
 from canopy.traces.analysis.health.signals import SIGNALS
 from canopy.wire.transport.codec import WireCodec
 

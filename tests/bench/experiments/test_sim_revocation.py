@@ -14,7 +14,7 @@ from bench.experiments.frame import shown
 from bench.experiments.revocation import REVOKE, RevocationPlan, RevocationReport, measure
 from canopy.cli.output import console
 from canopy.sim.world.driver import SimDriver
-from canopy.sim.world.revocation_store import SimulatedRevocations, revoked
+from canopy.sim.world.signer import SimulatedRevocations, revoked
 from canopy.sim.world.world import LOOK, RECHECK
 from canopy.wire import constants
 from canopy.wire.process import security

@@ -23,18 +23,20 @@ import pytest
 from rich.console import Console
 
 from canopy.cli.constants import DEMO_BATCH
-from canopy.cli.demo import folder, summary
-from canopy.cli.demo.errors import DemoError, OfflineError, PlanError
+from canopy.cli.demo import run, summary
 from canopy.cli.demo.overlay import DemoNode
 from canopy.cli.demo.plan import (
+    DemoError,
     DemoPlan,
+    OfflineError,
+    PlanError,
     PlannedSubscription,
+    fetch,
     is_earthquakes,
     parse_subscriptions,
     read_subscriptions,
 )
 from canopy.cli.demo.publisher import PublishedFeed, await_taken, batches, publish, room_of
-from canopy.cli.demo.usgs import fetch
 from canopy.cli.main import main
 from canopy.feeds import Refusal, read_feed, weight
 from canopy.traces.analysis import AnalysisSummary
@@ -126,13 +128,13 @@ class TestCommandLine:
 
 def test_a_former_demo_is_replaced(tmp_path: Path) -> None:
     out = tmp_path / "a" / "demo"
-    folder.prepare(out, json.dumps({"format": folder.FORMAT}))
+    run.prepare(out, json.dumps({"format": run.FORMAT}))
     (out / "traces" / "old").write_text("x")
-    folder.prepare(out, json.dumps({"format": folder.FORMAT}))
+    run.prepare(out, json.dumps({"format": run.FORMAT}))
     assert not (out / "traces" / "old").exists()
     (tmp_path / "file").write_text("")
     with pytest.raises(DemoError, match="is a file"):
-        folder.prepare(tmp_path / "file", "")
+        run.prepare(tmp_path / "file", "")
 
 
 class BehindNode:

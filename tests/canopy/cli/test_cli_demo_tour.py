@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from canopy.cli.demo.errors import DemoError, PlanError
 from canopy.cli.demo.overlay import DemoNode
-from canopy.cli.demo.plan import TELEMETRY, tour_wanted
+from canopy.cli.demo.plan import TELEMETRY, DemoError, PlanError, tour_wanted
 from canopy.cli.demo.tour import crossings
 from canopy.traces.analysis.report import told
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from canopy.cli.delivery.template import Template, TemplateError
+from canopy.cli.delivery import Template, TemplateError
 from canopy.cli.main import main
 from canopy.cli.output import print_json
 from canopy.feeds import FeedEvent, Refusal, read_feed

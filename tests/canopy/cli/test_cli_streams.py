@@ -17,9 +17,9 @@ from click.testing import CliRunner, Result
 from msgspec import structs
 
 from canopy.cli.streams import change, export
+from canopy.cli.streams.export import CsvFile
 from canopy.cli.streams.group import stream
 from canopy.cli.streams.manage import troubles
-from canopy.cli.streams.tables import CsvFile
 from canopy.client.streams.wording import bounds
 from overlay.client import Command, StreamEvent, Streams
 from overlay.info import ConsumerInfo, ReplicaInfo, ShardInfo, StreamInfo

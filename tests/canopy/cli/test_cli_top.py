@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from canopy.cli.display import paced
 from canopy.cli.inspection.top import overview
-from canopy.cli.inspection.watching import paced
 from canopy.cli.main import main
 from overlay.client import (
     Command,

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from canopy.cli.streams.tables import CsvFile
+from canopy.cli.streams.export import CsvFile
 from canopy.client.publication import Drafting
 from canopy.feeds import FeedEvent, Refusal
 from canopy.feeds.objects import delivery_object

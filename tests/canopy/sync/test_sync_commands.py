@@ -18,7 +18,7 @@ import pytest
 
 import canopy
 from canopy.cli.main import main
-from canopy.cli.sync.picture import lag_picture
+from canopy.cli.sync.manage import lag_picture
 from canopy.client.errors import CommandFailed
 from canopy.sync.changes import MARK, Change, ChangeDrafts, Commit
 from canopy.sync.definitions import Definition, read_definitions, write_definitions

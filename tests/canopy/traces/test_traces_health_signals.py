@@ -8,17 +8,16 @@ import pytest
 
 from canopy.traces.analysis.constants import HEALTH_WINDOW, LOST_AFTER
 from canopy.traces.analysis.health.history import LIVES_KEPT, History
-from canopy.traces.analysis.health.job import findings
-from canopy.traces.analysis.health.learnt import (
+from canopy.traces.analysis.health.job import (
     NONE,
     classify,
     features,
+    findings,
     judge,
     model,
 )
 from canopy.traces.analysis.health.signals import PAPER, SIGNALS, Thresholds, find
-from canopy.traces.analysis.health.tails import TraceTails
-from canopy.traces.analysis.health.windows import NodeWindow, Windows
+from canopy.traces.analysis.health.windows import NodeWindow, TraceTails, Windows
 from canopy.traces.health_file import NodeFinding
 
 FIRST = 1_000

@@ -17,8 +17,7 @@ from canopy.traces.analysis import AnalysisError, analyze
 from canopy.traces.analysis.constants import LINE_BYTES
 from canopy.traces.analysis.read import check_folder, trace_files
 from canopy.traces.analysis.spark.paths import for_reading, for_writing, local, named
-from canopy.traces.analysis.spark.session import settings
-from canopy.traces.analysis.spark.sharing import check_shared
+from canopy.traces.analysis.spark.session import check_shared, settings
 from tests.support.traces.runs import busy_run
 
 ODD = "a b+c=d ü%20[x]{y}*"

@@ -13,7 +13,7 @@ from canopy.cli import display
 from canopy.cli.main import main
 from canopy.cli.traces.command import Stages
 from canopy.traces.analysis import AnalysisError
-from canopy.traces.analysis.spark.tasks_done import watched_tasks
+from canopy.traces.analysis.spark.session import watched_tasks
 
 SLEEP = "reflect('java.lang.Thread', 'sleep', 300L)"
 

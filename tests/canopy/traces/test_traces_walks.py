@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from canopy.traces.analysis.report.walk_picture import walk_picture
+from canopy.traces.analysis.report.pictures import walk_picture
 from canopy.traces.analysis.walks import ExampleWalk, WalkStep
 
 NAMES = {"a": "node 0", "b": "node 1", "c": "node 2", "h": "node 7"}

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from canopy.cli.traces.window import window_of
+from canopy.cli.traces.check import window_of
 from canopy.traces.analysis import AnalysisError, TimeWindow, parse_time
 from canopy.traces.analysis.read import check_folder, files_within
 from canopy.traces.analysis.window import day_of

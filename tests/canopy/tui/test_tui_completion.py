@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from canopy.tui.model.check import check
-from canopy.tui.model.completion import complete, tokens
+from canopy.tui.model.completion import check, complete, tokens
 from matching import compile_selector
 from matching.selector.unparse import quote_name, quote_value
 

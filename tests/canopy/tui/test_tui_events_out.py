@@ -11,10 +11,9 @@ from textual.widgets import Checkbox, Input
 
 from canopy.feeds.objects import delivery_object
 from canopy.tui.constants import CLIPBOARD_BYTES
-from canopy.tui.model.export import file_name, write_new
 from canopy.tui.model.log import EventLog, LogRow, SortOrder
-from canopy.tui.screens.columns import ColumnsDialog
-from canopy.tui.screens.export import ExportDialog
+from canopy.tui.screens.export import ExportDialog, file_name, write_new
+from canopy.tui.screens.live import ColumnsDialog
 from canopy.tui.widgets.event_stream import EventStream
 from overlay.client import Delivery, Event
 from tests.canopy.tui.tui_pilot import Rig, play, quake

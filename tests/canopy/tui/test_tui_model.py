@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from canopy.client.resubscription import Backoff
-from canopy.tui.model.draft import DraftError, parse_draft
 from canopy.tui.model.inbox import Inbox
 from canopy.tui.model.log import EventLog
 from canopy.tui.model.rates import Rate, Rates, show_rate
 from canopy.tui.model.text import show_duration, show_payload, show_time, show_value
+from canopy.tui.screens.publish import DraftError, parse_draft
 from overlay.client import Delivery, Event
 
 LIMIT = 6

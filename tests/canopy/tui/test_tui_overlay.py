@@ -6,8 +6,7 @@ import pytest
 from msgspec.structs import replace
 from textual.widgets import TabbedContent
 
-from canopy.tui.model.ring import arc, fraction, members
-from canopy.tui.widgets.ring_picture import bar, circle
+from canopy.tui.widgets.ring_picture import arc, bar, circle, fraction, members
 from canopy.tui.widgets.synced_table import SyncedTable
 from overlay.client import GetPeers, GetRing, Where
 from overlay.info import Incident

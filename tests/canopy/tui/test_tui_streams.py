@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from textual.widgets import Input
 
-from canopy.tui.screens.replay import ReplayDialog
+from canopy.tui.screens.streams import ReplayDialog
 from canopy.tui.widgets.event_stream import EventStream
 from overlay.client import BeginReading, GetStreams
 from overlay.stream_client import WhyRow

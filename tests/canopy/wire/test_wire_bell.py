@@ -1,4 +1,4 @@
-"""A bell wakes the task that listens, from any thread (canopy/wire/bell.py)."""
+"""A bell wakes the task that listens, from any thread (canopy/wire/driver.py)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 import pytest
 import trio
 
-from canopy.wire.bell import Bell
+from canopy.wire.driver import Bell
 
 pytestmark = pytest.mark.trio
 

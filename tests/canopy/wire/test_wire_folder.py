@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from canopy.wire import state_commits
+from canopy.wire import state_file
 from canopy.wire.durable import FolderError
 from canopy.wire.folder import DataFolder, control_path
 
@@ -188,7 +188,7 @@ def test_nothing_is_on_disk_before_sync(tmp_path: Path) -> None:
 
 
 def test_the_state_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_commits, "STATE_LIMIT", 200)
+    monkeypatch.setattr(state_file, "STATE_LIMIT", 200)
     folder = DataFolder(tmp_path)
     folder.state.store(b"x" * 100)
     with pytest.raises(FolderError, match="would exceed 200 bytes"):

@@ -7,13 +7,18 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from canopy.traces.analysis.check.copies import Held, RepeatedRecords, copies_of, gaps_inside
-from canopy.traces.analysis.check.findings import Seen
+from canopy.traces.analysis.check.findings import (
+    Held,
+    RepeatedRecords,
+    Seen,
+    copies_of,
+    gaps_inside,
+)
 from canopy.traces.analysis.check.gather import GatheredFile, PeerRecordsSeen, RunPart, read_file
 from canopy.traces.analysis.check.result import TraceCheck
+from canopy.traces.analysis.completeness.claims import gaps_of
 from canopy.traces.analysis.completeness.collect import Completeness, node_of
 from canopy.traces.analysis.completeness.facts import PeerFacts
-from canopy.traces.analysis.completeness.gaps import gaps_of
 from canopy.traces.analysis.completeness.holes import runs_of
 from canopy.traces.analysis.completeness.overlays import overlays_of
 from canopy.traces.analysis.read import SUFFIXES, check_folder, trace_files

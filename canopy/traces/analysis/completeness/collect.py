@@ -11,9 +11,8 @@ from operator import and_
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
-from canopy.traces.analysis.completeness.claims import EVENTS_COUNTED
+from canopy.traces.analysis.completeness.claims import EVENTS_COUNTED, gaps_of
 from canopy.traces.analysis.completeness.facts import FileFacts, FileGap, PeerFacts
-from canopy.traces.analysis.completeness.gaps import gaps_of
 from canopy.traces.analysis.completeness.holes import RunFacts, runs_of
 from canopy.traces.analysis.completeness.overlays import OverlayFacts, overlays_of
 from canopy.traces.analysis.constants import CLOCK_STEP, CLOCKS_AGREE

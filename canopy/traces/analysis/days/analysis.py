@@ -20,15 +20,12 @@ from canopy.traces.analysis.days.state import (
 )
 from canopy.traces.analysis.days.taking import new_files
 from canopy.traces.analysis.findings import Findings
-from canopy.traces.analysis.progress import OnProgress, silent
 from canopy.traces.analysis.read import text_bytes
 from canopy.traces.analysis.run import Analysis, Compared, start
-from canopy.traces.analysis.spark.session import EMPTY
-from canopy.traces.analysis.spark.sharing import check_shared
-from canopy.traces.analysis.spark.tasks_done import OnTasks
+from canopy.traces.analysis.spark.session import EMPTY, OnTasks, check_shared
 from canopy.traces.analysis.summary import AnalysisSummary
-from canopy.traces.analysis.tasks import frame_of, kept
-from canopy.traces.analysis.verdict import events, expected
+from canopy.traces.analysis.tasks import OnProgress, frame_of, kept, silent
+from canopy.traces.analysis.verdict import expected
 from canopy.traces.analysis.window import ALWAYS, DAY_OF_EVENT, DAY_OF_PAIR, TimeWindow, parse_time
 
 if TYPE_CHECKING:
@@ -140,7 +137,7 @@ class DailyAnalysis(Analysis):
 
     def unpublished(self, records: DataFrame) -> dict[str, int]:
         """By run the events that it did not publish, without those of closed days."""
-        return events.unpublished(self.spark, records.where(~self._is_closed))
+        return expected.unpublished(self.spark, records.where(~self._is_closed))
 
     def places(self, name: str) -> list[Path]:
         """Where the table is, of all days."""

@@ -14,8 +14,8 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from canopy.traces.analysis.constants import AnalysisError
 from canopy.traces.analysis.days.state import LASTING, RECORDS, Day, StateFolder, opened, read_state
-from canopy.traces.analysis.errors import AnalysisError
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -22,7 +22,7 @@ from typing import Any, Final
 import msgspec
 
 from canopy.traces.analysis.completeness.collect import Facts
-from canopy.traces.analysis.errors import AnalysisError
+from canopy.traces.analysis.constants import AnalysisError
 from canopy.traces.schema import READABLE, VERSION
 
 FORMAT: Final = "canopy-trace-state"

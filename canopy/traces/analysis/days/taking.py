@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from canopy.traces.analysis import read
 from canopy.traces.analysis.completeness.collect import facts_by_file
+from canopy.traces.analysis.constants import AnalysisError
 from canopy.traces.analysis.days.state import (
     LASTING,
     RECORDS,
@@ -18,7 +19,6 @@ from canopy.traces.analysis.days.state import (
     StateFolder,
     TakenFile,
 )
-from canopy.traces.analysis.errors import AnalysisError
 from canopy.traces.analysis.spark.paths import for_reading, for_writing, local
 from canopy.traces.analysis.tasks import frame_of, in_one_task, is_small, kept
 from canopy.traces.analysis.window import TimeWindow, day_of, day_of_time

@@ -10,7 +10,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from canopy.traces.analysis.constants import INCIDENTS_SHOWN
-from canopy.traces.analysis.incidents import INCIDENT_KINDS
+from canopy.traces.analysis.load import INCIDENT_KINDS
 from canopy.traces.analysis.report.pictures import WIDTH, chart, time_axis
 from canopy.traces.analysis.report.sections import name_of, table, wide_section
 from canopy.traces.analysis.report.wording import duration

@@ -19,8 +19,8 @@ from canopy.traces.analysis.report.pictures import (
     meter,
     run_over_time,
     stacked,
+    walk_picture,
 )
-from canopy.traces.analysis.report.walk_picture import walk_picture
 from canopy.traces.analysis.report.wording import duration, number, percent, size
 from overlay.wording import counted
 

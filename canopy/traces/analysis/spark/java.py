@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from canopy.traces.analysis.constants import JAVA_TIMEOUT, OLDEST_JAVA
-from canopy.traces.analysis.errors import AnalysisError
+from canopy.traces.analysis.constants import JAVA_TIMEOUT, OLDEST_JAVA, AnalysisError
 
 VECTOR_FLAG: Final = "--add-modules=jdk.incubator.vector"
 """What Spark's launcher adds to every command line (JavaModuleOptions)."""

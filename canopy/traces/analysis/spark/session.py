@@ -17,17 +17,23 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import secrets
+import shutil
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from hashlib import blake2b
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from canopy.traces.analysis.constants import (
+    ARCHIVE_SECONDS,
+    ARCHIVES_KEPT,
     BLOCK_BYTES,
     LINE_BYTES,
     ONE_COMPILER_BYTES,
@@ -35,14 +41,200 @@ from canopy.traces.analysis.constants import (
     OPEN_BYTES,
     QUICK_BYTES,
     WRITERS,
+    AnalysisError,
 )
-from canopy.traces.analysis.errors import AnalysisError
-from canopy.traces.analysis.spark.archive import NOTING, ClassArchive, cache_folder
 from canopy.traces.analysis.spark.java import find_java
-from canopy.traces.analysis.spark.scratch import scratch_folder
+from canopy.traces.analysis.spark.paths import for_reading, scratch_folder
 
 if TYPE_CHECKING:
+    from pyspark import StatusTracker
     from pyspark.sql import SparkSession
+
+
+# An archive of the classes that an analysis loads (class data sharing), in the user's cache.
+#
+# Loading some 16,000 classes is a third of what a small analysis costs. The JVM can map them from
+# an archive instead, if that was made by the same Java for the same jars. The first analysis notes
+# which classes it loads; when it has ended, a process of the lowest priority makes the archive of
+# them, and analyses from then on use it. Without a cache that can be written, or with an archive
+# that does not fit, the JVM loads the classes from the jars.
+
+NOTING: Final = "-XX:DumpLoadedClassList="
+"""The JVM's option for a file of the classes that it loads, which is whole when the JVM has ended
+in order."""
+
+MAKE: Final = """\
+nice -n 19 "$1" -Xshare:dump -XX:+UseSerialGC "-XX:SharedClassListFile=$2" \
+"-XX:SharedArchiveFile=$3" -cp "$4" && mv -f "$3" "$5"
+rm -f "$2" "$3"
+"""
+"""A shell's commands: java, list, draft, class path, archive."""
+
+
+def cache_folder() -> Path:
+    """Where the archives are: ``$XDG_CACHE_HOME/canopy/java``, else under ``~/.cache``."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "canopy" / "java"
+
+
+class ClassArchive:
+    """The archive for the Java `executable` and the files `jars`, in `folder`."""
+
+    def __init__(self, folder: Path, executable: Path, jars: Iterable[Path]) -> None:
+        self._folder = folder
+        self._java = executable
+        name = blake2b(digest_size=12)
+        for path in (executable, *sorted(jars)):
+            found = path.stat()
+            name.update(f"{path} {found.st_size} {found.st_mtime_ns}\n".encode())
+        self.path = folder / f"{name.hexdigest()}.jsa"
+        self._classes = self.path.with_suffix(f".{os.getpid()}.classes")
+
+    def options(self) -> list[str]:
+        """The JVM's options that use the archive, or note the classes for one; none if this cannot
+        be done here."""
+        if " " in str(self._folder):  # the options of a JVM are one text
+            return []
+        try:
+            if self.path.is_file():
+                os.utime(self.path)  # it is in use
+                return [f"-XX:SharedArchiveFile={self.path}"]
+            if os.name != "posix" or self._is_being_made():
+                return []
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._classes.touch()
+        except OSError:
+            return []
+        return [f"{NOTING}{self._classes}"]
+
+    def _is_being_made(self) -> bool:
+        """Whether another analysis notes classes, or a process makes the archive."""
+        oldest = time.time() - ARCHIVE_SECONDS
+        drafts = self._folder.glob(f"{self.path.stem}.*.classes")
+        return any(path.stat().st_mtime > oldest for path in drafts)
+
+    def make(self, class_path: str) -> subprocess.Popen[bytes] | None:
+        """Start to make the archive of the classes that were noted from the `class_path`; None if
+        none were. The process needs half a minute, and goes on when this one ends."""
+        try:
+            if not self._classes.is_file() or not self._classes.stat().st_size:
+                return None
+            others = sorted(self._folder.glob("*.jsa"), key=lambda path: -path.stat().st_mtime)
+            for path in others[ARCHIVES_KEPT - 1 :]:
+                path.unlink()
+            draft = self.path.with_suffix(f".{os.getpid()}.draft")
+            paths = (self._java, self._classes, draft, class_path, self.path)
+            return subprocess.Popen(
+                [shutil.which("sh") or "/bin/sh", "-c", MAKE, "sh", *map(str, paths)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError:
+            return None
+
+    def forget(self) -> None:
+        """Remove the noted classes of an analysis that failed."""
+        with suppress(OSError):
+            self._classes.unlink(missing_ok=True)
+
+
+# How far the Spark jobs that run are: tasks done of all, as Spark's status tracker says it.
+
+OnTasks = Callable[[int, int], None]
+"""Called in a thread of its own, with (tasks done, all tasks) of the Spark stages that were seen so
+far; a stage that came and went between two looks is in neither."""
+
+TASK_INTERVAL: Final = 0.5  # seconds between two looks, which take some calls of the JVM each
+JOIN_TIMEOUT: Final = 5.0  # seconds for a look to end
+
+
+@contextmanager
+def watched_tasks(
+    spark: SparkSession, on_tasks: OnTasks | None, interval: float = TASK_INTERVAL
+) -> Iterator[None]:
+    """Call `on_tasks` while jobs run within the `with`; without one nothing is done."""
+    if on_tasks is None:
+        yield
+        return
+    tracker = spark.sparkContext.statusTracker()
+    ended = threading.Event()
+    thread = threading.Thread(
+        target=_watch, args=(tracker, on_tasks, ended, interval), daemon=True, name="spark tasks"
+    )
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(JOIN_TIMEOUT)
+
+
+def _watch(
+    tracker: StatusTracker, on_tasks: OnTasks, ended: threading.Event, interval: float
+) -> None:
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+    running: dict[int, int] = {}  # tasks of the stages that ran at the last look
+    over = 0  # tasks of those that have ended since
+    while not ended.wait(interval):
+        try:
+            found = {stage: tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()}
+        except (Py4JError, OSError):  # the session has ended
+            return
+        stages = {stage: each for stage, each in found.items() if each is not None}
+        over += sum(tasks for stage, tasks in running.items() if stage not in stages)
+        running = {stage: each.numTasks for stage, each in stages.items()}
+        if running and not ended.is_set():
+            done = sum(each.numCompletedTasks for each in stages.values())
+            on_tasks(over + done, over + sum(running.values()))
+
+
+# --- whether the machines of a cluster see a folder as this process does ---
+#
+# Each executor writes its part of a table into its own `/tmp/report` if that is no shared folder,
+# and the tables are empty where this process reads them.
+
+FOLDER: Final = "canopy-probe"
+"""Made in the folder that is looked at, and removed."""
+
+ROUNDS: Final = 4
+"""Tasks per core, so that every executor gets some. Guess."""
+
+OPEN_COST: Final = "spark.sql.files.openCostInBytes"
+MOST_BYTES: Final = "spark.sql.files.maxPartitionBytes"
+
+
+def check_shared(spark: SparkSession, folder: Path) -> None:
+    """Raise AnalysisError unless all executors read what this process writes into `folder`."""
+    if str(spark.sparkContext.master).startswith("local"):
+        return
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    count = ROUNDS * max(spark.sparkContext.defaultParallelism, 1)
+    words = [secrets.token_hex(8) for _ in range(count)]
+    before, most = (str(spark.conf.get(name)) for name in (OPEN_COST, MOST_BYTES))
+    probe = folder / FOLDER
+    try:
+        probe.mkdir()
+        for word in words:
+            (probe / f"{word}.txt").write_text(word)
+        spark.conf.set(OPEN_COST, most)  # a task for each
+        seen = {row["value"] for row in spark.read.text(for_reading(probe)).collect()}
+    except (Py4JError, PySparkException):
+        seen = set()
+    finally:
+        spark.conf.set(OPEN_COST, before)
+        shutil.rmtree(probe, ignore_errors=True)
+    if seen != set(words):
+        raise AnalysisError(
+            f"the output folder {folder} is not the same one on the machines of the cluster: what "
+            "this process wrote there they do not see; name a folder on a file system that they "
+            "share"
+        )
+
 
 EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"

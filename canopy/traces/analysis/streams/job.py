@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from canopy.traces.analysis.errors import AnalysisError
+from canopy.traces.analysis.constants import AnalysisError
 from canopy.traces.analysis.read import check_folder, files_within, store_records
 from canopy.traces.analysis.selection.job import selected
 from canopy.traces.analysis.spark.session import EMPTY, spark_session

@@ -1,6 +1,7 @@
 """Which deliveries there should have been, and what became of each: the verdict on a run.
 
 ``expected`` has the pairs of event and subscription that match (by ``selection/``), and what the
-overlay owed each. ``deliveries`` joins these with the deliver records: every pair gets one verdict
-(delivered, missing, dropped, spurious …) and its number of copies. Read them in this order.
+overlay owed each, under the policy of tenants too. ``deliveries`` joins these with the deliver
+records: every pair gets one verdict (delivered, missing, dropped, spurious …) and its number of
+copies. Read them in this order.
 """

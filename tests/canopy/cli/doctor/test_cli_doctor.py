@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from canopy.cli.doctor import machine, running
-from canopy.cli.doctor.finding import Finding, carry_out
-from canopy.cli.doctor.streams import look_at_streams
+from canopy.cli.doctor.machine import Finding, carry_out
+from canopy.cli.doctor.running import look_at_streams
 from canopy.cli.main import main
 from canopy.wire.config import NodeConfig
 from overlay.client import Status

@@ -8,11 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from canopy.sim.checks import node_state, tree_routes
-from canopy.sim.checks.node_state import Watch, bounds, check_ring, check_trees
-from canopy.sim.checks.successor_lists import check_chord, chord_violations
+from canopy.sim.checks import node_state
+from canopy.sim.checks.node_state import Watch, bounds, check_ring, check_routes, check_trees
+from canopy.sim.checks.ownership import check_chord, chord_violations
 from canopy.sim.checks.trace_rules import check_contents, check_copies, check_paths, check_walks
-from canopy.sim.checks.tree_routes import check_routes
 from canopy.sim.world.recorder import SimulatedRecord
 from canopy.sim.world.world import World
 from harness.overlays import acknowledged, grown, settings, wait, with_role
@@ -108,10 +107,10 @@ def test_a_lookup_that_ends_wrongly_or_in_a_loop_is_found() -> None:
         "c": tree(True, ""),
         "d": tree(False, "c"),
     }
-    assert tree_routes._way(trees, "a", spot, 7) == "not in 3 steps"
-    assert tree_routes._way(trees, "c", spot, 1) == tree_routes._way(trees, "d", spot, 2) == ""
+    assert node_state._way(trees, "a", spot, 7) == "not in 3 steps"
+    assert node_state._way(trees, "c", spot, 1) == node_state._way(trees, "d", spot, 2) == ""
     trees["d"] = tree(False, "e")
-    assert tree_routes._way(trees, "d", spot, 2) == "leads to e, who does not serve it"
+    assert node_state._way(trees, "d", spot, 2) == "leads to e, who does not serve it"
 
 
 def test_a_short_successor_list_is_found(world: World) -> None:

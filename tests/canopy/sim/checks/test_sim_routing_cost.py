@@ -9,8 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from canopy.cli.sim.command import sim
-from canopy.sim.scenario.paper_load import PaperWorkload
-from canopy.sim.scenario.range_load import LoadShape
+from canopy.sim.scenario.range_load import LoadShape, PaperWorkload
 from canopy.sim.scenario.run import ScenarioRun
 from canopy.sim.scenario.scenario import Scenario
 from canopy.wire.transport.codec import WireCodec

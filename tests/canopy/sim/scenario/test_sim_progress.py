@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from canopy.cli.sim.progress import SimProgress
+from canopy.cli.sim.replay import SimProgress
 
 
 def stages(progress: SimProgress) -> None:

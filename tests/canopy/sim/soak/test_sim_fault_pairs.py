@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from click.testing import CliRunner
 
-from canopy.cli.sim.pairs import pairs
+from canopy.cli.sim.soak import pairs
+from canopy.sim.scenario.run import judge_scenario
 from canopy.sim.scenario.scenario import check_nodes
-from canopy.sim.scenario.verdict import judge_scenario
 from canopy.sim.soak.fault_pairs import CATALOGUE, scenario_of, trials
 from canopy.wire.transport.codec import WireCodec
 

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from canopy.cli.sim.command import sim
 from canopy.sim.checks.failure_report import AFTER
 from canopy.sim.checks.violation import Violation
+from canopy.sim.scenario.run import Verdict, judge_scenario
 from canopy.sim.scenario.scenario import (
     ClientAction,
     Fault,
@@ -20,7 +21,6 @@ from canopy.sim.scenario.scenario import (
     Scenario,
     parse_scenario,
 )
-from canopy.sim.scenario.verdict import Verdict, judge_scenario
 from canopy.sim.soak.shrink import Shrinker, non_defaults, signature, without
 from canopy.sim.world.disk import DiskConditions
 from canopy.sim.world.network import Conditions

@@ -10,7 +10,7 @@ from pathlib import Path
 from zlib import crc32
 
 from canopy.traces.analysis import AnalysisSummary
-from canopy.traces.redaction import Redaction
+from canopy.traces.writer import Redaction
 from tests.canopy.traces.planted.good_run import EVENTS, Record, Run, copy_of, written
 from tests.support.traces.runs import digest
 

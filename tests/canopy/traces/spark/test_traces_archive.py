@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from canopy.traces.analysis.constants import ARCHIVE_SECONDS
-from canopy.traces.analysis.spark.archive import ClassArchive, cache_folder
 from canopy.traces.analysis.spark.java import find_java
+from canopy.traces.analysis.spark.session import ClassArchive, cache_folder
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the stand-in is a shell script")
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from canopy.traces.analysis.spark.scratch import UNLOCKED_SECONDS, scratch_folder
+from canopy.traces.analysis.spark.paths import UNLOCKED_SECONDS, scratch_folder
 
 HOLD = """
 import sys, time
-from canopy.traces.analysis.spark.scratch import scratch_folder
+from canopy.traces.analysis.spark.paths import scratch_folder
 with scratch_folder() as folder:
     (folder / "shuffled").write_text("much")
     print(folder, flush=True)

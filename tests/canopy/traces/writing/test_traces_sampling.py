@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from canopy.traces.sampling import WINDOW, AdaptiveShare, is_sampled
-from canopy.traces.writer import TraceWriter
+from canopy.traces.writer import WINDOW, AdaptiveShare, TraceWriter, is_sampled
 from overlay.client import Event
 from streams.log.names import sampled
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from canopy.traces.sampling import is_sampled
 from canopy.traces.writer import (
     RETRY_AFTER,
     OpenFile,
     RecordSchemaError,
     TraceWriter,
+    is_sampled,
     trace_path,
 )
 from overlay.hybrid_clock import HybridClock
@@ -184,7 +184,7 @@ def test_all_nodes_keep_the_same_share_of_the_events(clock: Clock) -> None:
 
 def test_the_sample_is_the_same_in_every_process() -> None:
     code = (
-        "from canopy.traces.sampling import is_sampled;"
+        "from canopy.traces.writer import is_sampled;"
         "print([is_sampled(f'n.1.{i}', 0.5) for i in range(64)])"
     )
     outputs = {

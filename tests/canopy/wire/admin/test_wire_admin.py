@@ -17,10 +17,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as classic
 
 from canopy.wire.admin import http
-from canopy.wire.admin.checks import answer_checks
-from canopy.wire.admin.counter_help import NOT_COUNTS, help_texts, parse
-from canopy.wire.admin.http import AdminServer, HttpAnswer, Request
-from canopy.wire.admin.metrics import MetricFacts, MetricsPage
+from canopy.wire.admin.http import AdminServer, HttpAnswer, Request, answer_checks
+from canopy.wire.admin.metrics import NOT_COUNTS, MetricFacts, MetricsPage, help_texts, parse
 from canopy.wire.admin.turn_times import BOUNDS, TurnTimes
 from canopy.wire.log import Log
 from overlay.client import Status

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from canopy.client.session import items_of
-from canopy.wire.control.replay_buffer import ReplayBuffer
+from canopy.wire.control.client_connection import ReplayBuffer
 from canopy.wire.transport.framing import COMMAND_FRAMES, REPLY_FRAMES, FrameReader
 from overlay.client import (
     CREDIT,

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from canopy.wire.keys.certificates import DAY, NODE_DAYS, RENEW_AFTER
-from canopy.wire.process.renewal_times import (
+from canopy.wire.keys.rotation import (
     RENEW_AGAIN,
     RENEW_AGAIN_MOST,
     RENEW_APART,

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from canopy.wire import id_lock
 from canopy.wire.constants import FOLDER_COPIED
 from canopy.wire.durable import CopiedFolderError
 from canopy.wire.folder import DataFolder
@@ -119,7 +118,7 @@ def test_a_copy_on_the_same_machine_does_not_start(tmp_path: Path) -> None:
 def test_a_lock_file_that_a_killed_process_left_stops_no_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(id_lock.tempfile, "tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setattr("canopy.wire.folder.tempfile.tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
     folder = DataFolder(tmp_path / "node")
     (home,) = (tmp_path / "tmp").iterdir()
@@ -133,5 +132,5 @@ def test_a_lock_file_that_a_killed_process_left_stops_no_start(
 def test_without_a_place_for_the_lock_a_node_starts_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(id_lock.tempfile, "tempdir", str(tmp_path / "nowhere"))
+    monkeypatch.setattr("canopy.wire.folder.tempfile.tempdir", str(tmp_path / "nowhere"))
     DataFolder(tmp_path / "node").close()

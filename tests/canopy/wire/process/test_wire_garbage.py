@@ -1,5 +1,5 @@
 """A node makes no cycles of objects that live long: its process does not look for them
-(canopy/wire/process/memory.py)."""
+(canopy/wire/process/machine_load.py)."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import pytest
 
-from canopy.wire.process import memory
-from canopy.wire.process.memory import (
+from canopy.wire.process import machine_load
+from canopy.wire.process.machine_load import (
     ARENA_MAX,
     LARGE,
     MMAP_THRESHOLD,
@@ -48,9 +48,9 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
             ages = range(info["generation"] + 1)
             looked_at.append(sum(len(gc.get_objects(generation=age)) for age in ages))
 
-    monkeypatch.setattr(memory, "YOUNG_OBJECTS", YOUNG)
+    monkeypatch.setattr(machine_load, "YOUNG_OBJECTS", YOUNG)
     thresholds, callbacks = gc.get_threshold(), list(gc.callbacks)
-    memory.freeze_heap()
+    machine_load.freeze_heap()
     gc.callbacks.append(note)
     try:
         yield looked_at

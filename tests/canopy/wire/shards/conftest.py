@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from canopy.wire.shards import write_pace
+from canopy.wire.shards import log_disk
 from tests.support.real.wire_rig import PATIENCE
 from tests.support.shards.disk_rig import NODE, Rig
 
@@ -16,8 +16,8 @@ from tests.support.shards.disk_rig import NODE, Rig
 @pytest.fixture
 def idle(monkeypatch: pytest.MonkeyPatch) -> float:
     """Of a node that has the time for each small write."""
-    monkeypatch.setattr(write_pace, "FIRST_TOOK", 0.0)
-    monkeypatch.setattr(write_pace, "OWN_TOOK_MOST", math.inf)
+    monkeypatch.setattr(log_disk, "FIRST_TOOK", 0.0)
+    monkeypatch.setattr(log_disk, "OWN_TOOK_MOST", math.inf)
     return math.inf
 
 

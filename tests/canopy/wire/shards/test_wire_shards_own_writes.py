@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from canopy.wire.shards import shard_files, write_pace
+from canopy.wire.shards import log_disk, shard_files
 from harness.logs import SHARD
 from streams.disk import Written
 from tests.support.shards.disk_rig import Gate, Rig, piece_of, small_log
@@ -66,8 +66,8 @@ def test_a_node_without_time_or_with_a_slow_disk_leaves_writes_to_the_thread(
 ) -> None:
     now = 0.0
     clock = SimpleNamespace(monotonic=lambda: now)
-    monkeypatch.setattr(write_pace, "time", clock)
-    monkeypatch.setattr(write_pace, "FIRST_TOOK", 0.001)
+    monkeypatch.setattr(log_disk, "time", clock)
+    monkeypatch.setattr(log_disk, "FIRST_TOOK", 0.001)
     one, log = rigs(tmp_path), small_log(chunks=9)
     one.opened()
     one.answer(one.disk.write(SHARD, *piece_of(log, 1)), Written)

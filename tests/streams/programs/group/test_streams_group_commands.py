@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from canopy.cli.streams import change_group, dead, following, share
+from canopy.cli.streams import change, dead, read, share
 from canopy.cli.streams.group import stream
 from canopy.cli.sub import sub
 from canopy.client.streams.membership import group_edit
@@ -91,9 +91,9 @@ def client(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
     def opened(*arguments: Any, **options: Any) -> Iterator[FakeClient]:
         yield fake
 
-    for module in (share, dead, change_group):
+    for module in (share, dead, change):
         monkeypatch.setattr(module, "open_client", opened)
-    monkeypatch.setattr(following, "on_reader_gone", lambda stop: None)
+    monkeypatch.setattr(read, "on_reader_gone", lambda stop: None)
     return fake
 
 

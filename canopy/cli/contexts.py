@@ -9,7 +9,7 @@ import click
 
 from canopy.cli.completion import context_names
 from canopy.cli.connect import json_option
-from canopy.cli.contexts.store import changed_contexts
+from canopy.cli.context_store import changed_contexts
 from canopy.cli.hints import HintingGroup
 from canopy.cli.output import console, label, print_json, table
 from canopy.client.contexts import Contexts, read_contexts

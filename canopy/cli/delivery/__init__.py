@@ -1,1 +1,0 @@
-"""How `canopy sub` prints deliveries: ``lines`` chooses the manner, ``template`` is `--format`."""
