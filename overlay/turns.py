@@ -3,7 +3,7 @@
 One input (a frame, a tick, a command) is a *turn*, as in an event loop. The handler that owns it
 runs to completion; then everything that was emitted, and every message of the node to itself, is
 handled in order until nothing is left. No handler is called while another one runs. Timers that the
-handlers of a tick set anew fire in a later turn.
+handlers of a tick set again fire in a later turn.
 """
 
 from __future__ import annotations

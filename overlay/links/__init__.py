@@ -14,7 +14,7 @@ needed from below), ``send_buffer`` and ``receive_buffer`` (the two directions o
 which idle ones give way when there are too many), ``connections`` (transport connections, and the
 addresses that are dialled for ever, which ``peer_list`` looks after), ``dialler`` (brings sessions
 up and takes them down, with back-off for peers that broke the protocol), ``handshake`` (who is
-there, resume or begin anew, which of two connections stays) and ``links`` (the whole, what happens
+there, resume or begin again, which of two connections stays) and ``links`` (the whole, what happens
 on an established session, when silence is a suspicion or the end, and another way for a silent
 peer's session: P3). Small parts: ``context`` (what all parts share), ``deadlines`` (one heap for
 all that falls due), ``signing`` (statements that a node signs, and tokens), ``constants`` (every
@@ -25,7 +25,7 @@ for a while. Batches are numbered per session and direction, so that connections
 without loss, duplicates or disorder: the handshake names the next batch expected, and everything
 from there is sent again. A session is named by (incarnation, session number) of both sides. A side
 that has forgotten it (it restarted, or gave the peer up) offers a new number; the other side then
-reports what may be lost (LinkDown) and begins anew.
+reports what may be lost (LinkDown) and begins again.
 
 **Turns.** The driver hands a frame in (`on_frame`), handlers run and call `send`, and node.py ends
 the turn with `flush`, which writes one batch per peer. Acknowledgements ride on batches, and go

@@ -1,4 +1,4 @@
-"""The handshake: who is there, resume or begin anew, and which of two connections stays (M5).
+"""The handshake: who is there, resume or begin again, and which of two connections stays (M5).
 
 **Resuming or beginning anew.** A session is named by what both sides call it: (incarnation, session
 number). Hello and Welcome carry the sender's own name for it and the other's as far as known.

@@ -462,7 +462,7 @@ class LinkSession(HasDeadline):
 
     def restart_retransmission(self, now: float) -> None:
         """The peer acknowledged something new or answered, or a new connection begins: measure the
-        round trip, and count the time until the next acknowledgement anew."""
+        round trip, and count the time until the next acknowledgement again."""
         if self._timeouts or self.is_suspected or self.report_at != NEVER:
             self._clear_suspicion()
         if self._out_since != NEVER and self.state is SessionState.CONNECTED:

@@ -193,7 +193,7 @@ class Crawl(Machine):
         self._silent.pop(event.peer.id, None)
 
     def on_link_up(self, event: LinkUp) -> None:
-        """The peer is linked anew, so walks may go there again."""
+        """The peer has a new link, so walks may go there again."""
         self._silent.pop(event.peer.id, None)
 
     def on_link_down(self, event: LinkDown) -> None:

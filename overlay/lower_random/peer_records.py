@@ -77,7 +77,7 @@ class PeerRecords:
         self._verified: BoundedDict[bytes, bytes] = BoundedDict(RECORDS_KEPT)  # what, by seal
 
     def own(self) -> PeerRecord | None:
-        """This node's record, signed anew when half of its time is over."""
+        """This node's record, signed again when half of its time is over."""
         if self._signer is None:
             return None
         if self._is_due(self._signer, self._own):
@@ -109,7 +109,7 @@ class PeerRecords:
         return self._holds(node, record, lambda until: hinted_part(hint, until), votes=True)
 
     def _is_due(self, signer: Signer, record: PeerRecord | None) -> bool:
-        """Whether an own record is to be signed anew."""
+        """Whether an own record is to be signed again."""
         if record is None or record.chain != signer.chain():
             return True
         return record.until < self._wall() + RECORD_HOLDS / 2

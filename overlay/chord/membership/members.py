@@ -6,7 +6,7 @@ cluster: the primary of before, or the one that the description names.
 
 A member that wants to leave says so (`Leaving`), goes on serving until the primary has moved
 elsewhere what it hosts, and is then `Released`. A member whose link is closed is lost: it is no
-member any more, without warning; when it returns it is `Released` and may be recruited anew. But a
+member any more, without warning; when it returns it is `Released` and may be recruited again. But a
 voter stays a member until it is voted out, since it drops its log when it is none: an isolated
 primary must not make its voters, one by one, forget what they have voted for. A member that loses
 its *primary* asks the others now and then; the voters among the members elect another (`election`),

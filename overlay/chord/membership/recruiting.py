@@ -249,7 +249,7 @@ class Founding:
         return None
 
     def wait(self) -> None:
-        """Wait anew: a ring was heard of, and may be again."""
+        """Wait again: a ring was heard of, and may be again."""
         self.port.set_timer(self.found_after, FoundingDue())
 
     def due(self) -> Cluster | None:

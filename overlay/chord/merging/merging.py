@@ -16,7 +16,7 @@ The losing ring's clusters therefore go through the phases UNITED, STOPPED and E
 with the smallest key *leads*: it walks around the ring and asks all of them, again and again.
 
 The first two phases are the work of `RegistryMerge` (overlay/upper_tree/owner/registrations). If
-one takes too long all go on as before, and begin anew after a while. A node that learns of the
+one takes too long all go on as before, and begin again after a while. A node that learns of the
 winning ring informs a primary of the losing one (RingMet). A node outside of all clusters goes over
 by itself if its ring has no leaders.
 
@@ -104,7 +104,7 @@ class Backing:
         return 0.0 if since is None else self._port.now - since
 
     def forget(self, ring: str) -> None:
-        """Ask anew the next time."""
+        """Ask again the next time."""
         self._since.pop(ring, None)
         self._heard.pop(ring, None)
 

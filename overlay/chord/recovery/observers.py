@@ -157,7 +157,7 @@ class Observers:
 
     def _begin_anew(self) -> None:
         """The arc has changed. Whoever was sent the whole state while that was being decided may
-        have trees that have gone since, after the entry that names the arc: it comes anew."""
+        have trees that have gone since, after the entry that names the arc: it comes again."""
         for observer in self.observers.values():
             observer.awaited, observer.copy = False, EMPTY
             observer.change(CATCH_UP)
@@ -172,7 +172,7 @@ class Observers:
 
     def dropped(self, event: MessageDropped) -> None:
         """The link to an observer had no room for something: its copy lacks that from now on, and
-        what it answers does not show it. It is asked anew after a while."""
+        what it answers does not show it. It is asked again after a while."""
         message = event.message
         if isinstance(message, Observe | ObserverEntries | ObserverSnapshot):
             self.peer_lost(event.peer.id)

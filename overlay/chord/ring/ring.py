@@ -228,7 +228,7 @@ class Ring(Machine):
         return self.state.claims.is_followed(cluster)
 
     def forget(self, key: Key, version: Version) -> None:
-        """The cluster `key` of `version` (or older) was no use: ask anew."""
+        """The cluster `key` of `version` (or older) was no use: ask again."""
         self.state.known.forget(key, version)
 
     def walk(self) -> None:

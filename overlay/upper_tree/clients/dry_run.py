@@ -245,7 +245,7 @@ class DryRuns(Machine):
         self._finish(message.number, query)
 
     def on_hosts_again(self, timer: HostsAgain) -> None:
-        """A node is silent: look its owner up anew, or ask another host."""
+        """A node is silent: look its owner up again, or ask another host."""
         query = self._queries.get(timer.number)
         if query is not None:
             self._find_owners(query)

@@ -5,7 +5,7 @@
 
 A delivery through a delegate is as reliable as a direct one. When a delegate is lost before it has
 acknowledged (the link's own acknowledgement, which follows the delegate's turn), the sender spreads
-the delegate's share anew. What a delegate cannot deliver it gives back to the host, which sends it
+the delegate's share again. What a delegate cannot deliver it gives back to the host, which sends it
 itself, as it would have done at first. A link can be broken while both its ends live (P3): what the
 host cannot deliver goes to a *relay*, any other node, as if that were a delegate. If the relay
 cannot reach the node either, the host holds what is for it until one of them does (holding.py),
@@ -124,7 +124,7 @@ class Delegation(Machine):
     def on_link_down(self, event: LinkDown) -> None:
         """The lost node's share as a delegate is spread anew. What was for the node itself is given
         back to the host, if this node is a delegate; if it is the host, it is sent again to a node
-        that began anew, else relayed or held. What was relayed since the link fell silent is left
+        that began again, else relayed or held. What was relayed since the link fell silent is left
         to the relay."""
         peer = event.peer
         copied, is_stalled = self.relays.copied(peer.id), self.relays.is_stalled(peer.id)
@@ -186,7 +186,7 @@ class Delegation(Machine):
             self.port.send(host, message)
 
     def _go_around(self, to: Peer, message: Deliver, relay: Peer | None) -> None:
-        """Avoid a silent link: the node's share as a delegate is spread anew, and what is for the
+        """Avoid a silent link: the node's share as a delegate is spread again, and what is for the
         node itself goes back to the host, if this node is a delegate, else to a relay. A delegate
         behind a border of the host's takes a relay, too, rather than cross it twice (M1); what such
         a relay cannot bring it gives back to the host."""

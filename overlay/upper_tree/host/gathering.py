@@ -5,7 +5,7 @@ is visited, the *gatherer*, matches the events by a shard of its own and asks on
 shard to match them as well (`Visit.part`). Each of these sends what it matches to the interested
 nodes itself, and answers the gatherer (`PartTaken`). When all shards have taken an event the
 gatherer accepts it for the tree. So the publisher's promise holds as ever: until then it keeps the
-event, and silence makes it visit another host, which gathers anew.
+event, and silence makes it visit another host, which gathers again.
 
 What is kept here is soft: a gatherer that forgets an event only makes its publisher send it again.
 

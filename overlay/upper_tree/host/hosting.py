@@ -355,7 +355,7 @@ class Hosting(Machine):
         self.access_points.set_local(list(map(self._access_point, served)))
 
     def on_ring_left(self, event: RingLeft) -> None:
-        """Drop everything: owners of another ring count their epochs anew, and know of no tree
+        """Drop everything: owners of another ring count their epochs again, and know of no tree
         here."""
         self.inbox.clear()
         for tree in self.trees.values():

@@ -86,7 +86,7 @@ class SampledTree(NamedTuple):
 
 
 class ServedLoads:
-    """What this host reports. Measured anew every `LOADS_PERIOD` seconds, when it is asked for."""
+    """What this host reports. Measured again every `LOADS_PERIOD` seconds, when it is asked for."""
 
     def __init__(self, port: Port, meter: LoadMeter, waiting: Callable[[], int]) -> None:
         """`waiting`: how many events wait here."""
@@ -98,7 +98,7 @@ class ServedLoads:
         self._nodes: dict[str, list[VirtualNodeLoad]] = {}  # by tree
 
     def measure(self, trees: Callable[[], Sequence[SampledTree]]) -> None:
-        """Measure anew if that is due."""
+        """Measure again if that is due."""
         now = self._port.now
         if now - self._measured_at < LOADS_PERIOD:
             return

@@ -240,7 +240,7 @@ class HostPool(Machine):
         self._owner.rebalance_soon(0.0)
 
     def on_link_down(self, event: LinkDown) -> None:
-        """A host is lost: it is asked anew if it comes back."""
+        """A host is lost: it is asked again if it comes back."""
         self.drop(event.peer.id)
 
     def drop(self, node: NodeId) -> None:

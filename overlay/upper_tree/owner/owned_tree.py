@@ -82,7 +82,7 @@ class SummaryState:
 
 class HostLoads:
     """How much each host serves (C6): the registrations in its virtual nodes, plus one for each
-    virtual node. What a tree adds is counted anew only after it has changed."""
+    virtual node. What a tree adds is counted again only after it has changed."""
 
     def __init__(self) -> None:
         self._total: dict[NodeId, int] = {}
@@ -314,12 +314,12 @@ class OwnedTree:
     @property
     def stale_hosts(self) -> Mapping[NodeId, Peer]:
         """Hosts that may not have what the map says: their link was lost, or they prepared a change
-        that was abandoned. They are given everything anew (rebalance.py). Bounded: hosts that do
+        that was abandoned. They are given everything again (rebalance.py). Bounded: hosts that do
         not come back are forgotten, the oldest first."""
         return self._stale
 
     def mark_stale(self, host: Peer) -> None:
-        """Mark a host as stale: it is given everything anew before it counts as serving."""
+        """Mark a host as stale: it is given everything again before it counts as serving."""
         self._stale.renew(host.id, host)
         for pending in self._pending.values():
             pending.installed.pop(host.id, None)
@@ -404,7 +404,7 @@ class OwnedTree:
 
     def await_host(self, host: Peer) -> None:
         """The host was sent an `Assign` of the change; one of step 1 has to be given everything
-        anew if the change is abandoned."""
+        again if the change is abandoned."""
         self._awaited[host.id] = host
         if self._next is not None:
             self._prepared[host.id] = host
@@ -464,7 +464,7 @@ class OwnedTree:
 
     def cancel_stop(self) -> None:
         """The arc stays here: the hosts, which have dropped everything, are stale and are given it
-        anew."""
+        again."""
         self._stopping.clear()
         for host in self.all_hosts().values():
             self.mark_stale(host)

@@ -335,7 +335,7 @@ class Placement:
         now: float,
         use: HostUse = UNUSED,
     ) -> Plan:
-        """The plan for these virtual nodes and hosts, made anew if that is due."""
+        """The plan for these virtual nodes and hosts, made again if that is due."""
         ids = tuple(host.id for host in hosts)
         is_other = ids != self._hosts
         if (

@@ -14,7 +14,7 @@ One change at a time per tree. If a host's link is lost while a change is prepar
 abandoned; a host that is lost later is found by the next scan.
 
 A host whose link was lost is *stale*: it may be a new process that knows nothing, or have missed
-what was said meanwhile. Where it can be reached again it is given everything anew by a change to a
+what was said meanwhile. Where it can be reached again it is given everything again by a change to a
 map that may be the same but for its version: it drops everything (`Assign` of nothing), gets all
 its registrations, and serves again.
 
@@ -447,7 +447,7 @@ class Rebalance(Machine):
         return reachable or self._selector.emptiest_hosts()
 
     def _restore(self, owned: OwnedTree) -> None:
-        """The same map under a new version, which gives stale hosts everything anew."""
+        """The same map under a new version, which gives stale hosts everything again."""
         version = self._owner.next_version()
         self._prepare(owned, PartitionMap(version, owned.tree.map.entries), "restored")
 

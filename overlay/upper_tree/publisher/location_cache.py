@@ -327,12 +327,12 @@ class LocationCache:
         return known is not None and known[0] > now
 
     def expires_soon(self, attribute: str, now: float) -> bool:
-        """Whether that was said so long ago that the owner is to be asked anew."""
+        """Whether that was said so long ago that the owner is to be asked again."""
         known = self._absent.get(attribute)
         return known is not None and known[1] <= now
 
     def absent_until(self, attribute: str) -> float:
-        """When the owner is to be asked anew whether the tree has subscribers; infinite unless it
+        """When the owner is to be asked again whether the tree has subscribers; infinite unless it
         said that there are none."""
         known = self._absent.get(attribute)
         return inf if known is None else known[1]

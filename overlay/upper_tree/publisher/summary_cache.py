@@ -194,7 +194,7 @@ class SummaryCache:
         return cached
 
     def skip_rate(self, host: NodeId, trees: tuple[str, ...], now: float) -> SkipRate:
-        """How often events skip a host that they would visit for these trees; counted anew after
+        """How often events skip a host that they would visit for these trees; counted again after
         `USELESS_FOR`."""
         rate = self._rates.get((host, trees))
         if rate is None or now - rate.since > USELESS_FOR:

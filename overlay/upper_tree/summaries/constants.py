@@ -1,7 +1,7 @@
 """Measures of keeping summaries, each with its origin or with what would measure it.
 
 How long publishers may cache a summary is a setting, `tree.summary_term`, and so is a summary's
-size, `tree.summary_boxes`. When a summary is made anew is decided in owner/summary_state.py.
+size, `tree.summary_boxes`. When a summary is made again is decided in owner/summary_state.py.
 """
 
 from __future__ import annotations

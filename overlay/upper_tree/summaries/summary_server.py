@@ -7,7 +7,7 @@ use a summary for `tree.summary_term` seconds and skips visits that the summary 
 
 A registration that the present summary admits contradicts no copy of that one. Any other
 contradicts all copies of the tree's summaries: its SUBACK waits for the holders' `Invalidated`, or
-until the copies expire (owner/registry.py). Then the summary is made anew, when a publisher asks
+until the copies expire (owner/registry.py). Then the summary is made again, when a publisher asks
 and no other such registration came for a moment (owner/summary_state.py); until then publishers are
 sent none and visit.
 

@@ -34,7 +34,7 @@ class Wrong(NamedTuple):
 
 def replaced(known: ProducerState | None, token: str) -> Wrong | None:
     """Why a program cannot go on as the producer, in another session; None: it can, or it begins
-    anew. Whose session was ended by another program's has to begin anew: rows below the number
+    again. Whose session was ended by another program's has to begin again: rows below the number
     that comes next may not be its own."""
     opener = opener_of(token)
     if not opener.resumed:

@@ -46,7 +46,7 @@ class RowFactsServer(Machine):
 
     def on_ask_row(self, sender: Peer, message: AskRow) -> None:
         """Say what became of a row; nothing if this node does not lead: then the other asks
-        anew, or gives up."""
+        again, or gives up."""
         replica = self._leading(message.shard)
         if replica is None:
             return

@@ -1,4 +1,4 @@
-"""Registrations follow the policy: the owner registers anew what another policy changes.
+"""Registrations follow the policy: the owner registers again what another policy changes.
 
 A registration is kept with what its subscriber asked for (`Registration.confined`), so that no
 subscriber has to be asked. It goes the way of every registration: into the log, to the hosts, and

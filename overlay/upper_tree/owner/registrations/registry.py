@@ -320,7 +320,7 @@ class Registry(Machine):
 
     def replace(self, owned: OwnedTree, changed: Iterable[Registration]) -> None:
         """Registrations of a tree are other ones from now on, under their ids: as if their
-        subscribers had registered them anew."""
+        subscribers had registered them again."""
         for registration in changed:
             incarnation = owned.tree.incarnations[registration.id]
             self._add(registration, boxes_of(registration.selector), incarnation)

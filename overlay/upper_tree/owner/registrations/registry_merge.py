@@ -78,7 +78,7 @@ class TreeStop:
         self._stopping = False
 
     def cancel(self) -> None:
-        """The trees stay: hosts, which may have dropped everything, are given it anew."""
+        """The trees stay: hosts, which may have dropped everything, are given it again."""
         stopped, self._stopping = self._stopping, False
         if stopped:
             for owned in self._trees.values():
@@ -138,7 +138,7 @@ class RegistryMerge(Machine):
 
     def on_role_changed(self, event: RoleChanged) -> None:
         """A primary that steps down drops the merge that is under way; the next primary begins it
-        anew."""
+        again."""
         if event.role != "primary" and self._entry is not None:
             self._forget()
             self._trees_stop.forget()
