@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
@@ -17,6 +18,7 @@ from canopy.traces.schema import FIELDS, KINDS, MEANINGS
 from canopy.wire.config import NodeConfig
 from canopy.wire.process.reloading import HOT
 from canopy.wire.transport.outlet import Counters
+from overlay.client_types import COMMANDS
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
@@ -225,6 +227,15 @@ def test_every_command_has_help_on_its_page_and_every_trace_field_a_meaning() ->
     rows = pages.traces().splitlines()
     assert all(f"| `{name}` | {kind} | {text} |" in rows for name, (kind, text) in MEANINGS.items())
     assert all(text for _, text in MEANINGS.values())
+
+
+def test_every_command_of_the_wire_says_what_answers_it() -> None:
+    text = pages.messages()
+    for command in get_args(COMMANDS):
+        (line,) = re.findall(rf"^\*\*`{command.__name__}`\*\* .*$", text, re.M)
+        assert "nswered" in line
+    assert "\n**`Hello`** (`protocol`, `overlay`, " in text
+    assert "\n**`StreamRows`** (`shard`, " in text
 
 
 def test_the_overview_names_every_mechanism() -> None:

@@ -1,6 +1,7 @@
 """Pages of the site that are made from the code.
 
     python -m bench.site.pages help          # every command with its help
+    python -m bench.site.pages messages      # all that a program and nodes say to each other
     python -m bench.site.pages traces        # the kinds and fields of trace records
 
 `make docs` puts them into build/pages, from where `bench/site/hook.py` takes them.
@@ -8,14 +9,19 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, get_args
 
 import click
+import msgspec
 
 from canopy.cli.main import canopy
 from canopy.traces.schema import COMMON, KINDS, MEANINGS
+from canopy.wire.transport.codec import MESSAGES
+from overlay.client_types import COMMANDS, REPLIES
+from overlay.links.messages import Frame
 
 WIDTH: Final = 100
 """Characters of a line of help."""
@@ -37,6 +43,26 @@ def helps(context: click.Context) -> Iterator[tuple[str, str]]:
             if command is not None and not command.hidden:
                 inner = click.Context(command, context, name, max_content_width=WIDTH)
                 yield from helps(inner)
+
+
+def messages() -> str:
+    """The frames, commands, replies and messages of the wire, with their fields."""
+    parts = {
+        "Frames between nodes": Frame.__subclasses__(),
+        "Commands of programs": get_args(COMMANDS),
+        "Replies to programs": get_args(REPLIES),
+        "Messages between nodes": tuple(MESSAGES.values()),
+    }
+    lines = ["# Messages", "Structs of the [wire](wire.md), fields in their order."]
+    for title, types in parts.items():
+        lines += [f"## {title}", *(_struct(each) for each in types)]
+    return "\n\n".join(lines) + "\n"
+
+
+def _struct(type_: type[msgspec.Struct]) -> str:
+    fields = ", ".join(f"`{field.name}`" for field in msgspec.structs.fields(type_))
+    said = " ".join((inspect.getdoc(type_) or "").split())
+    return f"**`{type_.__name__}`** ({fields or 'no fields'}): {said}"
 
 
 def traces() -> str:
@@ -61,7 +87,11 @@ def _names(fields: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in fields)
 
 
-PAGES: Final[Mapping[str, Callable[[], str]]] = {"help": commands, "traces": traces}
+PAGES: Final[Mapping[str, Callable[[], str]]] = {
+    "help": commands,
+    "messages": messages,
+    "traces": traces,
+}
 """What makes each page, `reference/NAME.md` of the site."""
 
 
