@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bench.processes import guides, postgres
+from bench.processes import guides
+from harness import postgres
 
 PAGE = """\
 Text.
