@@ -395,7 +395,7 @@ class ServingReply(Message, frozen=True):
 
 class SentBefore(msgspec.Struct, frozen=True, array_like=True):
     """Events of the same publisher that left lately, or in the same turn, for trees at another
-    host, or ("") wait until these trees are found (recent_visits.py). Numbers are the events'
+    host, or ("") wait until these trees are found (visits.py). Numbers are the events'
     sequence numbers."""
 
     host: NodeId

@@ -8,14 +8,17 @@ that want both. The message says which events visit which trees (`Visit.apart`).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter
+from typing import NamedTuple
 
 import msgspec
 
+from overlay.bounded import BoundedDict
 from overlay.client import Event
-from overlay.machine import Peer, ProtocolError
+from overlay.machine import NodeId, Peer, ProtocolError
 from overlay.upper_tree.messages import SentBefore, Visit
 
 Trees = tuple[str, ...]
@@ -23,6 +26,9 @@ Trees = tuple[str, ...]
 
 Group = tuple[Trees, Sequence[Event]]
 """Events that visit the same trees, in the order of publication."""
+
+RECENT_HOSTS_MOST = 64
+"""Hosts whose last visits are remembered, and named: those visited first are forgotten."""
 
 by_publication = attrgetter("sequence")
 """Sorts events of one publisher."""
@@ -102,3 +108,64 @@ def check_places(count: int, lists: Iterable[Sequence[int]]) -> None:
     is_once = len(dict.fromkeys(named)) == len(named)
     if named and not (is_once and named[0] >= 0 and named[-1] < count):
         raise ProtocolError("a message names events that it has not, or one twice")
+
+
+def last_of(visit: Visit) -> int:
+    """The number of the visit's last event; 0 if it has none."""
+    return visit.events[-1].sequence if visit.events else 0
+
+
+class RecentVisit(NamedTuple):
+    """Events that left for one host together."""
+
+    at: float
+    trees: tuple[str, ...]
+    first: int
+    last: int
+
+
+class RecentVisits:
+    """Which hosts the events of one publisher visited lately: what may still be under way on other
+    paths.
+
+    Links are FIFO, so what goes from one publisher over one host comes in order. Events that go
+    over different hosts may overtake each other. An interested node can put them back in order
+    (subscriber/publication_order.py) if it knows that an earlier one may come another way, which it
+    can not see from the numbers: most events of a publisher are not for it. So a visit says which
+    other hosts events of the same publisher visited shortly before, or in the same turn, and in
+    which trees (`SentBefore`); hosts pass that on with what they deliver. Nothing is said, and
+    nothing costs anything, where all events visit one host.
+
+    Times are seconds. Bounded by hosts, and by what is sent in `window`."""
+
+    def __init__(self, window: float) -> None:
+        """`window`: for how long events count as under way (`tree.order_hold`)."""
+        self.window = window
+        self._visits: BoundedDict[NodeId, deque[RecentVisit]] = BoundedDict(RECENT_HOSTS_MOST)
+
+    def note(self, host: NodeId, trees: Iterable[str], first: int, last: int, now: float) -> None:
+        """Events with these numbers, and perhaps some between, leave for these trees at a host."""
+        visits = self._visits.get(host)
+        if visits is None:
+            visits = self._visits[host] = deque()
+        while visits and visits[0].at <= now - self.window:
+            visits.popleft()
+        visits.append(RecentVisit(now, tuple(trees), first, last))
+
+    def before(self, host: NodeId, now: float) -> tuple[SentBefore, ...]:
+        """What to say to this host: what left lately for others."""
+        if len(self._visits) <= (host in self._visits):
+            return ()
+        found: list[SentBefore] = []
+        for other, visits in list(self._visits.items()):
+            while visits and visits[0].at <= now - self.window:
+                visits.popleft()
+            if not visits:
+                del self._visits[other]
+            elif other != host:
+                trees = dict.fromkeys(chain.from_iterable({visit.trees for visit in visits}))
+                age = int((now - visits[-1].at) * 1000)
+                first = min(visit.first for visit in visits)
+                last = max(visit.last for visit in visits)
+                found.append(SentBefore(other, tuple(sorted(trees)), first, last, age))
+        return tuple(found)

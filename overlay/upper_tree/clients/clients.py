@@ -460,16 +460,16 @@ class LocalClients(Machine):
 
     def on_publications_came(self, event: PublicationsCame | RoomAgain) -> None:
         """Publish what waits, while the publisher has room."""
-        while self.queue and self.publisher.has_room:
+        while self.queue and self.publisher.pending.has_room:
             together = [self.queue.popleft()]
             size = len(together[0][1].events)
-            most = min(PUBLISH_TOGETHER, self.publisher.room)
+            most = min(PUBLISH_TOGETHER, self.publisher.pending.room)
             while self.queue and size + len(self.queue[0][1].events) <= most:
                 together.append(self.queue.popleft())
                 size += len(together[-1][1].events)
             self._admit(together)
         if self.queue:
-            self.publisher.await_room()
+            self.publisher.pending.await_room()
 
     def _admit(self, together: list[tuple[int, Publish]]) -> None:
         """Publications whose events look alike set out as one batch."""
@@ -510,7 +510,7 @@ class LocalClients(Machine):
     ) -> None:
         """Answer now, or where a receipt is asked for when all events are accepted."""
         answer = Published.of(command.request, events, refused)
-        pending = self.publisher.await_receipts(events) if command.receipt else {}
+        pending = self.publisher.pending.await_receipts(events) if command.receipt else {}
         if pending:
             receipt = PendingReceipt(client, answer, pending)
             self.receipts.update(dict.fromkeys(pending, receipt))

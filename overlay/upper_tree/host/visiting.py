@@ -46,13 +46,13 @@ from overlay.upper_tree.messages import (
     value_in,
 )
 from overlay.upper_tree.partition import describe, ranked, serves
-from overlay.upper_tree.recent_visits import last_of
 from overlay.upper_tree.shards import by_value
 from overlay.upper_tree.visits import (
     Group,
     by_publication,
     check_places,
     groups_of,
+    last_of,
     trees_of,
     visits_of,
 )

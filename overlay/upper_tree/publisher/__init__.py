@@ -13,10 +13,10 @@ Read in this order:
 * ``publisher``: from `publish` to `Accepted`.
 * ``admission``: which events may be published (whether there is room says ``pending_store``).
 * ``pending_event``: the states of an event and one of its trees; which hosts are overdue.
-* ``pending_store``: everything that is not accepted yet, and how much that may be: `tree.pending`
-  pairs at most, and no more than hosts accept soon.
+* ``pending_store``: everything that is not accepted yet, what waits for which trees, and how much
+  that may be: `tree.pending` pairs at most, and no more than hosts accept soon.
 * ``routing_plan``: to which hosts the events of a batch go.
-* ``tree_finder``, ``location_cache``: where trees are; ``first_searches``: what waits for several.
+* ``tree_finder``, ``location_cache``: where trees are.
 * ``summary_cache``: which visits are skipped.
 * ``replicas``, ``load_prediction``: which of a virtual node's hosts is visited (P7), and which are
   suspected, since they are silent or answered `TreeMoved`.

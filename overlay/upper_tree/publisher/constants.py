@@ -196,7 +196,7 @@ still, and the parts smaller, down to three events.)"""
 PAIRS_AT_ONCE = 2_048
 """Pairs that are routed one by one in a turn: 15 ms (measured)."""
 
-# --- finding trees (first_searches.py, tree_finder.py) ---
+# --- finding trees (pending_store.py, tree_finder.py) ---
 
 SEARCH_TOGETHER = 0.5
 """Seconds for which what waits for a tree that was found waits for other searches: as long as a

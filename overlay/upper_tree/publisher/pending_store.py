@@ -36,6 +36,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from overlay.bounded import BoundedDict
 from overlay.client import Event
 from overlay.machine import Alarm, NodeId, Port, Timer
 from overlay.upper_tree.batches import BATCH_ITEMS
@@ -46,6 +47,8 @@ from overlay.upper_tree.publisher.constants import (
     PAIRS_AT_ONCE,
     RATE_HALF_LIFE,
     RATE_PERIOD,
+    SEARCH_TOGETHER,
+    SEARCHES_MOST,
     SHORTEST_FOR,
     WINDOW_LEAST,
     WINDOW_SEARCHING,
@@ -176,6 +179,59 @@ class RouteQueue:
         return in_state(QUEUED, found), stale
 
 
+class FirstSearches:
+    """Trees that are new to a publisher: when they may be visited by what waits for them.
+
+    They are looked for at the same time, and found one by one. Were each visited when it is found,
+    the events that wait for the tree found first would come before all others, whichever was
+    published first. So an event that waits for a tree waits for those of earlier events, too,
+    unless some search takes longer than `SEARCH_TOGETHER`. That is so only for trees that nothing
+    is known of: events for trees that are known leave at once, and so does what has to be sent
+    again. Times are the Port's seconds."""
+
+    def __init__(self) -> None:
+        self.unfinished: BoundedDict[str, float] = BoundedDict(SEARCHES_MOST)
+        """Trees that are looked for, or `early`, and since when."""
+        self.early: dict[str, float] = {}
+        """Trees that were found, and not all that waits for them may leave; and when."""
+
+    def began(self, attribute: str, now: float) -> None:
+        """Nothing is known of this tree, and an event waits for it."""
+        if attribute not in self.unfinished:
+            self.unfinished[attribute] = now
+
+    def found(self, attribute: str, now: float) -> None:
+        """The tree is found: `take` says when it may be visited."""
+        self.early.setdefault(attribute, now)
+
+    def ended(self, attribute: str) -> None:
+        """The tree has no subscribers."""
+        self.unfinished.pop(attribute, None)
+        self.early.pop(attribute, None)
+
+    def take(self, now: float) -> tuple[list[str], list[str], float | None]:
+        """The trees that may be visited now by all that waits for them; the searches that the
+        others wait for, and after how many seconds to ask again (None: there are no others)."""
+        found = self.early
+        for attribute in [
+            name for name, at in self.unfinished.items() if at + SEARCH_TOGETHER <= now
+        ]:
+            if attribute not in found:
+                del self.unfinished[attribute]
+        waited_for = {name: at for name, at in self.unfinished.items() if name not in found}
+        first = min([at for name, at in found.items() if name in self.unfinished], default=now)
+        if not waited_for or first + SEARCH_TOGETHER <= now:
+            ready = list(found)
+        else:
+            ready = [name for name in found if name not in self.unfinished]
+        for attribute in ready:
+            self.ended(attribute)
+        if not found:
+            return ready, [], None
+        left = min(first, max(waited_for.values())) + SEARCH_TOGETHER - now
+        return ready, list(waited_for), left
+
+
 class PendingWindow:
     """How many pairs may be pending: what hosts accept within a fraction of a second.
 
@@ -254,6 +310,8 @@ class PendingStore:
         self._batches: dict[int, PendingEvents] = {}  # … and of several, by that of the first
         self._queue = RouteQueue(port)
         self._seeking: dict[str, dict[int, None]] = {}  # attribute -> sequence numbers
+        self.searches = FirstSearches()
+        """When what waits for trees that were new may visit them."""
         self._receipts: dict[int, dict[str, NodeId]] = {}
         """By sequence number of an event whose hosts are asked for: those that have accepted it, by
         their trees' attributes."""
@@ -381,11 +439,6 @@ class PendingStore:
         """The events that wait for this tree, as they were published."""
         return self._seeking.get(attribute, {})
 
-    def first_awaiting(self, attributes: Iterable[str]) -> int | None:
-        """The first event that waits for one of these trees; None: there is none."""
-        waits = (self._seeking.get(attribute, {}) for attribute in attributes)
-        return min((next(iter(sequences)) for sequences in waits if sequences), default=None)
-
     def located(self, attribute: str, last: int | None = None) -> list[PendingPair]:
         """The pairs that waited for this tree, up to those of the event `last` (None: all): each is
         to be queued or dropped now."""
@@ -398,6 +451,19 @@ class PendingStore:
         if attribute not in self._seeking:
             self._locations.release(attribute)
         return self._pairs_in(SEEKING, attribute, sequences)
+
+    def take_found(self) -> tuple[list[PendingPair], float | None]:
+        """The pairs that may visit the trees that were found, each to be queued now. An event waits
+        for the trees of earlier ones that are looked for, too: after how many seconds to ask again
+        (None: no event waits so)."""
+        ready, waited_for, left = self.searches.take(self.port.now)
+        pairs = [pair for name in ready for pair in self.located(name)]
+        if left is not None:
+            waits = [numbers for name in waited_for if (numbers := self.awaiting(name))]
+            first = min([next(iter(numbers)) for numbers in waits], default=None)
+            for name in self.searches.early:
+                pairs += self.located(name, first)
+        return pairs, left
 
     def _pairs_in(
         self, state: PairState, attribute: str, sequences: Iterable[int]

@@ -38,7 +38,6 @@ from overlay.upper_tree.publisher.constants import (
     PAIRS_AT_ONCE,
 )
 from overlay.upper_tree.publisher.doubts import Doubts, Taken
-from overlay.upper_tree.publisher.first_searches import FirstSearches
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.pending_event import PairMove, PendingPair
 from overlay.upper_tree.publisher.pending_store import HoldOver, PendingStore, RouteDue
@@ -50,8 +49,7 @@ from overlay.upper_tree.publisher.routing_plan import (
     in_parts,
 )
 from overlay.upper_tree.publisher.tree_finder import TreeFinder
-from overlay.upper_tree.recent_visits import RecentVisits
-from overlay.upper_tree.visits import Group, visits_of
+from overlay.upper_tree.visits import Group, RecentVisits, visits_of
 
 
 class RetryDue(Timer, frozen=True):
@@ -97,7 +95,6 @@ class Publisher(Machine):
             port, settings.tree.pending, settings.tree.pending_bytes, locations
         )
         self._plans = RoutingPlans(locations, port.me.id)
-        self._searches = FirstSearches()
         self._asked_anew: dict[str, None] = {}  # trees whose known hosts are all silent …
         self._ask_anew_at = float("-inf")  # … and when to ask for them again
         self._doubts = Doubts(port.me.id, locations) if settings.walk.confirm == "always" else None
@@ -105,20 +102,6 @@ class Publisher(Machine):
         self._sequence = 0  # of the last event; the first has 1
         self._together = Alarm(port, SearchOver())
         self._retry = Alarm(port, RetryDue())
-
-    @property
-    def has_room(self) -> bool:
-        """Whether more events may be admitted."""
-        return self.pending.has_room
-
-    def await_room(self) -> None:
-        """There was no room for something: emit RoomAgain when there is."""
-        self.pending.await_room()
-
-    @property
-    def room(self) -> int:
-        """How many events of the size of those before them may be admitted at once."""
-        return self.pending.room
 
     @property
     def numbered(self) -> int:
@@ -129,11 +112,6 @@ class Publisher(Machine):
     def unaccepted(self) -> int:
         """How many events some tree has not accepted yet."""
         return len(self.pending)
-
-    def await_receipts(self, events: Sequence[Event]) -> dict[int, None]:
-        """The sequence numbers of those of these events that some tree has not accepted yet;
-        `EventsAccepted` will say which hosts accepted them."""
-        return self.pending.await_receipts(events)
 
     # --- publishing ---
 
@@ -206,7 +184,7 @@ class Publisher(Machine):
 
     def _dispatch_pairs(self, pairs: Sequence[PendingPair], visits: VisitsByHost) -> None:
         """Add pairs that are routed one by one to `visits`, as far as they need not wait."""
-        held = self._searches.held
+        held = self.pending.searches.early
         for pair in [pair for pair in pairs if pair[1] in held]:
             self.pending.seek(pair)  # behind those that wait for it already
         ready = [pair for pair in pairs if pair[1] not in held]
@@ -245,7 +223,7 @@ class Publisher(Machine):
 
     def _may_plan(self, names: tuple[str, ...]) -> bool:
         """Whether events with these attributes need not go one by one, behind others that wait."""
-        held = self._searches.held
+        held = self.pending.searches.early
         is_held = bool(held) and (EVENT_TREE in held or not held.keys().isdisjoint(names))
         return not (self.counting or is_held) and self.pending.is_queue_empty
 
@@ -301,7 +279,7 @@ class Publisher(Machine):
                 self.pending.seek(pair)
                 to_find[attribute] = None
                 if not stale:
-                    self._searches.began(attribute, now)
+                    self.pending.searches.began(attribute, now)
             elif host.id != self.port.me.id and self._may_skip(pair, unknown):
                 skipped.append(pair)
             else:
@@ -323,7 +301,7 @@ class Publisher(Machine):
     def _awaited(self) -> tuple[SentBefore, ...]:
         """What waits for trees that were looked for lately."""
         found: list[SentBefore] = []
-        for name, since in self._searches.unfinished.items():
+        for name, since in self.pending.searches.unfinished.items():
             numbers = self.pending.awaiting(name)
             age = self.port.now - since
             if numbers and age < self._recent.window:
@@ -498,7 +476,7 @@ class Publisher(Machine):
     def on_tree_found(self, event: TreeFound) -> None:
         """Events that waited for it are sent at the end of this turn, or with those that wait for
         other trees."""
-        self._searches.found(event.attribute, self.port.now)
+        self.pending.searches.found(event.attribute, self.port.now)
         if self.locations.is_answered(event.attribute):
             self._settle(event.attribute)
         if event.attribute in self._asked_anew:
@@ -509,7 +487,7 @@ class Publisher(Machine):
     def on_tree_absent(self, event: TreeAbsent) -> None:
         """There are no subscribers: these pairs need no host, except those of events that were
         published after the answer's term ended (a slow answer)."""
-        self._searches.ended(event.attribute)
+        self.pending.searches.ended(event.attribute)
         self._settle_absent(event.attribute)
         waiting = self.pending.located(event.attribute)
         self.pending.drop([pair for pair in waiting if pair[0].since <= event.until])
@@ -525,13 +503,9 @@ class Publisher(Machine):
     def on_trees_found(self, event: TreesFound) -> None:
         """One visit per host, not one per tree, in the order of publication: an event waits for the
         trees of earlier ones that are looked for, too."""
-        found, waited_for, left = self._searches.take(self.port.now)
-        pairs = [pair for name in found for pair in self.pending.located(name)]
+        pairs, left = self.pending.take_found()
         if left is not None:
             self._together.within(left)
-            first = self.pending.first_awaiting(waited_for)
-            for name in self._searches.held:
-                pairs += self.pending.located(name, first)
         self._route_later(pairs, PairMove.LOCATED)
 
     def on_search_over(self, timer: SearchOver) -> None:

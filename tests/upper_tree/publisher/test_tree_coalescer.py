@@ -63,4 +63,4 @@ def test_a_receipt_waits_for_events_that_are_held_back() -> None:
     one = rig(IN_FLIGHT_LEAST + 1)
     made = one.publish({"x": 1})
     other = event(IN_FLIGHT_LEAST + 2, x=1)
-    assert list(one.publisher.await_receipts([*made, other])) == [IN_FLIGHT_LEAST + 2]
+    assert list(one.publisher.pending.await_receipts([*made, other])) == [IN_FLIGHT_LEAST + 2]

@@ -108,7 +108,7 @@ class Rig:
         self.port.hear(TreeMoved(incarnation, attribute, sequences), peer(host))
 
     def has_room(self) -> bool:
-        return self.publisher.has_room
+        return self.publisher.pending.has_room
 
     def done(self) -> list[int]:
         found = [s for e in self.port.of(EventsAccepted) for s in e.sequences]
@@ -388,7 +388,7 @@ def test_room_ends_with_the_pairs_and_is_reported_when_it_is_back() -> None:
     assert rig.has_room()
     rig.publish({"x": 3})
     assert not rig.has_room()
-    rig.publisher.await_room()
+    rig.publisher.pending.await_room()
     rig.port.emitted.clear()
     rig.accept("h", "x", 1)
     assert rig.has_room()
