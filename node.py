@@ -366,11 +366,8 @@ class Node:
         return Proving(
             self.proofs,
             self.history,
-            self.driver.clock,
+            self,
             dispatch,
-            self.send,
-            self.count,
-            self.trace,
             self.driver.note,
         ).dispatch
 

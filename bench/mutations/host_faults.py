@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace as changed
 
-from bench.mutations.planting import fault, replace
+from bench.mutations.planting import fault, replace, replace_constant
 from matching import Interval
 from overlay.client import Event
 from overlay.links.events import MessageDropped
@@ -20,7 +20,6 @@ from overlay.upper_tree.host.gathering import Choice, ShardGathering
 from overlay.upper_tree.host.hosted_tree import HostedTree
 from overlay.upper_tree.host.hosting import Hosting
 from overlay.upper_tree.host.urgency import LatencyMap
-from overlay.upper_tree.host.visit_scheduler import VisitScheduler
 from overlay.upper_tree.messages import (
     Accepted,
     Deliver,
@@ -53,13 +52,7 @@ def host_serves_without_lease() -> None:
 def hosts_not_held_back() -> None:
     """A host goes on accepting events while the link to a subscriber carries less."""
 
-    original = VisitScheduler.take
-
-    def take(self: VisitScheduler, visit: Visit) -> None:
-        self.is_held_back = bool  # never
-        original(self, visit)
-
-    replace(original, take)
+    replace_constant(Hosting, "is_held_back", False)
 
 
 @fault(

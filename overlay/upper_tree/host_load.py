@@ -13,7 +13,7 @@ once (host/visit_scheduler.py sees to that).
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import msgspec
 
@@ -81,6 +81,14 @@ class ServedLoad(msgspec.Struct, frozen=True, array_like=True):
 
     busy: Share
     nodes: tuple[VirtualNodeLoad, ...]
+
+
+class LoadReporter(Protocol):
+    """The part of a host that knows how much waits there."""
+
+    @property
+    def load(self) -> HostLoad | None:
+        """What to report to publishers of this host's work; None: nothing waits."""
 
 
 class LoadMeter:

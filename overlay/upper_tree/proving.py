@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from overlay.bounded import BoundedDict
 from overlay.client import Event
-from overlay.machine import Message, NodeId, Peer
+from overlay.machine import Message, NodeId, Peer, Port
 from overlay.upper_tree.event_history import EventHistory, Refused
 from overlay.upper_tree.event_proofs import SELECT, UNSIGNED, Carrier, EventProofs, Fault
 from overlay.upper_tree.messages import EventsRefused, Visit
@@ -34,22 +34,15 @@ class Proving:
         self,
         proofs: EventProofs,
         history: EventHistory,
-        now: Callable[[], float],
+        port: Port,
         dispatch: Callable[[Peer, Message], None],
-        send: Callable[[Peer, Message], None],
-        count: Callable[[str, int], None],
-        trace: Callable[..., None],
         note: Callable[[str, dict[str, Any]], None],
     ) -> None:
-        """`dispatch` takes what is not refused, `note` writes into the audit file; the others are
-        the node's."""
+        """`dispatch` takes what is not refused, `note` writes into the audit file."""
         self._proofs = proofs
         self._dispatch = dispatch
         self._history = history
-        self._now = now
-        self._send = send
-        self._count = count
-        self._trace = trace
+        self._port = port
         self._note = note
         self._noted: BoundedDict[NodeId, tuple[float, int]] = BoundedDict(SENDERS_MOST)
 
@@ -78,10 +71,10 @@ class Proving:
                 by_fault.setdefault(fault, []).append(event)
         kind = type(message).__name__
         for fault, events in by_fault.items():
-            self._count("events_unproven", len(events))
+            self._port.count("events_unproven", len(events))
             self._history.refused(events, Refused(sender.id, fault))
             for event in events:
-                self._trace(
+                self._port.trace(
                     "drop", event=event.identity, peer=sender.id, reason=f"{kind}: {fault}", size=0
                 )
         self._write_down(sender.id, kind, by_fault)
@@ -89,15 +82,15 @@ class Proving:
         if unsigned and isinstance(message, Visit) and message.origin.id == sender.id:
             sequences = tuple([event.sequence for event in unsigned])
             reason = "this node takes only events that are signed: set tree.sign"
-            self._send(sender, EventsRefused(unsigned[0].incarnation, sequences, 0, reason))
+            self._port.send(sender, EventsRefused(unsigned[0].incarnation, sequences, 0, reason))
 
     def _write_down(self, sender: NodeId, kind: str, by_fault: dict[Fault, list[Event]]) -> None:
         at, count = self._noted.get(sender, (float("-inf"), 0))
         count += sum(map(len, by_fault.values()))
-        if self._now() < at + NOTE_AGAIN:
+        if self._port.now < at + NOTE_AGAIN:
             self._noted[sender] = (at, count)
             return
-        self._noted[sender] = (self._now(), 0)
+        self._noted[sender] = (self._port.now, 0)
         fault, (first, *_) = next(iter(by_fault.items()))
         said = {"sender": sender, "message": kind, "events": count, "reason": fault}
         self._note("events refused", {**said, "event": first.identity})

@@ -207,7 +207,7 @@ class Deliveries:
         if remote and (crosses or not self._spend_all(events, copies)):
             recipients: dict[int, list[Recipient]] = {}
             for mine in wanted:
-                life = self.holding.life_of(mine.peer.id)
+                life = self.holding.registered.life_of(mine.peer.id)
                 for place, part in zip(mine.places, mine.parts, strict=True):
                     recipients.setdefault(place, []).append(Recipient(mine.peer, *part, 0, life))
             for place, found in sorted(recipients.items()):
@@ -244,7 +244,7 @@ class Deliveries:
                 self.through,
                 (previous, *(0,) * (len(picked) - 1)) if previous else (),
                 tuple(mine.found),
-                self.holding.life_of(mine.peer.id),
+                self.holding.registered.life_of(mine.peer.id),
                 token=self._token(tree, mine.peer.id),
             )
             self._together.append((mine.peer, message))

@@ -31,9 +31,10 @@ A delegate holds nothing: it gives back to the host at once what is for a node o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from hashlib import blake2b
+from typing import Protocol
 
 import msgspec
 
@@ -161,6 +162,17 @@ class HoldDue(Timer, frozen=True):
     """Time to try the nodes out of reach again, and to give up what was held for too long."""
 
 
+class RegisteredNodes(Protocol):
+    """What a host knows of nodes by their registrations."""
+
+    def has_registrations(self, node: NodeId) -> bool:
+        """Whether a node has registrations here."""
+
+    def life_of(self, node: NodeId) -> int:
+        """The newest incarnation of a node that has had registrations here, 0 if it is not
+        known."""
+
+
 class Holding(Machine):
     """Holds what is for nodes out of reach."""
 
@@ -170,11 +182,9 @@ class Holding(Machine):
         settings: Settings,
         relays: Relays,
         notices: GapNotices,
-        is_registered: Callable[[NodeId], bool],
-        life_of: Callable[[NodeId], int] = lambda node: 0,
+        registered: RegisteredNodes,
     ) -> None:
-        """`relays` and `notices`: of this node; `is_registered`: whether a node has registrations
-        here; `life_of`: the newest incarnation of it that has had some, 0 if it is not known."""
+        """`relays` and `notices`: of this node."""
         super().__init__(port)
         self.relays = relays
         self.access = AccessNodes(port, relays)
@@ -184,8 +194,7 @@ class Holding(Machine):
         self._lease = settings.tree.lease
         self._piece = settings.links.queue // (CONGESTED_SHARE * RELIEVED_SHARE)
         """Bytes that are sent in one turn: as many as a congested link sends to be relieved."""
-        self._is_registered = is_registered
-        self.life_of = life_of
+        self.registered = registered
         self._congested: dict[NodeId, float] = {}  # links, and when they drained last
         self._is_leaving = False
         self._alarm = Alarm(port, HoldDue())
@@ -328,7 +337,7 @@ class Holding(Machine):
 
     def _is_over(self, node: NodeId, since: float) -> bool:
         """Whether nothing is to be held any more for a node that is out of reach since then."""
-        return self.port.now - since > self._lease and not self._is_registered(node)
+        return self.port.now - since > self._lease and not self.registered.has_registrations(node)
 
     # --- giving up ---
 

@@ -10,7 +10,7 @@ once, and so is whatever comes with news: a location, or that something waits he
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -25,7 +25,7 @@ from overlay.upper_tree.host.constants import (
     ANNOUNCED_MOST,
 )
 from overlay.upper_tree.host.hosted_tree import HostedTree
-from overlay.upper_tree.host_load import HostLoad
+from overlay.upper_tree.host_load import HostLoad, LoadReporter
 from overlay.upper_tree.messages import Accepted, Location
 
 Taken = tuple[tuple[str, ...], tuple[int, ...]]
@@ -66,10 +66,10 @@ class Acceptances:
     publisher, for `ACCEPTED_WITHIN` seconds; and forgets what it has announced to a publisher, the
     one first to which everything was announced longest ago."""
 
-    def __init__(self, port: Port, load: Callable[[], HostLoad | None]) -> None:
-        """`load`: what is reported of this host's work; None: nothing waits."""
+    def __init__(self, port: Port, reporter: LoadReporter) -> None:
+        """`reporter`: of this host's work."""
         self._port = port
-        self._load = load
+        self._reporter = reporter
         self._announced: BoundedDict[NodeId, Announced] = BoundedDict(ANNOUNCED_MOST)
         self._unsent: dict[NodeId, Unsent] = {}
         self._sent_at: BoundedDict[NodeId, float] = BoundedDict(ANNOUNCED_MOST)
@@ -92,7 +92,7 @@ class Acceptances:
         locations: Sequence[Location],
     ) -> None:
         """The publisher `origin` is to hear that these events were taken."""
-        load = self._load()
+        load = self._reporter.load
         is_news = bool(locations) or load is not None
         unsent = self._unsent.get(origin.id)
         if unsent is not None and unsent.incarnation != incarnation:

@@ -23,7 +23,7 @@ lost, that does not serve the shard any more, or that is silent is passed over f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -41,7 +41,7 @@ from overlay.upper_tree.host.constants import (
     SILENT_HOSTS,
 )
 from overlay.upper_tree.host.hosted_tree import HostedTree
-from overlay.upper_tree.host_load import HostLoad
+from overlay.upper_tree.host_load import LoadReporter
 from overlay.upper_tree.messages import Accepted, Entry, Part, PartTaken, TreeMoved, Visit
 
 Shards = tuple[Interval, ...]
@@ -98,13 +98,11 @@ class Gathering(msgspec.Struct):
 class ShardGathering(Machine):
     """The gatherings of one host. Bounded: the oldest are forgotten first."""
 
-    def __init__(
-        self, port: Port, trees: Mapping[str, HostedTree], pace: Callable[[], HostLoad | None]
-    ) -> None:
-        """`trees` are the host's; `pace`: what to report to publishers of its work."""
+    def __init__(self, port: Port, trees: Mapping[str, HostedTree], reporter: LoadReporter) -> None:
+        """`trees` are the host's; `reporter`: of its work, to publishers."""
         super().__init__(port)
         self._trees = trees
-        self._pace = pace
+        self._reporter = reporter
         self._open: dict[int, Gathering] = {}
         self._events = 0
         self._last = 0
@@ -250,7 +248,9 @@ class ShardGathering(Machine):
             self._events -= len(sequences)
             incarnation = gathering.visit.events[0].incarnation
             taken = (((gathering.attribute,), sequences),)
-            self.port.send(gathering.visit.origin, Accepted(incarnation, taken, (), self._pace()))
+            self.port.send(
+                gathering.visit.origin, Accepted(incarnation, taken, (), self._reporter.load)
+            )
 
     def _close(self, number: int) -> None:
         gathering = self._open.pop(number)

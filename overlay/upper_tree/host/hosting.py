@@ -115,16 +115,13 @@ class Hosting(Machine):
             settings,
             relays,
             notices,
-            self.has_registrations,
-            lambda node: self._lives.get(node, 0),
+            self,
         )
         """What is for nodes out of reach, as whatever this node owes it: host or delegate."""
         self.access_points = access_points
         self.trees: dict[str, HostedTree] = {}
         self.index: SharedIndex | None = None if self.counting else GroupedIndex()
-        self.scheduler = VisitScheduler(
-            port, settings.tree, self.trees, self._serve, lambda: self.holding.holds_back
-        )
+        self.scheduler = VisitScheduler(port, settings.tree, self.trees, self)
         from_owners: dict[type[Message], Handler] = {
             Assign: self.on_assign,
             TreesHosted: self.on_trees_hosted,
@@ -141,16 +138,14 @@ class Hosting(Machine):
         self.claims = (
             OwnerClaims(port, ring, self.inbox.take, from_owners, ClaimsDue()) if is_keyed else None
         )
-        self.orphans = OrphanedTrees(
-            port, self.trees, self.has_lease, self.known_epoch, ring, settings.tree.serving_most
-        )
-        self.gathering = ShardGathering(port, self.trees, lambda: self.scheduler.load)
+        self.orphans = OrphanedTrees(port, self.trees, self, ring, settings.tree.serving_most)
+        self.gathering = ShardGathering(port, self.trees, self.scheduler)
         self.sharing = QueueSharing(port, self.trees, self.copies)
         self.leases = ServingLeases()
         self._together = KnownTogether(port.rng)
         self.loads = self.scheduler.served_loads()
         """What virtual nodes ask of this host."""
-        self._acceptances = Acceptances(port, lambda: self.scheduler.load)
+        self._acceptances = Acceptances(port, self.scheduler)
         self._ring = ""  # that this node belongs to
         self._epochs: BoundedDict[str, int] = BoundedDict(EPOCHS_MOST)
         """By attribute, the highest epoch of an owner."""
@@ -402,6 +397,10 @@ class Hosting(Machine):
             for registration, _ in tree.registrations.values()
         )
 
+    def life_of(self, node: NodeId) -> int:
+        """The newest incarnation of a node that has registered something here; 0: not known."""
+        return self._lives.get(node, 0)
+
     def on_visit(self, sender: Peer, message: Visit) -> None:
         """Events to be matched, now or when it is their turn (visit_scheduler.py). Where nodes have
         keys, those that a node has passed on that hosts none of these trees are given back."""
@@ -436,24 +435,29 @@ class Hosting(Machine):
             self._is_confined,
         )
 
-    def _serve(self, message: Visit, came: float) -> int:
+    @property
+    def is_held_back(self) -> bool:
+        """Whether interested nodes take their deliveries more slowly than they come, just now."""
+        return self.holding.holds_back
+
+    def serve(self, visit: Visit, came: float) -> int:
         """Match, pass on, or give back, for each attribute, what came at this time. How many events
         were matched here."""
-        if self.sharing.pass_on(message, came):
+        if self.sharing.pass_on(visit, came):
             return 0
         try:
-            return self._match(message)
+            return self._match(visit)
         except ProtocolError:
             raise
         except Exception as error:
-            return self._match_apart(message, error)
+            return self._match_apart(visit, error)
 
     def _match_apart(self, message: Visit, error: Exception) -> int:
         """Matching has failed: match the events one by one, and refuse the one that is to blame, so
         that its publisher does not bring it to other hosts."""
         if len(message.events) > 1:
             apart = [select_events(message, [place]) for place in range(len(message.events))]
-            return sum([self._serve(one, self.port.now) for one in apart])
+            return sum([self.serve(one, self.port.now) for one in apart])
         for event in message.events:
             contain(self.port, f"matching {event.identity}", error)
             refused = EventsRefused(event.incarnation, (event.sequence,), 0, FAULT)

@@ -16,7 +16,8 @@ has to have.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import Protocol
 
 import msgspec
 
@@ -97,6 +98,16 @@ class ForkCheckDue(Timer, frozen=True):
     """Look whether the owner that we serve for still grants leases, now that a fork leads, too."""
 
 
+class LeasedHost(Protocol):
+    """The host whose trees are looked at."""
+
+    def has_lease(self, tree: HostedTree) -> bool:
+        """Whether the tree's owner lets the host serve it now."""
+
+    def known_epoch(self, tree: HostedTree) -> int:
+        """The epoch of the tree's owner, the latest that the host heard of."""
+
+
 class OrphanedTrees(Machine):
     """Asks owners whether they know of the trees that this host has without a lease."""
 
@@ -104,17 +115,15 @@ class OrphanedTrees(Machine):
         self,
         port: Port,
         trees: Mapping[str, HostedTree],
-        has_lease: Callable[[HostedTree], bool],
-        known_epoch: Callable[[HostedTree], int],
+        host: LeasedHost,
         ring: Ring,
         lease_most: float,
     ) -> None:
-        """`trees`, `has_lease` and `known_epoch` are the host's (hosting.py); `lease_most`: seconds
-        after which a lease that is not renewed is over."""
+        """`trees`: the host's; `lease_most`: seconds after which a lease that is not renewed is
+        over."""
         super().__init__(port)
         self._trees = trees
-        self._has_lease = has_lease
-        self._known_epoch = known_epoch
+        self._host = host
         self._ring = ring
         self._lease_most = lease_most
         self._forks: BoundedDict[Key, Cluster] = BoundedDict(FORKS_MOST)  # the latest that led
@@ -150,7 +159,7 @@ class OrphanedTrees(Machine):
         self._fork_check.rang()
         for cluster in self._forks.values():
             trees = self._of_former(cluster)
-            if not all(map(self._has_lease, trees)):
+            if not all(map(self._host.has_lease, trees)):
                 self.port.send(cluster.primary, StillHosting(cluster.key))
             if trees:
                 self._fork_check.within(self._lease_most)
@@ -169,9 +178,9 @@ class OrphanedTrees(Machine):
         self._orphan_check.rang()
         self._orphan_check.within(ORPHAN_PERIOD)
         unleased = {
-            attribute: self._known_epoch(tree)
+            attribute: self._host.known_epoch(tree)
             for attribute, tree in self._trees.items()
-            if not self._has_lease(tree)
+            if not self._host.has_lease(tree)
         }
         asked: dict[tuple[NodeId, Key], tuple[Peer, int]] = {}
         for attribute, epoch in unleased.items():

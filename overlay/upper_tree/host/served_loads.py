@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from matching import Attributes, Cut, Interval, place
 from overlay.client import Event
@@ -85,14 +85,21 @@ class SampledTree(NamedTuple):
     sample: VisitSample
 
 
+class EventQueue(Protocol):
+    """What waits at this host to be matched."""
+
+    @property
+    def events(self) -> int:
+        """How many events wait."""
+
+
 class ServedLoads:
     """What this host reports. Measured again every `LOADS_PERIOD` seconds, when it is asked for."""
 
-    def __init__(self, port: Port, meter: LoadMeter, waiting: Callable[[], int]) -> None:
-        """`waiting`: how many events wait here."""
+    def __init__(self, port: Port, meter: LoadMeter, queue: EventQueue) -> None:
         self._port = port
         self._meter = meter
-        self._waiting = waiting
+        self._queue = queue
         self._measured_at = float("-inf")
         self._busy = 0.0
         self._nodes: dict[str, list[VirtualNodeLoad]] = {}  # by tree
@@ -103,7 +110,7 @@ class ServedLoads:
         if now - self._measured_at < LOADS_PERIOD:
             return
         self._measured_at = now
-        self._busy = self._meter.demand(self._waiting(), now)
+        self._busy = self._meter.demand(self._queue.events, now)
         taken = [(intervals, sample, *sample.take()) for intervals, sample in trees()]
         total = sum([events for _, _, events, _, _ in taken])
         seconds = 1 / self._meter.service if self._meter.service else 0.0

@@ -25,7 +25,8 @@ What leaves a host goes first in, first out, since links are FIFO and receivers 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from typing import Protocol
 
 import msgspec
 
@@ -215,24 +216,31 @@ class MatchDue(Timer, frozen=True):
     """Go on with what waits to be matched."""
 
 
+class VisitServer(Protocol):
+    """The host whose visits are scheduled."""
+
+    def serve(self, visit: Visit, came: float) -> int:
+        """Match a visit that came at this time, or pass it on or give it back. Returns how many of
+        its events were matched here."""
+
+    @property
+    def is_held_back(self) -> bool:
+        """Whether interested nodes take their deliveries more slowly than they come, just now."""
+
+
 class VisitScheduler:
-    """Decides which visit is served when. `serve` matches one visit that came at a time, and says
-    how many of its events were matched here and not passed on; `trees` are the host's."""
+    """Decides which visit is served when; `trees` are those of the `host`."""
 
     def __init__(
         self,
         port: Port,
         settings: TreeSettings,
         trees: Mapping[str, HostedTree],
-        serve: Callable[[Visit, float], int],
-        is_held_back: Callable[[], bool],
+        host: VisitServer,
     ) -> None:
-        """`is_held_back`: whether interested nodes take their deliveries more slowly than they
-        come, just now."""
         self.port = port
         self.trees = trees
-        self.serve = serve
-        self.is_held_back = is_held_back
+        self._host = host
         self.by_level = settings.priority
         self.queue = VisitQueue(settings.ageing if settings.priority else 0.0)
         self._queued = QueuedEvents()
@@ -261,7 +269,7 @@ class VisitScheduler:
         if self._began is None and now != self._turn:
             self._turn, self._served = now, 0
         is_idle = not len(self.queue) and (self._began is None or self._began == now)
-        is_held_back = self.is_held_back()
+        is_held_back = self._host.is_held_back
         if is_idle and not is_held_back and self._fits_turn(len(visit.events)):
             if self._is_timed(len(visit.events), now):
                 self._begin(now)
@@ -286,7 +294,7 @@ class VisitScheduler:
             self._meter.worked(self._served, now - self._began)
             self._timed_at = now
         self._began, self._served = None, 0
-        if len(self.queue) and self.is_held_back():
+        if len(self.queue) and self._host.is_held_back:
             self._tell_waiting()
             self._alarm.within(HELD_BACK_CHECK)
             return
@@ -299,7 +307,7 @@ class VisitScheduler:
 
     def served_loads(self) -> ServedLoads:
         """What is to measure the loads of the host's virtual nodes, by what this one measures."""
-        return ServedLoads(self.port, self._meter, lambda: self.queue.events)
+        return ServedLoads(self.port, self._meter, self.queue)
 
     @property
     def load(self) -> HostLoad | None:
@@ -355,7 +363,7 @@ class VisitScheduler:
         self._alarm.within(0.0)
 
     def _serve(self, visit: Visit, came: float) -> None:
-        served = self.serve(visit, came)
+        served = self._host.serve(visit, came)
         self._served += served
         if served:
             self._queued.answered(visit, self.port.now)

@@ -411,7 +411,7 @@ class VisitHandler:
                     peer = tree.subscriber(id_)
                     matched.setdefault(peer.id, (peer, []))[1].append(id_)
                 for peer, found in matched.values():
-                    life = self.deliveries.holding.life_of(peer.id)
+                    life = self.deliveries.holding.registered.life_of(peer.id)
                     recipient = Recipient(peer, attribute, span, 0, life)
                     for counted in in_batches(found, weigh_text, IDS_MOST):
                         self.deliveries.add(recipient, event, counted)

@@ -199,6 +199,19 @@ class PublisherOrder:
         self.waiting: dict[int, WaitingEvent] = {}  # by sequence number
 
 
+class OrderedReceiver(Protocol):
+    """The receiver whose events are put in order."""
+
+    def trees_of_each(self, events: Sequence[Event]) -> Sequence[Set[Trees]]:
+        """For each event the trees of subscriptions that it matches."""
+
+    def has_come(self, source: EventSource, number: int) -> bool:
+        """Whether the event with this number has come."""
+
+    def show_late(self, ready: Sequence[Ready]) -> None:
+        """Show events that wait no longer."""
+
+
 class PublicationOrder(Machine):
     """Lets events of all publishers wait for earlier ones. Bounded: where too many wait, or their
     publisher is forgotten, they wait no more."""
@@ -207,18 +220,12 @@ class PublicationOrder(Machine):
         self,
         port: Port,
         hold: float,
-        match: Callable[[Sequence[Event]], Sequence[Set[Trees]]],
-        has_come: Callable[[EventSource, int], bool],
-        show: Callable[[Sequence[Ready]], None],
+        receiver: OrderedReceiver,
     ) -> None:
-        """`hold`: seconds that an event waits at most, 0 for never (`tree.order_hold`); `match`:
-        for each event the trees of subscriptions that it matches; `has_come`: whether the event
-        with a number has; `show` gets events when they wait no more."""
+        """`hold`: seconds that an event waits at most, 0 for never (`tree.order_hold`)."""
         super().__init__(port)
         self.hold = hold
-        self.match = match
-        self.has_come = has_come
-        self.show = show
+        self._receiver = receiver
         self.events = 0
         """How many wait."""
         self.bytes = 0
@@ -277,7 +284,7 @@ class PublicationOrder(Machine):
                     for_any = EVENT_TREE in mine or not self._several.keys().isdisjoint(mine)
                     open_.append(OpenWay(each, mine, for_any, come))
         for number in passage.previous:
-            if not self.has_come(source, number):
+            if not self._receiver.has_come(source, number):
                 missing = state.missing.setdefault(passage.host, [])
                 heappush(missing, (number, self.port.now + self.hold))
                 if len(missing) > ORDERED_EVENTS:
@@ -343,7 +350,8 @@ class PublicationOrder(Machine):
         """By number, the trees of subscriptions that the event matches."""
         if not events:
             return {}
-        return dict(zip([event.sequence for event in events], self.match(events), strict=True))
+        trees = self._receiver.trees_of_each(events)
+        return dict(zip([event.sequence for event in events], trees, strict=True))
 
     def _doubtful(
         self, events: Sequence[Event], passage: Passage, open_: Sequence[OpenWay]
@@ -382,7 +390,8 @@ class PublicationOrder(Machine):
         missing, now = state.missing.get(host), self.port.now
         if missing is None:
             return inf
-        while missing and (missing[0][1] <= now or self.has_come(state.source, missing[0][0])):
+        has_come = self._receiver.has_come
+        while missing and (missing[0][1] <= now or has_come(state.source, missing[0][0])):
             heappop(missing)
         if not missing:
             del state.missing[host]
@@ -467,7 +476,7 @@ class PublicationOrder(Machine):
 
     def _forget(self, source: EventSource, state: PublisherOrder) -> None:
         if state.waiting:
-            self.show(self._take_all(state))
+            self._receiver.show_late(self._take_all(state))
 
     def on_order_due(self, timer: OrderDue) -> None:
         """Show what has waited long enough."""
@@ -475,7 +484,7 @@ class PublicationOrder(Machine):
         for state in [state for state in self._sources.values() if state.waiting]:
             ready = self._take_ready(state)
             if ready:
-                self.show(ready)
+                self._receiver.show_late(ready)
 
 
 def ways_of(predicate: Predicate, trees: Sequence[str]) -> Ways:

@@ -187,9 +187,7 @@ class Receiver(Machine):
         self.seen = EventCounts(settings.tree.dedupe)
         self.partial_matches: OrderedDict[Identity, PartialMatch] = OrderedDict()
         self._matches: dict[Identity, list[str]] = {}  # found just now
-        self.order = PublicationOrder(
-            port, self.settings.order_hold, self._matched, self._has_come, self._show_late
-        )
+        self.order = PublicationOrder(port, self.settings.order_hold, self)
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
@@ -473,11 +471,11 @@ class Receiver(Machine):
             return fresh, lookup
         return [each.event for each in ready], ReadyLookup(ready)
 
-    def _has_come(self, source: EventSource, number: int) -> bool:
+    def has_come(self, source: EventSource, number: int) -> bool:
         """Whether the event with this number has come."""
         return not self.seen.has_none(source, (number,))
 
-    def _matched(self, events: Sequence[Event]) -> list[Set[Trees]]:
+    def trees_of_each(self, events: Sequence[Event]) -> list[Set[Trees]]:
         """For each event the trees of subscriptions that match. Which subscriptions of clients that
         do not gather match is remembered until the event is shown."""
         found: list[dict[Trees, None]] = [{} for _ in events]
@@ -492,7 +490,7 @@ class Receiver(Machine):
                 found[position][trees_of_some] = None
         return [trees.keys() for trees in found]
 
-    def _show_late(self, ready: Sequence[Ready]) -> None:
+    def show_late(self, ready: Sequence[Ready]) -> None:
         """Show events that have waited for earlier ones."""
         self._show_checked([each.event for each in ready], ReadyLookup(ready))
 

@@ -130,7 +130,7 @@ class Registrar(Machine):
         self._ended = EndedRegistrations()
         self._unregister = Alarm(port, UnregisterDue())
         self._renewals = Renewals(
-            port, self.settings, incarnation, ring, self._local, self._ended, self._send
+            port, self.settings, incarnation, ring, self._local, self._ended, self
         )
         self._leaving = False
         self.popularity: BoundedDict[str, int] = BoundedDict(POPULARITY_MOST)
@@ -247,7 +247,7 @@ class Registrar(Machine):
 
     # --- registering ---
 
-    def _send(self, registrations: Iterable[LocalRegistration]) -> None:
+    def send(self, registrations: Iterable[LocalRegistration]) -> None:
         """Send registrations to the owners that are known; look for the others. What a turn does
         not send follows in the next."""
         is_first = not self._waiting
@@ -337,7 +337,7 @@ class Registrar(Machine):
     def on_owner_found(self, event: OwnerFound) -> None:
         """Send the registrations that waited for this owner."""
         owns = event.cluster.owns
-        self._send(self._local.take_owned(lambda attribute: owns(attribute_key(attribute))))
+        self.send(self._local.take_owned(lambda attribute: owns(attribute_key(attribute))))
 
     def on_registered(self, sender: Peer, message: Registered) -> None:
         """An owner has acknowledged registrations; their subscriptions may be complete."""
@@ -409,7 +409,7 @@ class Registrar(Machine):
             self._local.remove((attribute, id_))
             if local.sends > 1:  # an earlier or later attempt may have been taken
                 ended.append((attribute, id_))
-        self._send(moved)
+        self.send(moved)
         self._end(ended)
 
     def on_owner_refused(self, event: OwnerRefused) -> None:
@@ -432,7 +432,7 @@ class Registrar(Machine):
                     at_once.append(local)
         self._unpark_all()
         self._look_within(RETRY_PAUSE)
-        self._send(at_once)
+        self.send(at_once)
         self._renewals.refused(renewed)
         if self._leaving:
             self._ended.forget(event.attributes)

@@ -7,7 +7,8 @@ knew: until that is found out, renewals come more often.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from typing import Protocol
 
 from overlay.bounded import BoundedDict
 from overlay.chord.events import ClusterForked
@@ -129,6 +130,13 @@ class AnswerDue(Timer, frozen=True):
     """Look for renewals without an answer."""
 
 
+class RegistrationSender(Protocol):
+    """The part of the subscriber that registers."""
+
+    def send(self, local: Iterable[LocalRegistration]) -> None:
+        """Send these registrations to their owners, (again)."""
+
+
 class Renewals:
     """The part of the `Registrar` that renews. Times are the Port's seconds."""
 
@@ -140,16 +148,16 @@ class Renewals:
         ring: Ring,
         local: LocalRegistrations,
         ended: EndedRegistrations,
-        send: Callable[[Iterable[LocalRegistration]], None],
+        sender: RegistrationSender,
     ) -> None:
-        """`ended`: what owners may still have; `send` registers again."""
+        """`ended`: what owners may still have; `sender` registers again."""
         self.port = port
         self._settings = settings
         self._incarnation = incarnation
         self._ring = ring
         self._local = local
         self._ended = ended
-        self._send = send
+        self._sender = sender
         self._renew = Alarm(port, RenewDue())
         self._answers = Alarm(port, AnswerDue())
         self._confirmations = Confirmations(settings.lease)
@@ -232,7 +240,7 @@ class Renewals:
             ]
             for local in unclaimed:
                 local.final = True
-            self._send(unclaimed)
+            self._sender.send(unclaimed)
         self._renew.within(CONFIRM_PERIOD if often else self._settings.lease / 3)
         for attribute in [name for name in self._unasked if name not in trees]:
             del self._unasked[attribute]
@@ -303,7 +311,7 @@ class Renewals:
         for (attribute, _), local in self._local.by_key.items():
             if attribute in by_tree:
                 by_tree[attribute].append(local)
-        self._send([one for item in by_tree.items() for one in self._lapsed(*item)])
+        self._sender.send([one for item in by_tree.items() for one in self._lapsed(*item)])
 
     def _lapsed(self, attribute: str, mine: list[LocalRegistration]) -> list[LocalRegistration]:
         """The registrations in this tree are not acknowledged any more: those to send again."""

@@ -9,24 +9,31 @@ from overlay.settings import Settings
 from overlay.upper_tree.delivery.delegation import Delegation
 from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.delivery.gap_notices import GapNotices
-from overlay.upper_tree.delivery.holding import Holding
+from overlay.upper_tree.delivery.holding import Holding, RegisteredNodes
 from overlay.upper_tree.delivery.relays import Relays
 
 
-def any_node(node: NodeId) -> bool:
-    """Registered for ever."""
-    return True
+class AllRegistered:
+    """Every node is registered for ever."""
+
+    def has_registrations(self, node: NodeId) -> bool:
+        return True
+
+    def life_of(self, node: NodeId) -> int:
+        return 0
 
 
 def make_holding(
     port: Port,
     chosen: Settings | None = None,
     others: Callable[[], Sequence[Peer]] = tuple,
-    is_registered: Callable[[NodeId], bool] = any_node,
+    registered: RegisteredNodes | None = None,
 ) -> Holding:
     """Of a node whose relays are `others`."""
     chosen = chosen or Settings()
-    return Holding(port, chosen, Relays(port, others), GapNotices(port), is_registered)
+    return Holding(
+        port, chosen, Relays(port, others), GapNotices(port), registered or AllRegistered()
+    )
 
 
 def make_delegation(

@@ -61,12 +61,15 @@ class Host:
         self.registered = True
         relays = tuple(peer(name) for name in others)
         chosen = settings(tree={"lease": 60.0, **bounds})
-        self.holding = make_holding(self.port, chosen, lambda: relays, self.is_registered)
+        self.holding = make_holding(self.port, chosen, lambda: relays, self)
         self.notices = self.holding.notices
         self.port.add(self.notices, self.holding)
 
-    def is_registered(self, node: NodeId) -> bool:
+    def has_registrations(self, node: NodeId) -> bool:
         return self.registered
+
+    def life_of(self, node: NodeId) -> int:
+        return 0
 
     def lose(self, *lost: Message, end: SessionEnd = SessionEnd.UNREACHABLE) -> None:
         """The link to s ends; as `Delegation` does, what was on it is put back."""

@@ -18,7 +18,7 @@ class Host:
 
     def __init__(self) -> None:
         self.port: WorldNode = one_node("h")
-        self.acceptances = Acceptances(self.port, lambda: self.load)
+        self.acceptances = Acceptances(self.port, self)
         self.load: HostLoad | None = None
         self.number = 0
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from overlay.upper_tree.host.constants import WAITING_WORD
+from overlay.upper_tree.host.hosting import Hosting
 from overlay.upper_tree.host.visit_scheduler import MatchDue, QueuedEvents
 from overlay.upper_tree.messages import Visit
 from tests.support.trees import event
@@ -57,12 +60,12 @@ def test_each_tree_of_an_event_counts_by_itself_in_counting_routing() -> None:
     assert queued.without_repeated(both).events == ()
 
 
-def test_a_publisher_of_which_something_waits_hears_so() -> None:
+def test_a_publisher_of_which_something_waits_hears_so(monkeypatch: pytest.MonkeyPatch) -> None:
     node = host(FIFO)
     busy(node)
     visit(node, 1, *["cold"] * 4_000)
     accepted(node)
-    node.hosting.scheduler.is_held_back = lambda: True
+    monkeypatch.setattr(Hosting, "is_held_back", True)
     told = 0
     for _ in range(20):
         node.port.world.jump(WAITING_WORD / 4)
@@ -71,7 +74,7 @@ def test_a_publisher_of_which_something_waits_hears_so() -> None:
         assert all(not word.taken and word.pace is not None for word in words)
         told += len(words)
     assert 20 / 4 - 1 <= told <= 20 / 2
-    node.hosting.scheduler.is_held_back = lambda: False
+    monkeypatch.setattr(Hosting, "is_held_back", False)
     for _ in range(8):
         node.port.world.jump(WAITING_WORD / 4)
         node.port.fire(MatchDue())

@@ -24,8 +24,8 @@ class Measured:
         self.world = World()
         self.port = self.world.node("h")
         self.meter = LoadMeter(self.port.now)
-        self.waiting = 0
-        self.loads = ServedLoads(self.port, self.meter, lambda: self.waiting)
+        self.events = 0
+        self.loads = ServedLoads(self.port, self.meter, self)
         self.samples = {name: VisitSample(name, Random(name)) for name in attributes}
         self.intervals = dict.fromkeys(attributes, (EVERYTHING,))
         self.sequence = 0
@@ -70,7 +70,7 @@ def test_what_waits_and_what_arrives_count_also_where_a_host_has_no_more_time() 
     host = Measured("x")
     host.serve("x", seconds=0.5, values=[1] * 50)  # 100 events per second
     host.meter.arrived(250, host.port.now)  # … of which 250 could not be served
-    host.waiting = 250
+    host.events = 250
     assert host.measure()["x"] == pytest.approx((300 + 250 / DRAIN) / 100)
 
 
@@ -152,7 +152,7 @@ def test_what_waits_for_other_hosts_asks_for_nothing_here() -> None:
     for _ in range(2):  # the rate is known: 100 events a second
         host.serve("x", seconds=0.2, values=[1] * 20)
         host.measure(2.0)
-    host.waiting = 500
+    host.events = 500
     host.serve("x", seconds=0.1, values=[1] * 10)
     host.meter.taken_up(10, 0)
     assert host.measure()["x"] == pytest.approx(0.1 + 500 / 100 / DRAIN)

@@ -89,13 +89,13 @@ def test_one_that_reaches_into_another_part_of_its_tree_waits_and_the_others_are
     node.subscribe("wide", "b BETWEEN 5 AND 15", "b")
     node.subscribe("narrow", "b BETWEEN 1 AND 2", "b")
     matched: list[int] = []
-    original = node.receiver.order.match
+    original = node.receiver.trees_of_each
 
     def match(found: Sequence[Event]) -> Sequence[Set[Trees]]:
         matched.extend(event.sequence for event in found)
         return original(found)
 
-    node.receiver.order.match = match
+    node.receiver.trees_of_each = match
     low = Interval(BOTTOM, place(10))
     before = (other("i", "b", 1, 1),)
     node.deliver("h", "b", 2, value=1, interval=low, before=before)
