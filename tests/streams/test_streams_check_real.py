@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,18 +11,13 @@ from click.testing import CliRunner, Result
 
 from canopy.cli.streams.group import stream
 from canopy.client.client import connect
-from harness.real_overlay import PATIENCE, Overlay, status, wait_ready
+from harness.real_overlay import PATIENCE, Overlay, status
 from overlay.client import GetStreams, Streams
 from overlay.info import StreamInfo
 from overlay.stream_client import AddStream
 from streams.log.shard_log import parse_name
 
-
-@pytest.fixture
-def overlay(tmp_path: Path) -> Iterator[Overlay]:
-    found = Overlay(tmp_path)
-    yield found
-    found.stop()
+pytestmark = pytest.mark.process
 
 
 def log(folder: Path, made: StreamInfo) -> Path:
@@ -47,31 +41,27 @@ def check(folder: Path, *arguments: str) -> Result:
 
 
 def test_a_node_checks_its_logs_and_has_a_damaged_file_mended(overlay: Overlay) -> None:
-    first = overlay.start()
-    for _ in range(2):
-        overlay.start(status(first).address)
-    wait_ready(*overlay.clients)
-    time.sleep(1.0)  # until everybody is in somebody's view
-    made = first.ask(AddStream(0, "s"), Streams, PATIENCE).streams[0]
+    first = overlay.clients[0]
+    made = first.ask(AddStream(0, "checked"), Streams, PATIENCE).streams[0]
     alone = first.ask(AddStream(0, "alone", replicas=1), Streams, PATIENCE).streams[0]
     nodes = {
         status(client).node: overlay.folder / str(n) for n, client in enumerate(overlay.clients)
     }
     with connect(overlay.folder / "0") as client:
         for _ in range(10):
-            client.append("s", [{"n": n, "text": "x" * 1_000} for n in range(100)])
+            client.append("checked", [{"n": n, "text": "x" * 1_000} for n in range(100)])
             client.append("alone", [{"n": n, "text": "x" * 1_000} for n in range(100)])
         until = time.monotonic() + PATIENCE
         while True:
-            shard = client.ask(GetStreams(0, "s"), Streams, PATIENCE).streams[0].shards[0]
+            shard = client.ask(GetStreams(0, "checked"), Streams, PATIENCE).streams[0].shards[0]
             if len({replica.committed for replica in shard.replicas}) == 1:
                 break
             assert time.monotonic() < until
             time.sleep(0.1)
     leader = shard.leader
-    follower = next(folder for node, folder in nodes.items() if node != leader)
+    follower = next(nodes[each.node] for each in shard.replicas if each.node != leader)
     before = log(follower, made).read_bytes()
-    whole = check(follower, "s", "--json")
+    whole = check(follower, "checked", "--json")
     assert whole.exit_code == 0
     found = json.loads(whole.output)
     assert found["whole"]
@@ -81,7 +71,7 @@ def test_a_node_checks_its_logs_and_has_a_damaged_file_mended(overlay: Overlay) 
     assert mended.exit_code == 0, mended.output
     name = next(node for node, folder in nodes.items() if folder == follower)
     assert name in mended.output
-    assert "s/0 is whole again" in mended.output
+    assert "checked/0 is whole again" in mended.output
     assert log(follower, made).read_bytes()[: len(before)] == before
     keeper = next(
         folder for node, folder in nodes.items() if (folder / "streams" / alone.id).exists()

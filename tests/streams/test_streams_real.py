@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -18,16 +16,11 @@ from overlay.stream_client import AddStream
 from streams.log.shard_log import parse_name
 from streams.log.verify import Receipt, Verifier
 
-
-@pytest.fixture
-def overlay(tmp_path: Path) -> Iterator[Overlay]:
-    found = Overlay(tmp_path)
-    yield found
-    found.stop()
+pytestmark = pytest.mark.process
 
 
-def shard(client: ControlClient) -> ShardInfo:
-    return client.ask(GetStreams(0, "s"), Streams, PATIENCE).streams[0].shards[0]
+def shard(client: ControlClient, stream: str) -> ShardInfo:
+    return client.ask(GetStreams(0, stream), Streams, PATIENCE).streams[0].shards[0]
 
 
 class Appending(threading.Thread):
@@ -44,7 +37,7 @@ class Appending(threading.Thread):
         try:
             while not self.ended.is_set():
                 row = (Draft({"n": len(self.receipts)}),)
-                done = self.client.ask(AppendEvents(0, "s", row), EventsAppended, PATIENCE)
+                done = self.client.ask(AppendEvents(0, "appended", row), EventsAppended, PATIENCE)
                 self.receipts += done.receipts
         except BaseException as error:
             self.error = error
@@ -61,13 +54,8 @@ class Appending(threading.Thread):
 def test_rows_survive_the_loss_of_leaders_and_each_has_a_receipt_that_proves_it(
     overlay: Overlay,
 ) -> None:
-    first = overlay.start()
-    address = status(first).address
-    for _ in range(3):
-        overlay.start(address)
-    wait_ready(*overlay.clients)
-    time.sleep(1.0)  # until everybody is in somebody's view
-    made = first.ask(AddStream(0, "s"), Streams, PATIENCE).streams[0]
+    first = overlay.clients[0]
+    made = first.ask(AddStream(0, "appended"), Streams, PATIENCE).streams[0]
     nodes = {status(client).node: place for place, client in enumerate(overlay.clients)}
     addresses = [status(client).address for client in overlay.clients]
     stays = next(p for n, p in nodes.items() if n not in {r.node for r in made.shards[0].replicas})
@@ -75,7 +63,7 @@ def test_rows_survive_the_loss_of_leaders_and_each_has_a_receipt_that_proves_it(
     program.start()
     program.more(20)
     for _ in range(2):
-        lost = nodes[shard(overlay.clients[stays]).leader]
+        lost = nodes[shard(overlay.clients[stays], "appended").leader]
         overlay.kill(lost)
         program.more(20)
         overlay.start_again(lost, addresses[lost], addresses[stays])
@@ -85,13 +73,13 @@ def test_rows_survive_the_loss_of_leaders_and_each_has_a_receipt_that_proves_it(
     program.join(PATIENCE)
     assert program.error is None
     until = time.monotonic() + PATIENCE
-    while len({r.committed for r in shard(overlay.clients[stays]).replicas}) > 1:
+    while len({r.committed for r in shard(overlay.clients[stays], "appended").replicas}) > 1:
         assert time.monotonic() < until
         time.sleep(0.1)
     last = program.receipts[-1]
     offsets = [receipt.first for receipt in program.receipts]
     assert len(set(offsets)) == len(offsets)
-    for replica in shard(overlay.clients[stays]).replicas:
+    for replica in shard(overlay.clients[stays], "appended").replicas:
         folder = overlay.folder / str(nodes[replica.node]) / "streams" / made.id / "0"
         files = {p.name: p.read_bytes() for p in folder.iterdir() if parse_name(p.name)}
         for one in (program.receipts[0], program.receipts[len(offsets) // 2], last):
@@ -103,30 +91,25 @@ def test_rows_survive_the_loss_of_leaders_and_each_has_a_receipt_that_proves_it(
 
 
 def test_a_program_reads_by_content_and_goes_on_when_its_leader_is_lost(overlay: Overlay) -> None:
-    first = overlay.start()
-    address = status(first).address
-    for _ in range(3):
-        overlay.start(address)
-    wait_ready(*overlay.clients)
-    time.sleep(1.0)  # until everybody is in somebody's view
-    made = first.ask(AddStream(0, "s"), Streams, PATIENCE).streams[0]
+    first = overlay.clients[0]
+    made = first.ask(AddStream(0, "read"), Streams, PATIENCE).streams[0]
     nodes = {status(client).node: place for place, client in enumerate(overlay.clients)}
     stays = next(p for n, p in nodes.items() if n not in {r.node for r in made.shards[0].replicas})
     rows = [{"n": number, "even": number % 2 == 0} for number in range(60)]
     found: list[int] = []
     with connect(overlay.folder / str(stays), reconnect=PATIENCE) as client:
-        client.append("s", rows[:20])
-        reading = client.read("s", "even = TRUE", start="first", durable="d")
+        client.append("read", rows[:20])
+        reading = client.read("read", "even = TRUE", start="first", durable="d")
         while len(found) < 10:
             found += [event.attributes["n"] for event in reading.take(PATIENCE)]  # type: ignore[misc]
         reading.commit()
-        overlay.kill(nodes[shard(overlay.clients[stays]).leader])
-        client.append("s", rows[20:40], timeout=PATIENCE)
+        overlay.kill(nodes[shard(overlay.clients[stays], "read").leader])
+        client.append("read", rows[20:40], timeout=PATIENCE)
         while len(found) < 20:
             found += [event.attributes["n"] for event in reading.take(PATIENCE)]  # type: ignore[misc]
         reading.close()
-        client.append("s", rows[40:], timeout=PATIENCE)
-        with client.read("s", "even = TRUE", durable="d") as again:
+        client.append("read", rows[40:], timeout=PATIENCE)
+        with client.read("read", "even = TRUE", durable="d") as again:
             late = [event.attributes["n"] for event in again.take(PATIENCE)]
     assert found == list(range(0, 40, 2))
     assert late == list(range(20, 60, 2))  # behind what was committed, not behind what was shown

@@ -168,7 +168,7 @@ def test_events_are_of_the_node_that_they_are_said_to_come_from() -> None:
 
 
 MOVING = Scenario(
-    nodes=14, seed=4, keys=True, subscriptions=60, events=300, rate=40, late_subscriptions=20,
+    nodes=14, seed=4, keys=True, subscriptions=40, events=130, rate=15, late_subscriptions=10,
     settings=settings(tree={"fan_out": 2, "split_at": 6, "replicas": 2}),
     faults=(
         Fault(at=1, do="drain", role="broker"), Fault(at=2, do="crash", role="primary"),
