@@ -53,7 +53,7 @@ from overlay.tenants.confining import RULES
 from overlay.turns import Turns
 from overlay.upper_tree.clients.clients import LocalClients
 from overlay.upper_tree.clients.dry_run import DryRuns
-from overlay.upper_tree.clients.explaining import Explaining
+from overlay.upper_tree.clients.explanations import Explanations
 from overlay.upper_tree.clients.inspection import Inspection
 from overlay.upper_tree.delivery.delegation import Delegation
 from overlay.upper_tree.delivery.delivery_tokens import OwnToken
@@ -61,15 +61,15 @@ from overlay.upper_tree.delivery.gap_notices import GapNotices
 from overlay.upper_tree.delivery.relays import Relays
 from overlay.upper_tree.event_history import EventHistory
 from overlay.upper_tree.event_proofs import proofs_of
+from overlay.upper_tree.host.host import Hosting
 from overlay.upper_tree.host.host_offers import HostOffers
-from overlay.upper_tree.host.hosting import Hosting
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.owner.rebalance import Rebalance
 from overlay.upper_tree.owner.registrations.policy_changes import PolicyChanges
 from overlay.upper_tree.owner.registrations.registry import Registry
 from overlay.upper_tree.owner.registrations.registry_merge import ArcMerge, RegistryMerge
 from overlay.upper_tree.owner.registrations.restoration import TreeRestoration
-from overlay.upper_tree.proving import Proving
+from overlay.upper_tree.proof_check import ProofCheck
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.publisher import Publisher
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
@@ -265,7 +265,9 @@ class Node:
             self.health,
         )
         self.inspection = Inspection(self, self.owner, self.ring, self.health)
-        self.explaining = Explaining(self, self.clients, self.reports.query_targets, self.policies)
+        self.explanations = Explanations(
+            self, self.clients, self.reports.query_targets, self.policies
+        )
         self.dry_runs = DryRuns(self, settings, self.owner, self.restoration, self.ring)
         self.streams = StreamMachines(
             self,
@@ -306,7 +308,7 @@ class Node:
             self.holding,
             self.clients,
             self.inspection,
-            self.explaining,
+            self.explanations,
             self.dry_runs,
             self.incident_log,
             self.registry_merge,
@@ -363,7 +365,7 @@ class Node:
         wanted."""
         if self.proofs is None:
             return dispatch
-        return Proving(
+        return ProofCheck(
             self.proofs,
             self.history,
             self,
@@ -383,7 +385,7 @@ class Node:
             **self.clients.commands(),
             **self.inspection.commands(),
             **self.incident_log.commands(),
-            **self.explaining.commands(),
+            **self.explanations.commands(),
             **self.dry_runs.commands(),
             **self.clock_offsets.commands(),
             **self.streams.commands(),

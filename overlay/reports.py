@@ -16,8 +16,8 @@ from overlay.links.links import Links
 from overlay.lower_random.view import View
 from overlay.machine import NodeId, Peer
 from overlay.upper_tree.clients.clients import LocalClients
+from overlay.upper_tree.host.host import Hosting
 from overlay.upper_tree.host.host_offers import HostOffers
-from overlay.upper_tree.host.hosting import Hosting
 from overlay.upper_tree.publisher.publisher import Publisher
 from overlay.upper_tree.subscriber.registrar import Registrar
 

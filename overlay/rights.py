@@ -130,7 +130,7 @@ def _register(sender: NodeId, message: Register) -> bool:
 
 def _visit(sender: NodeId, message: Visit) -> bool:
     """Events are of the node that they are said to come from: of this one, or of one for which it
-    passes them on, as hosts do (`is_from_host` in upper_tree/host/visiting.py)."""
+    passes them on, as hosts do (`is_from_host` in upper_tree/host/visit_handler.py)."""
     origin = message.origin.id
     if sender != origin and message.hop <= 1 and message.part is None:
         return False

@@ -16,9 +16,9 @@ from overlay.upper_tree.delivery.delegation import Delegation
 from overlay.upper_tree.delivery.fan_out import CopyBudget, Part
 from overlay.upper_tree.delivery.holding import AccessNodes
 from overlay.upper_tree.delivery.recipients import Recipient
-from overlay.upper_tree.host.gathering import Choice, ShardGathering
+from overlay.upper_tree.host.host import Hosting
 from overlay.upper_tree.host.hosted_tree import HostedTree
-from overlay.upper_tree.host.hosting import Hosting
+from overlay.upper_tree.host.shard_gatherings import Choice, ShardGathering
 from overlay.upper_tree.host.urgency import LatencyMap
 from overlay.upper_tree.messages import (
     Accepted,

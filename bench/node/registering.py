@@ -36,7 +36,7 @@ from overlay.machine import Peer
 from overlay.settings import Settings
 from overlay.upper_tree.clients import clients as commands
 from overlay.upper_tree.clients.clients import LocalClients
-from overlay.upper_tree.host.hosting import Hosting
+from overlay.upper_tree.host.host import Hosting
 from overlay.upper_tree.owner.registrations.registry import Registry
 from overlay.upper_tree.subscriber.receiver import Receiver
 from overlay.upper_tree.subscriber.registrar import Registrar

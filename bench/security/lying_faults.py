@@ -16,9 +16,9 @@ from overlay.upper_tree.delivery.deliveries import Deliveries
 from overlay.upper_tree.delivery.delivery_tokens import OwnToken
 from overlay.upper_tree.delivery.fan_out import Part
 from overlay.upper_tree.delivery.recipients import Recipient
+from overlay.upper_tree.host.host import Hosting
 from overlay.upper_tree.host.hosted_tree import HostedTree
-from overlay.upper_tree.host.hosting import Hosting
-from overlay.upper_tree.host.visiting import is_from_host
+from overlay.upper_tree.host.visit_handler import is_from_host
 from overlay.upper_tree.messages import Visit
 
 CLAIMS = "tests/attacks/test_attacks_claims.py"

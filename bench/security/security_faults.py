@@ -35,7 +35,7 @@ from overlay.rights import Principal, refusal
 from overlay.tenants.policy import Confinement, Policy, TenantPolicy
 from overlay.tenants.quotas import Quotas
 from overlay.upper_tree.delivery.event_counts import EventCounts
-from overlay.upper_tree.host.hosting import Hosting
+from overlay.upper_tree.host.host import Hosting
 from overlay.upper_tree.messages import Registration
 from overlay.upper_tree.owner.registrations.registry import LeafQuota
 from overlay.upper_tree.owner.tree_log import LeafHoldings

@@ -19,9 +19,9 @@ from matching import SelectorError
 from overlay.machine import Message, ProtocolError
 from overlay.rights import Principal, Role
 from overlay.tenants.policy import Confinement
+from overlay.upper_tree.confined_registrations import narrowed
 from overlay.upper_tree.inspection_messages import AskEvent, AskMatches, AskTrees, EventFacts
 from overlay.upper_tree.messages import EventsRefused, Register, Registration, Visit
-from overlay.upper_tree.narrowing import narrowed
 from overlay.upper_tree.visits import select_events
 
 

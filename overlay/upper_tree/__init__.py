@@ -25,8 +25,8 @@ conjunction is registered) and ``summary`` (the format; C9), ``compiled_selector
 trees in one message; what of a publisher's may come another way), ``sliced_inbox`` (much work goes
 on a little in each turn), ``event_history`` (for `canopy why`; the duplicate window is the
 receiver's), ``content`` (a digest of an event, for traces), ``machines`` (how many hosts a machine
-is worth). Where nodes have keys: ``owner_claims`` (who speaks for a
-tree's owner), ``event_proofs`` and ``proving`` (signatures of events), ``narrowing`` (registrations
-of tenants). Each folder's manual is its `__init__`; read ``publisher``, ``host``, ``delivery``,
+is worth). Where nodes have keys: ``owner_claims`` (who speaks for a tree's owner), ``event_proofs``
+and ``proof_check`` (signatures of events), ``confined_registrations`` (those of tenants). Each
+folder's manual is its `__init__`; read ``publisher``, ``host``, ``delivery``,
 ``subscriber``, then ``owner`` and ``summaries``, and ``clients`` for the programs.
 """

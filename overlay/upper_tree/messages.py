@@ -406,8 +406,8 @@ class SentBefore(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True):
-    """What a host that gathers a value's shards asks another for (host/gathering.py): to match
-    events by these shards alone, and to answer the gatherer, with its number."""
+    """What a host that gathers a value's shards asks another for (host/shard_gatherings.py): to
+    match events by these shards alone, and to answer the gatherer, with its number."""
 
     gatherer: Peer
     number: Uint53

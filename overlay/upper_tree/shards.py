@@ -10,7 +10,7 @@ The place is by the subscriber first, so that a node's registrations mostly lie 
 event is sent to it once; by the registration second, so that a subscriber that has most of them is
 divided as well. Every node computes the same.
 
-An event with the value visits all of its shards (host/gathering.py).
+An event with the value visits all of its shards (host/shard_gatherings.py).
 """
 
 from __future__ import annotations

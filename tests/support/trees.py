@@ -24,8 +24,8 @@ from overlay.settings import Settings
 from overlay.upper_tree.delivery.gap_notices import GapNotices
 from overlay.upper_tree.delivery.relays import Relays
 from overlay.upper_tree.host.acceptances import AcceptancesDue
+from overlay.upper_tree.host.host import Hosting
 from overlay.upper_tree.host.host_offers import HostOffers
-from overlay.upper_tree.host.hosting import Hosting
 from overlay.upper_tree.messages import Accepted, Register, Registration, ServingBeat, ServingReply
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.owner.rebalance import Rebalance

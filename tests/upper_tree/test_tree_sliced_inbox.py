@@ -8,7 +8,7 @@ from matching import EVERYTHING
 from overlay.machine import Message, Peer, ProtocolError
 from overlay.settings import Settings
 from overlay.upper_tree import sliced_inbox
-from overlay.upper_tree.host.hosting import InstallDue
+from overlay.upper_tree.host.host import InstallDue
 from overlay.upper_tree.host.orphaned_trees import ServingLeases
 from overlay.upper_tree.messages import (
     Assign,

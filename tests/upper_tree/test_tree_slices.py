@@ -10,8 +10,8 @@ import pytest
 from harness.overlays import acknowledged, assert_exact, grown, with_role
 from overlay.upper_tree.clients.clients import LocalClients
 from overlay.upper_tree.clients.constants import ENDED_AT_ONCE
+from overlay.upper_tree.host.host import Hosting
 from overlay.upper_tree.host.hosted_tree import HostedTree
-from overlay.upper_tree.host.hosting import Hosting
 from overlay.upper_tree.owner.constants import CHANGE_COST, SCANNED_AT_ONCE
 from overlay.upper_tree.owner.host_supervisor import HostSupervisor
 from overlay.upper_tree.owner.owned_tree import OwnedTree, OwnedTrees

@@ -12,7 +12,7 @@ from matching import EVERYTHING, Interval, place
 from overlay.client import Event
 from overlay.machine import ProtocolError
 from overlay.upper_tree.delivery.held_deliveries import split_by_tree
-from overlay.upper_tree.host.visiting import check_visit
+from overlay.upper_tree.host.visit_handler import check_visit
 from overlay.upper_tree.messages import Accepted, Deliver, TreeMoved, Visit
 from overlay.upper_tree.visits import groups_of, select_events, trees_of, visits_of
 from tests.support.trees import HostNode, event, registration

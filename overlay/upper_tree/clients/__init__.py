@@ -2,7 +2,7 @@
 
 ``clients`` owns subscriptions and receipts, and passes publications to the
 publisher; ``gap_reports`` tells programs that events may be missing;
-``explaining`` answers why an event reached a subscription or not (`canopy why`); ``inspection``
+``explanations`` answers why an event reached a subscription or not (`canopy why`); ``inspection``
 answers what the ring and a tree look like (`canopy ring`, `canopy where`); ``dry_run`` who would
 get an event (`canopy pub --dry-run`). ``low_water`` knows since when deliveries to this node may be
 incomplete. ``constants`` has every number that is no setting. node.py

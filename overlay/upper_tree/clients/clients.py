@@ -1,7 +1,7 @@
 """What local programs ask for: subscriptions and publications (overlay/client.py).
 
 A subscription belongs to the client that made it and ends with it. Questions about the overlay are
-answered by inspection.py, those about one event by explaining.py.
+answered by inspection.py, those about one event by explanations.py.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ may set are in overlay/settings.py.
 
 from __future__ import annotations
 
-# --- hosting.py, visiting.py ---
+# --- host.py, visit_handler.py ---
 
 HOP_BOUND = 64
 """Messages on a tree path after which an event is given back to its publisher as `TreeMoved`: far
@@ -42,7 +42,7 @@ ANNOUNCED_MOST = 1_024
 """Publishers of which it is remembered what they were sent. By the publishers that visit one host
 within `ANNOUNCE_AGAIN`."""
 
-# --- gathering.py ---
+# --- shard_gatherings.py ---
 
 GATHERED_EVENTS = 8_192
 """Events of which a host awaits other shards: as many as may wait to be matched (`EVENTS_MOST`)."""
@@ -192,7 +192,7 @@ TYPES_MOST = 16
 """Types that one registration counts for; one that lists more counts for all. By the types that
 selectors of real workloads list."""
 
-# --- hosting.py ---
+# --- host.py ---
 
 LIVES_MOST = 65_536
 """Nodes of which it is remembered which start of theirs has registered here: more than a host has

@@ -1,8 +1,8 @@
 """Matching without delivering: what a host answers for `canopy pub --dry-run` (C9).
 
-The index is asked as for a visit (visiting.py), and nothing else happens: no delivery, no record in
-the traces, nothing that a publisher would remember. Under counting routing a host sees only single
-constraints and not whole conjunctions, so the asker does not ask at all
+The index is asked as for a visit (visit_handler.py), and nothing else happens: no delivery, no
+record in the traces, nothing that a publisher would remember. Under counting routing a host sees
+only single constraints and not whole conjunctions, so the asker does not ask at all
 (../clients/dry_run.py).
 """
 

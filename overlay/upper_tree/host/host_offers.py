@@ -15,7 +15,7 @@ from overlay.machine import Alarm, Machine, NodeId, Peer, Port, Timer
 from overlay.regions import distance
 from overlay.settings import Settings
 from overlay.upper_tree.host.constants import LEAVE_WITHIN, OFFER_BUSY, STOP_AGAIN
-from overlay.upper_tree.host.hosting import Hosting
+from overlay.upper_tree.host.host import Hosting
 from overlay.upper_tree.messages import OTHERS_MOST, AskToHost, HostAnswer, StopsHosting
 
 

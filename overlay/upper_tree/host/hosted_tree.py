@@ -8,7 +8,7 @@ visit comes by itself and asks for single constraints.
 
 Adjacent virtual nodes that have the same hosts are one *span*: publishers and subscribers see one
 location. A value that is cut into shards is one location, too: a host that has one of them takes an
-event for all (gathering.py).
+event for all (shard_gatherings.py).
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ there, each host gets its turn, this one among them: a visit costs the price of 
 what waited is done n times as soon. What came later is passed on to nobody: publishers choose.
 
 A visit is passed on once, and only if all that it visits here has several hosts. (What is not
-served here any more goes along the tree, see visiting.py. Values that are cut into shards are left
-to gathering.py.)
+served here any more goes along the tree, see visit_handler.py. Values that are cut into shards are
+left to shard_gatherings.py.)
 """
 
 from __future__ import annotations

@@ -71,8 +71,8 @@ from overlay.upper_tree.visits import Trees, select_events, trees_by_place, tree
 #   say so: one that died or was stopped says nothing, and its events go elsewhere as before.
 #
 # Nothing depends on it that an event is known here: one that is not is matched once more, and the
-# interested nodes remove the duplicate. Shards of a value (`Visit.part`) are left out: gathering.py
-# awaits them itself.
+# interested nodes remove the duplicate. Shards of a value (`Visit.part`) are left out:
+# shard_gatherings.py awaits them itself.
 
 
 class WaitingEvents(msgspec.Struct):

@@ -29,7 +29,7 @@ from overlay.rights import Principal, Role, refusal
 from overlay.upper_tree.delivery.constants import FORMER_TOKENS_FOR
 from overlay.upper_tree.delivery.delivery_tokens import DeliveryTokens, OwnToken
 from overlay.upper_tree.host.hosted_tree import HostedTree
-from overlay.upper_tree.host.visiting import is_from_host
+from overlay.upper_tree.host.visit_handler import is_from_host
 from overlay.upper_tree.messages import (
     Assign,
     DelegateShare,

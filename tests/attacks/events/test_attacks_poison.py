@@ -22,8 +22,8 @@ from overlay.client import (
     Subscribe,
     TakeEvents,
 )
-from overlay.upper_tree.host.hosting import Hosting
-from overlay.upper_tree.host.visiting import VisitHandler
+from overlay.upper_tree.host.host import Hosting
+from overlay.upper_tree.host.visit_handler import VisitHandler
 from overlay.upper_tree.messages import Deliver, Install, Register, Registration, Undelivered, Visit
 from overlay.upper_tree.subscriber.receiver import Receiver
 from tests.attacks.test_attacks_honest import ask, overlay, work

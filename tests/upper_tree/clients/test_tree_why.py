@@ -19,7 +19,7 @@ from overlay.client import (
 from overlay.lower_random.policies import Policies
 from overlay.machine import Peer
 from overlay.upper_tree.clients.clients import LocalClients
-from overlay.upper_tree.clients.explaining import Explaining
+from overlay.upper_tree.clients.explanations import Explanations
 from overlay.upper_tree.clients.low_water import LocalSubscription
 from overlay.upper_tree.event_history import (
     NOTES,
@@ -55,7 +55,7 @@ class WhyRig:
         self.clients.missed = deque()
         self.clients.ended = BoundedDict(8)
         self.peers = [peer(name) for name in known]
-        self.explaining = Explaining(
+        self.explaining = Explanations(
             self.port, self.clients, self.whom, Policies(self.port, None, "", False)
         )
         self.port.add(self.explaining)

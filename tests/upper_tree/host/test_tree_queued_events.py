@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from overlay.upper_tree.host.constants import WAITING_WORD
-from overlay.upper_tree.host.hosting import Hosting
+from overlay.upper_tree.host.host import Hosting
 from overlay.upper_tree.host.visit_scheduler import MatchDue, QueuedEvents
 from overlay.upper_tree.messages import Visit
 from tests.support.trees import event

@@ -10,7 +10,7 @@ from matching import EVERYTHING, GroupedIndex
 from overlay.machine import Peer
 from overlay.settings import Settings
 from overlay.upper_tree.host.constants import FORMER_FOR
-from overlay.upper_tree.host.hosting import FormerOver
+from overlay.upper_tree.host.host import FormerOver
 from overlay.upper_tree.messages import Assign, Install, Installed, Registration, Uninstall
 from overlay.upper_tree.sliced_inbox import AT_ONCE, ENDS
 from tests.support.trees import HostNode, event, registration

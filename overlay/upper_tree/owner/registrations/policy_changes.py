@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from overlay.chord.events import ArcTaken, Replanted, RoleChanged
 from overlay.lower_random.policies import Policies, PolicyChanged
 from overlay.machine import Alarm, Machine, Port, Timer
+from overlay.upper_tree.confined_registrations import narrowed_again
 from overlay.upper_tree.messages import Registration
-from overlay.upper_tree.narrowing import narrowed_again
 from overlay.upper_tree.owner.constants import LOOKED_AT_ONCE, NARROWED_AT_ONCE
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.owner.registrations.registry import Registry

@@ -46,6 +46,7 @@ from overlay.tenants.policy import (
 )
 from overlay.upper_tree.batches import MAX_BATCH, in_batches, weigh_registration
 from overlay.upper_tree.compiled_selectors import boxes_of
+from overlay.upper_tree.confined_registrations import narrowed_again
 from overlay.upper_tree.events import CopyInvalidated, LeasesOver, MapSettled
 from overlay.upper_tree.messages import (
     Adopted,
@@ -59,7 +60,6 @@ from overlay.upper_tree.messages import (
     Renew,
     Unregister,
 )
-from overlay.upper_tree.narrowing import narrowed_again
 from overlay.upper_tree.owner.constants import ACKNOWLEDGE_PERIOD
 from overlay.upper_tree.owner.owned_tree import OwnedTree, PendingRegistration
 from overlay.upper_tree.owner.owner import Owner

@@ -20,8 +20,8 @@ from canopy.sim.world.world import World
 from canopy.wire.transport.codec import WireCodec
 from harness.overlays import acknowledged, grown, settings, wait, with_role
 from overlay.machine import Peer
+from overlay.upper_tree.host.host import Hosting
 from overlay.upper_tree.host.hosted_tree import HostedTree
-from overlay.upper_tree.host.hosting import Hosting
 from overlay.upper_tree.messages import Uninstall
 
 

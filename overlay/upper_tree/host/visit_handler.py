@@ -34,8 +34,8 @@ from overlay.upper_tree.delivery.recipients import Recipient
 from overlay.upper_tree.events import Visited
 from overlay.upper_tree.host.acceptances import Acceptances
 from overlay.upper_tree.host.constants import IDS_MOST, NAMED_FROM
-from overlay.upper_tree.host.gathering import Choice, ShardGathering, Shards
 from overlay.upper_tree.host.hosted_tree import HostedTree, SharedIndex
+from overlay.upper_tree.host.shard_gatherings import Choice, ShardGathering, Shards
 from overlay.upper_tree.messages import (
     EVENT_TREE,
     Location,

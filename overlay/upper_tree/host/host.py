@@ -1,10 +1,10 @@
 """The host's side of the trees: virtual nodes, and events that come by (C6 to C9).
 
 An event enters at any host of the tree. If one of the host's own virtual nodes contains the value,
-the event is matched there (visiting.py) and sent to the interested nodes; else it goes on towards
-the virtual node that contains it (partition.py). Either way the publisher hears which hosts have
-accepted the event, so that the next one goes there directly. A host that does not serve the tree,
-or has no serving lease from its owner (serving_leases.py), answers `TreeMoved`."""
+the event is matched there (visit_handler.py) and sent to the interested nodes; else it goes on
+towards the virtual node that contains it (partition.py). Either way the publisher hears which hosts
+have accepted the event, so that the next one goes there directly. A host that does not serve the
+tree, or has no serving lease from its owner (orphaned_trees.py), answers `TreeMoved`."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ from overlay.upper_tree.host.constants import (
     RETAKEN,
 )
 from overlay.upper_tree.host.dry_matching import dry_matches
-from overlay.upper_tree.host.gathering import ShardGathering
 from overlay.upper_tree.host.hosted_tree import HostedTree, SharedIndex
 from overlay.upper_tree.host.orphaned_trees import OrphanedTrees, ServingLeases
 from overlay.upper_tree.host.queue_sharing import QueueSharing
 from overlay.upper_tree.host.served_loads import SampledTree
+from overlay.upper_tree.host.shard_gatherings import ShardGathering
 from overlay.upper_tree.host.trees_together import KnownTogether, TreesTogether
-from overlay.upper_tree.host.visit_scheduler import MatchDue, VisitScheduler
-from overlay.upper_tree.host.visiting import (
+from overlay.upper_tree.host.visit_handler import (
     VisitHandler,
     check_visit,
     is_from_host,
 )
+from overlay.upper_tree.host.visit_scheduler import MatchDue, VisitScheduler
 from overlay.upper_tree.inspection_messages import AskMatches
 from overlay.upper_tree.messages import (
     Assign,

@@ -26,7 +26,7 @@ SENDERS_MOST: Final = 1_024
 """Senders of which it is remembered when they were noted."""
 
 
-class Proving:
+class ProofCheck:
     """Refuses events in messages of other nodes that their publishers have not signed as they are,
     and dispatches the rest."""
 

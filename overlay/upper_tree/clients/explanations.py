@@ -52,7 +52,7 @@ class WhyQuery(msgspec.Struct):
     shown_at: list[tuple[NodeId, str]] = []
 
 
-class Explaining(Machine):
+class Explanations(Machine):
     """Answers `Why` for clients, and for other nodes what this one remembers of an event."""
 
     def __init__(
