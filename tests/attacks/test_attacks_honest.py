@@ -132,15 +132,9 @@ def work(world: World, rounds: int = 1) -> None:
     world.run(5)
 
 
-def all_roles() -> World:
+def restarts() -> World:
     world = overlay(regions=3)
     work(world, 2)
-    return world
-
-
-def restarts() -> World:
-    world = overlay()
-    work(world)
     names = world.names()
     for name in names:
         world.crash(name)
@@ -197,7 +191,7 @@ def tenants() -> World:
     return world
 
 
-@pytest.mark.parametrize("scene", [all_roles, restarts, a_lost_cluster, rings_that_meet, tenants])
+@pytest.mark.parametrize("scene", [restarts, a_lost_cluster, rings_that_meet, tenants])
 def test_what_honest_nodes_say_is_theirs_to_say(
     scene: Callable[[], World], listening: Listening
 ) -> None:

@@ -40,8 +40,10 @@ def batch(first: int = 0) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("role", ["primary", "broker"])
-@pytest.mark.parametrize(("seed", "after"), [(1, 0.002), (2, 0.006), (3, 0.012), (4, 0.03)])
+@pytest.mark.parametrize(
+    ("seed", "after", "role"),
+    [(1, 0.002, "primary"), (2, 0.006, "broker"), (3, 0.012, "primary"), (4, 0.03, "broker")],
+)
 def test_a_batch_whose_primary_or_host_dies_under_way_is_acknowledged_and_kept(
     seed: int, after: float, role: str
 ) -> None:
