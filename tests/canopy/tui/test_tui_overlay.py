@@ -23,21 +23,17 @@ async def tab(rig: Rig, name: str) -> None:
 
 
 @pytest.mark.parametrize("size", [(130, 44), (80, 24)])
-def test_the_node_tab_shows_state_seeds_counters_and_neighbours(size: tuple[int, int]) -> None:
+def test_the_tabs_of_node_and_ring_show_state_neighbours_and_every_cluster(
+    size: tuple[int, int],
+) -> None:
     async def scenario(rig: Rig) -> None:
         await tab(rig, "node")
         await rig.sees(NODES[0], "● ready", "primary of 3333333333", "12,345", "22222222")
         await rig.sees("Neighbours (5) and other links", "connected")
         rig.app.screen.query_one("#this-node").scroll_end(animate=False)
         await rig.sees("1 of 2 reached", "✗ 10.0.0.9:4000")
-
-    play(scenario, size=size)
-
-
-@pytest.mark.parametrize("size", [(130, 44), (80, 24)])
-def test_the_ring_tab_draws_every_cluster_and_shows_members(size: tuple[int, int]) -> None:
-    async def scenario(rig: Rig) -> None:
-        await tab(rig, "ring")
+        rig.app.screen.query_one("#tabs", TabbedContent).active = "ring"
+        await rig.pilot.pause()
         await rig.sees("Ring of 3 clusters", "▸1", "30.0%", "★ primary", "☆ standby")
         await rig.sees("█", " 1 ", " 2 ", " 3 ")
         await rig.sees("5 trees")
@@ -63,8 +59,7 @@ def test_the_trees_tab_shows_virtual_nodes_and_failures() -> None:
     play(scenario)
 
 
-@pytest.mark.parametrize("size", [(130, 44), (80, 24)])
-def test_the_incidents_tab_shows_what_happened_and_when(size: tuple[int, int]) -> None:
+def test_the_incidents_tab_shows_what_happened_and_when() -> None:
     async def scenario(rig: Rig) -> None:
         await tab(rig, "incidents")
         await rig.sees("Incidents (2)", "★", "1 min 15 s", "elected", NODES[1][:8], "in place of")
@@ -75,7 +70,7 @@ def test_the_incidents_tab_shows_what_happened_and_when(size: tuple[int, int]) -
         await rig.press("r")
         await rig.sees("Incidents (3)", "✗", "link down", NODES[4][:8], "connection")
 
-    play(scenario, size=size)
+    play(scenario, size=(80, 24))
 
 
 def test_a_silent_member_is_marked() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
 
 from canopy.sim.scenario.run import ScenarioRun
 from canopy.sim.scenario.scenario import Fault, Scenario
@@ -29,12 +28,8 @@ LOSSES = (
 )
 
 
-@pytest.mark.parametrize("routing", ["pivot", "counting"])
-def test_whatever_wall_clocks_show_the_same_is_delivered_at_the_same_moment(routing: str) -> None:
-    settings = msgspec.convert({"tree": {"routing": routing}}, Settings)
-    scenario = Scenario(
-        nodes=8, seed=3, subscriptions=20, events=120, rate=10.0, settings=settings, faults=LOSSES
-    )
+def test_whatever_wall_clocks_show_the_same_is_delivered_at_the_same_moment() -> None:
+    scenario = Scenario(nodes=8, seed=3, subscriptions=20, events=120, rate=10.0, faults=LOSSES)
     off = msgspec.structs.replace(scenario, clocks=2 * HOUR, faults=(*LOSSES, *TURNED))
     shown = []
     for each in (scenario, off):
