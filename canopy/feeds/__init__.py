@@ -1,9 +1,9 @@
 """Feeds: users' files and pipes as events: bytes in, drafts and refusals out.
 
 `read_feed` in ``formats`` finds out the format and reads the feed, of which ``source`` lets look
-ahead. JSON is one value per line (``lines``), of any layout (``documents``) or a sequence
-(``sequence``); in each value ``elements`` finds the events: flat objects, CloudEvents
-(``cloudevents``), GeoJSON (``geojson``) and the whole events of `canopy sub --raw` (``raw``).
+ahead. JSON is one value per line, or of any layout (``lines``), or a sequence (``sequence``); in
+each value ``elements`` finds the events: flat objects, CloudEvents (``cloudevents``), GeoJSON
+(``geojson``) and the whole events of `canopy sub --raw` (``raw``).
 ``messagepack`` reads maps, ``table`` CSV.
 ``drafts`` has the rules that all share (docs/reference/formats.md), ``jsontext`` the JSON
 parser and flat objects. ``objects`` and ``structured`` go the other way: deliveries as JSON and as

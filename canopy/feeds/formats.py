@@ -11,9 +11,8 @@ from pathlib import PurePath
 from typing import Any, BinaryIO, Final
 
 from canopy.feeds.constants import EVENT_LIMIT, FORMATS, SUFFIXES
-from canopy.feeds.documents import documents
 from canopy.feeds.drafts import FeedEvent, Item, Refusal
-from canopy.feeds.lines import MARK, json_feed, json_lines
+from canopy.feeds.lines import MARK, documents, json_feed, json_lines
 from canopy.feeds.messagepack import begins_with_map, maps
 from canopy.feeds.sequence import SEPARATOR, json_sequence
 from canopy.feeds.source import FeedSource

@@ -1,4 +1,4 @@
-"""Feeds of one JSON value per line, with bounded lines, and JSON of which the layout is unknown."""
+"""Feeds of JSON: one value per line, with bounded lines, and whole files of any layout."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from collections.abc import Iterator
 from typing import Final
 
 from canopy.feeds.constants import EVENT_LIMIT, RAW_LIMIT, WHOLE_LIMIT
-from canopy.feeds.documents import documents
 from canopy.feeds.drafts import BadEventError, FeedEvent, Item, Refusal
 from canopy.feeds.elements import elements, is_many
-from canopy.feeds.geojson import is_collection
-from canopy.feeds.jsontext import IncompleteError, parse
+from canopy.feeds.geojson import is_collection, is_feature
+from canopy.feeds.jsontext import IncompleteError, parse, values
 from canopy.feeds.raw import BEGIN
 from canopy.feeds.source import FeedSource
 
 MARK: Final = b"\xef\xbb\xbf"
 """The byte order mark of UTF-8, which some programs write before a text (RFC 8259, section 8.1)."""
+NO_GEOJSON: Final = (
+    "not GeoJSON: expected a FeatureCollection with a list of features, or a Feature"
+)
 
 
 def bounded_lines(
@@ -136,3 +138,31 @@ def _is_value(line: bytes) -> bool:
     except BadEventError:
         return False
     return True
+
+
+def documents(
+    source: FeedSource, cloudevents: bool = False, geojson: bool = False, before: int = 0
+) -> Iterator[Item]:
+    """The events of a whole file, whose values stand one after another; an array holds one event
+    each (the JSON Batch Format of CloudEvents 1.0). They are numbered by their place, from `before`
+    + 1. After malformed JSON, which is one refusal, the rest is not read. With `cloudevents` or
+    `geojson` other values are refused; of a value that is no GeoJSON the number is that of what
+    came before."""
+    raw = source.read(WHOLE_LIMIT + 1)
+    if len(raw) > WHOLE_LIMIT:
+        yield Refusal(0, f"larger than {WHOLE_LIMIT} bytes")
+        return
+    number = before
+    try:
+        for value in values(raw.removeprefix(MARK)):
+            if geojson and not (is_collection(value) or is_feature(value)):
+                yield Refusal(number, NO_GEOJSON)
+                continue
+            for found in elements(value, cloudevents):
+                number += 1
+                if isinstance(found, BadEventError):
+                    yield Refusal(number, str(found))
+                else:
+                    yield FeedEvent(number, found.draft, number if found.may_have_id else "")
+    except BadEventError as error:
+        yield Refusal(number + 1, f"{error}; the rest is not read")

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from canopy.spark.errors import RowsLostError, SparkSourceError
+from canopy.spark.rows import RowsLostError, SparkSourceError
 
 if TYPE_CHECKING:
     from pathlib import Path

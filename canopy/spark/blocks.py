@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from canopy.spark.errors import SparkSourceError
+from canopy.spark.rows import SparkSourceError
 from matching import Value
 from overlay.client import PackedEvents
 from streams.log.batches import Row

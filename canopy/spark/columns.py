@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from canopy.spark.blocks import EVERYTHING, Block, Column, blocks
-from canopy.spark.errors import SparkSourceError
 from canopy.spark.options import Mode
+from canopy.spark.rows import SparkSourceError
 from matching import Value
 from overlay.client import PackedEvents
 

@@ -21,8 +21,7 @@ from pyarrow import parquet
 
 from canopy.spark.blocks import Block, blocks
 from canopy.spark.columns import BatchColumns, infer
-from canopy.spark.errors import SparkSourceError
-from canopy.spark.rows import RowRange, Rows
+from canopy.spark.rows import RowRange, Rows, SparkSourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

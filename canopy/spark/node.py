@@ -14,8 +14,7 @@ from canopy.client.errors import CommandFailed, ControlError
 from canopy.client.streams.positions import Positions
 from canopy.client.streams.reading import Start
 from canopy.spark.blocks import EVERYTHING
-from canopy.spark.errors import RowsLostError, SparkSourceError
-from canopy.spark.rows import RowRange, ShardEnds, check_same
+from canopy.spark.rows import RowRange, RowsLostError, ShardEnds, SparkSourceError, check_same
 from overlay.client import GetStreams, PackedEvents, Streams
 
 NANOSECONDS: Final = 1e9

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple
 
 from canopy.client.streams.reading import parse_start
-from canopy.spark.errors import SparkSourceError
+from canopy.spark.rows import SparkSourceError
 from matching import SelectorError, compile_selector
 
 Mode = Literal["failfast", "permissive"]

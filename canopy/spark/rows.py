@@ -1,12 +1,19 @@
-"""What both places that rows come from can do: a node, and folders of segments."""
+"""What both places that rows come from can do, a node and folders of segments; and errors."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
-from canopy.spark.errors import SparkSourceError
 from overlay.client import PackedEvents
+
+
+class SparkSourceError(Exception):
+    """A stream cannot be read or written by Spark as it was asked for: says what to do."""
+
+
+class RowsLostError(SparkSourceError):
+    """Rows that a query has not read are not kept any more."""
 
 
 class ShardEnds(NamedTuple):

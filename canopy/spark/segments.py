@@ -18,8 +18,7 @@ from typing import BinaryIO, Final, NamedTuple
 
 from msgspec.structs import astuple
 
-from canopy.spark.errors import RowsLostError, SparkSourceError
-from canopy.spark.rows import RowRange, ShardEnds, check_same
+from canopy.spark.rows import RowRange, RowsLostError, ShardEnds, SparkSourceError, check_same
 from matching import Predicate, compile_selector
 from overlay.client import PackedEvents
 from streams.directory.entry import decode_entry

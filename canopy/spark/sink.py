@@ -31,9 +31,9 @@ from pyspark.sql.types import StructType
 
 from canopy.client.errors import ControlError, EventRefusedError
 from canopy.spark.columns import EXTRAS
-from canopy.spark.errors import SparkSourceError
 from canopy.spark.node import client_of, find_stream
 from canopy.spark.options import SinkOptions
+from canopy.spark.rows import SparkSourceError
 from overlay.client import Draft
 
 QUERY: Final = "sql.streaming.queryId"

@@ -26,11 +26,10 @@ from pyspark.sql.types import StructType
 
 from canopy.spark.blocks import Block, behind, blocks
 from canopy.spark.columns import MIXED, BatchColumns, infer
-from canopy.spark.errors import RowsLostError, SparkSourceError
 from canopy.spark.node import NodeRows
 from canopy.spark.options import SourceOptions, sink_options, source_options
 from canopy.spark.pushed_filters import PushedBounds, pushed
-from canopy.spark.rows import RowRange, Rows, check_same
+from canopy.spark.rows import RowRange, Rows, RowsLostError, SparkSourceError, check_same
 from canopy.spark.segments import folder_rows
 from canopy.spark.sink import JobWriter, StreamWriter
 from overlay.client import PackedEvents

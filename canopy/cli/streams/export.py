@@ -244,9 +244,9 @@ def _parquet(
 ) -> None:
     """Add to a folder of Parquet files."""
     require("spark")
-    from canopy.spark.errors import SparkSourceError
     from canopy.spark.history import export_history
     from canopy.spark.node import NodeRows
+    from canopy.spark.rows import SparkSourceError
 
     with Bars(quiet=as_json) as bars:
         bars.begin("exporting", None)

@@ -23,9 +23,9 @@ from pyspark.sql.datasource import (
 
 from canopy.spark.blocks import Block, blocks
 from canopy.spark.columns import EXTRAS, MIXED, BatchColumns, infer
-from canopy.spark.errors import SparkSourceError
 from canopy.spark.options import sink_options, source_options
 from canopy.spark.pushed_filters import PushedBounds, pushed
+from canopy.spark.rows import SparkSourceError
 from canopy.spark.source import fields_of, schema_of
 from matching import compile_selector
 from overlay.client import PackedEvents

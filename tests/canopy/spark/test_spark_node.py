@@ -28,9 +28,9 @@ from canopy.cli.main import main
 from canopy.spark import node as node_rows
 from canopy.spark import sink
 from canopy.spark.blocks import Block
-from canopy.spark.errors import RowsLostError, SparkSourceError
 from canopy.spark.history import history_ends
 from canopy.spark.options import ROWS_PER_TRIGGER
+from canopy.spark.rows import RowsLostError, SparkSourceError
 from canopy.spark.source import CanopySource, CanopyStreamReader, PushingReader, Reader
 from harness.real_overlay import PATIENCE, Overlay, wait_ready
 from overlay.client import Streams

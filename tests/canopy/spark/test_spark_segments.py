@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from canopy.spark.blocks import blocks
-from canopy.spark.errors import RowsLostError, SparkSourceError
-from canopy.spark.rows import RowRange, ShardEnds
+from canopy.spark.rows import RowRange, RowsLostError, ShardEnds, SparkSourceError
 from canopy.spark.segments import FolderRows
 from harness.logs import LogWriter, batch
 
