@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from matching import SelectorError
+from overlay.command_faults import NODE_PREFIX
 from overlay.machine import Message
 from overlay.rights import Principal
 from overlay.tenants.confining import Rule, Ruling, refuse
@@ -40,7 +41,6 @@ from streams.programs.group.messages import (
 )
 from streams.programs.producer.messages import (
     FORKED,
-    NODE_PREFIX,
     AppendRefused,
     AppendRows,
     JoinFork,

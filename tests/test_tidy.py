@@ -28,6 +28,7 @@ COMMON = (
     "overlay.client",
     "overlay.info",
     "overlay.stream_client",
+    "overlay.command_faults",
     "overlay.operator_commands",
     "overlay.client_types",
     "overlay.backlog",
@@ -73,7 +74,7 @@ ANALYSIS_BASE = (
 )
 CLIENT = (
     *("overlay.client", "overlay.stream_client", "overlay.client_types", "overlay.info"),
-    "overlay.operator_commands",
+    *("overlay.operator_commands", "overlay.command_faults"),
     *("overlay.machine", "overlay.wording", "matching"),
 )
 CLIENT_SIDE = (
@@ -99,6 +100,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "overlay.info": ("overlay.machine",),
     "overlay.client": ("matching", "overlay.machine", "overlay.info"),
     "overlay.stream_client": ("overlay.client", "overlay.info", "overlay.machine", "matching"),
+    "overlay.command_faults": ("overlay.client", "overlay.stream_client", "matching"),
     "overlay.clock_offsets": (*COMMON, "overlay.lower_random.messages"),
     "overlay.operator_commands": ("overlay.client", "overlay.machine"),
     "overlay.client_types": (

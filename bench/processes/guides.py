@@ -1,11 +1,12 @@
-"""Runs the guides as a reader would: every shell block of a page, from top to bottom.
+"""Runs the guides as a reader would: every block of a page, shell or Python, from top to bottom.
 
     python -m bench.processes.guides                   # all pages that can be run
     python -m bench.processes.guides streams subscribe # some
     python -m bench.processes.guides --list            # what is run of each page, and what is not
 
 Each page has a folder that is its home as well, with this environment as .venv, and one shell for
-all of its blocks, which ends at the first command that fails. Between blocks it waits as long as a
+all of its blocks, which ends at the first command that fails. A Python block is a program of its
+own. Between blocks it waits as long as a
 reader takes to go on. A page passes if every block did, and if it leaves no process behind: what it
 starts it stops. A block with a comment before it is not run, and the comment says why:
 
@@ -36,9 +37,12 @@ from typing import Final, NamedTuple
 ROOT: Final = Path(__file__).parents[2]
 BLOCK: Final = re.compile(
     r"(?:^<!-- (?:not run: (?P<why>.*?)|(?P<server>run with PostgreSQL)) -->\n+)?"
-    r"^```(?:sh|bash)\n(?P<text>.*?)^```$",
+    r"^```(?P<language>sh|bash|python)\n(?P<text>.*?)^```$",
     re.M | re.S,
 )
+PYTHON: Final = "python -W error - <<'END-OF-EXAMPLE'\n{}END-OF-EXAMPLE\n"
+"""How a shell runs a Python block."""
+
 DATABASE: Final = re.compile(r"postgresql:///(\w+)")
 READING: Final = 3.0
 """Seconds between two blocks: as long as a reader takes, in which what was begun gets ready."""
@@ -48,7 +52,7 @@ LONGEST: Final = 300.0
 
 
 class Block(NamedTuple):
-    """A shell block of a page: its first line there, its text, why it is not run, or "", and
+    """A block of a page: its first line there, its text for a shell, why it is not run, or "", and
     whether it takes a PostgreSQL server."""
 
     line: int
@@ -64,11 +68,11 @@ def pages() -> dict[str, Path]:
 
 
 def blocks(text: str) -> list[Block]:
-    """The shell blocks of a page."""
+    """The blocks of a page that a reader can run."""
     return [
         Block(
             text.count("\n", 0, found.start("text")) + 1,
-            found["text"],
+            PYTHON.format(found["text"]) if found["language"] == "python" else found["text"],
             found["why"] or "",
             found["server"] is not None,
         )

@@ -11,11 +11,12 @@ from typing import Any, Final
 
 import msgspec
 
-from canopy.client.errors import unfit_event
+from canopy.client.errors import failure, unfit_event
 from canopy.wire.constants import CONTROL_LIMIT
 from matching import check_value
 from overlay.client import Command, Draft
 from overlay.client_types import COMMANDS
+from overlay.command_faults import fault_in
 
 PLAIN: Final = frozenset((bool, int, float, str, type(None)))
 """Types of values that are sent as they are."""
@@ -30,13 +31,17 @@ _PLACE: Final = re.compile(r" - at `\$\[(\d+)\](.*)`")
 
 
 def check(command: Command) -> None:
-    """Check that a node would decode a command. Raises EventRefusedError for one of its events,
-    msgspec.ValidationError for anything else, and the errors of encoding."""
+    """Check that a node would decode and take a command, as far as the command alone says it.
+    Raises EventRefusedError for one of its events, CommandFailed in the words of a node for a
+    selector or a name, msgspec.ValidationError for anything else, and the errors of encoding."""
     events: Sequence[Draft] = getattr(command, "events", ())
+    bare = command
     if events:
         _check_events(events)
-        command = msgspec.structs.replace(command, events=())
-    _DECODER.decode(_ENCODER.encode(command))
+        bare = msgspec.structs.replace(command, events=())
+    _DECODER.decode(_ENCODER.encode(bare))
+    if fault := fault_in(command):
+        raise failure(*fault)
 
 
 def _check_events(events: Sequence[Draft]) -> None:

@@ -11,6 +11,7 @@ import msgspec
 from overlay.chord.events import RingWalked
 from overlay.chord.ring.ring import Ring
 from overlay.client import Done, Failed, GetStreams, RemoveStream, Streams
+from overlay.command_faults import fault_in_stream_name
 from overlay.consensus import majority
 from overlay.info import ShardInfo, StreamInfo
 from overlay.machine import Machine, Message, NodeId, Peer, Port, Timer, by_id
@@ -18,7 +19,6 @@ from overlay.stream_client import AddStream, EditStream
 from streams.directory.entry import (
     StreamEntry,
     StreamOptions,
-    fault_in_name,
     fault_in_options,
     unfit,
 )
@@ -125,7 +125,7 @@ class StreamCommands(Machine):
             options = msgspec.convert(
                 {f: getattr(command, f) for f in StreamOptions.__struct_fields__}, StreamOptions
             )
-            fault = fault_in_name(command.name) or fault_in_options(options)
+            fault = fault_in_stream_name(command.name) or fault_in_options(options)
         except msgspec.ValidationError as error:
             fault = unfit(error)
         if fault:

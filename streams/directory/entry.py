@@ -10,14 +10,11 @@ from msgspec.structs import replace
 
 from matching import SelectorError, compile_selector
 from overlay.chord.keys import key_of
+from overlay.command_faults import SELECTOR_MOST, STREAM_NAME_MOST, fault_in_stream_name
 from overlay.machine import Duration, Key, NodeId, Peer
 from overlay.regions import holds
 from streams.log.names import shard_name
 from streams.log.writers import ANYBODY, Names, fault_in_writers
-
-NAME_MOST: Final = 200
-"""The limit of characters of a stream's name. File names come from ids, never from names; the limit
-is that of Kafka's topics (249), rounded down."""
 
 SHARDS_MOST: Final = 64
 """The limit of shards of a stream. Guess; the owner's heartbeats name each shard, and a stream that
@@ -28,9 +25,6 @@ REPLICAS_MOST: Final = 7
 
 ATTRIBUTE_MOST: Final = 256
 """The limit of characters of an attribute's name in a stream's options."""
-
-SELECTOR_MOST: Final = 16 * 1024
-"""The limit of characters of a selector (`matching.selector.expression.MAX_TEXT`)."""
 
 DROP_OLDEST: Final = "drop-oldest"
 
@@ -47,7 +41,7 @@ SOURCES_MOST: Final = 64
 class StreamSource(msgspec.Struct, frozen=True, array_like=True):
     """A copied stream: its rows that match the selector `where`, "": all rows."""
 
-    stream: Annotated[str, msgspec.Meta(max_length=NAME_MOST)]
+    stream: Annotated[str, msgspec.Meta(max_length=STREAM_NAME_MOST)]
     where: Annotated[str, msgspec.Meta(max_length=SELECTOR_MOST)] = ""
 
 
@@ -67,7 +61,7 @@ class StreamOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     """The selector of published events that the stream takes in; "": none."""
     sources: Annotated[tuple[StreamSource, ...], msgspec.Meta(max_length=SOURCES_MOST)] = ()
     """Streams whose rows it takes in."""
-    mirror: Annotated[str, msgspec.Meta(max_length=NAME_MOST)] = ""
+    mirror: Annotated[str, msgspec.Meta(max_length=STREAM_NAME_MOST)] = ""
     """The stream whose rows it copies, with their offsets; "": none."""
     region: Annotated[str, msgspec.Meta(max_length=64)] = ""
     """The region of its replicas; "": any."""
@@ -141,17 +135,6 @@ def stream_key(stream: str) -> Key:
     return key_of(directory_name(stream))
 
 
-def fault_in_name(name: str) -> str:
-    """Why a stream cannot have this name; "": it can."""
-    if not name:
-        return "a stream needs a name"
-    if len(name) > NAME_MOST:
-        return f"a stream's name has at most {NAME_MOST} characters, this one has {len(name)}"
-    if not name.isprintable() or name != name.strip():
-        return "a stream's name has no control characters, and no space at its ends"
-    return ""
-
-
 def fault_in_options(options: StreamOptions) -> str:
     """Why these options contradict each other; "": they do not."""
     if options.shards > 1 and not options.by:
@@ -199,7 +182,7 @@ def fault_in_entry(entry: StreamEntry) -> str:
     """Why no owner can have founded this stream; "": one can."""
     if len(entry.places) != entry.options.shards:
         return "a stream has a place for each of its shards"
-    return fault_in_name(entry.name) or fault_in_options(entry.options)
+    return fault_in_stream_name(entry.name) or fault_in_options(entry.options)
 
 
 _SPOKEN: Final = {

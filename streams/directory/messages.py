@@ -8,13 +8,14 @@ from typing import Annotated
 import msgspec
 
 from overlay.chord.messages import Cluster
+from overlay.command_faults import STREAM_NAME_MOST
 from overlay.info import ConsumerInfo, ForkInfo, IntakeInfo, ReplicaInfo
 from overlay.machine import Duration, Message, NodeId, Peer, Uint53, Uint63, Version
-from streams.directory.entry import ATTRIBUTE_MOST, NAME_MOST, StreamEntry, StreamOptions
+from streams.directory.entry import ATTRIBUTE_MOST, StreamEntry, StreamOptions
 from streams.log.writers import Names
 from streams.shard.messages import Shard
 
-Name = Annotated[str, msgspec.Meta(max_length=NAME_MOST)]
+Name = Annotated[str, msgspec.Meta(max_length=STREAM_NAME_MOST)]
 
 SHARDS_PER_MESSAGE = 512
 """The limit of shards in one heartbeat or report: 100 KiB."""

@@ -12,9 +12,10 @@ from typing import Final
 
 from overlay.chord.events import OwnerFound, OwnerUnknown
 from overlay.chord.ring.ring import Ring
+from overlay.command_faults import fault_in_stream_name
 from overlay.machine import Machine, Message, Peer, Port, Timer
 from streams.access import pacing
-from streams.directory.entry import StreamOptions, fault_in_name, stream_key
+from streams.directory.entry import StreamOptions, stream_key
 from streams.directory.messages import AskStream, StreamElsewhere, StreamFound, StreamRefused
 
 STREAMS_MOST: Final = 1_000
@@ -54,7 +55,7 @@ class OwnerQuestions(Machine):
         """Ask the owner of a stream's name. `message` makes the question from its ticket; `then` is
         called once, with code time-out if nobody answers."""
         self._ticket += 1
-        if fault := fault_in_name(name):
+        if fault := fault_in_stream_name(name):
             then(StreamRefused(self._ticket, "usage", fault))
             return
         question = self._open[self._ticket] = _Question(name, message, then)

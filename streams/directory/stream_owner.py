@@ -22,6 +22,7 @@ from overlay.chord.events import (
     RoleChanged,
 )
 from overlay.chord.ring.ring import Ring
+from overlay.command_faults import fault_in_stream_name
 from overlay.links.events import LinkDown
 from overlay.machine import Alarm, Machine, NodeId, Peer, Port, Timer, by_id
 from overlay.upper_tree.owner.owner import Owner
@@ -37,7 +38,6 @@ from streams.directory.entry import (
     directory_name,
     encode_entry,
     fault_in_entry,
-    fault_in_name,
     fault_in_options,
     inside,
     stream_key,
@@ -172,7 +172,7 @@ class StreamOwner(Machine):
         if self._is_elsewhere(sender, message.ticket, message.name):
             return
         known = self.entry(message.name)
-        refused = fault_in_name(message.name) or fault_in_options(message.options)
+        refused = fault_in_stream_name(message.name) or fault_in_options(message.options)
         if refused:
             self._refuse(sender, message.ticket, "usage", refused)
         elif known is not None and not known.removed and known.id != message.id:

@@ -42,6 +42,7 @@ from overlay.client import (
     Subscriptions,
     Unsubscribe,
 )
+from overlay.command_faults import refused_selector
 from overlay.incidents import FAULT, contain
 from overlay.info import AcceptedEvents, SubscriptionInfo
 from overlay.lower_random.policies import POLICY, Policies, PolicyChanged
@@ -203,8 +204,7 @@ class LocalClients(Machine):
             id_ = f"{self.port.me.id}.{self.incarnation}.{self._number + 1}"
             registrations = self.registrar.plan(id_, predicate, command.latency_level)
         except SelectorError as error:
-            reason = f"{error}\n{error.caret()}"
-            self.port.reply(client, Failed(command.request, "selector", reason))
+            self.port.reply(client, Failed(command.request, *refused_selector(error)))
             return None
         except Exception as error:
             self._fault(client, command.request, error)

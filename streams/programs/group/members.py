@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from math import isnan
 from typing import Final, NamedTuple
 
+from overlay.command_faults import fault_in_group
 from overlay.machine import Message, Peer, Timer
 from overlay.stream_client import (
     AttachGroup,
@@ -467,8 +468,4 @@ class Members(Attachments[_Membership, ShardLeases]):
 
 def _fault(command: AttachGroup) -> tuple[str, str] | None:
     """Return code and reason why a membership cannot begin; None: it can."""
-    if fault := fault_of(wanted_by(command)):
-        return fault
-    if not (command.group.isprintable() and command.name.isprintable()):
-        return "usage", "names of groups and members have printable characters only"
-    return None
+    return fault_of(wanted_by(command)) or fault_in_group(command)

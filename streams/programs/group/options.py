@@ -8,7 +8,7 @@ from typing import get_type_hints
 import msgspec
 from msgspec.structs import replace
 
-from matching import SelectorError, compile_selector
+from overlay.command_faults import fault_in_rows_selector
 from overlay.stream_client import AttachGroup, EditGroup
 from streams.access.reasons import OPTIONS, SELECTOR, Cause
 from streams.log.group_state import GroupOptions
@@ -43,12 +43,8 @@ def fault_of(wanted: Wanted) -> Cause | None:
 
 def fault_of_selector(selector: str) -> Cause | None:
     """Return the reason why no group can have this selector; None: one can."""
-    try:
-        if selector:
-            compile_selector(selector)
-    except SelectorError as error:
-        return Cause(SELECTOR, error.caret())
-    return None
+    fault = fault_in_rows_selector(selector)
+    return fault and Cause(*fault)
 
 
 def edited(known: GroupOptions, wanted: Wanted) -> GroupOptions | Cause:

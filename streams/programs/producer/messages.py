@@ -7,6 +7,7 @@ from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
+from overlay.command_faults import PRODUCER_NAME_MOST
 from overlay.machine import Message, NodeId, Peer, Uint53
 from streams.log.chunk import CHUNK_MOST
 from streams.log.writers import Asker
@@ -18,19 +19,11 @@ BATCH_MOST: Final = CHUNK_MOST - 64 * 1024
 BATCHES_MOST: Final = 4_096
 """The limit of batches in one request."""
 
-NAME_MOST: Final = 128
-"""The limit of characters of a producer's name."""
-
-
-NODE_PREFIX: Final = "@"
-"""The first character of the name of a node's own producer, before the node's id. No name of a
-program's producer begins with it."""
-
 FORKED: Final = "~"
 """The separator between the name of a node's own producer and the fork in which its session began,
 since its numbers are not those of the main log."""
 
-ProducerName = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_MOST)]
+ProducerName = Annotated[str, msgspec.Meta(min_length=1, max_length=PRODUCER_NAME_MOST)]
 Number = Uint53
 
 
@@ -71,7 +64,7 @@ class OpenProducer(Message, frozen=True):
     shard: Shard
     request: Number
     producer: ProducerName
-    token: Annotated[str, msgspec.Meta(max_length=NAME_MOST)]
+    token: Annotated[str, msgspec.Meta(max_length=PRODUCER_NAME_MOST)]
     known: bool = False
     after: Number = 0
     step: Number = 0

@@ -23,6 +23,7 @@ from overlay.client import (
     EventsAppended,
     Failed,
 )
+from overlay.command_faults import NODE_PREFIX, fault_in_producer
 from overlay.info import AppendReceipt
 from overlay.machine import LocalEvent, Machine, Peer, Port, Timer
 from overlay.stream_client import BeginProducer, ProducerReady
@@ -37,8 +38,6 @@ from streams.log.names import TRACES, fork_shard
 from streams.programs.producer.append_session import AppendSession, LogSession, session_of
 from streams.programs.producer.messages import (
     BATCH_MOST,
-    NAME_MOST,
-    NODE_PREFIX,
     AppendRefused,
     ForkIsOpen,
     ForkRefused,
@@ -118,15 +117,9 @@ class Producers(Machine):
 
     def begin(self, client: int, command: BeginProducer) -> None:
         """Begin a producer's session in all shards of a stream."""
-        fault = ""
-        if not command.producer or command.producer.startswith(NODE_PREFIX):
-            fault = f"a producer has a name that does not begin with {NODE_PREFIX}"
-        elif len(command.producer) > NAME_MOST or not command.producer.isprintable():
-            fault = f"a producer's name has at most {NAME_MOST} printable characters"
-        elif command.resumed and not command.token:
-            fault = "only a program with a token can go on as a producer"
-        if fault or self._leaving:
-            self._fail(client, command, *((("usage", fault)) if fault else (LEAVING, "")))
+        refused = fault_in_producer(command) or ((LEAVING, "") if self._leaving else None)
+        if refused:
+            self._fail(client, command, *refused)
             return
         known = self._locator.known.get(command.stream)
         if known is None:

@@ -13,14 +13,12 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from matching import Value
+from overlay.command_faults import SELECTOR_MOST
 from overlay.machine import Message, Peer, Uint53, Uint63
 from streams.shard.messages import Shard
 
 NAME_MOST: Final = 128
 """The limit of characters of a durable consumer's name."""
-
-SELECTOR_MOST: Final = 16 * 1024
-"""The limit of characters of a selector (`matching.selector.expression.MAX_TEXT`)."""
 
 LISTED_MOST: Final = 4_096
 """The limit of readings in one message."""

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from matching import SelectorError, compile_selector
+from matching import compile_selector
 from overlay.client import (
     BeginReading,
     CommitReading,
@@ -31,6 +31,7 @@ from overlay.client import (
     StreamEvent,
     TakeEvents,
 )
+from overlay.command_faults import fault_in_reading
 from overlay.machine import Message, Peer, Port, Timer
 from streams.access.attachments import Attached, Attachments
 from streams.access.locator import Locator
@@ -48,7 +49,6 @@ from streams.programs.reader.cursor import (
 )
 from streams.programs.reader.messages import (
     LISTED_MOST,
-    SELECTOR_MOST,
     CommitPosition,
     Durable,
     EndReadings,
@@ -123,7 +123,7 @@ class Readers(Attachments[_Reading, Cursor]):
 
     def begin(self, client: int, command: BeginReading) -> None:
         """Begin a reading."""
-        if fault := fault_of(command):
+        if fault := fault_in_reading(command):
             self.fail(client, command.request, fault)
             return
         number = self.next_number()
@@ -509,27 +509,3 @@ def cursors_of(command: BeginReading, entry: StreamEntry) -> list[Cursor]:
         for place, shard in enumerate(entry.shards())
         if command.shard in (-1, place)
     ]
-
-
-def fault_of(command: BeginReading) -> tuple[str, str] | None:
-    """Return code and reason why a reading cannot begin; None: it can."""
-    if len(command.selector) > SELECTOR_MOST:
-        return "selector", f"a selector has at most {SELECTOR_MOST} characters"
-    if command.selector:
-        try:
-            compile_selector(command.selector)
-        except SelectorError as error:
-            return "selector", error.caret()
-    if not command.durable.isprintable():
-        return "usage", "a durable consumer's name has printable characters only"
-    if command.resume and not (command.durable and command.token):
-        return "usage", "only a durable consumer with a token can go on"
-    if command.packed and command.durable:
-        return "usage", "a durable consumer's rows are not packed: which it has taken is recorded"
-    if command.shard >= 0 and command.durable:
-        return "usage", "a durable consumer reads all shards"
-    if command.start == "keys" and command.durable:
-        return "usage", "a durable consumer begins in the history, not with the newest rows"
-    if any(position < 0 for _, position in (*command.positions, *command.tables)):
-        return "usage", "an offset is 0 or more"
-    return None

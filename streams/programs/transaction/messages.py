@@ -6,12 +6,10 @@ from typing import Annotated, Final
 
 import msgspec
 
+from overlay.command_faults import TRANSACTION_MOST
 from overlay.machine import Message, Peer, Uint53, Uint63
 from streams.programs.producer.messages import Number, ProducerName, RowBatch, Run
 from streams.shard.messages import Shard
-
-TRANSACTION_MOST: Final = 128
-"""The limit of characters of a transaction's id."""
 
 HALVES_MOST: Final = 1_000
 """The limit of undecided halves of a shard."""

@@ -19,6 +19,7 @@ from overlay.client import (
     Done,
     Failed,
 )
+from overlay.command_faults import fault_in_transaction
 from overlay.info import AppendReceipt, TransactionInfo
 from overlay.machine import Message, Peer, Port, Timer
 from overlay.stream_client import (
@@ -45,13 +46,12 @@ from streams.access.reasons import (
 )
 from streams.directory.entry import StreamEntry
 from streams.log.batches import Row, encode_rows
-from streams.programs.producer.messages import BATCH_MOST, NAME_MOST, NODE_PREFIX, RowBatch
+from streams.programs.producer.messages import BATCH_MOST, RowBatch
 from streams.programs.producer.producers import by_shard, closed, fault_of
 from streams.programs.transaction.messages import (
     COMMITTED,
     PREPARED,
     ROLLED_BACK,
-    TRANSACTION_MOST,
     AskHalves,
     DecideHalf,
     HalfDecided,
@@ -385,17 +385,8 @@ def _is_unknown(answer: Message) -> bool:
 
 def _unfit(command: PrepareEvents) -> tuple[str, str] | None:
     """Return code and reason why a transaction cannot be prepared; None: it can."""
-    if not command.events:
-        return "usage", "a transaction has one event at least"
-    for what, name, most in (
-        ("a transaction's id", command.transaction, TRANSACTION_MOST),
-        ("a producer's name", command.producer, NAME_MOST),
-    ):
-        if not 0 < len(name) <= most or not name.isprintable() or name.startswith(NODE_PREFIX):
-            return (
-                "usage",
-                f"{what} has 1 to {most} printable characters, the first no {NODE_PREFIX}",
-            )
+    if refused := fault_in_transaction(command):
+        return refused
     if fault := fault_of(command.events):
         return "event", fault
     return None

@@ -20,6 +20,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from overlay.client import NO_MAJORITY
+from overlay.command_faults import NODE_PREFIX
 from overlay.machine import LocalEvent, NodeId, Peer, ProtocolError, Timer
 from streams.access.reasons import (
     DISK_FULL,
@@ -42,7 +43,6 @@ from streams.log.writers import denial
 from streams.programs.producer.messages import (
     BATCH_MOST,
     FORKED,
-    NODE_PREFIX,
     AppendRefused,
     AppendRows,
     JoinFork,

@@ -14,13 +14,19 @@ import msgspec
 import pytest
 
 from canopy.client.command_check import PLAIN
-from canopy.client.errors import CommandFailed, EventRefusedError
+from canopy.client.errors import CommandFailed, EventRefusedError, SelectorRefusedError
 from canopy.client.publication import Drafting
 from canopy.client.session import ControlSession
 from canopy.wire.transport.framing import COMMAND_FRAMES, LENGTH
 from overlay.client import AppendEvents, BeginReading, Command, Draft, Publish, Subscribe
 from overlay.client_types import COMMANDS
-from overlay.stream_client import AttachGroup, PrepareEvents
+from overlay.stream_client import (
+    AddStream,
+    AttachGroup,
+    BeginProducer,
+    EditGroup,
+    PrepareEvents,
+)
 
 
 class Text(str):
@@ -152,3 +158,28 @@ def test_every_command_that_is_sent_is_one_that_a_node_decodes() -> None:
             if len(fields) > 1:
                 with pytest.raises(CommandFailed):
                     sent(command)
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [
+        (Subscribe(0, "n > > 1"), "selector", "write one of"),
+        (BeginReading(0, "s", "n > > 1"), "selector", "write one of"),
+        (BeginReading(0, "s", durable="a\n"), "usage", "printable"),
+        (BeginReading(0, "s", positions=((0, -1),)), "usage", "an offset is 0 or more"),
+        (AttachGroup(0, "s", "g", "m", selector="n > > 1"), "selector", "write one of"),
+        (AttachGroup(0, "s", "g\n", "m"), "usage", "names of groups and members"),
+        (EditGroup(0, "s", "g", "n > > 1"), "selector", "write one of"),
+        (BeginProducer(0, "s", "@p"), "usage", "does not begin with @"),
+        (BeginProducer(0, "s", "p" * 129), "usage", "at most 128"),
+        (PrepareEvents(0, "s", "t", "p", ()), "usage", "one event at least"),
+        (PrepareEvents(0, "s", "", "p", (Draft({}),)), "usage", "a transaction's id"),
+        (AddStream(0, "s "), "usage", "no space at its ends"),
+    ],
+)
+def test_a_command_is_refused_before_it_is_sent(command: Command, code: str, said: str) -> None:
+    """In the words of the node, which calls the same functions."""
+    with pytest.raises(CommandFailed, match=said) as refused:
+        ControlSession("here").encode(command, 1)
+    assert refused.value.code == code
+    assert isinstance(refused.value, SelectorRefusedError) == (code == "selector")
