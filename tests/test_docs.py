@@ -106,7 +106,8 @@ def test_classes_and_methods_that_write_or_decide_exist() -> None:
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.ClassDef):
                 names = defined.setdefault(node.name, set())
-                names.update(each.name for each in node.body if isinstance(each, ast.FunctionDef))
+                methods = ast.FunctionDef | ast.AsyncFunctionDef
+                names.update(each.name for each in node.body if isinstance(each, methods))
     assert [f"{c}.{m}" for c, m in named if c not in defined or (m and m not in defined[c])] == []
 
 

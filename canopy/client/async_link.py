@@ -8,7 +8,6 @@ nothing, and a program that does not look gets no events, which its node learns 
 
 from __future__ import annotations
 
-import math
 import socket
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
@@ -118,14 +117,17 @@ class AsyncLink(ResumableConnection):
 
     async def request(self, command: Command, timeout: float) -> Reply:
         """Send `command` and wait for its reply. Raises as `ControlClient.request`."""
-        return await self.finish(await self.begin(command), timeout)
+        return await self.finish(await self.begin(command, timeout), timeout)
 
-    async def begin(self, command: Command, timeout: float = math.inf) -> int:
+    async def begin(self, command: Command, timeout: float = 30.0) -> int:
         """Send a command and do not wait: the number to `finish` it with, which must be done. A
-        socket that is full is waited for, without a limit: cancel the task."""
+        socket that is full is waited for up to `timeout` seconds."""
         number = self._session.number()
         try:
-            await self._send(self._session.encode(command, number))
+            data = self._session.encode(command, number)
+            if not await self._runtime.within(timeout, lambda: self._send(data)):
+                where = self._session.where
+                raise CommandTimeoutError(f"the node at {where} takes no commands")
         except BaseException:
             self._session.forget(number)
             raise
@@ -151,10 +153,13 @@ class AsyncLink(ResumableConnection):
     ) -> list[R]:
         """The replies to all commands, in order, as `ControlClient.ask_many`."""
 
+        async def begin(command: Command) -> int:
+            return await self.begin(command, timeout)
+
         async def finish(number: int) -> R:
             return expected(await self.finish(number, timeout), kind, self._session.where)
 
-        return await pipelined(commands, self.begin, finish, self.abandon, ahead)
+        return await pipelined(commands, begin, finish, self.abandon, ahead)
 
     def abandon(self, number: int) -> None:
         """Do not wait for the reply to what `begin` has sent; it is ignored when it comes."""

@@ -357,8 +357,8 @@ class ControlClient(ResumableConnection):
             self._changed.notify_all()
 
 
-class BlockingLink:
-    """A `ControlClient` as the core of the library awaits it: nothing here suspends."""
+class _Link:
+    """Implements `canopy.client.link.Link` with a `ControlClient`: nothing here suspends."""
 
     def __init__(self, client: ControlClient) -> None:
         self.client = client
@@ -366,63 +366,49 @@ class BlockingLink:
 
     @property
     def position(self) -> SessionPosition | None:
-        """As `Link.position`."""
         return self.client.position
 
     @property
     def taken(self) -> SessionPosition | None:
-        """As `Link.taken`."""
         return self.client.taken
 
     @property
     def complete_until(self) -> float:
-        """As `Link.complete_until`."""
         return self.client.complete_until
 
     def go_on(self, position: SessionPosition) -> None:
-        """As `Link.go_on`."""
         self.client.go_on(position)
 
     def end_session(self) -> None:
-        """As `Link.end_session`."""
         self.client.end_session()
 
     async def request(self, command: Command, timeout: float) -> Reply:
-        """As `Link.request`."""
         return self.client.request(command, timeout)
 
     async def ask_many(
         self, commands: Iterable[Command], kind: type[R], timeout: float, ahead: int
     ) -> list[R]:
-        """As `Link.ask_many`."""
         return self.client.ask_many(commands, kind, timeout, ahead)
 
     async def begin(self, command: Command, timeout: float = 30.0) -> int:
-        """As `Link.begin`."""
         return self.client.begin(command, timeout)
 
     async def is_answered(self, number: int, timeout: float) -> bool:
-        """As `Link.is_answered`."""
         return self.client.is_answered(number, timeout)
 
     async def finish(self, number: int, timeout: float) -> Reply:
-        """As `Link.finish`."""
         return self.client.finish(number, timeout)
 
     def abandon(self, number: int) -> None:
-        """As `Link.abandon`."""
         self.client.abandon(number)
 
     async def deliveries(self, timeout: float) -> list[Delivery]:
-        """As `Link.deliveries`."""
         return self.client.deliveries(timeout)
 
     async def gathered(self, timeout: float) -> list[OpaqueEvent]:
-        """As `Link.gathered`."""
         return self.client.gathered(timeout)
 
     def close(self) -> None:
-        """As `Link.close`."""
         self.client.close()
 
 
@@ -439,19 +425,16 @@ class _Lock:
         self._lock.release()
 
 
-class BlockingRuntime:
+class _Runtime:
     """Implements `canopy.client.link.Runtime` with threads."""
 
     def signal(self) -> Signal:
-        """As `Runtime.signal`."""
         return threading.Event()
 
     def lock(self) -> AbstractAsyncContextManager[object]:
-        """As `Runtime.lock`."""
         return _Lock()
 
     async def pause(self, signal: Signal, seconds: float) -> bool:
-        """As `Runtime.pause`."""
         assert isinstance(signal, threading.Event)
         return signal.wait(seconds)
 
@@ -460,7 +443,7 @@ def blocking_node(link: Callable[[int], ControlClient], reconnect: float = math.
     """The node to which `link` opens a connection with a credit in bytes; `reconnect`: seconds for
     which it is looked for when it goes away."""
 
-    async def connect(credit: int) -> BlockingLink:
-        return BlockingLink(link(credit))
+    async def connect(credit: int) -> _Link:
+        return _Link(link(credit))
 
-    return ClientNode(BlockingRuntime(), connect, reconnect)
+    return ClientNode(_Runtime(), connect, reconnect)

@@ -48,7 +48,7 @@ class Link(Protocol):
         """The node keeps no session (any more)."""
 
     async def request(self, command: Command, timeout: float) -> Reply:
-        """The reply to `command`."""
+        """Send `command` and wait for its reply."""
 
     async def ask_many(
         self, commands: Iterable[Command], kind: type[R], timeout: float, ahead: int
@@ -81,10 +81,10 @@ class Signal(Protocol):
     """A flag that wakes who waits for it: an `Event` of threading, trio or asyncio."""
 
     def set(self) -> object:
-        """Wake all who wait."""
+        """Set the flag, and wake all who wait for it."""
 
     def is_set(self) -> bool:
-        """Whether it was set."""
+        """Whether the flag was set."""
 
     def wait(self) -> Any:
         """Wait until it is set, or return what is awaited for that."""

@@ -22,7 +22,7 @@ class Closable(Protocol):
     """Something that ends with its client."""
 
     def close(self) -> None:
-        """End it."""
+        """End it now, and wake who waits there."""
 
 
 class ClientNode:

@@ -38,7 +38,7 @@ SEALING: Final = (Publish, DryRun, AppendEvents, PrepareEvents)
 
 
 class Sealer(Protocol):
-    """`canopy.wire.keys.sealing.Seals`."""
+    """Seals payloads, and opens them: `canopy.wire.keys.sealing.Seals`."""
 
     def seal(
         self, attributes: Mapping[str, Any], payload: bytes, payload_type: str

@@ -35,7 +35,7 @@ class ColumnDefinition(NamedTuple):
 
 
 def quoted(name: str) -> str:
-    """A name for SQL."""
+    """A name in double quotes, as SQL takes any name."""
     return '"' + name.replace('"', '""') + '"'
 
 

@@ -273,7 +273,7 @@ class ReadingCore(Context):
             return taken
 
     async def _leave(self, failed: bool) -> None:
-        """End the reading."""
+        """End the reading at the node, which sends no more rows."""
         self._is_closed = True
         link, self._link = self._link, None
         if link is not None:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
-from collections.abc import Coroutine
+import socket
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 import pytest
+import trio
 
 import canopy
 import canopy.aio
+import canopy.trio
 from canopy.client import client, consumer
 from canopy.client.faces import run
 from canopy.client.link import pipelined
@@ -126,3 +130,38 @@ def test_a_coroutine_is_the_same_object_in_the_asynchronous_face() -> None:
     made: Coroutine[Any, Any, Any] = client.AsyncClient.publish(None, {})
     assert made.cr_code.co_name == "publish"
     made.close()
+
+
+@pytest.fixture
+def deaf(tmp_path: Path) -> Iterator[Path]:
+    """The folder of a node that reads nothing of what is sent to it."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+        listening.bind(str(tmp_path / "control.sock"))
+        listening.listen()
+        yield tmp_path
+
+
+LARGE: Any = {"payload": bytes(4 << 20), "timeout": 0.05}
+
+
+async def publish_large(connect: Any, folder: Path) -> None:
+    async with connect(folder) as made:
+        await made.publish({"n": 1}, **LARGE)
+
+
+def in_thread(folder: Path) -> None:
+    with canopy.connect(folder) as made:
+        made.publish({"n": 1}, **LARGE)
+
+
+FULL: dict[str, Callable[[Path], object]] = {
+    "threads": in_thread,
+    "trio": lambda folder: trio.run(publish_large, canopy.trio.connect, folder),
+    "asyncio": lambda folder: asyncio.run(publish_large(canopy.aio.connect, folder)),
+}
+
+
+@pytest.mark.parametrize("kind", FULL)
+def test_a_node_that_reads_nothing_does_not_hold_a_program_up(kind: str, deaf: Path) -> None:
+    with pytest.raises(canopy.CommandTimeoutError, match="takes no commands"):
+        FULL[kind](deaf)
