@@ -55,7 +55,7 @@ class House:
     @cached_property
     def tests(self) -> list[Module]:
         """All tests, with what supports them."""
-        return structure.read(ROOT, "tests")
+        return structure.read(ROOT, "tests", "harness")
 
     @cached_property
     def ways(self) -> dict[str, ways.Way]:
@@ -202,7 +202,7 @@ MEASURES: Final = (
     Measure(
         "private test worlds",
         "≤ 5",
-        "modules of tests/ with a class … World that do not import the simulator's",
+        "modules of tests/ and harness/ with a class … World that do not import the simulator's",
         lambda house: list(structure.worlds(house.tests)),
     ),
     Measure(

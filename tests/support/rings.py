@@ -7,7 +7,7 @@ open link.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 
 from canopy.sim.world.signer import SimulatedSigner
@@ -15,8 +15,9 @@ from overlay.chord.clusters import Clusters
 from overlay.chord.events import OwnerFound, OwnerUnknown, RingWalked
 from overlay.chord.messages import Cluster
 from overlay.chord.ring.ring import Ring
+from overlay.links.events import MessageDropped
 from overlay.lower_random.messages import RingHint, RingHintReceived
-from overlay.machine import Key, LocalEvent, NodeId, Peer
+from overlay.machine import Key, LocalEvent, Message, NodeId, Peer
 from overlay.settings import ClusterSettings, ElectionSettings, RingSettings
 from tests.support.fake_registry import FakeRegistry
 from tests.support.world import World
@@ -100,7 +101,18 @@ class RingWorld(World):
         self.ring = ring or RingSettings()
         self.cluster = cluster or ClusterSettings()
         self.members: dict[NodeId, RingNode] = {}
+        self.drops: Callable[[Peer, Peer, Message], bool] = lambda *_: False
+        """Whether a link has no room for a message, by sender and receiver; its sender hears so."""
+        self.dropped = 0
         self._made = 0
+
+    def carry(self, sender: Peer, receiver: Peer, message: Message) -> None:
+        """Take a message, if its link has room for it."""
+        if self.drops(sender, receiver, message):
+            self.dropped += 1
+            self.nodes[sender.id].emit(MessageDropped(receiver, message, "queue full"))
+        else:
+            super().carry(sender, receiver, message)
 
     def add(self, founder: bool = False, degree: int | None = None) -> RingNode:
         """Start a node; `degree` of the others, or all, are its neighbours."""

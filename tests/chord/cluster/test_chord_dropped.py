@@ -18,7 +18,6 @@ from overlay.chord.constants import OBSERVER_AGAIN, OBSERVER_AWAITED
 from overlay.chord.keys import key_of
 from overlay.chord.recovery.messages import ObserverEntries, ObserverSnapshot
 from overlay.consensus import ProgressState
-from overlay.links.events import MessageDropped
 from overlay.machine import Message, Peer
 from overlay.settings import ClusterSettings
 from tests.support.examples import seeds
@@ -28,25 +27,9 @@ KEY = key_of("attr:x")
 LOG = (ClusterHello, ClusterHelloReply, LogAck, LogEntries, LogSnapshot)
 
 
-class NarrowWorld(RingWorld):
-    """Links that have no room for what `drops` names: the sender hears so."""
-
-    def __init__(self, seed: int = 2, size: int = 3) -> None:
-        super().__init__(seed, cluster=ClusterSettings(size=size))
-        self.drops: Callable[[Peer, Peer, Message], bool] = lambda *_: False
-        self.dropped = 0
-
-    def carry(self, sender: Peer, receiver: Peer, message: Message) -> None:
-        if self.drops(sender, receiver, message):
-            self.dropped += 1
-            self.nodes[sender.id].emit(MessageDropped(receiver, message, "queue full"))
-        else:
-            super().carry(sender, receiver, message)
-
-
-def grown(nodes: int = 3, size: int = 3) -> tuple[NarrowWorld, RingNode, RingNode]:
+def grown(nodes: int = 3, size: int = 3) -> tuple[RingWorld, RingNode, RingNode]:
     """A world with one cluster, its primary, and one of its voters."""
-    world = NarrowWorld(size=size)
+    world = RingWorld(2, cluster=ClusterSettings(size=size))
     world.add(founder=True)
     for _ in range(nodes - 1):
         world.add()
@@ -167,7 +150,7 @@ def test_nor_does_an_observers(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("seed", seeds(8))
 def test_whatever_is_dropped_is_made_good(seed: int) -> None:
     """Half of what the log says is dropped for a while, at random, in both directions."""
-    world = NarrowWorld(seed, size=5)
+    world = RingWorld(seed, cluster=ClusterSettings(size=5))
     world.add(founder=True)
     for _ in range(5):
         world.add()

@@ -113,8 +113,8 @@ class Begin(NamedTuple):
     stream: str = "s"
 
 
-class World:
-    """One machine with sessions."""
+class OneMachine:
+    """A machine with sessions, its port and its locator."""
 
     def __init__(self) -> None:
         self.here: Any = Here()
@@ -145,7 +145,7 @@ class World:
 
 def reached(state: Phase) -> Session[Any, None]:
     """A session that is there by legal moves."""
-    world = World()
+    world = OneMachine()
     moves: dict[Phase, tuple[Move, ...]] = {
         Phase.IDLE: (),
         Phase.FINDING: (Move.BEGUN,),
@@ -180,7 +180,7 @@ def test_a_session_moves_as_the_table_says_and_not_otherwise(state: Phase) -> No
 
 
 def test_a_leader_that_is_silent_is_left_and_the_next_one_asked() -> None:
-    world = World()
+    world = OneMachine()
     here, session = world.here, world.opened()
     world.look(round(pacing.SILENT / pacing.LOOK))
     assert (here.whom("open"), here.doubted) == ([ONE], [])
@@ -199,7 +199,7 @@ def test_a_leader_that_is_silent_is_left_and_the_next_one_asked() -> None:
 
 
 def test_what_was_lost_with_a_link_is_opened_at_the_same_leader_or_at_who_leads_now() -> None:
-    world = World()
+    world = OneMachine()
     here, session = world.here, world.opened()
     number = session.number
     world.sessions.missed(ONE, [number, 77])
@@ -214,7 +214,7 @@ def test_what_was_lost_with_a_link_is_opened_at_the_same_leader_or_at_who_leads_
 
 
 def test_only_its_leader_is_heard_and_only_by_its_newest_number() -> None:
-    world = World()
+    world = OneMachine()
     session = world.opened()
     assert world.sessions.heard(TWO, session.number) is None
     assert world.sessions.heard(ONE, session.number) is session
@@ -224,7 +224,7 @@ def test_only_its_leader_is_heard_and_only_by_its_newest_number() -> None:
 
 
 def test_leaders_that_lie_are_left_and_in_the_end_given_up() -> None:
-    world = World()
+    world = OneMachine()
     here, session = world.here, world.opened()
     for _ in range(pacing.PROTOCOL_ERRORS_MOST - 1):
         world.sessions.protocol_error(session, "it is no number")
@@ -245,7 +245,7 @@ def test_leaders_that_lie_are_left_and_in_the_end_given_up() -> None:
 
 def test_a_busy_leader_opens_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attachments, "OPENING_MOST", 2)
-    world = World()
+    world = OneMachine()
     sessions = [world.another() for _ in range(4)]
     for session in sessions:
         world.sessions.seek(session)
