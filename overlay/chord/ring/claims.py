@@ -144,10 +144,10 @@ class Claims:
         return self._is_granted_by(cluster, members, voters_majority(len(members)))
 
     def is_followed(self, cluster: Cluster) -> bool:
-        """Whether a majority of its own members, of whom one at least is not its primary, has
-        granted what `cluster` claims: there is such a cluster."""
-        members = cluster.members()
-        return self._is_granted_by(cluster, members, max(2, voters_majority(len(members))))
+        """Whether another member than its primary has granted what `cluster` claims: there is such
+        a cluster. (A majority of its voters has; but of many members three may be all who vote, and
+        a description does not say which.)"""
+        return self._is_granted_by(cluster, cluster.members(), 2)
 
     def _is_granted_by(self, cluster: Cluster, nodes: Sequence[Peer], enough: int) -> bool:
         """Whether so many of these nodes have granted what `cluster` claims."""

@@ -224,7 +224,7 @@ class Ring(Machine):
         return self.state.claims.is_refused(cluster)
 
     def is_followed(self, cluster: Cluster) -> bool:
-        """Whether a majority of its own members has granted what `cluster` claims."""
+        """Whether another member than its primary has granted what `cluster` claims."""
         return self.state.claims.is_followed(cluster)
 
     def forget(self, key: Key, version: Version) -> None:

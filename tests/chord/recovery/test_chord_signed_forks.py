@@ -299,3 +299,25 @@ def test_a_node_says_whether_it_only_remembers_what_it_names() -> None:
     assert not answers(member).unled, "an election may be under way"
     world.run(2.5)
     assert answers(member).unled
+
+
+def test_of_a_cluster_and_its_fork_one_goes_on_though_most_members_have_no_vote() -> None:
+    """Both are followed, so neither believes the other at once; and two of three voters, who have
+    granted an epoch, are no majority of the members."""
+    world = grown(5, nodes=10, clusters=1, size=3, signed=True)
+    (primary,) = world.primaries()
+    primary.clusters.want(10)
+    world.run(5)
+    voters = [world.member(peer.id) for peer in primary.clusters.log.voters]
+    rest = [node for node in world.members.values() if node not in voters]
+    assert (len(voters), len(rest)) == (3, 7)
+    lost = next(node for node in voters if node is not primary)
+    apart(world, [lost, *rest[:4]])
+    world.run(20)
+    assert {cluster_of(node).key for node in world.primaries()} == {cluster_of(primary).key}
+    assert len(world.primaries()) == 2
+    together(world)
+    world.run(30)
+    assert len(world.primaries()) == 1
+    world.members_agree()
+    world.copies_agree()
