@@ -6,10 +6,10 @@ missing is sent again. The messages stay beside the bytes, so that a link that e
 may be lost.
 
 Credit is in bytes and granted by the receiver: what is in flight never exceeds it, except that a
-single message larger than the whole credit goes alone, since it would otherwise wait for ever. Nor
-does it exceed what the peer handles within `constants.QUEUE_DELAY` beyond the link's own round trip
-(`measured`): what waits longer waits here, where an urgent message overtakes it. The queue is
-bounded in bytes, too.
+single message larger than the whole credit goes when nothing else is in flight but what has
+overtaken it, since it would otherwise wait for ever. Nor does it exceed what the peer handles
+within `constants.QUEUE_DELAY` beyond the link's own round trip (`measured`): what waits longer
+waits here, where an urgent message overtakes it. The queue is bounded in bytes, too.
 """
 
 from __future__ import annotations
@@ -105,11 +105,10 @@ class SendBuffer:
         # Small rests of credit are not used up in tiny batches (silly window avoidance, RFC 1122,
         # section 4.2.3.4): wait until the room is worth a batch.
         worth = min(self.queued_bytes, frame, window // 2)
-        alone = not self.in_flight and self.credit > 0
         if self._urgent and room < worth:  # these need not wait until the peer has caught up
             room, worth, most = self.credit - used, 0, self._urgent
         size = len(queued[0][0])
-        if (room < worth or size > room) and not alone:
+        if (room < worth or size > room) and not self._goes_beyond(size, window):
             self.is_blocked = True
             return None
         limit = min(frame, room)
@@ -133,6 +132,16 @@ class SendBuffer:
         self.in_flight.append(batch)
         self.in_flight_bytes += len(body) + BATCH_OVERHEAD
         return batch
+
+    def _goes_beyond(self, size: int, window: int) -> bool:
+        """Whether the first message may go although it does not fit: nothing is in flight, or the
+        message is larger than the window and only urgent ones that overtook it are in flight.
+        These may be there all the time."""
+        if not self.in_flight or self.credit <= 0:
+            return self.credit > 0
+        if self._urgent or size + BATCH_OVERHEAD + LIST_HEAD <= window:
+            return False
+        return all(each.overtakes for batch in self.in_flight for each in batch.messages)
 
     def acknowledge(self, number: int, credit: int) -> bool:
         """The peer has every batch before `number` and grants `credit`. Returns whether something

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from harness.link_world import LinkWorld, Note
+from harness.link_world import LinkWorld, Note, Urgent
 from harness.list_codec import ListCodec
 from overlay.links.events import TOO_LARGE, LinkCongested, LinkRelieved, MessageDropped
 from overlay.links.messages import BATCH_OVERHEAD, MAX_BODY, Ack, Batch, Bye
@@ -18,7 +18,7 @@ from overlay.links.send_buffer import SendBuffer
 from overlay.machine import ProtocolError
 from overlay.settings import LinkSettings
 
-CODEC = ListCodec(Note)
+CODEC = ListCodec(Note, Urgent)
 
 
 def send_buffer(credit: int = 1 << 20, **changed: int) -> SendBuffer:
@@ -70,6 +70,26 @@ def test_a_message_larger_than_the_whole_credit_goes_when_nothing_else_is_under_
     assert cut_all(box) == [[0]]
     box.acknowledge(1, 5_000)
     assert cut_all(box) == [[1]]
+
+
+def test_it_goes_though_urgent_messages_overtake_it_all_the_time() -> None:
+    """A primary's heartbeats, four a second, are always in flight where a round trip takes long."""
+    box = send_buffer(credit=5_000)
+    put(box, 0, size=3_000)
+    put(box, 1, size=8_000)
+    assert cut_all(box) == [[0]]
+    urgent = [Urgent(number) for number in range(2)]
+    assert box.enqueue(CODEC.encode_one(urgent[0]), urgent[0])
+    first = box.next_batch()
+    assert first is not None
+    assert first.messages == (urgent[0],)
+    assert box.next_batch() is None, "what was sent before it has not arrived"
+    assert box.enqueue(CODEC.encode_one(urgent[1]), urgent[1])
+    box.acknowledge(1, 5_000)
+    second = box.next_batch()
+    assert second is not None
+    assert second.messages == (urgent[1],)
+    assert cut_all(box) == [[1]], "only what has overtaken it is under way"
 
 
 def test_a_message_larger_than_the_rest_of_the_credit_waits_for_it() -> None:
