@@ -23,7 +23,7 @@ OLDEST_PROTOCOL = 10
 """Oldest version that is spoken here, so that the nodes of an overlay can be upgraded one by one. A
 peer whose versions are all older or all newer is refused with a reason."""
 
-CAPABILITIES: Final = ("clocks", "documents", "forks", "groups", "quotas")
+CAPABILITIES: Final = ("clocks", "documents", "forks", "groups", "quotas", "refusals")
 """What this code knows beyond what every node of an overlay knows: messages that name one of these
 (`Message.capability`) go only to peers that have named it as well."""
 

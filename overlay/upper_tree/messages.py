@@ -340,6 +340,15 @@ class Assigned(Message, frozen=True):
     version: Version
 
 
+class OrdersRefused(Message, frozen=True):
+    """I have not followed what you sent about these trees, since by the ring another node owns
+    them. If you own them, send me everything again."""
+
+    capability = "refusals"
+
+    attributes: tuple[str, ...]
+
+
 class Install(Message, frozen=True):
     """Registrations for the intervals that the receiver serves or will serve. `epoch` is the
     owner's: a host that heard of a higher one ignores it."""

@@ -7,14 +7,18 @@ answer, by naming a higher epoch. So an order counts at once if its sender leads
 here, the cluster whose arc the tree's key lies in. Of another sender, perhaps one that has just
 been elected or has taken the arc over, the order waits while the ring is asked who owns the key,
 and its answer has to be proven (overlay/chord/ring/claims.py); if it does not name the sender the
-order is dropped. A refused order raises no epoch, so it fences nobody. (An owner that hears nothing
-waits until the publisher's copy has expired.)
+order is dropped. A refused order raises no epoch, so it fences nobody.
+
+A true owner of which the ring did not know in time has to hear that a host dropped its order, since
+it awaits the answer as long as the link is up: `OrdersRefused` says so, and the owner gives the
+host everything again. (An owner that recalls a summary waits until the publisher's copy has
+expired.)
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from overlay.chord.events import OwnerFound, OwnerUnknown
@@ -27,6 +31,7 @@ from overlay.upper_tree.messages import (
     Assign,
     Install,
     Invalidate,
+    OrdersRefused,
     ServingBeat,
     TreesHosted,
     Uninstall,
@@ -90,12 +95,10 @@ class OwnerClaims(Machine):
         if waiting is None and key is None:
             self._take(sender, message)
             return
-        if waiting is None:
-            waiting = self._waiting[sender.id] = deque()
         if sum(map(len, self._waiting.values())) >= CLAIMS_MOST:
-            self.port.count("orders_refused")
+            self._refuse(sender, [message])
             return
-        waiting.append((self.port.now, sender, message))
+        self._waiting.setdefault(sender.id, deque()).append((self.port.now, sender, message))
         if key is not None:
             self._ring.find(key)
         self._again.within(CLAIM_AGAIN)
@@ -116,14 +119,16 @@ class OwnerClaims(Machine):
         """Decide about the orders for the arc that was found."""
         for node, waiting in list(self._waiting.items()):
             left: deque[tuple[float, Peer, Message]] = deque()
+            refused: list[Message] = []
             for since, sender, message in waiting:
                 unknown = self._unknown(node, message, event.cluster)
                 if unknown is None:
                     self._take(sender, message)
                 elif event.cluster.owns(unknown):
-                    self.port.count("orders_refused")
+                    refused.append(message)
                 else:
                     left.append((since, sender, message))
+            self._refuse(waiting[0][1], refused)  # all are of one sender
             self._keep(node, left)
 
     def on_claims_due(self, timer: ClaimsDue) -> None:
@@ -132,7 +137,7 @@ class OwnerClaims(Machine):
         oldest = self.port.now - CLAIM_WAIT
         for node, waiting in list(self._waiting.items()):
             left = deque(each for each in waiting if each[0] > oldest)
-            self.port.count("orders_refused", len(waiting) - len(left))
+            self._refuse(waiting[0][1], [each[2] for each in waiting if each[0] <= oldest])
             self._keep(node, left)
             asked = [self._unknown(node, message) for _, _, message in left]
             for key in dict.fromkeys(key for key in asked if key is not None):
@@ -142,6 +147,15 @@ class OwnerClaims(Machine):
 
     def on_owner_unknown(self, event: OwnerUnknown) -> None:
         """Nobody answers just now: `ClaimsDue` asks again."""
+
+    def _refuse(self, sender: Peer, orders: Sequence[Message]) -> None:
+        """Drop these orders, and say so to who gave them if it awaits that they are followed."""
+        if not orders:
+            return
+        self.port.count("orders_refused", len(orders))
+        trees = {o.attribute: None for o in orders if isinstance(o, Assign | Install | Uninstall)}
+        if trees:
+            self.port.send(sender, OrdersRefused(tuple(trees)))
 
     def _keep(self, node: NodeId, left: deque[tuple[float, Peer, Message]]) -> None:
         if left:

@@ -8,7 +8,8 @@ from canopy.sim.world.world import World
 from canopy.wire.transport.codec import WireCodec
 from harness.overlays import READY, acknowledged, assert_exact, settings, wait
 from overlay.chord.keys import attribute_key
-from overlay.machine import Message
+from overlay.chord.messages import Cluster
+from overlay.machine import Key, Message
 from overlay.rights import Role
 from overlay.upper_tree.messages import Assign, Install, ServingBeat, TreesHosted, Uninstall
 
@@ -75,3 +76,31 @@ def test_another_owner_is_obeyed_when_the_ring_names_it() -> None:
     world.publish(others[-1], {"x": 7})
     world.run(10)
     assert len(world.clients.deliveries) == sent + 1
+
+
+def test_an_owner_whose_order_a_host_did_not_believe_gives_it_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As after a healed partition, of which the ring has not heard everywhere."""
+    world, liar = overlay()
+    first, second = [name for name in world.names() if name != liar][:2]
+    world.subscribe(first, "x > 1")
+    acknowledged(world)
+    hosts = [n for n in world.names() if "x" in world.node(n).hosting.trees]
+    host = world.node(next(n for n in hosts if world.node(n).clusters.role != "primary"))
+    unknown_before = host.hosting.claims._unknown
+
+    def unknown(node: str, message: Message, found: Cluster | None = None) -> Key | None:
+        if isinstance(message, Install):
+            return attribute_key("x")
+        return unknown_before(node, message, found)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(host.hosting.claims, "_unknown", unknown)
+        waiting = world.subscribe(second, "x > 3")
+        world.run(3)
+        assert host.counters["orders_refused"] > 0
+        assert waiting.acknowledged is None
+    acknowledged(world)
+    world.publish(first, {"x": 7})
+    assert_exact(world)

@@ -38,7 +38,7 @@ from overlay.links.events import LinkDown
 from overlay.machine import Alarm, Handlers, Key, Machine, NodeId, Peer, Port, Region, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.events import MapSettled
-from overlay.upper_tree.messages import Assign, Assigned, Entry
+from overlay.upper_tree.messages import Assign, Assigned, Entry, OrdersRefused
 from overlay.upper_tree.owner.constants import (
     CHANGE_COST,
     CUTS_MOST,
@@ -621,16 +621,26 @@ class Rebalance(Machine):
         """A host is lost: a change that it is part of is abandoned while that is possible. A host
         that was to stop serving has stopped."""
         for owned in list(self._trees.values()):
-            if event.peer.id not in owned.all_hosts():
-                continue
-            was_awaited = owned.host_lost(event.peer)
-            if owned.next_map is not None:
-                owned.abandon_change()
-                self._settled(owned)
-            elif was_awaited:
-                self._advance(owned)
-            elif not owned.is_changing:
-                self._settled(owned)  # perhaps a SUBACK waited for this stale host only
+            if event.peer.id in owned.all_hosts():
+                self._host_lost(owned, event.peer)
+
+    def on_orders_refused(self, sender: Peer, message: OrdersRefused) -> None:
+        """A host has not followed, since it did not know that this node owns the trees: it lacks
+        something of them, as if the link had been lost meanwhile."""
+        for attribute in message.attributes:
+            owned = self._trees.get(attribute)
+            if owned is not None and sender.id in owned.all_hosts():
+                self._host_lost(owned, sender)
+
+    def _host_lost(self, owned: OwnedTree, host: Peer) -> None:
+        was_awaited = owned.host_lost(host)
+        if owned.next_map is not None:
+            owned.abandon_change()
+            self._settled(owned)
+        elif was_awaited:
+            self._advance(owned)
+        elif not owned.is_changing:
+            self._settled(owned)  # perhaps a SUBACK waited for this stale host only
 
     def _advance(self, owned: OwnedTree) -> None:
         """The next step, if no host is awaited any more."""
