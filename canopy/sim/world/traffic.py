@@ -70,6 +70,7 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
     "hosts": (
         "Assign",
         "Assigned",
+        "OrdersRefused",
         "Install",
         "Installed",
         "Uninstall",
