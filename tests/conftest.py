@@ -26,6 +26,7 @@ from xdist.workermanage import WorkerController
 from bench.mutations.planting import VARIABLE
 from canopy.wire.process.machine_load import freeze_heap
 from tests.support.examples import examples
+from tests.support.traces.spark_fixture import spark  # noqa: F401  a fixture of all tests
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -1,6 +1,7 @@
-"""One Spark session for all tests: starting one costs more than most of them.
+"""The fixture `spark`: one Spark session for all tests, since starting one costs more than most.
 
-It is started in the surroundings of a user without Java, and has to leave nothing behind."""
+It is started in the surroundings of a user without Java, and has to leave nothing behind.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from canopy.traces.analysis import spark_session
-
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Without the user's archive of classes; where the package has a Java, no other is to be found:
     no JAVA_HOME, and a broken one before others on the path."""
+    from canopy.traces.analysis import spark_session  # other tests need no pyspark
+
     away = tmp_path_factory.mktemp("away")
     scratch = away / "scratch"
     scratch.mkdir()
