@@ -155,7 +155,9 @@ class Side:
             stream = ClientStream(client, one.stream)
             stream.check_closed()
             rows = RowFilter({})
-            apply = Applier(*(stream, destination, rows, self._applied), conflicts=one.conflicts)
+            apply = Applier(
+                stream, destination, rows, report=self._applied, conflicts=one.conflicts
+            )
             stack.enter_context(closing(apply))
             apply.begin()
             self._running()

@@ -1,9 +1,9 @@
 """Server-sent events: a follower's answer that does not end (WHATWG HTML, 9.2).
 
-Each event has its `id`, by which a follower of a stream goes on after a break: browsers send it
-back as `Last-Event-ID`. Before the first event, and where none comes for long, it comes by itself:
-one whose connection breaks then would else begin at what is new. A gap is an event of the type
-`gap`.
+Each event has an `id`, from which a follower of a stream continues after a break: browsers send it
+back as `Last-Event-ID`. The position is sent by itself as well, before the first event and while
+none comes; without it a follower whose connection breaks then would skip what came meanwhile. A gap
+is an event of the type `gap`.
 """
 
 from __future__ import annotations
