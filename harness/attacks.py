@@ -68,7 +68,7 @@ class Honest:
         return message
 
     def pushes(self, node: Any) -> Iterable[tuple[Peer, Message]]:
-        """Nothing."""
+        """What a liar sends of its own accord: nothing."""
         return ()
 
     def some(self, peers: list[Peer], most: int) -> list[Peer]:
@@ -110,7 +110,7 @@ class MadeUp(Poisoning):
     so ids that sign. They show a liar's own certificate."""
 
     def liars(self) -> tuple[Neighbour, ...]:
-        """Some new ids."""
+        """Made-up ids at the addresses of some liars."""
         return tuple(map(self._made_up, self.some(self.band.liars, NAMED)))
 
     def _made_up(self, liar: Peer) -> Neighbour:

@@ -11,7 +11,7 @@ from overlay.machine import Message, ProtocolError
 
 
 class ListCodec:
-    """Implements overlay.links.events.Codec."""
+    """The codec of links (`overlay.links.events.Codec`) for the given message types."""
 
     def __init__(self, *types: type[Message]) -> None:
         self._encoder = msgspec.msgpack.Encoder()

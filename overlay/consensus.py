@@ -121,7 +121,7 @@ class Vote(Protocol):
 
     @property
     def candidate(self) -> NodeId:
-        """For whom."""
+        """The candidate that the vote was given to."""
 
 
 def may_vote(last: Vote | None, epoch: int, candidate: NodeId) -> bool:

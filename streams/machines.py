@@ -63,7 +63,7 @@ class SteadyClock:
         self._ahead = wall() - int(self._read_at * NANOSECONDS)
 
     def __call__(self) -> int:
-        """Nanoseconds since 1970."""
+        """The time of day: nanoseconds since 1970."""
         now = self._port.now
         most = int((now - self._read_at) * SLEW * NANOSECONDS)
         self._read_at = now

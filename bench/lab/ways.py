@@ -55,7 +55,7 @@ class Way(NamedTuple):
         return sorted({file for file, _ in self.calls})
 
     def row(self) -> dict[str, Any]:
-        """Its counts."""
+        """The numbers of files, functions and calls of this way, as a row of results."""
         return {
             "way": self.name,
             "files": len(self.files),

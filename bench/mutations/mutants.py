@@ -47,7 +47,7 @@ SURVIVED: Final = re.compile(r"^\s*(\S+): survived$", re.M)
 
 
 def git(*words: str) -> str:
-    """What git says."""
+    """The output of a git command. CalledProcessError if it fails."""
     done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True)
     return done.stdout.strip()
 

@@ -81,7 +81,7 @@ def place_of(test: str) -> str:
 
 
 def passes(test: str) -> bool:
-    """Run a test."""
+    """Run one test in a process of its own, and return whether it passes."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", place_of(test)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     print(f"{test}: {'passes' if done.returncode == 0 else 'fails'}", file=sys.stderr, flush=True)

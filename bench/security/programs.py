@@ -59,7 +59,7 @@ def measured(nodes: Nodes, client: Client, requests: int, events: int) -> dict[s
 
 
 def run(repetitions: int, requests: int, events: int, folder: Path) -> list[dict[str, Any]]:
-    """The rows."""
+    """Measure requests and publishing by the socket and by TCP, and return the rows."""
     address = free_address()
     config = folder / "node.yaml"
     config.write_text(f"clients: {{listen: '{address}'}}\n", encoding="utf-8")

@@ -143,7 +143,7 @@ def overlays(repetitions: int, folder: Path) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Print the rows."""
+    """Measure signatures, and print the rows as JSON."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

@@ -47,7 +47,7 @@ def summed_up(plan: LiarsPlan, found: list[Outcome]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print one row."""
+    """Run one trial, and print its row as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--attack", choices=sorted(set(ATTACKS) - {"voter"}), default="poisoning")
     parser.add_argument("--nodes", type=int, default=40, help="liars included, newcomers not")

@@ -111,7 +111,7 @@ class Overload:
 
 
 def row(seed: int, seconds: float, kills: bool) -> dict[str, Any]:
-    """One run."""
+    """Overload a world for `seconds` of virtual time, and return the row of results."""
     overload = Overload(seed, seconds)
     world = overload.world
     began = world.now

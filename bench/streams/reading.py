@@ -185,7 +185,7 @@ class Leader:
         self.server.handlers()[KeepReadings](self.reader, kept)
 
     def append(self, rows: list[Row]) -> None:
-        """One chunk."""
+        """Append rows as one chunk at the leader."""
         assert self.replica.leader is not None
         batch = EventBatch(BatchHead("", 0, 0, len(rows)), tuple(rows))
         self.replica.leader.append([batch], time.time_ns())

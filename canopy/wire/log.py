@@ -142,7 +142,7 @@ class Sparing:
     """Says which of many events are written down: the first, and one every `EVERY` seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """`clock`: seconds."""
+        """`clock`: monotonic seconds."""
         self._clock = clock
         self._kept: BoundedDict[str, tuple[float, int]] = BoundedDict(KINDS_MOST)
 

@@ -60,7 +60,7 @@ class Locator(Protocol):
 
     @property
     def known(self) -> Mapping[str, StreamLocated]:
-        """Streams by name."""
+        """The streams that were located, by name."""
 
     def locate(self, name: str) -> None:
         """Ask the stream's owner for its leaders. StreamLocated or StreamMissing follows."""
@@ -139,7 +139,7 @@ class StreamLocator(Machine):
             listener(event.peer)
 
     def on_locate_again(self, timer: LocateAgain) -> None:
-        """Ask once more."""
+        """Repeat the question to the owner of the stream."""
         self.locate(timer.name)
 
     def _answered(self, name: str, answer: Answer) -> None:

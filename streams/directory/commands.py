@@ -120,7 +120,7 @@ class StreamCommands(Machine):
     # -- found and remove ------------------------------------------------------------------------
 
     def add(self, client: int, command: AddStream) -> None:
-        """Found a stream."""
+        """Check the options of a new stream, and have the owner of its name found it."""
         try:
             options = msgspec.convert(
                 {f: getattr(command, f) for f in StreamOptions.__struct_fields__}, StreamOptions
@@ -171,7 +171,7 @@ class StreamCommands(Machine):
         )
 
     def remove(self, client: int, command: RemoveStream) -> None:
-        """Remove a stream."""
+        """Have the owner of the name remove a stream."""
         self._ask(
             client,
             command.request,

@@ -86,7 +86,7 @@ class OwnerQuestions(Machine):
         self.ring.find(stream_key(question.name))
 
     def on_owner_found(self, event: OwnerFound) -> None:
-        """Ask the owner."""
+        """Send the questions about names of this key to their owner."""
         for ticket, question in list(self._open.items()):
             if question.is_looked_up and stream_key(question.name) == event.key:
                 question.is_looked_up = False

@@ -69,7 +69,7 @@ class Steps:
         """How the publisher found the tree: "walk" or "ring"."""
 
     def heard(self, node: NodeId, kind: str, fields: Mapping[str, Any]) -> None:
-        """Count one record."""
+        """Add a trace record of a walk, a search or a delivery to the counts."""
         attribute = fields.get("attribute", "")
         if kind in ("walk_hop", "walk_recovered"):
             self.hops[fields["walk"].rpartition(".")[0], attribute] += 1

@@ -84,7 +84,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Trial:
-    """Runs one."""
+    """One run: an overlay with a share of liars, and what newcomers find in it."""
 
     def __init__(self, plan: LiarsPlan, defence: Defence, share: float, codec: Codec) -> None:
         self.plan, self.defence, self.share = plan, defence, share

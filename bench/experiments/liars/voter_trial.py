@@ -37,7 +37,7 @@ VOTERS = 5
 
 
 class VoterTrial:
-    """Runs one."""
+    """One run: a voter of a cluster lies, and the honest members are measured."""
 
     def __init__(
         self, plan: LiarsPlan, defence: Defence, codec: Codec, rounds: int = ROUNDS

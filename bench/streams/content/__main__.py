@@ -74,7 +74,7 @@ class Run(Protocol):
     """Rows that consumers wanted and have got, by key."""
 
     def processes(self) -> list[psutil.Process]:
-        """The servers."""
+        """The processes whose processor time counts."""
 
     def take_rows(self, drafts: Sequence[Draft]) -> None:
         """These are appended, again and again."""

@@ -145,7 +145,7 @@ class Account:
 
 
 def contents(folder: Path, name: str) -> bytes:
-    """Of one file."""
+    """The bytes of one file of a folder."""
     return (folder / name).read_bytes()
 
 

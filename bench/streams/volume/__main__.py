@@ -59,7 +59,7 @@ AHEAD: Final = 64
 
 
 def say(text: str) -> None:
-    """Tell whoever waits."""
+    """Print progress to standard error."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -100,7 +100,7 @@ class Nodes:
         return self.program.client.ask(command, kind, PATIENCE)
 
     def until(self, there: Callable[[], bool], what: str) -> None:
-        """Wait for something."""
+        """Wait until `there` is true. AssertionError after `PATIENCE` seconds."""
         end = time.monotonic() + PATIENCE
         while not there():
             assert time.monotonic() < end, f"not within {PATIENCE:.0f} s: {what}"
@@ -137,7 +137,7 @@ def p99(times: Sequence[float]) -> float:
 
 
 def row(what: str, value: float, wanted: str = "", digits: int = 1) -> dict[str, Any]:
-    """One figure."""
+    """Print one figure with its goal, and return it as a row."""
     say(f"  {what}: {value:,.{digits}f} ({wanted or 'for comparison'})")
     return {"what": what, "value": round(value, digits), "wanted": wanted}
 

@@ -42,7 +42,7 @@ SYNC_BYTES: Final = 64 * 1024 * 1024
 
 
 def say(text: str) -> None:
-    """Tell whoever waits."""
+    """Print progress to standard error."""
     print(text, file=sys.stderr, flush=True)
 
 

@@ -75,7 +75,7 @@ class Seed:
         self.big = 0
 
     def run(self) -> None:
-        """Raises SoakError."""
+        """Run the steps of this seed and compare the databases. Raises SoakError."""
         source_kind, target_kind = self.kinds
         finite = "mariadb" in self.kinds
         self.source = self._database(source_kind, "source", finite)
@@ -101,7 +101,7 @@ class Seed:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def step(self) -> None:
-        """One random step."""
+        """Do one random step, as the seed draws it."""
         way = self.rng.randint(0, 99)
         if way < 62:
             self.transaction(self.rng.randint(1, 12))

@@ -87,7 +87,7 @@ def _state(found: RowExplained) -> str:
 
 
 def _by(found: RowExplained) -> str:
-    """Who appended it."""
+    """Who appended the row: its producer, or the fork from which it was copied."""
     if found.fork:
         return f"{_by_whom(found)}, copied from the fork {found.fork}, where it had {found.at}"
     return _by_whom(found)

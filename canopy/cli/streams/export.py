@@ -55,13 +55,13 @@ class CsvFile:
         self._columns: dict[str, None] = {}
 
     def add(self, event: StreamEvent) -> None:
-        """Add a row."""
+        """Keep an event until all columns are known."""
         self._columns.update(dict.fromkeys(event.attributes))
         row = [event.shard, event.offset, event.time, event.attributes]
         self._rows.write(json.dumps(row, ensure_ascii=False) + "\n")
 
     def end(self) -> None:
-        """Write it."""
+        """Write the header and all rows that were added as CSV."""
         table = csv.writer(self._file)
         table.writerow(("shard", "offset", "time", *map(self._cell, self._columns)))
         self._rows.seek(0)

@@ -22,7 +22,7 @@ class ProgressLine:
         self._is_terminal = sys.stderr.isatty()
 
     def say(self, text: str) -> None:
-        """Show it."""
+        """Show progress on standard error: on a terminal in the place of the last."""
         if not self._quiet:
             click.echo(
                 f"\r\x1b[K{text}" if self._is_terminal else text, err=True, nl=not self._is_terminal

@@ -41,7 +41,7 @@ class Stages(Display):
         self._before = self._done = 0  # tasks
 
     def stage(self, text: str, done: int, total: int) -> None:
-        """`canopy.traces.analysis.OnProgress`."""
+        """Show how far a stage of the analysis is (`canopy.traces.analysis.OnProgress`)."""
         if self.fancy:
             self.fill(" ")  # not the tasks of the last look, which are fewer than there were
         if done == total:

@@ -129,7 +129,7 @@ def requests_of(spans: Iterable[Span], names: dict[str, str], version: str) -> I
 
 
 def request_of(spans: list[Span], names: dict[str, str], version: str) -> bytes:
-    """One request."""
+    """The body of one request: the spans by node, as OTLP/HTTP JSON has them."""
     by_node: dict[str, list[Span]] = {}
     for span in spans:
         by_node.setdefault(span.node, []).append(span)

@@ -44,7 +44,7 @@ class StreamReader:
         self._thread = threading.Thread(target=self._run, name="canopy-stream", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
+        """Begin to read, in a thread of its own."""
         self._thread.start()
 
     def stop(self) -> None:

@@ -182,7 +182,7 @@ class SignedProtocol(HardenedProtocol):
     # -- what comes ------------------------------------------------------------------------------
 
     def datagram_received(self, data: bytes, address: tuple[Any, ...]) -> None:
-        """Take one datagram."""
+        """Take a datagram as question, answer or cookie; others count as refused."""
         where: Address = (address[0], address[1])
         kind, number, body = data[:1], data[1:HEADER], data[HEADER:]
         if not HEADER < len(data) <= DATAGRAM_LIMIT or not self.admits(where[0]):

@@ -538,7 +538,7 @@ class _JoinSide:
         self._context = context
 
     def context(self, is_server: bool) -> ssl.SSLContext:
-        """For `TlsPipe`."""
+        """The TLS context of one side of a connection, for `TlsPipe`."""
         return self._context
 
     def identify(self, chain: Chain) -> Principal:

@@ -248,11 +248,11 @@ class FileLogDisk:
         return self._ask(shard, lambda held, ticket: held.files.put(data))
 
     def cut(self, shard: str, segment: str, size: int) -> int:
-        """Cut a segment."""
+        """Cut a segment to `size` bytes. Returns the ticket of the answer."""
         return self._ask(shard, lambda held, ticket: held.files.cut(segment, size))
 
     def drop(self, shard: str, segment: str) -> int:
-        """Delete a segment."""
+        """Delete a segment. Returns the ticket of the answer."""
         return self._ask(shard, lambda held, ticket: held.files.drop(segment))
 
     def save(self, shard: str, segment: str) -> int:

@@ -112,7 +112,7 @@ class Coalescer:
 
     @property
     def sequences(self) -> set[int]:
-        """Their sequence numbers."""
+        """The sequence numbers of the events that wait."""
         return {event.sequence for events in self._by_names.values() for event in events}
 
     def submit(self, by_names: ByNames, largest: int, in_flight: int) -> tuple[ByNames, int] | None:

@@ -75,7 +75,7 @@ class InvalidationTable:
     """Bounded memory of copies. Times are the Port's seconds."""
 
     def __init__(self, capacity: int = COPIES_MOST) -> None:
-        """`capacity` in copies."""
+        """`capacity`: the number of copies that are known at most."""
         self.capacity = capacity
         self.number = 0
         """Of the last copy that was granted."""

@@ -472,7 +472,7 @@ class Appender(LedShard):
             self.later(LookAtAppends, LOOK)
 
     def stop(self, leader: Peer | None) -> None:
-        """Answer who waits."""
+        """Answer all requests that wait, since this node leads no more."""
         self.refuse_all(MOVED, leader)
 
     def refuse_all(self, code: str, leader: Peer | None) -> None:

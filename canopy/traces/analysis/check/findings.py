@@ -353,7 +353,7 @@ class Seen:
             self.notes.append(TraceFinding("other file", text, file=self._inner(path)))
 
     def result(self, files: Sequence[GatheredFile]) -> TraceCheck:
-        """All together."""
+        """The findings of all files together."""
         complete = self._complete
         overlays = tuple(self._overlay(each) for each in complete.overlays)
         judged = any(each.published and each.subscriptions for each in overlays)
