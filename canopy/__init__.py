@@ -12,8 +12,9 @@ A program talks to a node on its own machine (`canopy node`):
 1
 Nome, Alaska 5.1
 
-`canopy.trio` and `canopy.aio` are the same for trio and asyncio. See docs/guide/python.md.
-The names below are loaded when they are first used, so `import canopy` costs nothing.
+`trio` and `aio` are the same for trio and asyncio, and `__main__` is the command. See
+docs/guide/python.md. The names below are loaded when they are first used, so `import canopy` costs
+nothing.
 """
 
 from __future__ import annotations

@@ -318,7 +318,7 @@ def packs(modules: Iterable[Module]) -> int:
     )
 
 
-NAMED: Final = re.compile(r"`([a-z][a-z0-9_]*)/?(?:\.[A-Za-z_.]+)?`")
+NAMED: Final = re.compile(r"`([a-z_][a-z0-9_]*)/?(?:\.[A-Za-z_.]+)?`")
 LISTED: Final = re.compile(
     r"(?:^\* |[.;] |\(s\)|order\*: )((?:`[a-z][a-z0-9_]*/?`(?:, | and )?)+)", re.M
 )
@@ -365,12 +365,12 @@ def worlds(modules: Iterable[Module]) -> dict[str, int]:
 
 
 def debts(modules: list[Module]) -> Mapping[str, Mapping[str, int]]:
-    """What hurts, by rule: its name, and how much it is. Manuals count in streams/ and overlay/."""
+    """What hurts, by rule: its name, and how much it is."""
     streams = [module for module in modules if module.path.startswith("streams/")]
     return {
         "fields": wide_classes(modules),
         "parameters": wide_constructors(modules),
         "retries": retries(streams),
         "twins": twins(modules),
-        "manuals": manual_faults(m for m in modules if m.path.startswith(("streams/", "overlay/"))),
+        "manuals": manual_faults(modules),
     }

@@ -8,7 +8,8 @@ Read in this order:
   identity), with ``state_file`` (its records, and their commits) and ``durable`` (how its files are
   written, and what a disk refuses);
 - ``transport/`` frames, codec, and TCP connections, in TLS where the node has keys;
-- ``keys/`` keys and certificates: who signs, how a node joins, who is revoked;
+- ``keys/`` keys and certificates: who signs, how a node joins, who is revoked; ``audit``, the file
+  of what was done with them, and ``token_file``, which programs may use a node or a gateway;
 - ``driver`` runs a `node.Node` over trio: inputs, timer, and the order of the steps of a turn;
 - ``shards/`` the disk of the shards of streams: a list, files, and a thread that writes them;
 - ``control/`` the Unix socket for programs (their side is canopy/client/);

@@ -62,9 +62,9 @@ NOT, LIKE inside a word, integers beyond 2**53, more parts than a record has) se
 *python*, and the conjunction itself is evaluated.
 
 *Changes.* Removing clears a bit in `live`. Inserting writes one bit in each row of the columns
-used, and clears bits of the skip bitmap, so that these can only err towards reading; `tighten` sets
-those that can be set again. Memory grows by a segment of 64 blocks at a time, so nothing is ever
-copied but the skip bitmap and tables of a few bytes per subscription.
+used, and clears bits of the skip bitmap, so that the skip bitmap can only err towards reading.
+Later `tighten` sets the bits that can be set again. Memory grows by a segment of 64 blocks at a
+time, so nothing is ever copied but the skip bitmap and tables of a few bytes per subscription.
 
 *Drift.* The buckets are made for the first subscriptions. Whenever as many have been inserted as
 there are, each column is checked; where the ends of intervals crowd in few buckets, the

@@ -7,8 +7,9 @@ rooms take from here directly is names and quoting (`keywords`, `unparse`) and `
 
 Read in this order: `expression` (the tree), `errors`, `keywords` (reserved words, names), `parser`
 (text to tree: the grammar, and messages for what it refuses), `shapes` (texts that differ in their
-constants only), `unparse` (tree to canonical text), `like` (LIKE patterns), `evaluate` (tree to
-function), `explain` (the verdict on every part of a tree).
+constants only), `unparse` (tree to canonical text), `like` (LIKE patterns), `evaluate` (tree to a
+function of its own), `truth` (one function for all trees), `explain` (the verdict on every part of
+a tree).
 
 The tree as JSON (`Predicate.tree`), from which others build their own evaluators::
 

@@ -5,6 +5,6 @@ what was asked for before anything starts, and fetches the earthquakes, ``run`` 
 folder, ``overlay`` starts, watches and stops the processes, ``subscribers`` makes all
 subscriptions and writes down the deliveries, ``publisher`` publishes the feed, and when
 nothing is under way any more ``summary`` compares what the analysis of the traces
-(`canopy.traces.analysis`) found with the deliveries. The benches
-use ``overlay`` too.
+(`canopy.traces.analysis`) found with the deliveries. ``tour`` is the same overlay as a
+guided tour. The benches use ``overlay`` too.
 """

@@ -7,9 +7,9 @@ may), ``beliefs`` (what a node believes of others, and the one id of a key), ``a
 signs: root and issuer), ``revocations`` (the signed list of ids that are not believed any more),
 ``policies`` (the signed policy of tenants), ``tokens`` (invitations), ``enrolment`` (the words
 between a node without a valid certificate and its issuer), ``issuing`` (the issuer's side of them),
-``joining`` (the node's side) and ``signing`` (what a node says). What a connection does with all
-that is in canopy/wire/transport/tls. ``sealing`` stands apart: keys of programs, which nodes do not
-know.
+``joining`` (the node's side), ``signing`` (what a node says) and ``rotation`` (root and issuer are
+replaced). What a connection does with all that is in canopy/wire/transport/tls. ``sealing`` stands
+apart: keys of programs, which nodes do not know.
 
 `cryptography` makes and reads keys and certificates, the standard library's `ssl` speaks TLS.
 """

@@ -10,6 +10,9 @@
 - ``compiling`` prepares the compiled matching engine beside the running node;
 - ``operating`` what is told to who watches it: the listener of `canopy.wire.admin`, and, systemd;
   ``reloading`` the configuration read again;
+- ``security`` the keys of the running node: TLS contexts, who is believed, renewals, revocations;
+- ``health_watch`` reads the health file again when it has changed, and ``trace_shipping`` sends the
+  trace records to a stream;
 - ``copies`` what it does when another process has its node's id;
 - ``telemetry`` samples this machine, ``feed`` publishes the samples as events.
 """

@@ -2,6 +2,5 @@
 and keeps the classes that it loads, ``paths`` says where files are.
 
 A session is silent, stays on loopback and removes its files, unless an analysis is given a cluster
-(``--master``). Nothing here knows traces; `spark_session` is all that is used from outside, with
-`first_line` for its messages.
+(``--master``). Nothing here knows traces.
 """
