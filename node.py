@@ -581,6 +581,11 @@ class Node:
     # --- readiness and leaving ---
 
     @property
+    def schemas(self) -> Any:
+        """What events of this node's programs have to be; None: anything."""
+        return self.driver.schemas
+
+    @property
     def ready(self) -> bool:
         """The view is filled, a way into the ring is known, and the node does not leave."""
         return self._ready and not self.draining

@@ -12,8 +12,8 @@ A program talks to a node on its own machine (`canopy node`):
 1
 Nome, Alaska 5.1
 
-`trio` and `aio` are the same for trio and asyncio, and `__main__` is the command. See
-docs/guide/python.md. The names below are loaded when they are first used, so `import canopy` costs
+`trio` and `aio` are the same for trio and asyncio, `schemas` has the JSON Schemas of events, and
+`__main__` is the command. See docs/guide/python.md. The names below are loaded when they are first used, so `import canopy` costs
 nothing.
 """
 

@@ -53,6 +53,8 @@ class WrongError(AssertionError):
 class NodePort:
     """`overlay.machine.Port`, as far as a replica uses it."""
 
+    schemas = None
+
     def __init__(self, world: ShardWorld, me: Peer, rng: Random) -> None:
         self.world, self.me, self.rng, self.processors = world, me, rng, 1
         self.boot = 0

@@ -151,6 +151,10 @@ class Driver(LinkTransport, Protocol):
     def processors(self) -> int:
         """How many processors the machine has that the node may use."""
 
+    @property
+    def schemas(self) -> Any:
+        """The schemas of events, as `Port.schemas`."""
+
     def clock(self) -> float:
         """The time in monotonic seconds, read once per turn."""
 

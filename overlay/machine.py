@@ -148,6 +148,11 @@ class Port(Protocol):
     def processors(self) -> int:
         """How many processors this node's machine has that the node may use."""
 
+    @property
+    def schemas(self) -> Any:
+        """What events of this node's programs have to be: an `EventSchemas`
+        (overlay/upper_tree/publisher/schemas.py); None: anything."""
+
     def send(self, peer: Peer, message: Message) -> None:
         """Send over the link to `peer` (itself allowed: it is dispatched in this turn, uncounted).
 

@@ -1,5 +1,5 @@
-"""What a person who runs a node may ask of it, beside what `overlay.client` has: `canopy reload`
-and `canopy doctor`."""
+"""What a person who runs a node may ask of it, beside what `overlay.client` has: `canopy reload`,
+`canopy doctor` and `canopy schema`."""
 
 from __future__ import annotations
 
@@ -57,5 +57,26 @@ class Clocks(Reply, frozen=True):
     clocks: tuple[ClockOffset, ...]
 
 
-OPERATOR_COMMANDS = Reload | GetClocks
-OPERATOR_REPLIES = Reloaded | Clocks
+class GetSchemas(Command, frozen=True):
+    """Ask for the schemas of events that this node checks. Answered by Schemas."""
+
+
+class EventSchema(msgspec.Struct, frozen=True, array_like=True):
+    """The JSON Schema, as a JSON text, of the events of a type. `attributes`: the names that it
+    has."""
+
+    type: str
+    text: str
+    attributes: tuple[str, ...]
+
+
+class Schemas(Reply, frozen=True):
+    """The schemas, by type. `otherwise`: what becomes of events that are not so: "refuse", "park"
+    or "count"; "": there are no schemas."""
+
+    schemas: tuple[EventSchema, ...]
+    otherwise: str
+
+
+OPERATOR_COMMANDS = Reload | GetClocks | GetSchemas
+OPERATOR_REPLIES = Reloaded | Clocks | Schemas

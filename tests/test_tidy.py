@@ -257,7 +257,11 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "canopy.traces.analysis.window",
         *("canopy.traces.schema", "overlay.wording"),
     ),
-    "canopy.wire": CORE,
+    "canopy.wire": (*CORE, "canopy.schemas"),
+    "canopy.schemas": (
+        *("overlay.client", "overlay.operator_commands", "overlay.upper_tree.publisher.schemas"),
+        "canopy.feeds",
+    ),
     "canopy.sim": CORE,
     "canopy.sim.world": CORE,
     "canopy.sim.checks": (*CORE, "canopy.sim.world"),

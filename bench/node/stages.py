@@ -106,6 +106,7 @@ class Surroundings:
         self.to_gatherers(events, places)
 
     processors = 1
+    schemas = None
     logs = NoLogDisk()
 
     def trace(self, kind: str, fields: dict[str, Any]) -> None: ...

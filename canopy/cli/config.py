@@ -14,7 +14,7 @@ from canopy.cli.output import plain, print_json
 from overlay.wording import counted
 
 GROUPS: Final = (
-    *("log", "metrics", "trace", "health", "clients"),
+    *("log", "metrics", "trace", "health", "clients", "schemas"),
     *("tree", "links", "election", "cluster", "ring", "view", "walk"),
 )
 """All groups of keys: what an operator sets first, then tuning."""

@@ -12,6 +12,7 @@ EXTRAS: Final = {
     "sync": ("sqlalchemy", "psycopg", "duckdb", "pymysql"),
     "spark": ("pyspark", "pyarrow"),
     "gateway": ("wsproto", "mqtt5"),
+    "schema": ("jsonschema_rs",),
 }
 """Extra to the libraries that it brings; pyproject.toml has the same with their versions."""
 

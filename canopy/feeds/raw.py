@@ -37,7 +37,7 @@ def is_raw(fields: Mapping[str, Any]) -> bool:
     return ATTRIBUTES in fields
 
 
-def raw_object(event: Event) -> dict[str, Any]:
+def raw_object(event: Event | Draft) -> dict[str, Any]:
     """The object for an event, which `raw_draft` reads back."""
     found: dict[str, Any] = {ATTRIBUTES: event.attributes}
     if event.payload:

@@ -29,6 +29,7 @@ from canopy.wire.folder import default_folder
 from overlay.links.messages import MAX_BODY, OLDEST_PROTOCOL, PROTOCOL
 from overlay.machine import Region, Tier
 from overlay.settings import Bytes, Count, Seconds, Settings, SettingsGroup
+from overlay.upper_tree.publisher.schemas import Otherwise
 
 ENVIRONMENT: Final = "CANOPY_"
 FROM_ENVIRONMENT: Final = "environment"
@@ -109,6 +110,14 @@ class ClientConfig(SettingsGroup, frozen=True):
     # access`); port 0: a free one; "": nowhere. Needs the node's keys
 
 
+class SchemaConfig(SettingsGroup, frozen=True):
+    """JSON Schemas of what the node's programs publish and append (canopy/schemas.py)."""
+
+    dir: str = ""  # the folder with a file TYPE.json for events of a type; "": none
+    otherwise: Otherwise = "refuse"  # what becomes of others: refuse, park (published as an event
+    # of the type schema.parked, with the event as its payload) or count
+
+
 class NodeConfig(Settings, frozen=True):
     """A node's configuration; the groups of `Settings` are fields of it."""
 
@@ -131,6 +140,7 @@ class NodeConfig(Settings, frozen=True):
     trace: TraceConfig = TraceConfig()
     health: HealthConfig = HealthConfig()
     clients: ClientConfig = ClientConfig()
+    schemas: SchemaConfig = SchemaConfig()
 
     @property
     def settings(self) -> Settings:

@@ -64,7 +64,8 @@ from overlay.driving import DrivenNode
 from overlay.hybrid_clock import HybridClock
 from overlay.links.messages import Bye, Frame
 from overlay.machine import LocalEvent, Named
-from streams.disk import LogDisk, NoLogDisk
+from overlay.upper_tree.publisher.schemas import EventSchemas
+from streams.disk import NoLogDisk
 
 # How another thread wakes a task of the node's: a pipe of which the task waits for the end.
 #
@@ -176,13 +177,15 @@ class TrioDriver:
         shards: FileLogDisk | None = None,
         security: Doorkeeper | None = None,
         users: LocalUsers | None = None,
+        schemas: EventSchemas | None = None,
     ) -> None:
         """`users`: whose programs on this machine are heard; None: anybody's."""
         self.counters = Counters()
         self.hybrid = hybrid or hybrid_clock()
-        self.logs: LogDisk = shards or NoLogDisk()
+        self.logs: FileLogDisk | NoLogDisk = shards or NoLogDisk()
         """The disk of the node's shards; without one its replicas never become ready."""
-        self._shards = shards
+        self.schemas = schemas
+        """What events of the node's programs have to be; None: anything."""
         self._outputs: NodeOutputs = _NoOutputs()
         self._log = log
         self._folder = folder
@@ -345,8 +348,8 @@ class TrioDriver:
             self._written.clear()
         self._outputs.end_turn()
         written: Sequence[LocalEvent] = ()
-        if self._shards is not None:
-            written = self._shards.hand_over(self.turn_times.idle)
+        if isinstance(self.logs, FileLogDisk):
+            written = self.logs.hand_over(self.turn_times.idle)
         now = self.clock()
         took = now - began
         self.turn_times.observe(took)
@@ -386,8 +389,8 @@ class TrioDriver:
             nursery.start_soon(self._tick)
             if self._folder is not None:
                 nursery.start_soon(self._hear_of_stores, self._folder)
-            if self._shards is not None:
-                nursery.start_soon(self._take_from_disk, self._shards)
+            if isinstance(self.logs, FileLogDisk):
+                nursery.start_soon(self._take_from_disk, self.logs)
             for listener in listeners:
                 nursery.start_soon(accept_all, listener, self._admits, self._accept, nursery)
 

@@ -50,6 +50,7 @@ class WorldNode:
         self.world = world
         self.me = me
         self.processors = 1
+        self.schemas: Any = None
         self.rng = rng
         self.sent: list[tuple[Peer, Message]] = []
         self.emitted: list[LocalEvent] = []

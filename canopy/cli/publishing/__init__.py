@@ -2,5 +2,5 @@
 
 ``pub`` is the command. ``feed_batches`` opens what it names and reads it ahead, in batches
 (`canopy/feeds/` has the formats), and counts; ``appending`` writes to streams, ``dry_run`` shows
-where events would go.
+where events would go. ``schema`` holds events against JSON Schemas.
 """

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 from typing import Any, Final
+from urllib import parse
 
 import msgspec
 
@@ -48,6 +49,7 @@ from overlay.client import (
     Where,
     Why,
 )
+from overlay.operator_commands import EventSchema, GetSchemas, Schemas
 from overlay.stream_client import GetGroups, Groups, RowExplained, WhyRow
 
 Query = Mapping[str, str]
@@ -130,7 +132,7 @@ async def answer(client: AsyncClient, grant: Permission, path: str, query: Query
     if path == "/openapi.json":
         return openapi()
     if path == "/asyncapi.json":
-        return asyncapi()
+        return asyncapi(await schemas_of(client))
     name = path.removeprefix("/api/")
     if name == "check":
         grant.check("subscribe")
@@ -312,9 +314,29 @@ DELIVERED: Final = {
 }
 
 
-def asyncapi() -> dict[str, Any]:
-    """The description of what is followed and published, in AsyncAPI 3.0."""
+async def schemas_of(client: AsyncClient) -> tuple[EventSchema, ...]:
+    """The schemas that the node holds events against; none, if it does not say."""
+    try:
+        return (await client.ask(GetSchemas(0), Schemas, ANSWER_TIMEOUT)).schemas
+    except ControlError:
+        return ()
+
+
+def asyncapi(schemas: Iterable[EventSchema]) -> dict[str, Any]:
+    """The description of what is followed and published, in AsyncAPI 3.0: any event, and those of
+    each type with a schema."""
     channel = {"$ref": "#/channels/events"}
+    typed = {
+        parse.quote(one.type, safe=""): {
+            "name": one.type,
+            "payload": {
+                "schemaFormat": "application/schema+json;version=draft-2020-12",
+                "schema": msgspec.json.decode(one.text),
+            },
+        }
+        for one in schemas
+    }
+    published = [{"$ref": f"#/channels/events/messages/{name}"} for name in ("published", *typed)]
     return {
         "asyncapi": "3.0.0",
         "info": {"title": "Canopy gateway", "version": version("canopy-overlay")},
@@ -326,6 +348,7 @@ def asyncapi() -> dict[str, Any]:
                 "messages": {
                     "delivered": {"payload": DELIVERED},
                     "published": {"payload": EVENT},
+                    **typed,
                 },
             }
         },
@@ -340,7 +363,7 @@ def asyncapi() -> dict[str, Any]:
                 "action": "receive",
                 "channel": channel,
                 "summary": "Events to publish.",
-                "messages": [{"$ref": "#/channels/events/messages/published"}],
+                "messages": published,
             },
         },
     }

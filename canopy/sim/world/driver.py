@@ -432,6 +432,9 @@ class SimDriver:
 
     # --- overlay.driving.Driver ---
 
+    schemas = None
+    """Programs may publish anything."""
+
     @property
     def processors(self) -> int:
         """Of its machine: one of its own, where it does not share them."""

@@ -48,7 +48,7 @@ from overlay.client import (
     Where,
     Why,
 )
-from overlay.operator_commands import GetClocks, Reload
+from overlay.operator_commands import GetClocks, GetSchemas, Reload
 from overlay.stream_client import (
     AddStream,
     AttachGroup,
@@ -92,6 +92,7 @@ ROWS: Final[dict[Scope, tuple[type[Command], ...]]] = {
     "observe": (
         *(GetStatus, GetPeers, GetRing, GetIncidents, GetAttributes, GetSubscriptions, GetEvents),
         *(Where, Why, DryRun, WhyRow, GetStreams, GetGroups, GetTransactions, GetClocks),
+        GetSchemas,
     ),
     "admin": (
         *(EndSubscription, Feed, Drain, Reload, AddStream, EditStream, RemoveStream),

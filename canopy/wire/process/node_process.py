@@ -52,7 +52,7 @@ from canopy.wire.process.health_watch import HealthWatch
 from canopy.wire.process.listening import StartError, listen, listen_at, raise_file_limit
 from canopy.wire.process.machine_load import MachineLoad, freeze_heap, return_large_blocks
 from canopy.wire.process.operating import Watched
-from canopy.wire.process.reloading import ConfigSource, Reloading, ReloadOutcome
+from canopy.wire.process.reloading import ConfigSource, Reloading, ReloadOutcome, open_schemas
 from canopy.wire.process.security import NodeSecurity, prepare_keys
 from canopy.wire.process.trace_shipping import CLIENT as SHIPPING
 from canopy.wire.process.trace_shipping import TraceShipping, open_trace, secure_traces
@@ -214,6 +214,7 @@ class NodeProcess:
         hybrid = hybrid_clock()
         self._traces = self._open_traces(hybrid)
         self._shards = FileLogDisk(folder.path, folder.node, log)
+        schemas = open_schemas(config)
         self.driver = TrioDriver(
             log,
             folder,
@@ -223,6 +224,7 @@ class NodeProcess:
             self._shards,
             security,
             LocalUsers() if security is None and not config.insecure else None,
+            schemas,
         )
         self._control = ControlServer(
             self.driver.trace,
@@ -242,7 +244,7 @@ class NodeProcess:
         self._watched = Watched(
             folder, self.driver.turn_times, log, self._ask_status, self._certificate_ends
         )
-        self._reloading = Reloading(source, log, self._apply, self._reread)
+        self._reloading = Reloading(source, log, self._apply, security, schemas)
         self._last_status: Status | None = None
         self._traces_reported = False
         self._conflict: IdentityConflict | None = None  # the last that was logged
@@ -366,11 +368,6 @@ class NodeProcess:
         text = "a reload was refused, goes on as before" if outcome.refused else "serves"
         manager.ready(text)
         return outcome
-
-    def _reread(self) -> tuple[tuple[str, ...], str]:
-        if self.security is None:
-            return (), ""
-        return ("keys",), self.security.reload()
 
     def _apply(self, held: NodeConfig, config: NodeConfig) -> None:
         """Let the settings that take effect at once do so."""

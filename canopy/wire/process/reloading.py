@@ -9,14 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from canopy.wire.config import ConfigError, NodeConfig
 from canopy.wire.log import Log
+from canopy.wire.process.listening import StartError
+from canopy.wire.process.security import NodeSecurity
 from overlay.operator_commands import ChangedSetting
 from overlay.settings import SettingsGroup
+
+if TYPE_CHECKING:
+    from canopy.schemas import FolderSchemas
 
 NOW: Final = "now"
 RESTART: Final = "restart"
@@ -102,6 +108,18 @@ class ReloadOutcome:
     refused: str = ""
 
 
+def open_schemas(config: NodeConfig) -> FolderSchemas | None:
+    """The schemas that events are held against; None: there are none. Raises StartError."""
+    if not config.schemas.dir:
+        return None
+    from canopy.schemas import EventSchemaError, FolderSchemas
+
+    try:
+        return FolderSchemas(Path(config.schemas.dir).expanduser(), config.schemas.otherwise)
+    except EventSchemaError as error:
+        raise StartError(f"schemas.dir: {error}") from None
+
+
 class Reloading:
     """Reads the configuration again, and hands on what changed."""
 
@@ -110,15 +128,34 @@ class Reloading:
         source: ConfigSource | None,
         log: Log,
         apply: Callable[[NodeConfig, NodeConfig], None],
-        reread: Callable[[], tuple[tuple[str, ...], str]],
+        security: NodeSecurity | None = None,
+        schemas: FolderSchemas | None = None,
     ) -> None:
         """`apply` is called with the configuration that holds and with the one that holds from now
-        on; `reread` reads what else a reload covers (keys), names it, and says what of it is
-        refused."""
+        on; `security` and `schemas` are read again as well."""
         self._source = source
         self._log = log
         self._apply = apply
-        self._reread = reread
+        self._security = security
+        self._schemas = schemas
+
+    def _reread(self) -> tuple[tuple[str, ...], str]:
+        """Read what a reload covers beside the configuration: what that was, and why it is
+        refused."""
+        read: tuple[str, ...] = ()
+        if self._security is not None:
+            read = ("keys",)
+            if refused := self._security.reload():
+                return read, refused
+        if self._schemas is not None:
+            from canopy.schemas import EventSchemaError
+
+            read = (*read, "schemas")
+            try:
+                self._schemas.reload()
+            except EventSchemaError as error:
+                return read, str(error)
+        return read, ""
 
     def reload(self, held: NodeConfig) -> ReloadOutcome:
         """Compare with the configuration that `held` until now."""

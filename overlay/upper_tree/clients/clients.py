@@ -47,6 +47,7 @@ from overlay.incidents import FAULT, contain
 from overlay.info import AcceptedEvents, SubscriptionInfo
 from overlay.lower_random.policies import POLICY, Policies, PolicyChanged
 from overlay.machine import Alarm, Handlers, Machine, NodeId, Port, Timer
+from overlay.operator_commands import GetSchemas, Schemas
 from overlay.settings import Settings
 from overlay.upper_tree.batches import weigh_event
 from overlay.upper_tree.clients.constants import (
@@ -71,6 +72,7 @@ from overlay.upper_tree.events import (
 from overlay.upper_tree.messages import DeliveriesGivenUp
 from overlay.upper_tree.publisher.admission import refusal, uniform_batch
 from overlay.upper_tree.publisher.publisher import Publisher
+from overlay.upper_tree.publisher.schemas import fits, schemas_of, settled
 from overlay.upper_tree.subscriber.receiver import Added, Arrived, Receiver
 from overlay.upper_tree.subscriber.registrar import Registrar
 
@@ -142,6 +144,7 @@ class LocalClients(Machine):
             Publish: self.publish,
             GetAttributes: self.get_attributes,
             GetEvents: self.get_events,
+            GetSchemas: self.get_schemas,
             GetSubscriptions: self.get_subscriptions,
         }
 
@@ -475,7 +478,8 @@ class LocalClients(Machine):
         """Publications whose events look alike set out as one batch."""
         drafts = [draft for _, command in together for draft in command.events]
         alike = uniform_batch(drafts)
-        if alike is None or self._policies.denied([draft.attributes for draft in drafts]):
+        is_fit = alike is not None and fits(self.port, drafts)
+        if not is_fit or self._policies.denied([draft.attributes for draft in drafts]):
             for client, command in together:
                 self._admit_closely(client, command)
             return
@@ -488,8 +492,14 @@ class LocalClients(Machine):
 
     def _admit_closely(self, client: int, command: Publish) -> None:
         """Check each event by itself."""
-        reasons = [refusal(draft) for draft in command.events]
-        denied = self._policies.denied([draft.attributes for draft in command.events])
+        drafts = list(command.events)
+        reasons = [refusal(draft) for draft in drafts]
+        for number, draft in enumerate(drafts):
+            if reasons[number] is None and self.port.schemas is not None:
+                drafts[number], reason = settled(self.port, draft)
+                is_other = drafts[number] is not draft  # and may be too large
+                reasons[number] = refusal(drafts[number]) if is_other else reason
+        denied = self._policies.denied([draft.attributes for draft in drafts])
         if denied:
             denial = self._policies.publication_denial()
             self.port.count("policy_refused", sum(denied))
@@ -498,7 +508,7 @@ class LocalClients(Machine):
         for _, reason in refused:
             self.port.count("refused")
             self.port.trace("refused", reason=reason)
-        good = [d for d, reason in zip(command.events, reasons, strict=True) if not reason]
+        good = [d for d, reason in zip(drafts, reasons, strict=True) if not reason]
         self._answer(client, command, self.publisher.publish(good), refused)
 
     def _answer(
@@ -547,11 +557,23 @@ class LocalClients(Machine):
     # --- what is known here ---
 
     def get_attributes(self, client: int, command: GetAttributes) -> None:
-        """The attributes that this node has seen or subscribes to, for completion."""
+        """The attributes that this node has seen, subscribes to or has schemas of, for
+        completion."""
         names = dict.fromkeys(reversed(self.history.attributes))
         for mine in self.subscriptions.values():
             names.update(dict.fromkeys(mine.predicate.attributes))
+        schemas = schemas_of(self.port)
+        for schema in () if schemas is None else schemas.listed():
+            names.update(dict.fromkeys(schema.attributes))
         self.port.reply(client, Attributes(command.request, tuple(names)))
+
+    def get_schemas(self, client: int, command: GetSchemas) -> None:
+        """The schemas that events are held against here."""
+        schemas = schemas_of(self.port)
+        found = Schemas(command.request, (), "")
+        if schemas is not None:
+            found = Schemas(command.request, schemas.listed(), schemas.otherwise)
+        self.port.reply(client, found)
 
     def get_events(self, client: int, command: GetEvents) -> None:
         """The last events that this node has published or got, as far as the answer has room."""

@@ -42,6 +42,7 @@ from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.owner.registrations.restoration import TreeRestoration
 from overlay.upper_tree.partition import ranked
 from overlay.upper_tree.publisher.admission import refusal
+from overlay.upper_tree.publisher.schemas import foreseen
 
 NO_OWNER = "the owner of its tree did not answer"
 NO_HOST = "no host of its tree answered"
@@ -136,7 +137,7 @@ class DryRuns(Machine):
             reason = "a dry run needs pivot routing: with counting no host sees whole selectors"
             self.port.reply(client, Failed(command.request, "refused", reason))
             return
-        found = [Found(refusal(draft) or "") for draft in command.events]
+        found = [Found(refusal(draft) or foreseen(self.port, draft)) for draft in command.events]
         pairs = zip(command.events, found, strict=True)
         names = {name for draft, at in pairs if not at.refused for name in draft.attributes}
         if len(command.events) > DRY_RUN_MOST or len(names) > DRY_RUN_ATTRIBUTES:

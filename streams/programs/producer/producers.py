@@ -28,6 +28,7 @@ from overlay.info import AppendReceipt
 from overlay.machine import LocalEvent, Machine, Peer, Port, Timer
 from overlay.stream_client import BeginProducer, ProducerReady
 from overlay.upper_tree.publisher.admission import refusal, uniform_batch
+from overlay.upper_tree.publisher.schemas import fits, row_refusal
 from streams.access import pacing
 from streams.access.ask import HeldCommands
 from streams.access.locator import Locator, StreamLocated, StreamMissing
@@ -174,7 +175,7 @@ class Producers(Machine):
             self._gathered.setdefault(command.stream, []).append((client, command))
             self._send_soon()
             return
-        if fault := fault_of(command.events):
+        if fault := fault_of(self.port, command.events):
             self._refuse(client, command, "event", fault)
             return
         if command.producer:
@@ -211,10 +212,11 @@ class Producers(Machine):
             return
         session = self._own_session(entry)
         sending = self._own_sending(session, 0)
-        is_fit = uniform_batch([draft for _, c in commands for draft in c.events]) is not None
+        drafts = [draft for _, c in commands for draft in c.events]
+        is_fit = uniform_batch(drafts) is not None and fits(self.port, drafts)
         for client, command in commands:
             events = command.events
-            if not is_fit and (fault := fault_of(events)):
+            if not is_fit and (fault := fault_of(self.port, events)):
                 self._refuse(client, command, "event", fault)
                 continue
             if fault := unfit(events, entry):
@@ -523,11 +525,11 @@ class Producers(Machine):
             self._drop(session)
 
 
-def fault_of(events: Sequence[Draft]) -> str:
+def fault_of(port: Port, events: Sequence[Draft]) -> str:
     """Return the reason why events cannot be appended; "": they can."""
-    if uniform_batch(events) is None:
+    if uniform_batch(events) is None or not fits(port, events):
         for place, draft in enumerate(events):
-            if reason := refusal(draft):
+            if reason := refusal(draft) or row_refusal(port, draft):
                 return f"event {place}: {reason}"
     return ""
 

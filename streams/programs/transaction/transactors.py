@@ -136,7 +136,7 @@ class Transactors(AskMachine):
 
     def _prepare(self, client: int, command: Command, entry: StreamEntry) -> None:
         assert isinstance(command, PrepareEvents)
-        if fault := _unfit(command):
+        if fault := _unfit(self.port, command):
             self.refuse(client, command, fault)
             return
         if is_closed := closed(entry):
@@ -383,10 +383,10 @@ def _is_unknown(answer: Message) -> bool:
     return isinstance(answer, HalfRefused) and answer.code == UNKNOWN_TRANSACTION
 
 
-def _unfit(command: PrepareEvents) -> tuple[str, str] | None:
+def _unfit(port: Port, command: PrepareEvents) -> tuple[str, str] | None:
     """Return code and reason why a transaction cannot be prepared; None: it can."""
     if refused := fault_in_transaction(command):
         return refused
-    if fault := fault_of(command.events):
+    if fault := fault_of(port, command.events):
         return "event", fault
     return None

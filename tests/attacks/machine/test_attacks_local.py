@@ -202,10 +202,7 @@ def test_a_reload_says_that_keys_are_refused(tmp_path: Path) -> None:
     keys = Keys(tmp_path)
     security = keys.security()
     (keys.issuer.path / "node.key").chmod(0o644)
-    reloading = Reloading(
-        ConfigSource("", config), Log("debug", io.StringIO()), apply,
-        lambda: (("keys",), security.reload()),
-    )  # fmt: skip
+    reloading = Reloading(ConfigSource("", config), Log("debug", io.StringIO()), apply, security)
     outcome = reloading.reload(NodeConfig())
     assert "the former ones hold on" in outcome.refused
     assert "chmod 600" in outcome.refused

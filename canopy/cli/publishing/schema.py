@@ -1,0 +1,103 @@
+"""`canopy schema`: the JSON Schemas that events are held against."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from canopy.cli.connect import format_option, json_option, node_options, open_client
+from canopy.cli.constants import PUB_BATCH
+from canopy.cli.errors import FAILURE, OK, WRONG
+from canopy.cli.extras import require
+from canopy.cli.hints import HintingGroup
+from canopy.cli.output import console, label, print_json, visible
+from overlay.wording import counted
+
+
+@click.group(cls=HintingGroup)
+def schema() -> None:
+    """Hold events against JSON Schemas, before they are published.
+
+    A node with schemas.dir in its configuration holds what its programs publish and append against
+    the file TYPE.json of that folder, for events of the type TYPE; schemas.otherwise says what
+    becomes of others.
+    """
+
+
+@schema.command()
+@click.argument("file", type=click.Path(dir_okay=False, exists=True))
+@click.argument("feeds", nargs=-1, metavar="[EVENTS | NAME=VALUE]...")
+@format_option
+@json_option
+def check(file: str, feeds: tuple[str, ...], format_: str, as_json: bool) -> int:
+    """Check the JSON Schema in FILE, and events that are given as `canopy pub` takes them.
+
+    An event is held against FILE whatever its type. What is checked is the object of its attributes
+    and of what is nested; `id` and `type` only if the schema names them. Exit code 9 if an event is
+    not what the schema says, 1 if FILE is no schema.
+
+    \b
+    canopy schema check quake.json
+    canopy schema check quake.json mag=5.1 place=Nome
+    canopy sample earthquakes | canopy schema check quake.json -
+    """
+    require("schema")
+    from canopy.cli.publishing.feed_batches import FeedTotals, open_sources, read_batches
+    from canopy.schemas import EventSchemaError, Schema
+
+    try:
+        held = Schema(Path(file).read_bytes(), file)
+    except (EventSchemaError, OSError) as error:
+        click.echo(f"Error: {visible(str(error))}", err=True)
+        return FAILURE
+    totals = FeedTotals()
+    wrong: list[dict[str, object]] = []
+    count = 0
+    if feeds:
+        sources = open_sources(feeds, None)
+        for name, events in read_batches(sources, format_, {}, PUB_BATCH, totals.refuse):
+            for entry in events:
+                count += 1
+                if fault := held.fault(entry.draft):
+                    at = {"file": name} if name else {}
+                    wrong.append({**at, "line": entry.number, "reason": fault})
+                    if not as_json:
+                        place = f"{name}: " if name else ""
+                        click.echo(f"{visible(place)}line {entry.number}: {visible(fault)}")
+    for text in totals.repeated():
+        click.echo(text, err=True)
+    told = {"schema": file, "attributes": held.attributes, "events": count}
+    if as_json:
+        print_json({**told, "refused": totals.refused, "wrong": wrong})
+    else:
+        names = ", ".join(map(visible, held.attributes)) or "no names"
+        click.echo(f"{visible(file)} is a JSON Schema with {names}", err=True)
+        if count:
+            click.echo(f"{counted(count, 'event')}, {len(wrong)} of them not so", err=True)
+    return WRONG if wrong or totals.refused else OK
+
+
+@schema.command("ls")
+@node_options
+def ls(as_json: bool, timeout: float, connect: str | None, wait: float) -> int:
+    """List the types of events that a node has schemas of."""
+    from overlay.operator_commands import GetSchemas, Schemas
+
+    with open_client(connect, wait) as client:
+        found = client.ask(GetSchemas(0), Schemas, timeout)
+    if as_json:
+        import json
+
+        each = [{"type": one.type, "schema": json.loads(one.text)} for one in found.schemas]
+        print_json({"otherwise": found.otherwise, "schemas": each})
+        return OK
+    out = console()
+    for one in found.schemas:
+        out.print(f"[bold]{label(one.type)}[/]  {label(', '.join(one.attributes))}", soft_wrap=True)
+    if not found.otherwise:
+        out.print("This node has no schemas (schemas.dir in its configuration).", soft_wrap=True)
+    else:
+        becomes = {"refuse": "refused", "park": "parked", "count": "counted"}[found.otherwise]
+        out.print(f"Events of these types that are not so are {becomes}.", soft_wrap=True)
+    return OK
