@@ -88,6 +88,10 @@ class HoldOver(Timer, frozen=True):
     """Events have waited for a fuller message for `HOLD_MOST`."""
 
 
+class SearchOver(Timer, frozen=True):
+    """Events wait no longer for the last of the trees that are looked for."""
+
+
 class RouteDue(Timer, frozen=True):
     """Route the next pairs that are queued."""
 
@@ -189,30 +193,36 @@ class FirstSearches:
     is known of: events for trees that are known leave at once, and so does what has to be sent
     again. Times are the Port's seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: Port) -> None:
+        self._port = port
         self.unfinished: BoundedDict[str, float] = BoundedDict(SEARCHES_MOST)
         """Trees that are looked for, or `early`, and since when."""
         self.early: dict[str, float] = {}
         """Trees that were found, and not all that waits for them may leave; and when."""
+        self._over = Alarm(port, SearchOver())
 
-    def began(self, attribute: str, now: float) -> None:
+    def began(self, attribute: str) -> None:
         """Nothing is known of this tree, and an event waits for it."""
         if attribute not in self.unfinished:
-            self.unfinished[attribute] = now
+            self.unfinished[attribute] = self._port.now
 
-    def found(self, attribute: str, now: float) -> None:
+    def found(self, attribute: str) -> None:
         """The tree is found: `take` says when it may be visited."""
-        self.early.setdefault(attribute, now)
+        self.early.setdefault(attribute, self._port.now)
 
     def ended(self, attribute: str) -> None:
         """The tree has no subscribers."""
         self.unfinished.pop(attribute, None)
         self.early.pop(attribute, None)
 
-    def take(self, now: float) -> tuple[list[str], list[str], float | None]:
-        """The trees that may be visited now by all that waits for them; the searches that the
-        others wait for, and after how many seconds to ask again (None: there are no others)."""
-        found = self.early
+    def search_over(self) -> None:
+        """`SearchOver` has come: `take` has to follow."""
+        self._over.rang()
+
+    def take(self) -> tuple[list[str], list[str]]:
+        """The trees that may be visited now by all that waits for them, and the searches that the
+        others wait for: `SearchOver` comes if there are some."""
+        found, now = self.early, self._port.now
         for attribute in [
             name for name, at in self.unfinished.items() if at + SEARCH_TOGETHER <= now
         ]:
@@ -227,9 +237,9 @@ class FirstSearches:
         for attribute in ready:
             self.ended(attribute)
         if not found:
-            return ready, [], None
-        left = min(first, max(waited_for.values())) + SEARCH_TOGETHER - now
-        return ready, list(waited_for), left
+            return ready, []
+        self._over.within(min(first, max(waited_for.values())) + SEARCH_TOGETHER - now)
+        return ready, list(waited_for)
 
 
 class PendingWindow:
@@ -310,7 +320,7 @@ class PendingStore:
         self._batches: dict[int, PendingEvents] = {}  # … and of several, by that of the first
         self._queue = RouteQueue(port)
         self._seeking: dict[str, dict[int, None]] = {}  # attribute -> sequence numbers
-        self.searches = FirstSearches()
+        self.searches = FirstSearches(port)
         """When what waits for trees that were new may visit them."""
         self._receipts: dict[int, dict[str, NodeId]] = {}
         """By sequence number of an event whose hosts are asked for: those that have accepted it, by
@@ -452,18 +462,16 @@ class PendingStore:
             self._locations.release(attribute)
         return self._pairs_in(SEEKING, attribute, sequences)
 
-    def take_found(self) -> tuple[list[PendingPair], float | None]:
+    def take_found(self) -> list[PendingPair]:
         """The pairs that may visit the trees that were found, each to be queued now. An event waits
-        for the trees of earlier ones that are looked for, too: after how many seconds to ask again
-        (None: no event waits so)."""
-        ready, waited_for, left = self.searches.take(self.port.now)
+        for the trees of earlier ones that are looked for, too, until `SearchOver`."""
+        ready, waited_for = self.searches.take()
         pairs = [pair for name in ready for pair in self.located(name)]
-        if left is not None:
-            waits = [numbers for name in waited_for if (numbers := self.awaiting(name))]
-            first = min([next(iter(numbers)) for numbers in waits], default=None)
-            for name in self.searches.early:
-                pairs += self.located(name, first)
-        return pairs, left
+        waits = [numbers for name in waited_for if (numbers := self.awaiting(name))]
+        first = min([next(iter(numbers)) for numbers in waits], default=None)
+        for name in self.searches.early:
+            pairs += self.located(name, first)
+        return pairs
 
     def _pairs_in(
         self, state: PairState, attribute: str, sequences: Iterable[int]

@@ -40,7 +40,7 @@ from overlay.upper_tree.publisher.constants import (
 from overlay.upper_tree.publisher.doubts import Doubts, Taken
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.pending_event import PairMove, PendingPair
-from overlay.upper_tree.publisher.pending_store import HoldOver, PendingStore, RouteDue
+from overlay.upper_tree.publisher.pending_store import HoldOver, PendingStore, RouteDue, SearchOver
 from overlay.upper_tree.publisher.routing_plan import (
     ByNames,
     RoutedEvents,
@@ -56,12 +56,32 @@ class RetryDue(Timer, frozen=True):
     """Check for pairs without an answer."""
 
 
-class SearchOver(Timer, frozen=True):
-    """Events wait no longer for the last of the trees that are looked for."""
-
-
 VisitsByHost = dict[NodeId, tuple[Peer, list[Group]]]
 """What is to be sent to each host."""
+
+
+class SilentTrees:
+    """Trees of which no host is known that is not silent.
+
+    Their owners give virtual nodes of silent hosts another one. They are asked for it from time to
+    time, while what was sent may still be accepted where it is."""
+
+    def __init__(self) -> None:
+        self._asked: dict[str, None] = {}
+        self.ask_at = float("-inf")
+        """When to ask again."""
+
+    def ask(self, attributes: Iterable[str], now: float) -> Iterable[str]:
+        """These trees are silent. Returns those whose owners are to be asked now."""
+        if now < self.ask_at:
+            return ()
+        self.ask_at = now + ASK_ANEW
+        self._asked = dict.fromkeys(attributes)
+        return self._asked
+
+    def found(self, attribute: str) -> bool:
+        """The owner has answered. Whether that was asked for."""
+        return self._asked.pop(attribute, ...) is None
 
 
 class Publisher(Machine):
@@ -95,12 +115,10 @@ class Publisher(Machine):
             port, settings.tree.pending, settings.tree.pending_bytes, locations
         )
         self._plans = RoutingPlans(locations, port.me.id)
-        self._asked_anew: dict[str, None] = {}  # trees whose known hosts are all silent …
-        self._ask_anew_at = float("-inf")  # … and when to ask for them again
+        self._silent = SilentTrees()
         self._doubts = Doubts(port.me.id, locations) if settings.walk.confirm == "always" else None
         self._recent = RecentVisits(settings.tree.order_hold)
         self._sequence = 0  # of the last event; the first has 1
-        self._together = Alarm(port, SearchOver())
         self._retry = Alarm(port, RetryDue())
 
     @property
@@ -279,7 +297,7 @@ class Publisher(Machine):
                 self.pending.seek(pair)
                 to_find[attribute] = None
                 if not stale:
-                    self.pending.searches.began(attribute, now)
+                    self.pending.searches.began(attribute)
             elif host.id != self.port.me.id and self._may_skip(pair, unknown):
                 skipped.append(pair)
             else:
@@ -476,11 +494,10 @@ class Publisher(Machine):
     def on_tree_found(self, event: TreeFound) -> None:
         """Events that waited for it are sent at the end of this turn, or with those that wait for
         other trees."""
-        self.pending.searches.found(event.attribute, self.port.now)
+        self.pending.searches.found(event.attribute)
         if self.locations.is_answered(event.attribute):
             self._settle(event.attribute)
-        if event.attribute in self._asked_anew:
-            del self._asked_anew[event.attribute]
+        if self._silent.found(event.attribute):
             self._retry.within(0.0)
         self.port.emit(TreesFound())
 
@@ -503,14 +520,11 @@ class Publisher(Machine):
     def on_trees_found(self, event: TreesFound) -> None:
         """One visit per host, not one per tree, in the order of publication: an event waits for the
         trees of earlier ones that are looked for, too."""
-        pairs, left = self.pending.take_found()
-        if left is not None:
-            self._together.within(left)
-        self._route_later(pairs, PairMove.LOCATED)
+        self._route_later(self.pending.take_found(), PairMove.LOCATED)
 
     def on_search_over(self, timer: SearchOver) -> None:
         """The last of the trees takes too long to be found."""
-        self._together.rang()
+        self.pending.searches.search_over()
         self.port.emit(TreesFound())
 
     # --- silent hosts and lost links ---
@@ -537,16 +551,7 @@ class Publisher(Machine):
             self._ask_owners(overdue.lost)
         next_check = overdue.next_check
         if overdue.silent:
-            self._ask_anew(overdue.silent)
-            next_check = min(next_check, self._ask_anew_at)
+            self.finder.ask_anew(self._silent.ask(overdue.silent, now))
+            next_check = min(next_check, self._silent.ask_at)
         if self.pending.in_flight:
             self._retry.within(max(next_check - now, CHECK_LEAST))
-
-    def _ask_anew(self, attributes: Iterable[str]) -> None:
-        """The owners of these trees give virtual nodes of silent hosts another one: ask for it,
-        while what was sent may still be accepted where it is."""
-        now = self.port.now
-        if now >= self._ask_anew_at:
-            self._ask_anew_at = now + ASK_ANEW
-            self._asked_anew = dict.fromkeys(attributes)
-            self.finder.ask_anew(self._asked_anew)
