@@ -99,6 +99,11 @@ SLICE_CALM, SLICE_SECONDS = 8, 0.05
 within so many seconds: a turn of a second would keep the events of a whole second, and all that
 owners say, waiting for its end. `SLICE_CALM` events at least, which a turn makes dearer by half."""
 
+SLICE_BYTES = 1 << 20
+"""Bytes of a slice's events, beyond which one event more may go: a link that carries less than
+comes for its node is known to do so in the next turn only, and what was matched until then is
+held. By a piece of held deliveries (delivery/constants.py)."""
+
 SLICE_FIRST = 32
 """Events in a slice while nothing is known of how long they take: half a millisecond where matching
 is as fast as usual, and measured before the next slice where it is not."""

@@ -42,6 +42,7 @@ from overlay.upper_tree.host.constants import (
     LITTLE_TIMED,
     LITTLE_WORK,
     MATCH_AT_ONCE,
+    SLICE_BYTES,
     SLICE_CALM,
     SLICE_FIRST,
     SLICE_LEAST,
@@ -191,12 +192,14 @@ class VisitQueue:
         self._order += 1
         self._put(now + level * self.ageing, self._order, now, visit)
 
-    def pop(self, most: int) -> tuple[Visit, float]:
-        """The visit that is due first, or its first `most` events (at least one): the rest keeps
-        its place; and when it came. IndexError if nothing waits."""
+    def pop(self, most: int, bytes_most: int = SLICE_BYTES) -> tuple[Visit, float]:
+        """The visit that is due first, or its first events, at least one: at most `most`, of some
+        `bytes_most`. The rest keeps its place. And when it came. IndexError if nothing waits."""
         due, order, came, size, visit = heapq.heappop(self._heap)
         self.events -= len(visit.events)
         self.bytes -= size
+        if size > bytes_most:
+            most = min(most, len(visit.events) * bytes_most // size)
         most = max(1, most)
         if len(visit.events) > most:
             self._put(due, order, came, select_events(visit, range(most, len(visit.events))))
@@ -298,11 +301,11 @@ class VisitScheduler:
             self._tell_waiting()
             self._alarm.within(HELD_BACK_CHECK)
             return
-        left = self._slice
+        left, least = self._slice, self.queue.bytes - SLICE_BYTES
         if len(self.queue):
             self._begin(now)
-        while left > 0 and len(self.queue):
-            left -= self._serve_first(left)
+        while left > 0 and len(self.queue) and self.queue.bytes > least:
+            left -= self._serve_first(left, self.queue.bytes - least)
         self._tell_waiting()
 
     def served_loads(self) -> ServedLoads:
@@ -340,9 +343,10 @@ class VisitScheduler:
             for origin, incarnation in self._queued.unanswered(now - WAITING_WORD / 2, now):
                 self.port.send(origin, Accepted(incarnation, (), (), self.load))
 
-    def _serve_first(self, most: int) -> int:
-        """Serve what is due first, at most so many events. How many that were."""
-        visit, came = self.queue.pop(most)
+    def _serve_first(self, most: int, bytes_most: int = SLICE_BYTES) -> int:
+        """Serve what is due first, at most so many events and about so many bytes. How many events
+        that were."""
+        visit, came = self.queue.pop(most, bytes_most)
         self._queued.remove(visit)
         self._serve(visit, came)
         return len(visit.events)

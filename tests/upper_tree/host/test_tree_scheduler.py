@@ -17,6 +17,7 @@ from overlay.upper_tree.host.constants import (
     EVENTS_MOST,
     HELD_BACK_CHECK,
     MATCH_AT_ONCE,
+    SLICE_BYTES,
     SLICE_CALM,
     SLICE_FIRST,
     SLICE_SECONDS,
@@ -339,6 +340,27 @@ def test_a_host_that_is_held_back_accepts_nothing_until_it_is_no_more() -> None:
         (1,),
         (2,),
     ]
+
+
+def test_after_a_link_is_relieved_a_host_matches_a_slice_of_bytes_a_turn() -> None:
+    node = host()
+    node.port.hear(LinkCongested(S))
+    large = 64 * 1024
+    for first in (0, 20):
+        events = tuple(event(first + n, type="cold", text="x" * large) for n in range(20))
+        node.port.hear(Visit(PUB, 1, ("type",), events), PUB)
+    node.port.hear(LinkRelieved(S))
+    node.port.world.jump(HELD_BACK_CHECK)
+    tick(node)
+    taken = accepted(node)
+    assert taken == list(range(len(taken)))
+    assert 0 < len(taken) * large <= SLICE_BYTES
+    node.port.hear(LinkCongested(S))  # which its deliveries brought about
+    node.port.advance(HELD_BACK_CHECK)
+    assert not accepted(node)
+    node.port.hear(LinkRelieved(S))
+    node.port.advance(HELD_BACK_CHECK)
+    assert accepted(node) == list(range(len(taken), 40))
 
 
 def test_a_host_that_is_held_back_with_a_full_queue_goes_on() -> None:
