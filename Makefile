@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-lock
 DEMO_STAMP := $(VENV)/.made-for-demo
 
-.PHONY: setup demo demo-sync test test-times faults cluster upgrade fuzz check bench bench-guard bench-overlays papers tables soak pairs stream-search stream-soak soak-sync confinement examples guides docs sync-types mutations mutants lock release clean
+.PHONY: setup demo demo-sync test test-times faults cluster upgrade fuzz check bench bench-guard bench-overlays papers tables soak pairs stream-search proof soak-sync confinement examples guides docs sync-types mutations mutants lock release clean
 
 # With everything, for tests and all commands; `make demo` alone takes what the demo and the first
 # guides need: half of it.
@@ -69,7 +69,7 @@ faults: setup
 cluster: setup
 	$(BIN)/python -m pytest -m cluster tests/canopy/traces/cluster tests/canopy/spark/cluster $(CLUSTER)
 
-# Every parser on inputs near valid ones, a minute each, with coverage if atheris is installed.
+# Every parser on inputs near valid ones, a minute each; those that reach new lines lead to others.
 # FUZZ="selectors feeds --seconds 600".
 fuzz: setup
 	$(BIN)/python -m tests.fuzz $(FUZZ)
@@ -171,12 +171,11 @@ confinement: setup
 	CANOPY_EXAMPLES_SHARE=1 CONFINEMENT=$${CONFINEMENT:-10000000} $(BIN)/python -m pytest -q \
 	  tests/attacks/test_attacks_confinement.py
 
-# A stream of real processes under 1,000 faults, until 10 million rows are acknowledged: hours.
-# STREAM_SOAK="--faults 100 --minutes 10".
-stream-soak: setup
-	$(BIN)/python -m bench.streams.endurance --faults 1000 --rows 10000000 --rate 100000 --batch 20000 \
-	  --every 0.8 --verbose \
-	  $(STREAM_SOAK)
+# Large trials of what is promised, which go on where they were ended: what was reached of each, and
+# what is left. PROOF="soak churn --for 30" works on two, half an hour each; rows go to
+# bench/results/proof.json, and docs/lab/proof.md shows them.
+proof: setup
+	$(BIN)/python -m bench.proof $(PROOF)
 
 # Faults planted one at a time: does the test that each names find it? Some ten minutes, and it goes
 # on where it was ended. Writes bench/results/mutations.json and docs/lab/mutations.md.

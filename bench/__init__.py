@@ -4,5 +4,5 @@
 ``matching/`` the index, ``recovery/`` and ``endurance/`` real processes with faults (started by
 ``processes/``), ``simulator/`` what simulated nodes cost, ``mutations/`` planted faults,
 ``baselines/`` the overlays of CBDLO's figures. ``lab/`` writes rows to ``results/`` and makes the
-tables of docs/lab from them.
+tables of docs/lab from them; ``proof/`` tries what is promised, at size and in pieces.
 """

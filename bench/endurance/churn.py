@@ -256,6 +256,7 @@ class Churn:
         self._due: list[tuple[float, str, str]] = []  # what is to be done: when, what, to whom
         self._busy: dict[str, float] = {}
         self._next = 0.0
+        self.faults = 0
 
     def step(self, is_over: bool) -> bool:
         """Do what is due, and begin something new unless it `is_over`. Whether nothing is left."""
@@ -270,6 +271,7 @@ class Churn:
         return not self._due
 
     def _begin(self, name: str) -> None:
+        self.faults += 1
         now, kind = time.monotonic(), self.rng.choice(("kill", "stop", "stop-kill", "leave"))
         away, still = self.rng.uniform(*AWAY), self.rng.uniform(*STILL)
         steps: list[tuple[float, str]] = {
@@ -353,6 +355,7 @@ def run(options: argparse.Namespace, folder: Path, progress: Progress) -> dict[s
         return {
             "seed": options.seed,
             "seconds": round(end - began),
+            "faults": churn.faults,
             "ended": sum(node.ended for node in nodes.nodes.values()),
             "errors": sorted({each.error for each in programs if each.error}),
             **report,

@@ -96,13 +96,14 @@ def as_yaml(verdict: Verdict) -> str:
 
 
 class SoakTotals:
-    """The totals of a soak: seeds, virtual time, events, deliveries, failing seeds."""
+    """The totals of a soak: seeds, faults, virtual time, events, deliveries, failing seeds."""
 
     def __init__(self) -> None:
         self.began = time.monotonic()
         self.cpu_began = time.process_time()
         self.shown_at = self.began
         self.seeds = 0
+        self.faults = 0
         self.simulated_s = 0.0
         self.events = 0
         self.deliveries = 0
@@ -111,6 +112,7 @@ class SoakTotals:
     def add(self, verdict: Verdict) -> None:
         """Add the verdict of one seed."""
         self.seeds += 1
+        self.faults += len(verdict.scenario.faults)
         self.simulated_s += verdict.simulated_s
         if verdict.result is not None:
             self.events += verdict.result.published
@@ -124,6 +126,7 @@ class SoakTotals:
         cpu = time.process_time() - self.cpu_began
         return {
             "seeds": self.seeds,
+            "faults": self.faults,
             "seconds": round(spent, 1),
             "cpu_s": round(cpu, 1),
             "seeds_per_cpu_hour": round(self.seeds * 3600 / cpu) if cpu else 0,

@@ -30,7 +30,7 @@ from tests.streams.forking.fork_world import ForkWorld, trial_of_forks
 from tests.support.shards.producing_world import Program
 
 SEEDS = 2
-"""In the suite; `python -m tests.streams.search --forks` looks at more."""
+"""In the suite; `python -m tests.streams.search forks` looks at more."""
 
 
 class Told(ForkWorld):

@@ -7,7 +7,7 @@ import pytest
 from tests.support.shards.producing_world import trial_of_programs
 
 SEEDS = 15
-"""In the suite; `python -m tests.streams.search --programs` looks at more."""
+"""In the suite; `python -m tests.streams.search programs` looks at more."""
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, 5))

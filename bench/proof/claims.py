@@ -1,0 +1,124 @@
+"""What is promised, each with the command that tries it and the size that is to be reached."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Final, NamedTuple
+
+
+class Claim(NamedTuple):
+    """A promise and its trials. Paths are those of `bench.lab.tables` in the rows that the command
+    prints; several are separated by spaces. A number counts as itself, a list by its length, a
+    dictionary by the sum of its values."""
+
+    name: str
+    promise: str
+    command: str
+    """Of one piece. `{seed}`, `{seeds}` and `{part}` are replaced."""
+    size: str
+    """Path of how large a piece was …"""
+    unit: str
+    """… and what is counted there."""
+    lost: str
+    """Paths of what must be 0."""
+    fast: int
+    """Units that the present commit has to reach, of each part …"""
+    full: int
+    """… and that all commits have to reach together."""
+    faults: str = ""
+    """Path of the faults that were injected."""
+    red: str = ""
+    """Path of the list of seeds that were bad; "": those of a bad piece are."""
+    figure: str = ""
+    """Path of a figure of which the largest is kept …"""
+    figure_of: str = ""
+    """… what it says …"""
+    most: float = inf
+    """… and what it must not exceed."""
+    step: int = 1
+    """Seeds of a piece."""
+    parts: tuple[str, ...] = ("",)
+    """What each seed is tried on: parsers, former commits, kinds of programs."""
+    first: int = 1
+    """The first seed."""
+
+
+CLAIMS: Final = (
+    Claim(
+        "soak",
+        "Live events keep their promises in every simulated scenario, with and without keys.",
+        "canopy sim soak {part} --seed {seed} --seeds {seeds} --keep-going --shrink 0 --json "
+        "--quiet",
+        size="seeds",
+        unit="seeds",
+        lost="bad",
+        faults="faults",
+        red="bad",
+        fast=40,
+        full=20_000,
+        step=10,
+        first=30_000,
+        parts=("", "--keys"),
+    ),
+    Claim(
+        "streams",
+        "Every acknowledged row is there, once, in order, whatever happens to five real nodes.",
+        "python -m bench.streams.endurance --faults 60 --rows 600000 --rate 100000 --batch 20000 "
+        "--every 0.8 --minutes 6 --seed {seed} --json",
+        size="acknowledged",
+        unit="rows",
+        lost="wrong_count ended",
+        faults="faults",
+        fast=500_000,
+        full=10_000_000,
+        first=2_000,
+    ),
+    Claim(
+        "stream-worlds",
+        "Rows of every kind of program are there and right in simulated shards, with crashes, lost "
+        "power, cut links and bad disks.",
+        "python -m tests.streams.search {part} --seed {seed} --seeds {seeds} --keep-going --json",
+        size="rows",
+        unit="rows",
+        lost="bad",
+        faults="rounds",
+        red="bad",
+        fast=20_000,
+        full=5_000_000,
+        step=200,
+        first=50_000,
+        parts=("shards", "programs", "transactions", "groups", "tables", "forks"),
+    ),
+    Claim(
+        "churn",
+        "A program that keeps a subscription is told of each event that it misses.",
+        "python -m bench.endurance.churn --seconds 240 --seed {seed} --json",
+        size="owed",
+        unit="deliveries",
+        lost="untold early twice ended errors",
+        faults="faults",
+        fast=20_000,
+        full=1_000_000,
+        first=100,
+    ),
+    Claim(
+        "fuzz",
+        "No input makes a parser do anything but refuse it.",
+        "python -m tests.fuzz {part} --seconds 20 --seed {seed} --json",
+        size="inputs",
+        unit="inputs",
+        lost="failed",
+        figure="percent",
+        figure_of="% of the lines of what it enters",
+        fast=10_000,
+        full=100_000_000,
+        first=100,
+        parts=(
+            *("wire_frames", "wire_messages", "control_commands", "control_replies", "selectors"),
+            *("feeds", "gateway_requests", "gateway_http", "gateway_mqtt", "configuration"),
+            *("gateway_tokens", "tokens", "policies", "seal_files", "envelopes", "event_proofs"),
+            *("certificates", "signed_documents", "enrolment", "trace_lines", "health_files"),
+            *("state_files", "segments", "chunks", "zone_maps", "receipts"),
+        ),
+    ),
+)
