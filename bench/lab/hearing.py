@@ -1,7 +1,7 @@
-"""Makes the tables of docs/design/who-hears-what.md from a node as it is built.
+"""Who hears each message, command and event of a node: a page that is made from a node as it is
+built.
 
-    python -m bench.lab.hearing           # write them
-    python -m bench.lab.hearing --check   # exit code 1 where the page differs from the code
+    python -m bench.site.pages hearing
 
 A node of the simulator is asked for its machines, in their order, with the messages and commands
 that each handles, and for the listeners of each event, in the order in which they are called. The
@@ -10,7 +10,6 @@ modules that make an event are found in their text.
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from collections import defaultdict
@@ -24,9 +23,19 @@ from canopy.wire.transport.codec import WireCodec
 from node import Node
 from overlay.machine import Message, Timer
 
-PAGE: Final = ROOT / "docs" / "design" / "who-hears-what.md"
-MARK: Final = "<!-- python -m bench.lab.hearing -->\n"
-"""What stands below it on the page is made by this command."""
+HEAD: Final = """# Who hears what, in which order
+
+Who handles each message between nodes, each command of a program and each event inside of a node,
+as a node is built.
+
+A node handles one input at a time: a frame, a command or a timer. A *message* or *command* has one
+handler. What a handler emits waits until it has returned; then each *event* goes to its listeners
+one after the other, in the order of the machines. Events that a listener emits queue behind.
+Messages that a node sends to itself come after all events. So no handler runs inside of another
+one, and a listener finds each machine before it in the list already changed by the same event
+(`overlay/turns.py`). When messages leave is in
+[ARCHITECTURE.md](../../ARCHITECTURE.md#three-ideas).
+"""
 
 FOLDERS: Final = ("overlay", "streams", "canopy/wire")
 CLASS: Final = re.compile(r"^class (\w+)", re.M)
@@ -175,47 +184,14 @@ def events(listeners: Mapping[type, Sequence[Callable[..., Any]]]) -> Iterator[s
     )
 
 
-def made() -> str:
-    """What the page has below its mark."""
+def page() -> str:
+    """The page, with the tables of the node that the code builds."""
     node = built()
-    owners = node.turns.owners
-    timers = sum(issubclass(kind, Timer) for kind in owners)
+    timers = sum(issubclass(kind, Timer) for kind in node.turns.owners)
     lines = [
+        HEAD,
         *machines(node),
         f"Each of the {timers} timers goes to the machine that sets it.\n",
         *events(node.turns.listeners),
     ]
     return "\n".join(lines)
-
-
-def page(text: str) -> str:
-    """The page with the tables of today."""
-    head, mark, _ = text.partition(MARK)
-    return f"{head}{mark}\n{made()}"
-
-
-def main(args: Sequence[str] | None = None) -> int:
-    """Run the command `python -m bench.lab.hearing` and return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.lab.hearing",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing, say whether it differs"
-    )
-    options = parser.parse_args(args)
-    before = PAGE.read_text(encoding="utf-8")
-    after = page(before)
-    if after == before:
-        return 0
-    if options.check:
-        print(f"{PAGE.relative_to(ROOT)} differs: python -m bench.lab.hearing", file=sys.stderr)
-        return 1
-    PAGE.write_text(after, encoding="utf-8")
-    print(f"{PAGE.relative_to(ROOT)}: written", file=sys.stderr)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

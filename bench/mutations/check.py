@@ -222,7 +222,10 @@ def page(rows: Sequence[Row]) -> str:
         f"{sum(row['seconds'] for row in rows) / 60:.0f} minutes together "
         f"(load {run['load'][0]} to {run['load'][1]}).\n\n"
     )
-    return text + "\n".join(lines) + f"\n\n<!-- table: {ROWS.name} | {columns} -->\n"
+    shown = sorted({row["stands_for"] for row in rows if row["stands_for"].startswith("I")})
+    some = f"Those of the invariants; all rows are in `bench/results/{ROWS.name}`:\n\n"
+    spec = f"{ROWS.name} | stands_for={' or '.join(shown)} | {columns}"
+    return text + "\n".join(lines) + f"\n\n{some}<!-- table: {spec} -->\n"
 
 
 def write_page() -> None:

@@ -20,6 +20,9 @@ PAGES: Final = ("ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
 LINK: Final = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 """Text, path and anchor of a link that is no picture and no anchor of its own page."""
 
+COUNTERS: Final = "canopy/wire/admin/counters.md"
+"""The page that lies in the package, for the help texts of /metrics."""
+
 LIBRARY: Final = """# The Python library
 
 What `import canopy` gives; the [guide](../guide/python.md) has examples. `canopy.trio` and
@@ -72,6 +75,8 @@ def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
             elif part != ".":
                 parts.append(part)
         target = "/".join(parts)
+        if target.endswith(COUNTERS):
+            return f"[{text}]({'../' * len(here.parts)}reference/counters.md{anchor})"
         if files.get_file_from_path(target) is not None:
             return found[0]
         name = target.removeprefix("../")

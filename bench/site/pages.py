@@ -3,6 +3,8 @@
     python -m bench.site.pages help          # every command with its help
     python -m bench.site.pages messages      # all that a program and nodes say to each other
     python -m bench.site.pages traces        # the kinds and fields of trace records
+    python -m bench.site.pages hearing       # who hears each message, command and event, in order
+    python -m bench.site.pages counters      # the counters of a node, as /metrics explains them
 
 `make docs` puts them into build/pages, from where `bench/site/hook.py` takes them.
 """
@@ -12,13 +14,17 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import resources
 from typing import Final, get_args
 
 import click
 import msgspec
 
+from bench.lab import hearing
 from canopy.cli.main import canopy
 from canopy.traces.schema import COMMON, KINDS, MEANINGS
+from canopy.wire import admin
+from canopy.wire.admin.metrics import PAGE
 from canopy.wire.transport.codec import MESSAGES
 from overlay.client_types import COMMANDS, REPLIES
 from overlay.links.messages import Frame
@@ -83,6 +89,12 @@ def traces() -> str:
     )
 
 
+def counters() -> str:
+    """The counters of a node. Links of the file, which lies in the package, become the site's."""
+    text = (resources.files(admin) / PAGE).read_text(encoding="utf-8")
+    return text.replace("](../../../docs/", "](../")
+
+
 def _names(fields: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in fields)
 
@@ -91,6 +103,8 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "help": commands,
     "messages": messages,
     "traces": traces,
+    "hearing": hearing.page,
+    "counters": counters,
 }
 """What makes each page, `reference/NAME.md` of the site."""
 

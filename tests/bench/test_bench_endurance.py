@@ -37,7 +37,7 @@ from overlay.client import (
 )
 from overlay.info import ClusterInfo
 
-REFERENCE = Path(__file__).resolve().parents[2] / "docs/reference/counters.md"
+REFERENCE = Path(__file__).resolve().parents[2] / "canopy/wire/admin/counters.md"
 
 LEVEL = next(n for n, wanted in enumerate(SELECTORS) if wanted.selector.startswith("level"))
 

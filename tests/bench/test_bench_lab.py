@@ -195,15 +195,10 @@ def test_the_first_figures_of_the_house_are_kept(
     assert [house.amount(found) for found in (7, ["a", "b"])] == [7, 2]
 
 
-def test_the_page_of_who_hears_what_is_that_of_the_code() -> None:
-    """`python -m bench.lab.hearing` writes it."""
-    text = hearing.PAGE.read_text(encoding="utf-8")
-    assert hearing.page(text) == text
-
-
 def test_who_hears_what_is_said_in_the_order_of_calls() -> None:
     """That of the machines, which is the order in which `Turns` calls them."""
-    text = hearing.PAGE.read_text(encoding="utf-8")
+    text = hearing.page()
+    assert "\n## The machines, in their order\n" in text
     line = next(line for line in text.splitlines() if line.startswith("| `StreamLocated` |"))
     found = re.findall(r"`(\w+)\.\w+`", line.split("|")[3])
     order = [type(machine).__name__ for machine in hearing.built().machines]

@@ -24,7 +24,7 @@ LOSSES: Final = {
     "link_dropped": "more waited for a node than links.queue",
     "traces_lost": "the disk of the traces is full, or fails",
 }
-"""Counters of what is lost (docs/reference/counters.md#losses), and why."""
+"""Counters of what is lost (canopy/wire/admin/counters.md), and why."""
 
 LONG_TURN: Final = 1_000
 """Milliseconds of a turn for which other nodes begin to suspect this one

@@ -4,6 +4,6 @@ Off unless `metrics.listen` is set. It only answers questions, and names neither
 selectors; whoever reaches the port may ask.
 
 Read in this order: ``http`` (requests and answers, bounded; /livez and /readyz), ``metrics`` (what
-/metrics has, with the help texts of docs/reference/counters.md), ``turn_times`` (how long turns
+/metrics has, with the help texts of the page counters.md), ``turn_times`` (how long turns
 take).
 """

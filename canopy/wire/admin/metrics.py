@@ -30,10 +30,7 @@ from canopy.wire.admin.turn_times import TurnTimes
 from overlay.client import Status
 from overlay.links.messages import PROTOCOL
 
-# --- the help texts of counters, read from docs/reference/counters.md: one source for both ---
-#
-# In a checkout ``counters.md`` beside this file is a link to that page; in an installed package it
-# is the page itself.
+# --- the help texts of counters, read from the page beside this file: one source for both ---
 
 PAGE: Final = "counters.md"
 ROW: Final = re.compile(r"^\| (`\w+`(?:, `\w+`)*) \| (.*?) \|$", re.MULTILINE)
