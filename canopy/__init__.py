@@ -13,8 +13,8 @@ A program talks to a node on its own machine (`canopy node`):
 Nome, Alaska 5.1
 
 `trio` and `aio` are the same for trio and asyncio, `schemas` has the JSON Schemas of events, and
-`__main__` is the command. See docs/guide/python.md. The names below are loaded when they are first used, so `import canopy` costs
-nothing.
+`__main__` is the command. See docs/guide/python.md. The names below are loaded when they are first
+used, so `import canopy` costs nothing.
 """
 
 from __future__ import annotations
