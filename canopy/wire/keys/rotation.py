@@ -50,6 +50,7 @@ from canopy.wire.keys.revocations import Revocations
 from canopy.wire.keys.revocations import read as read_revocations
 from overlay.machine import NodeId
 from overlay.tenants.policy import PolicyError
+from overlay.wording import counted
 
 # --- when a node asks for its next certificate ---
 #
@@ -126,12 +127,12 @@ class Awaited(NamedTuple):
     def __str__(self) -> str:
         parts = []
         for what, names in (
-            ("restricted issuers", self.issuers),
-            ("nodes", tuple([one.node for one in self.nodes])),
+            ("restricted issuer", self.issuers),
+            ("node", tuple([one.node for one in self.nodes])),
         ):
             if names:
                 more = f" and {len(names) - SHOWN_MOST} more" if len(names) > SHOWN_MOST else ""
-                parts.append(f"{len(names)} {what}: {', '.join(names[:SHOWN_MOST])}{more}")
+                parts.append(f"{counted(len(names), what)}: {', '.join(names[:SHOWN_MOST])}{more}")
         return "; ".join(parts)
 
 

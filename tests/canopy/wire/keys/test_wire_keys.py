@@ -280,7 +280,7 @@ def test_the_root_is_replaced_while_old_and_new_nodes_believe_each_other(issuer:
     renewed = keys.security(folders[1])
     assert greets(before, renewed)
     assert greets(renewed, before)
-    with pytest.raises(KeyFolderError, match="1 nodes: "):  # one has not renewed
+    with pytest.raises(KeyFolderError, match="1 node: "):  # one has not renewed
         finish(keys.issuer, time.time())
     finish(keys.issuer, time.time(), anyway=True)
     issued = issuer.renew(folders[1])
