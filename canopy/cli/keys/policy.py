@@ -12,6 +12,7 @@ from canopy.cli.connect import json_option
 from canopy.cli.hints import HintingGroup
 from canopy.cli.keys.command import data_option, key_folder
 from canopy.cli.output import console, print_json
+from overlay.wording import counted
 
 if TYPE_CHECKING:
     from canopy.wire.keys.key_folder import KeyFolder
@@ -60,11 +61,11 @@ def check(file: Path | None, data: Path | None, tenant: str, selector: str, as_j
         raise click.UsageError("--selector: say for which --tenant")
     known = Confinement(found)
     if not tenant:
-        named = len(found.tenants)
         if as_json:
             print_json({"version": found.version, "tenants": list(found.tenants)})
         else:
-            console().print(f"policy {found.version}: {named} tenants, and all others nothing")
+            named = counted(len(found.tenants), "tenant")
+            console().print(f"policy {found.version}: {named}, and all others nothing")
         return
     may = known.of(tenant)
     try:
@@ -157,7 +158,9 @@ def push(file: Path, data: Path | None, as_json: bool) -> None:
     if as_json:
         print_json({"version": found.version, "tenants": list(found.tenants)})
     else:
-        console().print(f"policy {found.version}: {len(found.tenants)} tenants", highlight=False)
+        console().print(
+            f"policy {found.version}: {counted(len(found.tenants), 'tenant')}", highlight=False
+        )
 
 
 @policy.command()
