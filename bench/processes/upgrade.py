@@ -1,21 +1,25 @@
 """A rolling upgrade of real nodes under load: `make upgrade`.
 
-All nodes run the old version, programs publish and subscribe; then each node in turn is stopped in
-order and started with the new version. Afterwards each subscriber must have got every event that
-was admitted while it was subscribed, once. The old version is another checkout of Canopy (`--old
-FOLDER`), or this one that offers the oldest version of the protocol that it speaks.
+All nodes run the old version, programs publish, subscribe and append to a stream; then each node in
+turn is stopped in order and started with the new version, and, with `--back`, with the old one
+again. Afterwards each subscriber must have got every event that was admitted while it was
+subscribed, once, and the stream must have each acknowledged row, once and in order. The old version
+is a commit or another checkout of Canopy (`--old`), or this one that offers the oldest version of
+the protocol that it speaks.
 
     python -m bench.processes.upgrade --nodes 12
-    git worktree add /tmp/old v0.1.0 && python -m bench.processes.upgrade --old /tmp/old
+    python -m bench.processes.upgrade --old v0.1.0 --back
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 import threading
 import time
@@ -28,6 +32,8 @@ from random import Random
 from typing import Any, Final
 
 from bench.processes.nodes import ROOT, free_port
+from bench.streams.hostile.account import Account
+from bench.streams.hostile.programs import STREAM, Producer
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import CommandFailed, ControlError, UnreachableError
 from overlay.client import (
@@ -38,10 +44,12 @@ from overlay.client import (
     Publish,
     Published,
     Status,
+    Streams,
     Subscribe,
     Subscribed,
 )
 from overlay.links.messages import OLDEST_PROTOCOL, PROTOCOL
+from overlay.stream_client import AddStream
 
 PATIENCE: Final = 120.0
 """Seconds for a node to be ready, or to end, on a busy machine; ample."""
@@ -49,9 +57,15 @@ PATIENCE: Final = 120.0
 BATCH: Final = 5
 """Events of one publication."""
 
+ROWS: Final = 100.0
+"""Rows a second of each producer."""
+
 ON_ITS_WAY: Final = 3.0
 """Seconds that an admitted event may take to a subscriber, on a busy machine, before the
 subscriber's own node is stopped: its subscription ends with it, and the program is told so."""
+
+BAD: Final = ("lost", "twice", "wrong", "faults")
+"""What must not be in the report."""
 
 SETTLED: Final = 5.0
 """Seconds without a delivery after which no more is expected: longer than what is sent again takes
@@ -198,10 +212,34 @@ class Subscriber(Program):
         }
 
 
+def checkout(name: str) -> Path:
+    """The folder of that name, or one with the code of that commit, which is kept in build/old."""
+    if Path(name).is_dir():
+        return Path(name).resolve()
+    found = subprocess.run(
+        ["git", "rev-parse", "--short=10", f"{name}^{{commit}}"],
+        cwd=ROOT,
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    folder = ROOT / "build" / "old" / found.stdout.strip()
+    if not folder.exists():
+        packed = subprocess.run(
+            ["git", "archive", name], cwd=ROOT, check=True, stdout=subprocess.PIPE
+        )
+        with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as files:
+            files.extractall(folder, filter="data")
+    return folder
+
+
 def upgrade(
-    nodes: list[UpgradedNode], subscribers: list[Subscriber], versions: list[list[int]]
+    nodes: list[UpgradedNode],
+    subscribers: list[Subscriber],
+    versions: list[list[int]],
+    root: Path = ROOT,
 ) -> None:
-    """Stop each node and start it with this code; the links' versions after each go to
+    """Stop each node and start it with the code below `root`; the links' versions after each go to
     `versions`."""
     for number, node in enumerate(nodes):
         ending = [subscriber for subscriber in subscribers if subscriber.node is node]
@@ -211,7 +249,7 @@ def upgrade(
             time.sleep(ON_ITS_WAY)
         code = node.stop()
         assert code == 0, f"{node.name} ended with {code}; its log: {node.log}"
-        node.start(ROOT, 0, [other.address for other in nodes if other is not node][:3])
+        node.start(root, 0, [other.address for other in nodes if other is not node][:3])
         node.await_ready()
         for subscriber in subscribers:
             assert subscriber.is_subscribed.wait(PATIENCE), f"{subscriber.node.name}: no SUBACK"
@@ -219,13 +257,16 @@ def upgrade(
             peers = client.ask(GetPeers(0), Peers).peers
         spoken = sorted({p.protocol for p in peers if p.state == "CONNECTED"})
         versions.append(spoken)
-        print(f"{number + 1} of {len(nodes)} upgraded, its links speak {spoken}", file=sys.stderr)
+        print(
+            f"{number + 1} of {len(nodes)} run {root.name}, its links speak {spoken}",
+            file=sys.stderr,
+        )
 
 
-def measure(count_: int, old: Path | None, rate: float, folder: Path) -> dict[str, Any]:
+def measure(count_: int, old: Path | None, back: bool, rate: float, folder: Path) -> dict[str, Any]:
     """Grow, load, upgrade; what was owed, lost and repeated."""
     nodes = [UpgradedNode(f"n{number}", folder) for number in range(count_)]
-    ledger, versions = Ledger(), list[list[int]]()
+    ledger, forth, again = Ledger(), list[list[int]](), list[list[int]]()
     with ExitStack() as stack:
         for node in nodes:
             stack.callback(node.kill)
@@ -238,52 +279,76 @@ def measure(count_: int, old: Path | None, rate: float, folder: Path) -> dict[st
             node.await_ready()
         subscribers = [Subscriber(node, ledger) for node in nodes[:: max(1, count_ // 4)]]
         publishers = [Publisher(node, ledger, rate / 3) for node in nodes[1::4][:3]]
-        programs: list[Program] = [*subscribers, *publishers]
-        for program in programs:
+        with ControlClient.connect(nodes[0].data) as client:
+            client.ask(AddStream(0, STREAM), Streams, PATIENCE)
+        producers = [Producer(node.name, node.data, 0, BATCH, ROWS) for node in nodes[1:3]]
+        for program in (*subscribers, *publishers, *producers):
             program.start()
-            stack.callback(program.over.set)
+            stack.callback((program.ends if isinstance(program, Producer) else program.over).set)
         for subscriber in subscribers:
             assert subscriber.is_subscribed.wait(PATIENCE), "no SUBACK"
         began = time.monotonic()
-        upgrade(nodes, subscribers, versions)
+        upgrade(nodes, subscribers, forth)
+        if old and back:
+            upgrade(nodes, subscribers, again, old)
         took = time.monotonic() - began
         for publisher in publishers:
             publisher.over.set()
         while time.monotonic() - max(s.last for s in subscribers) < SETTLED:
             time.sleep(0.2)
+        rows = of_rows(producers, nodes[0].data)
     owed = {s.node.name: s.owed() for s in subscribers}
     lost = {s.node.name: sorted(owed[s.node.name] - set(s.got)) for s in subscribers}
     return {
         "nodes": count_,
         "old": str(old.name) if old else f"protocol {OLDEST_PROTOCOL}",
         "seconds": round(took, 1),
+        "restarts": len(forth) + len(again),
         "admitted": len(ledger.admitted),
         "owed": sum(map(len, owed.values())),
         "lost": sum(map(len, lost.values())),
         "lost_by_subscriber": {name: numbers[:20] for name, numbers in lost.items() if numbers},
         "twice": sum(n > 1 for s in subscribers for n in s.got.values()),
+        **rows,
         "notices": sorted({notice for s in subscribers for notice in s.notices}),
-        "versions": versions,
-        "mixed": sum(len(spoken) > 1 for spoken in versions),
+        "versions": forth,
+        "versions_back": again,
+        "mixed": sum(len(spoken) > 1 for spoken in forth),
     }
+
+
+def of_rows(producers: list[Producer], data: Path) -> dict[str, Any]:
+    """Read the stream at a node: how many rows were acknowledged, and what is wrong with them."""
+    for producer in producers:
+        producer.ends.set()
+    for producer in producers:
+        producer.join(PATIENCE)
+    account = Account()
+    account.read(data, producers, 0)
+    account.producers(producers)
+    faults = [repr(each.fault) for each in producers if each.fault is not None]
+    wrong = {what: n for what, n in account.wrong.items() if n}
+    return {"rows": account.facts["acknowledged"], "wrong": wrong, "faults": faults}
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Returns 0 if nothing was lost or repeated and all links speak the newest version at last."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--nodes", type=int, default=12)
-    parser.add_argument("--old", type=Path, help="a checkout of the old version (its folder)")
+    parser.add_argument("--old", help="the old version: a commit, or the folder of a checkout")
+    parser.add_argument("--back", action="store_true", help="and back to it, one by one")
     parser.add_argument("--rate", type=float, default=60.0, help="events per second, in all")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args(arguments)
+    old = checkout(given.old) if given.old else None
     with tempfile.TemporaryDirectory(prefix="canopy-upgrade-") as folder:
-        found = measure(given.nodes, given.old, given.rate, Path(folder))
+        found = measure(given.nodes, old, given.back, given.rate, Path(folder))
     if given.json:
         print(json.dumps(found))
     else:
         for name, value in found.items():
             print(f"{name:20} {value}")
-    is_right = found["owed"] > 0 and not found["lost"] and not found["twice"]
+    is_right = found["owed"] > 0 and found["rows"] > 0 and not any(map(found.get, BAD))
     return 0 if is_right and found["versions"][-1] == [PROTOCOL] else 1
 
 

@@ -43,6 +43,11 @@ class Claim(NamedTuple):
     """The first seed."""
 
 
+WIRE_CHANGES: Final = ("78d79175~1", "f81b9366~1", "3b6c6d00~1", "00a757c6~1", "0391c383")
+"""Commits before changes of the wire that an overlay may be upgraded from: orders that a host has
+not believed, signed records in the directory, one conversation of programs with leaders, the
+beginning of a gap; and the first of whose nodes two versions can be one overlay."""
+
 CLAIMS: Final = (
     Claim(
         "soak",
@@ -100,6 +105,20 @@ CLAIMS: Final = (
         fast=20_000,
         full=1_000_000,
         first=100,
+    ),
+    Claim(
+        "upgrade",
+        "Nodes are upgraded one by one under load, and go back, and nothing is lost.",
+        "python -m bench.processes.upgrade --nodes 6 --old {part} --back --json",
+        size="owed",
+        unit="deliveries",
+        lost="lost twice wrong faults",
+        faults="restarts",
+        figure="rows",
+        figure_of="rows of a stream",
+        fast=1_000,
+        full=1_000,
+        parts=WIRE_CHANGES,
     ),
     Claim(
         "fuzz",

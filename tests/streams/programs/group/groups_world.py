@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from canopy.wire.transport.codec import WireCodec, collect
 from harness.logs import SHARD
@@ -552,11 +552,16 @@ def trial_of_groups(seed: int, rounds: int = 30, edits: float = 0.0) -> Membersh
     return world
 
 
+PATIENT: Final = 600
+"""Rounds for the groups to come to the end of the log: rows of one key follow on each other, each
+of them after its repeats."""
+
+
 def settle(world: MembershipWorld) -> Replica:
     """All faults end, and the groups come to the end of the log, or are found wrong."""
     leader = world.heal()
     world.is_ending = True
-    for _ in range(150):
+    for _ in range(PATIENT):
         world.work()
         world.run(0.25)
         groups = leader.state.groups.groups.values()
