@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from harness.overlays import settings
 from overlay.chord.events import (
+    Elected,
     EntryObserved,
     ObservedArc,
     ObservedEnded,
@@ -191,6 +192,23 @@ def test_what_an_older_copy_may_lack_is_waited_for() -> None:
     assert ask(found) == [NotOwner]
     found.owner.port.take(NotOwner)
     found.settle(1)
+    assert ask(found) == [TreeAnswer]
+
+
+@pytest.mark.parametrize("forked", [False, True])
+def test_what_another_branch_registered_is_waited_for(forked: bool) -> None:
+    """Publishers that asked would be sent to trees without it."""
+    found = rig()
+    found.register("x = 77")
+    found.settle(1)
+    assert ask(found) == [TreeAnswer]
+    found.owner.port.take(TreeAnswer)
+    cluster = found.owner.clusters.cluster
+    assert cluster is not None
+    found.owner.port.hear(Elected(cluster, cluster.primary, forked))
+    assert ask(found) == [NotOwner if forked else TreeAnswer]
+    found.owner.port.take(NotOwner)
+    found.settle(2)
     assert ask(found) == [TreeAnswer]
 
 

@@ -10,6 +10,9 @@ A replica may be a little out of date, and its subscribers may be dead. What it 
 with its lease, or when its subscriber claims another set (registration_leases.py). What it lacks is
 registered again by subscribers whose claims are refused.
 
+The same holds for a cluster that leads on after another branch of it has led: what that one
+registered is not in its log, and its subscribers register again.
+
 Until that is done, an event that came to a tree would find it half empty. So the arc's trees are
 *withheld* from publishers meanwhile: events wait where they were published, as they do for any
 owner that does not answer, and go on together. That ends when no registration has come for a
@@ -26,6 +29,7 @@ import msgspec
 from overlay.chord.events import (
     ArcArrived,
     ArcTaken,
+    Elected,
     EntryObserved,
     ObservedArc,
     ObservedEnded,
@@ -111,6 +115,14 @@ class TreeRestoration(Machine):
                 if not state.has_unknown_holders:
                     self.former_holders = tuple(state.cache_holders.values())
             self._clusters.forget_log(key)
+
+    def on_elected(self, event: Elected) -> None:
+        """This node leads on with its own log after another branch of the cluster has led: what
+        that one registered is not in the log, and is registered again."""
+        if event.forked:
+            now = self.port.now
+            self._arc = event.cluster
+            self._until, self._latest = now + RESTORE_LEAST, now + RESTORE_MOST
 
     # --- the arc of a cluster that merged with this one ---
 
