@@ -23,7 +23,7 @@ from matching.engine.kernels.layout import (
     NODE,
     SEGMENT,
     WORD,
-    Segment,
+    BlockSegment,
     aligned,
 )
 
@@ -34,7 +34,7 @@ class Memory:
     def __init__(self, columns: Columns, event: array[int]) -> None:
         """`event`: the word with the address of the event to match (`EventWriter.cell`)."""
         self._columns, self._event = columns, event
-        self._segments: list[Segment] = []
+        self._segments: list[BlockSegment] = []
         self._table = aligned(layout.TABLE, np.int64)
         self._skip = aligned(0, np.int64)
         self._pitch = 0  # lines from one row of the skip bitmap to the next
@@ -115,7 +115,7 @@ class Memory:
         """Make room for a new block: allocates a segment if it is the first block of one."""
         if block < len(self._segments) * BLOCKS:
             return
-        self._segments.append(Segment(self._columns.rows, self._columns.stride))
+        self._segments.append(BlockSegment(self._columns.rows, self._columns.stride))
         places = len(self._segments) * SEGMENT
         self._table = aligned(len(self._segments) * layout.TABLE, np.int64)
         self._table[:] = [a for s in self._segments for a in s.addresses]

@@ -80,7 +80,7 @@ def parse_receipt(text: bytes) -> Receipt:
         raise MalformedReceiptError(str(error)) from None
 
 
-class Fault(msgspec.Struct, frozen=True):
+class FirstFault(msgspec.Struct, frozen=True):
     """The first fault: `at` is a byte of the file `segment`, `chunk` the number of the chunk that
     is there, or should be."""
 
@@ -104,7 +104,7 @@ class Verified(msgspec.Struct, frozen=True):
     last_hash: str
     epochs: tuple[int, ...]
     committed: int  # number of the last chunk that a later one says was committed
-    fault: Fault | None
+    fault: FirstFault | None
     receipt: str  # "": none was asked for; else proved, refuted, not kept, not reached
     reason: str  # why the receipt is not proved
 
@@ -145,7 +145,7 @@ class Verifier:
                 self._segment(name, data)
             except _FaultFound as error:
                 number = 1 if self._last is None else self._last.number + 1
-                fault = Fault(name, error.at, number, error.what)
+                fault = FirstFault(name, error.at, number, error.what)
                 break
         verdict, reason = self._judge(fault)
         first, last = self._first, self._last
@@ -257,7 +257,7 @@ class Verifier:
         if self._receipt is not None and chunk.number == self._receipt.chunk and not self._fork:
             self._named = chunk
 
-    def _judge(self, fault: Fault | None) -> tuple[str, str]:
+    def _judge(self, fault: FirstFault | None) -> tuple[str, str]:
         """(verdict, reason) of the receipt."""
         receipt = self._receipt
         if receipt is None:
@@ -274,7 +274,7 @@ class Verifier:
         end = self._last.number if self._last else 0
         return "not reached", f"the log ends with chunk {end}, before chunk {receipt.chunk}"
 
-    def _judge_copy(self, receipt: Receipt, fault: Fault | None) -> tuple[str, str]:
+    def _judge_copy(self, receipt: Receipt, fault: FirstFault | None) -> tuple[str, str]:
         """The same of a receipt of a fork, by the main log."""
         copied, fork = self._copied, f"chunk {receipt.chunk} of the fork {receipt.fork}"
         if copied is None and self._first is not None and self._first.number > 1:

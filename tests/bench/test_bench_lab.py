@@ -12,8 +12,6 @@ import pytest
 from bench.lab import hearing, house, record, ways
 from bench.lab.record import RESULTS, keep, measure
 from bench.lab.tables import PAGES, TableError, page, table
-from canopy.wire.keys import enrolment
-from overlay.upper_tree import messages
 
 RUN = {"command": "x", "commit": "abc", "load": [0.5, 1.0]}
 ROWS = [
@@ -204,10 +202,3 @@ def test_who_hears_what_is_said_in_the_order_of_calls() -> None:
     order = [type(machine).__name__ for machine in hearing.built().machines]
     assert len(found) > 1
     assert found == sorted(found, key=order.index)
-
-
-def test_classes_of_one_name_are_told_apart_by_their_modules() -> None:
-    assert enrolment.Renew.__name__ == messages.Renew.__name__
-    overlays, keys = hearing.makers([messages.Renew]), hearing.makers([enrolment.Renew])
-    assert set(overlays[messages.Renew]).isdisjoint(keys[enrolment.Renew])
-    assert keys[enrolment.Renew] == ["canopy/wire/keys/joining.py"]

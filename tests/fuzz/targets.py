@@ -45,7 +45,7 @@ from canopy.wire.keys.certificates import (
     node_certificate,
     read_der,
 )
-from canopy.wire.keys.enrolment import LENGTH, Denied, Enrol, Issued, Renew, Word, frame
+from canopy.wire.keys.enrolment import LENGTH, Denied, Enrol, Issued, RenewCertificate, Word, frame
 from canopy.wire.keys.enrolment import answer as read_answer
 from canopy.wire.keys.enrolment import request as read_request
 from canopy.wire.keys.policies import parse_policy, read_policy, sign_policy
@@ -386,7 +386,7 @@ def enrolment(data: bytes) -> None:
 
 def _words() -> tuple[Word, ...]:
     return (
-        Renew(b"pem", 1, bytes(32), bytes(64)),
+        RenewCertificate(b"pem", 1, bytes(32), bytes(64)),
         Enrol("a", b"s", bytes(32), bytes(64)),
         Issued(b"pem", b"pem", b""),
         Denied("no"),

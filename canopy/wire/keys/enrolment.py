@@ -49,7 +49,7 @@ class Enrol(Word, frozen=True):
     signature: Signature
 
 
-class Renew(Word, frozen=True):
+class RenewCertificate(Word, frozen=True):
     """A node asks for a certificate after the one that it has, perhaps with the next generation of
     its id."""
 
@@ -74,7 +74,7 @@ class Denied(Word, frozen=True):
 
 
 _ENCODER = msgspec.msgpack.Encoder()
-_REQUESTS: Any = msgspec.msgpack.Decoder(Enrol | Renew)
+_REQUESTS: Any = msgspec.msgpack.Decoder(Enrol | RenewCertificate)
 _ANSWERS: Any = msgspec.msgpack.Decoder(Greeting | Issued | Denied)
 LENGTH = struct.Struct(">I")
 
@@ -90,9 +90,9 @@ def frame(word: Word) -> bytes:
     return LENGTH.pack(len(body)) + body
 
 
-def request(body: bytes) -> Enrol | Renew:
+def request(body: bytes) -> Enrol | RenewCertificate:
     """What a node asks. Raises msgspec.MsgspecError or ValueError."""
-    found: Enrol | Renew = _REQUESTS.decode(body)
+    found: Enrol | RenewCertificate = _REQUESTS.decode(body)
     return found
 
 

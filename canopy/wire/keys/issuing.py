@@ -28,7 +28,7 @@ from canopy.wire.keys.certificates import (
     read_node,
 )
 from canopy.wire.keys.chains import authority_id, check_times
-from canopy.wire.keys.enrolment import Denied, Enrol, Issued, Renew, Word, claim
+from canopy.wire.keys.enrolment import Denied, Enrol, Issued, RenewCertificate, Word, claim
 from canopy.wire.keys.key_folder import KeyFolder
 from canopy.wire.keys.ledger import Ledger, LimitError
 from canopy.wire.keys.restrictions import restriction_of
@@ -50,15 +50,15 @@ class Issuing:
         self._overlay = overlay
         self._now = now
 
-    def answer(self, nonce: bytes, request: Enrol | Renew) -> Word:
+    def answer(self, nonce: bytes, request: Enrol | RenewCertificate) -> Word:
         """Grant or refuse what a node asks, which was sent `nonce` before."""
         with self._folder.locked():
             return self._answer(nonce, request)
 
-    def _answer(self, nonce: bytes, request: Enrol | Renew) -> Word:
+    def _answer(self, nonce: bytes, request: Enrol | RenewCertificate) -> Word:
         try:
             key = Ed25519PublicKey.from_public_bytes(request.key)
-            generation = request.generation if isinstance(request, Renew) else 1
+            generation = request.generation if isinstance(request, RenewCertificate) else 1
             try:
                 key.verify(request.signature, claim(nonce, request.key, generation))
             except InvalidSignature:
@@ -90,7 +90,7 @@ class Issuing:
             self._folder.write_invitation(request.invitation, used)
         return self._issue(issuer, holder, key)
 
-    def _renew(self, request: Renew, key: Ed25519PublicKey) -> Word:
+    def _renew(self, request: RenewCertificate, key: Ed25519PublicKey) -> Word:
         try:
             certificate = load_pem(request.certificate)[0]
             known = read_node(certificate)
@@ -135,7 +135,7 @@ class Issuing:
         ):
             raise RefusedError("a certificate of the former issuer that was not signed here")
 
-    def _renew_issuer(self, request: Renew) -> Word:
+    def _renew_issuer(self, request: RenewCertificate) -> Word:
         """A restricted issuer that was made here asks for its certificate below the present root
         (`rotation`)."""
         (asked, *_) = load_pem(request.certificate)

@@ -37,7 +37,7 @@ from canopy.wire.keys.enrolment import (
     Enrol,
     Greeting,
     Issued,
-    Renew,
+    RenewCertificate,
     Word,
     answer,
     claim,
@@ -184,7 +184,7 @@ async def renew(folder: KeyFolder, generation: int, now: float) -> None:
         try:
             greeting = await side.connect(address)
             signature = key.sign(claim(greeting.nonce, public, generation))
-            return await side.ask(Renew(pem(chain[0]), generation, public, signature))
+            return await side.ask(RenewCertificate(pem(chain[0]), generation, public, signature))
         finally:
             await side.close()
 
@@ -206,7 +206,9 @@ async def renew_issuer(folder: KeyFolder, now: float) -> None:
         try:
             greeting = await side.connect(address)
             return await side.ask(
-                Renew(pem(chain[0]), 0, public, key.sign(claim(greeting.nonce, public, 0)))
+                RenewCertificate(
+                    pem(chain[0]), 0, public, key.sign(claim(greeting.nonce, public, 0))
+                )
             )
         finally:
             await side.close()

@@ -176,7 +176,7 @@ def aligned(count: int, kind: type[Any]) -> npt.NDArray[Any]:
     return raw[start : start + size].view(kind)
 
 
-class Segment:
+class BlockSegment:
     """The memory of 64 blocks: one allocation, aligned so that it can have huge pages."""
 
     def __init__(self, rows: int, stride: int) -> None:

@@ -61,7 +61,7 @@ class Asked(msgspec.Struct):
     at: float
 
 
-class Gathering(msgspec.Struct):
+class OpenGathering(msgspec.Struct):
     """Events of one visit with one value, until all shards have taken them."""
 
     visit: Visit
@@ -103,7 +103,7 @@ class ShardGathering(Machine):
         super().__init__(port)
         self._trees = trees
         self._reporter = reporter
-        self._open: dict[int, Gathering] = {}
+        self._open: dict[int, OpenGathering] = {}
         self._events = 0
         self._last = 0
         self._silent: BoundedDict[NodeId, float] = BoundedDict(SILENT_HOSTS)
@@ -133,7 +133,7 @@ class ShardGathering(Machine):
         others = {node: chosen for node, chosen in choice.items() if node != self.port.me.id}
         missing = union([shard for _, shards in others.values() for shard in shards])
         self._last += 1
-        found = Gathering(
+        found = OpenGathering(
             visit,
             tree.attribute,
             value,
@@ -180,7 +180,7 @@ class ShardGathering(Machine):
             found.setdefault(host.id, (host, []))[1].append(entry.interval)
         return found
 
-    def _ask(self, number: int, gathering: Gathering, choice: Choice) -> None:
+    def _ask(self, number: int, gathering: OpenGathering, choice: Choice) -> None:
         for host, wanted in choice.values():
             asked = gathering.asked.get(host.id)
             mine = tuple(wanted)
@@ -188,7 +188,7 @@ class ShardGathering(Machine):
             gathering.asked[host.id] = Asked(together, self.port.now)
             self._send(host, gathering, Part(self.port.me, number, mine))
 
-    def _ask_others(self, number: int, gathering: Gathering, shards: Shards) -> bool:
+    def _ask_others(self, number: int, gathering: OpenGathering, shards: Shards) -> bool:
         """Ask other hosts for these shards. False, and nothing is asked, if there are none."""
         tree = self._trees.get(gathering.attribute)
         known = [] if tree is None else tree.shards.get(gathering.value, [])
@@ -209,7 +209,7 @@ class ShardGathering(Machine):
         self._ask(number, gathering, choice)
         return True
 
-    def _send(self, host: Peer, gathering: Gathering, part: Part) -> None:
+    def _send(self, host: Peer, gathering: OpenGathering, part: Part) -> None:
         visit, attribute = gathering.visit, gathering.attribute
         events = gathering.awaited(part.shards)
         for event in self.port.sampled(events):
@@ -243,7 +243,7 @@ class ShardGathering(Machine):
             if not self._ask_others(message.number, gathering, message.moved):
                 self._give_back(message.number)
 
-    def _accept(self, gathering: Gathering, sequences: tuple[int, ...]) -> None:
+    def _accept(self, gathering: OpenGathering, sequences: tuple[int, ...]) -> None:
         if sequences:
             self._events -= len(sequences)
             incarnation = gathering.visit.events[0].incarnation

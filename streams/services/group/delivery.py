@@ -69,7 +69,7 @@ class WriteGroups(Timer, frozen=True):
     """Time to write what groups are done with."""
 
 
-class Member:
+class GroupMember:
     """A program that is a member of a group, at one shard: its node, attachment and credit."""
 
     def __init__(
@@ -188,7 +188,7 @@ class GroupDelivery:
         self.replica = led.replica
         self.name = name
         self.number = self.group.number
-        self.members: dict[MemberKey, Member] = {}
+        self.members: dict[MemberKey, GroupMember] = {}
         self.window = Window()
         self.options = options
         """The committed options. The log may have newer ones that are not committed."""
@@ -197,7 +197,7 @@ class GroupDelivery:
         self._leases = leases
         self._expiry = Expiry(led.leader, led.clock)
         self._scan = GroupScan(led, name, self._expiry)
-        self._by_place: dict[int, Member] = {}
+        self._by_place: dict[int, GroupMember] = {}
         self._settled: dict[int, Pending] = {}  # by offset: to be written as done with
         self._dead: dict[int, tuple[DeadRow, Pending]] = {}  # to be written, with their rows
         self._turn = 0
@@ -237,7 +237,7 @@ class GroupDelivery:
 
     # -- members ---------------------------------------------------------------------------------
 
-    def join(self, member: Member, held: dict[int, int]) -> tuple[int, ...]:
+    def join(self, member: GroupMember, held: dict[int, int]) -> tuple[int, ...]:
         """Add a member, which may return with rows that it has `held` (offset by lease). Returns
         the leases that continue."""
         for lease, offset in held.items():
@@ -248,7 +248,7 @@ class GroupDelivery:
         self.members[member.key] = self._by_place[member.place] = member
         return tuple(member.leases)
 
-    def succeed(self, former: Member, member: Member) -> None:
+    def succeed(self, former: GroupMember, member: GroupMember) -> None:
         """Replace the member `former` by `member`, of the same program. Rows that were on their way
         to `former` are leased again."""
         self._remove(former)
@@ -258,7 +258,7 @@ class GroupDelivery:
                 row.deliveries -= 1
                 self.window.give_back(row)
 
-    def leave(self, member: Member, untouched: set[int], at_once: bool = True) -> None:
+    def leave(self, member: GroupMember, untouched: set[int], at_once: bool = True) -> None:
         """Remove a member. Its rows go to others at once, or when their leases end."""
         self._remove(member)
         if not at_once:
@@ -269,12 +269,12 @@ class GroupDelivery:
                 row.deliveries -= lease in untouched
                 self._again(row, 0.0, "the member has gone")
 
-    def _remove(self, member: Member) -> None:
+    def _remove(self, member: GroupMember) -> None:
         if self.members.get(member.key) is member:
             del self.members[member.key]
         self._by_place.pop(member.place, None)
 
-    def _hold(self, member: Member, row: Pending) -> None:
+    def _hold(self, member: GroupMember, row: Pending) -> None:
         member.leases[row.lease] = row.offset
         member.bytes += len(row.row)
 
@@ -356,7 +356,7 @@ class GroupDelivery:
         every = list(self.members.values())
         self._turn %= len(every)
         free = [m for m in (*every[self._turn :], *every[: self._turn]) if m.has_room]
-        given: dict[Member, list[LeasedRow]] = {}
+        given: dict[GroupMember, list[LeasedRow]] = {}
         now, lease, place = self.port.now, self.options.lease, 0
         while free and (row := self.window.next(now)) is not None:
             if self._is_over(row):
@@ -384,7 +384,7 @@ class GroupDelivery:
             return self._expiry.is_over(row.time)
         return self._expiry.is_row_over(row.time, decode_rows(row.row, 1)[0].attributes)
 
-    def _send(self, member: Member, rows: list[LeasedRow]) -> None:
+    def _send(self, member: GroupMember, rows: list[LeasedRow]) -> None:
         self.port.count("stream_group_rows", len(rows))
         start = size = 0
         for place, row in enumerate(rows):
@@ -394,7 +394,7 @@ class GroupDelivery:
             size += len(row.row)
         self._send_some(member, rows[start:])
 
-    def _send_some(self, member: Member, rows: list[LeasedRow]) -> None:
+    def _send_some(self, member: GroupMember, rows: list[LeasedRow]) -> None:
         shard = self.replica.shard
         self.port.send(member.peer, LeasedRows(shard, member.number, member.at, tuple(rows)))
 
@@ -436,7 +436,9 @@ class GroupDelivery:
 
     # -- what members say ------------------------------------------------------------------------
 
-    def settle(self, member: Member, settled: tuple[Settlement, ...], may_extend: bool) -> None:
+    def settle(
+        self, member: GroupMember, settled: tuple[Settlement, ...], may_extend: bool
+    ) -> None:
         """Take a member's answers to its rows."""
         done, lost = member.done, member.lost
         extended = []

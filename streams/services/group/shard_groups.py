@@ -60,8 +60,8 @@ from streams.programs.group.options import edited, fault_of_selector, obstacle, 
 from streams.programs.reader.messages import Piece
 from streams.services.group.delivery import (
     GroupDelivery,
+    GroupMember,
     LookForRows,
-    Member,
     MemberKey,
     WriteGroups,
 )
@@ -275,12 +275,12 @@ class ShardGroups(LedShard):
         return Cause(LOST, f"{reason}. Come again to go on at offset {group.done.floor}")
 
     def _attach(
-        self, sender: Peer, message: JoinGroup, delivery: GroupDelivery, former: Member | None
+        self, sender: Peer, message: JoinGroup, delivery: GroupDelivery, former: GroupMember | None
     ) -> None:
         self._places += 1
         attachment = (self.leader.epoch, self._places)
         about = (message.name, message.token, attachment, message.credit)
-        member = Member(sender, message.member, *about)
+        member = GroupMember(sender, message.member, *about)
         member.at, member.kept_at = message.at, self.port.now
         is_same = former is not None and (
             message.token == former.token or message.attachment == former.attachment
@@ -298,11 +298,13 @@ class ShardGroups(LedShard):
         self.port.count("stream_members")
         self._give(delivery)
 
-    def _tell_options(self, delivery: GroupDelivery, member: Member, kept: tuple[int, ...]) -> None:
+    def _tell_options(
+        self, delivery: GroupDelivery, member: GroupMember, kept: tuple[int, ...]
+    ) -> None:
         about = (member.number, member.attachment, delivery.options, kept)
         self.port.send(member.peer, GroupJoined(self.replica.shard, *about))
 
-    def _fence(self, delivery: GroupDelivery, former: Member) -> None:
+    def _fence(self, delivery: GroupDelivery, former: GroupMember) -> None:
         """Another program is this member: what the former one has goes to others, at once unless a
         key must not be with two."""
         delivery.leave(former, set(), at_once=not delivery.options.by)

@@ -47,7 +47,7 @@ class WritePositions(Timer, frozen=True):
     """Time to write what is queued of durable consumers."""
 
 
-class Refusal(NamedTuple):
+class ReadingRefusal(NamedTuple):
     """Why something is not done. `first`, `next`: with OUT_OF_RANGE, what is there."""
 
     code: str
@@ -76,46 +76,48 @@ class DurableConsumers:
             self.flush()
         return self.replica.state.consumers.get(name)
 
-    def obstacle(self, wanted: Durable, selector: str) -> Refusal | None:
+    def obstacle(self, wanted: Durable, selector: str) -> ReadingRefusal | None:
         """Why a program cannot attach; None: it can."""
         known = self.known(wanted.name)
         if known is None:
             if wanted.resume:
-                return Refusal(EXPIRED, f"the durable consumer {wanted.name} is not known any more")
+                return ReadingRefusal(
+                    EXPIRED, f"the durable consumer {wanted.name} is not known any more"
+                )
             gone = self.replica.state.forgotten.get(wanted.name)
             if gone is not None and gone.told in ("", wanted.token) and not wanted.own:
-                return Refusal(
+                return ReadingRefusal(
                     EXPIRED,
                     f"the durable consumer {wanted.name} was at offset {gone.position}, and was "
                     "forgotten since no program came as it for so long. Come again to begin anew, "
                     "at that offset for all that came since",
                 )
             if len(self.replica.state.consumers) + len(self._attaching) >= CONSUMERS_MOST:
-                return Refusal(FULL, f"the shard has {CONSUMERS_MOST} durable consumers")
+                return ReadingRefusal(FULL, f"the shard has {CONSUMERS_MOST} durable consumers")
             return None
         if known.was_at and not wanted.own and known.token in ("", wanted.token):
             return self._lost(known)
         if wanted.resume and known.token != wanted.token:
-            return Refusal(FENCED, f"another program reads as {wanted.name} now")
+            return ReadingRefusal(FENCED, f"another program reads as {wanted.name} now")
         if not same_selector(known.selector, selector):
-            return Refusal(
+            return ReadingRefusal(
                 SELECTOR, f"{wanted.name} has another selector: {known.selector or 'all rows'}"
             )
         return None
 
-    def _lost(self, known: ConsumerPosition) -> Refusal:
+    def _lost(self, known: ConsumerPosition) -> ReadingRefusal:
         lost = lost_to(self.replica.state.lost, known.was_at, 0)
         if lost is None:  # too long ago to be told of
             lost = LostRows(0, known.position, known.was_at)
         reason = lost_reason(f"the durable consumer {known.name}", known.was_at, lost)
-        return Refusal(LOST, f"{reason}. Come again to go on at offset {known.position}")
+        return ReadingRefusal(LOST, f"{reason}. Come again to go on at offset {known.position}")
 
     def attach(
         self,
         wanted: Durable,
         selector: str,
         position: int,
-        then: Callable[[ConsumerPosition | Refusal], None],
+        then: Callable[[ConsumerPosition | ReadingRefusal], None],
     ) -> None:
         """Attach a program; `position` is that of a new consumer. `then` gets what the log says
         when that is committed."""
@@ -123,7 +125,7 @@ class DurableConsumers:
         def attached() -> None:
             found = self.replica.state.consumers.get(wanted.name)
             if found is None or found.token != wanted.token:
-                then(Refusal(FENCED, f"another program reads as {wanted.name} now"))
+                then(ReadingRefusal(FENCED, f"another program reads as {wanted.name} now"))
             else:
                 then(found)
 
@@ -156,17 +158,17 @@ class DurableConsumers:
         attachment: int,
         position: int,
         end: int,
-        then: Callable[[int | Refusal], None],
+        then: Callable[[int | ReadingRefusal], None],
     ) -> None:
         """A consumer is done with what is below `position`, of the shard's rows below `end`. `then`
         gets its position when that is committed."""
         known = self.known(name)
         if known is None:
-            refusal = Refusal(EXPIRED, f"the durable consumer {name} is not known any more")
+            refusal = ReadingRefusal(EXPIRED, f"the durable consumer {name} is not known any more")
         elif known.attachment != attachment:
-            refusal = Refusal(FENCED, f"another program reads as {name} now")
+            refusal = ReadingRefusal(FENCED, f"another program reads as {name} now")
         elif position > end:
-            refusal = Refusal(OUT_OF_RANGE, f"the shard has no row {position - 1}", 0, end)
+            refusal = ReadingRefusal(OUT_OF_RANGE, f"the shard has no row {position - 1}", 0, end)
         elif position <= known.position:
             done = known.position
             self._led.when_committed(lambda: then(done))

@@ -50,11 +50,11 @@ from streams.programs.reader.messages import (
     cost,
 )
 from streams.services.read.chunk_rows import ChunkRows
-from streams.services.read.durable import DurableConsumers, Refusal, WritePositions
+from streams.services.read.durable import DurableConsumers, ReadingRefusal, WritePositions
 from streams.services.read.history import MESSAGE_BYTES, Expiry, HistoryScan
 from streams.services.read.positions import find_start
 from streams.services.read.table_scan import TableScan
-from streams.services.read.tail import Matched, Reading, ReadingKey, Tail
+from streams.services.read.tail import Matched, ReadingKey, ShardReading, Tail
 from streams.services.service import KEPT, Leaderships, LedShard, ReplicaOf, ShardService, by_peer
 from streams.services.table import ShardTable
 from streams.shard.kept_chunks import FETCHED
@@ -157,11 +157,11 @@ class ShardReadings(LedShard):
     def __init__(self, service: ReadServer, replica: Replica, leader: ShardLeader) -> None:
         super().__init__(service, replica, leader)
         self._table = service.table
-        self.readings: dict[ReadingKey, Reading] = {}
+        self.readings: dict[ReadingKey, ShardReading] = {}
         self.durable = DurableConsumers(self)
         self._expiry = Expiry(leader, self.clock)
         self.tail = Tail(replica.committed + 1, self.end, self._expiry)
-        self._ready: dict[Reading, None] = {}  # behind the tail, and able to go on
+        self._ready: dict[ShardReading, None] = {}  # behind the tail, and able to go on
         self._marked = 0  # the place among the readings of the one that is marked next
         self._unmarked = 0  # readings that were not looked at since some went on
         self.later(LookAtShardReadings, LOOK)
@@ -183,10 +183,10 @@ class ShardReadings(LedShard):
         try:
             predicate = _predicate(message)
         except SelectorError as error:
-            self._refuse(sender, message.reading, Refusal(SELECTOR, str(error)))
+            self._refuse(sender, message.reading, ReadingRefusal(SELECTOR, str(error)))
             return
         if len(self.readings) >= READINGS_MOST:
-            refusal = Refusal(FULL, f"the shard has {READINGS_MOST} readings")
+            refusal = ReadingRefusal(FULL, f"the shard has {READINGS_MOST} readings")
             self._refuse(sender, message.reading, refusal)
             return
 
@@ -195,7 +195,9 @@ class ShardReadings(LedShard):
         lost = lost_to(self.replica.state.lost, beyond, start.losses) if start.losses >= 0 else None
         known = self.durable.known(message.durable.name) if message.durable is not None else None
         if lost is not None and (known is None or not known.was_at):  # else it hears it as that
-            refusal = Refusal(LOST, lost_reason("a position", beyond, lost), self.first, self.end)
+            refusal = ReadingRefusal(
+                LOST, lost_reason("a position", beyond, lost), self.first, self.end
+            )
             self._refuse(sender, message.reading, refusal)
             return
         if message.start.kind == KEYS:
@@ -213,16 +215,20 @@ class ShardReadings(LedShard):
         table = self._table(self.replica.shard)
         refusal = None
         if table is None:
-            refusal = Refusal(NO_KEY, "the stream has no key: found one with --key ATTRIBUTE")
+            refusal = ReadingRefusal(
+                NO_KEY, "the stream has no key: found one with --key ATTRIBUTE"
+            )
         elif message.durable is not None:
-            refusal = Refusal(NO_KEY, "a durable consumer begins in the history, not with the keys")
+            refusal = ReadingRefusal(
+                NO_KEY, "a durable consumer begins in the history, not with the keys"
+            )
         elif 0 < message.start.until < self.first:
             reason = f"rows from {message.start.until} on are not kept any more: begin anew"
-            refusal = Refusal(OUT_OF_RANGE, reason, self.first, self.end)
+            refusal = ReadingRefusal(OUT_OF_RANGE, reason, self.first, self.end)
         elif not table.is_complete:
-            refusal = Refusal(NOT_YET, "the leader is reading the newest rows")
+            refusal = ReadingRefusal(NOT_YET, "the leader is reading the newest rows")
         if table is None or refusal is not None:
-            self._refuse(sender, message.reading, refusal or Refusal(NOT_YET, ""))
+            self._refuse(sender, message.reading, refusal or ReadingRefusal(NOT_YET, ""))
             return
         view = table.view()
         end = view.end
@@ -242,8 +248,8 @@ class ShardReadings(LedShard):
             self._begin(sender, message, predicate, position, "", 0)
             return
 
-        def attached(found: ConsumerPosition | Refusal) -> None:
-            if isinstance(found, Refusal):
+        def attached(found: ConsumerPosition | ReadingRefusal) -> None:
+            if isinstance(found, ReadingRefusal):
                 self._refuse(sender, message.reading, found)
                 return
             start = position if wanted.resume or wanted.own else found.position
@@ -257,7 +263,7 @@ class ShardReadings(LedShard):
         else:
             self.durable.attach(wanted, message.selector, position, attached)
 
-    def _out_of_range(self, position: int, durable: str = "") -> Refusal:
+    def _out_of_range(self, position: int, durable: str = "") -> ReadingRefusal:
         first, end = self.first, self.end
         who = f"the durable consumer {durable} goes on at" if durable else "there is no"
         if position < first:
@@ -265,7 +271,7 @@ class ShardReadings(LedShard):
         else:
             why = f"the next row of the shard gets offset {end}"
         reason = f"{who} offset {position}: {why}"
-        return Refusal(OUT_OF_RANGE, reason, first, end)
+        return ReadingRefusal(OUT_OF_RANGE, reason, first, end)
 
     def _begin(
         self,
@@ -295,11 +301,11 @@ class ShardReadings(LedShard):
         end: int,
         durable: str = "",
         attachment: int = 0,
-    ) -> Reading:
+    ) -> ShardReading:
         """Add a reading, and send its node `ReadingBegan`."""
         self.drop((sender.id, message.reading))
         text = message.selector if predicate is None else predicate.text
-        reading = Reading(sender, message.reading, text, predicate)
+        reading = ShardReading(sender, message.reading, text, predicate)
         reading.permitted, reading.shares = message.permitted, message.shares
         reading.granted, reading.kept_at, reading.sent = message.credit, self.port.now, position
         reading.durable, reading.attachment = durable, attachment
@@ -315,14 +321,14 @@ class ShardReadings(LedShard):
     def _fence(self, name: str, attachment: int) -> None:
         """End the other readings of a durable consumer: those of former attachments, and those that
         the same program has given up."""
-        refusal = Refusal(FENCED, f"another program reads as {name} now")
+        refusal = ReadingRefusal(FENCED, f"another program reads as {name} now")
         for reading in [each for each in self.readings.values() if each.durable == name]:
             if reading.attachment == attachment:
                 self.drop(reading.key)
             else:
                 self._end(reading, refusal)
 
-    def _end(self, reading: Reading, refusal: Refusal) -> None:
+    def _end(self, reading: ShardReading, refusal: ReadingRefusal) -> None:
         self.drop(reading.key)
         self._refuse(reading.peer, reading.number, refusal)
 
@@ -334,7 +340,7 @@ class ShardReadings(LedShard):
             self._ready.pop(reading, None)
             reading.scan = None
 
-    def _refuse(self, sender: Peer, number: int, refusal: Refusal) -> None:
+    def _refuse(self, sender: Peer, number: int, refusal: ReadingRefusal) -> None:
         self.port.count("stream_readings_refused")
         code, reason, first, end = refusal
         self.port.send(
@@ -350,7 +356,7 @@ class ShardReadings(LedShard):
         self.readings.clear()
         self._ready.clear()
 
-    def _tell_moved(self, readings: list[Reading], leader: Peer | None) -> None:
+    def _tell_moved(self, readings: list[ShardReading], leader: Peer | None) -> None:
         for peer, some in by_peer([(one.peer, one.number) for one in readings], LISTED_MOST):
             self.port.send(peer, ReadingsMoved(self.replica.shard, some, leader))
 
@@ -387,8 +393,8 @@ class ShardReadings(LedShard):
     def on_commit_position(self, sender: Peer, message: CommitPosition) -> None:
         """A durable consumer is done with rows."""
 
-        def moved(found: int | Refusal) -> None:
-            if isinstance(found, Refusal):
+        def moved(found: int | ReadingRefusal) -> None:
+            if isinstance(found, ReadingRefusal):
                 self._refuse(sender, message.reading, found)
             else:
                 shard = self.replica.shard
@@ -506,7 +512,7 @@ class ShardReadings(LedShard):
                 self.port.count("stream_rows_sent", sum([len(c.rows) for c in message.chunks]))
                 self.port.send(peer, message)
 
-    def _advance(self, reading: Reading, taken: int) -> Mark:
+    def _advance(self, reading: ShardReading, taken: int) -> Mark:
         """Move a reading to where the tail is, for so much of its credit. Its number, and where it
         was."""
         mark = (reading.number, reading.sent)
@@ -531,11 +537,11 @@ class ShardReadings(LedShard):
         self.port.count("stream_rows_sent", sum(piece.count for piece in pieces))
         self.port.send(peer, StreamRows(self.replica.shard, readings, position, pieces))
 
-    def _leave_tail(self, reading: Reading) -> None:
+    def _leave_tail(self, reading: ShardReading) -> None:
         self.tail.leave(reading)
         self._go_behind(reading, self.tail.number, self.tail.position)
 
-    def _go_behind(self, reading: Reading, number: int, position: int) -> None:
+    def _go_behind(self, reading: ShardReading, number: int, position: int) -> None:
         reading.scan = HistoryScan(
             self.replica,
             number,
@@ -546,7 +552,7 @@ class ShardReadings(LedShard):
         )
         self._get_ready(reading)
 
-    def _waker(self, reading: Reading) -> Callable[[], None]:
+    def _waker(self, reading: ShardReading) -> Callable[[], None]:
         """What is called when chunks that a reading waited for are there."""
 
         def go_on() -> None:
@@ -555,14 +561,14 @@ class ShardReadings(LedShard):
 
         return go_on
 
-    def _get_ready(self, reading: Reading) -> None:
+    def _get_ready(self, reading: ShardReading) -> None:
         """Have a reading behind the tail go on, if it can."""
         scan = reading.scan
         if scan is not None and not scan.waits and reading.credit > 0:
             self._ready[reading] = None
             self.later(ScanOn)
 
-    def _step_scan(self, reading: Reading, budget: int) -> int:
+    def _step_scan(self, reading: ShardReading, budget: int) -> int:
         scan = reading.scan
         assert scan is not None, "only what is behind the tail is ready"
         if scan.is_lost:
@@ -581,7 +587,7 @@ class ShardReadings(LedShard):
             self._get_ready(reading)
         return work + 1
 
-    def _lost(self, reading: Reading, scan: HistoryScan | TableScan) -> None:
+    def _lost(self, reading: ShardReading, scan: HistoryScan | TableScan) -> None:
         """The next chunk of a reading was removed, or cannot be read."""
         if isinstance(scan, TableScan):  # there is a newer table: begin again behind what was sent
             self.drop(reading.key)
@@ -596,12 +602,12 @@ class ShardReadings(LedShard):
         else:
             self._end(reading, self._out_of_range(scan.position))
 
-    def _unreadable(self, position: int) -> Refusal:
+    def _unreadable(self, position: int) -> ReadingRefusal:
         """The log is damaged on this disk: others mend it, and one of them leads meanwhile."""
         if len(self.replica.replicas) > 1:
-            return Refusal(NOT_YET, f"the leader has to be sent offset {position} first")
+            return ReadingRefusal(NOT_YET, f"the leader has to be sent offset {position} first")
         reason = f"offset {position} cannot be read: the log of the only replica is damaged there"
-        return Refusal(UNREADABLE, reason)
+        return ReadingRefusal(UNREADABLE, reason)
 
 
 def _some(chunks: list[Chunk], rows: int) -> list[Chunk]:

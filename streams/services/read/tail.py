@@ -127,7 +127,7 @@ ReadingKey = tuple[NodeId, int]
 """A reading's node and number."""
 
 
-class Reading:
+class ShardReading:
     """One program's way through the shard. It is behind the tail while it has a `scan`."""
 
     def __init__(self, peer: Peer, number: int, selector: str, predicate: Predicate | None) -> None:
@@ -164,12 +164,12 @@ class Reading:
 class Matched(NamedTuple):
     """What the readings at the tail get of some chunks. No reading is in both parts."""
 
-    everything: list[Reading]
+    everything: list[ShardReading]
     """Those that get all rows: `pieces`."""
     pieces: tuple[Piece, ...]
     rows: ChunkRows
     """Of which others get some."""
-    shares: list[tuple[list[Reading], list[int]]]
+    shares: list[tuple[list[ShardReading], list[int]]]
     """Readings, and the places of the rows that they get."""
 
 
@@ -181,19 +181,19 @@ class Tail:
         """The chunk that is looked at next."""
         self.position = position
         """All rows below it have been looked at."""
-        self._by_selector: dict[str, dict[Reading, None]] = {}
+        self._by_selector: dict[str, dict[ShardReading, None]] = {}
         self._index: TailIndex | None = None  # of those that want some rows
         self._expiry = expiry
 
     def __bool__(self) -> bool:
         return bool(self._by_selector)
 
-    def readings(self) -> Iterator[Reading]:
+    def readings(self) -> Iterator[ShardReading]:
         """All of them."""
         for readings in self._by_selector.values():
             yield from readings
 
-    def join(self, reading: Reading) -> None:
+    def join(self, reading: ShardReading) -> None:
         """A reading is here: it gets what comes from now on."""
         alike = self._by_selector.get(reading.selector)
         if alike is None:
@@ -203,7 +203,7 @@ class Tail:
                 self._index.add(reading.selector, reading.predicate)
         alike[reading] = None
 
-    def leave(self, reading: Reading) -> None:
+    def leave(self, reading: ShardReading) -> None:
         """A reading goes, if it is here."""
         alike = self._by_selector.get(reading.selector)
         if alike is not None and alike.pop(reading, reading) is None and not alike:
@@ -218,7 +218,7 @@ class Tail:
         everything = list(self._by_selector.get("", ())) if events else []
         pieces = tuple(map(whole_piece, events)) if everything else ()
         rows = ChunkRows([])
-        shares: list[tuple[list[Reading], list[int]]] = []
+        shares: list[tuple[list[ShardReading], list[int]]] = []
         if events and self._index:
             rows = ChunkRows([RowPieces(chunk, rows_of(chunk)) for chunk in events])
             for selector, places in self._index.find(rows.attributes()).items():

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from canopy.wire.keys.certificates import CertificateError, raw_key, read_der
-from canopy.wire.keys.enrolment import Renew, claim
+from canopy.wire.keys.enrolment import RenewCertificate, claim
 from canopy.wire.keys.joining import JoinError, _Side
 from canopy.wire.keys.policies import PolicyBody, SignedPolicy, read_policy
 from canopy.wire.keys.revocations import Revocations, SignedRevocations
@@ -168,6 +168,6 @@ async def test_a_strange_certificate_at_the_issuer_ends_its_connection_alone(
             text = ssl.DER_cert_to_PEM_cert(bad).encode()
             proof = key.sign(claim(greeting.nonce, public, 1))
             with pytest.raises(JoinError, match=r"certificate"):
-                await side.ask(Renew(text, 1, public, proof))
+                await side.ask(RenewCertificate(text, 1, public, proof))
             await side.close()
             assert not node.driver.connections, kind

@@ -39,7 +39,7 @@ from canopy.wire.keys.certificates import (
     raw_key,
 )
 from canopy.wire.keys.chains import authority_id
-from canopy.wire.keys.enrolment import Denied, Enrol, Issued, Renew, claim
+from canopy.wire.keys.enrolment import Denied, Enrol, Issued, RenewCertificate, claim
 from canopy.wire.keys.issuing import Issuing
 from canopy.wire.keys.joining import JoinError, _Side, keep
 from canopy.wire.keys.key_folder import KeyFolder
@@ -321,7 +321,7 @@ def asks_to_renew(overlay: Overlay, folder: KeyFolder, chain: Chain, generation:
     """What the issuer in `folder` answers to the holder of `overlay.key` with this chain."""
     raw = raw_key(overlay.key.public_key())
     signature = overlay.key.sign(claim(NONCE, raw, generation))
-    word = Renew(pem(chain[0]), generation, raw, signature)
+    word = RenewCertificate(pem(chain[0]), generation, raw, signature)
     return Issuing(folder, "canopy").answer(NONCE, word)
 
 

@@ -29,7 +29,7 @@ from canopy.wire.keys.certificates import (
     raw_key,
 )
 from canopy.wire.keys.chains import authority_id
-from canopy.wire.keys.enrolment import Denied, Issued, Renew, claim
+from canopy.wire.keys.enrolment import Denied, Issued, RenewCertificate, claim
 from canopy.wire.keys.issuing import Issuing
 from canopy.wire.keys.joining import keep, keep_issuer
 from canopy.wire.keys.key_folder import KeyFolder
@@ -101,7 +101,7 @@ class Stolen:
         """As a node does that hears of another root."""
         now, key = time.time(), folder.key()
         public, chain = folder.public_key(), pem(folder.chain()[0])
-        word = Renew(chain, 1, public, key.sign(claim(NONCE, public, 1)))
+        word = RenewCertificate(chain, 1, public, key.sign(claim(NONCE, public, 1)))
         answer = Issuing(self.main, "canopy").answer(NONCE, word)
         assert isinstance(answer, Issued), answer
         keep(folder, answer, "canopy", now)
@@ -116,7 +116,9 @@ class Stolen:
         key = self.acme.key("issuer")
         public = raw_key(key.public_key())
         chain, signature = pem(self.acme.chain("issuer")[0]), key.sign(claim(NONCE, public, 0))
-        answer = Issuing(self.main, "canopy").answer(NONCE, Renew(chain, 0, public, signature))
+        answer = Issuing(self.main, "canopy").answer(
+            NONCE, RenewCertificate(chain, 0, public, signature)
+        )
         assert isinstance(answer, Issued), answer
         keep_issuer(self.acme, answer, "canopy", time.time())
 
@@ -140,7 +142,7 @@ async def test_a_certificate_for_ten_years_is_refused_whoever_signed_it(stolen: 
         found = await refusal(node, stolen.context(days=3_650.0))
     assert "a certificate for 3,650 days, and 7 are allowed" in found
     chain, public = stolen.forged(days=3_650.0), raw_key(stolen.key.public_key())
-    word = Renew(pem(chain[0]), 1, public, stolen.key.sign(claim(NONCE, public, 1)))
+    word = RenewCertificate(pem(chain[0]), 1, public, stolen.key.sign(claim(NONCE, public, 1)))
     assert "3,650 days" in str(Issuing(stolen.main, "canopy").answer(NONCE, word))
     own = sign_policy(Policy(9, {}), "canopy", stolen.key, chain, time.time())
     assert stolen.keys.security().accept_policy(own) == 4
@@ -292,7 +294,7 @@ def test_a_former_issuer_is_washed_clean_by_nobody(stolen: Stolen) -> None:
     """What it signed beside its ledger is not renewed by the present one."""
     rotate(stolen.main, time.time())
     chain, public = stolen.forged(), raw_key(stolen.key.public_key())
-    word = Renew(pem(chain[0]), 1, public, stolen.key.sign(claim(NONCE, public, 1)))
+    word = RenewCertificate(pem(chain[0]), 1, public, stolen.key.sign(claim(NONCE, public, 1)))
     answer = Issuing(stolen.main, "canopy").answer(NONCE, word)
     assert answer == Denied("a certificate of the former issuer that was not signed here")
     member = stolen.keys.folder("m", Role.MEMBER)  # a node of the overlay, and its own thief
@@ -300,7 +302,7 @@ def test_a_former_issuer_is_washed_clean_by_nobody(stolen: Stolen) -> None:
     upgraded = node_certificate(
         ADMIN, member.key().public_key(), issuer.key, issuer.certificate, time.time()
     )
-    word = Renew(pem(upgraded), 1, public, member.key().sign(claim(NONCE, public, 1)))
+    word = RenewCertificate(pem(upgraded), 1, public, member.key().sign(claim(NONCE, public, 1)))
     assert Issuing(stolen.main, "canopy").answer(NONCE, word) == answer
 
 

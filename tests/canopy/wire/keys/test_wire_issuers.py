@@ -15,7 +15,7 @@ from canopy.wire.audit import verify
 from canopy.wire.config import NodeConfig
 from canopy.wire.keys.authority import invite, issuer_of, make_issuer
 from canopy.wire.keys.certificates import DAY, Holder, KeyFolderError, pem
-from canopy.wire.keys.enrolment import Enrol, Issued, Renew, claim
+from canopy.wire.keys.enrolment import Enrol, Issued, RenewCertificate, claim
 from canopy.wire.keys.issuing import Issuing
 from canopy.wire.keys.joining import keep
 from canopy.wire.keys.key_folder import KeyFolder
@@ -232,14 +232,14 @@ def test_a_restricted_issuer_goes_over_to_another_root(tmp_path: Path) -> None:
     def made() -> None:
         make_issuer(keys.issuer, acme, wanted, 90.0, time.time())
 
-    def ask(word: Enrol | Renew) -> None:
+    def ask(word: Enrol | RenewCertificate) -> None:
         answer = Issuing(acme, "canopy").answer(NONCE, word)
         assert isinstance(answer, Issued), answer
         keep(leaf, answer, "canopy", time.time(), token.root if isinstance(word, Enrol) else "")
 
     def renew() -> None:
         signature = leaf.key().sign(claim(NONCE, leaf.public_key(), 1))
-        ask(Renew(pem(leaf.chain()[0]), 1, leaf.public_key(), signature))
+        ask(RenewCertificate(pem(leaf.chain()[0]), 1, leaf.public_key(), signature))
 
     made()
     token = invite(acme, Role.LEAF, "acme", 1, 60.0, ("a:1",))

@@ -20,7 +20,7 @@ from canopy.wire.keys.certificates import (
     pem,
     read_der,
 )
-from canopy.wire.keys.enrolment import Denied, Enrol, Issued, Renew, Word, claim, request
+from canopy.wire.keys.enrolment import Denied, Enrol, Issued, RenewCertificate, Word, claim, request
 from canopy.wire.keys.issuing import DAY, Issuing
 from canopy.wire.keys.joining import JoinError, keep
 from canopy.wire.keys.key_folder import KeyFolder
@@ -54,7 +54,9 @@ class Issuer:
     def renew(self, folder: KeyFolder, generation: int = 1) -> Word:
         signature = folder.key().sign(claim(NONCE, folder.public_key(), generation))
         chain = pem(folder.chain()[0])
-        return self.issuing.answer(NONCE, Renew(chain, generation, folder.public_key(), signature))
+        return self.issuing.answer(
+            NONCE, RenewCertificate(chain, generation, folder.public_key(), signature)
+        )
 
 
 @pytest.fixture
