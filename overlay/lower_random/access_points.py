@@ -120,12 +120,16 @@ class AccessPoints(Machine):
             return False
         if self._tombstones.covers(who, point.age, self._shuffles):
             return False
-        entries = self._table.get(attribute, [])
-        self._table.renew(attribute, entries)
+        entries = self._table.get(attribute)
+        if entries is None:
+            entries = self._table[attribute] = []
+        else:
+            self._table.move_to_end(attribute)
         entry = CachedPoint(point, named_by, self._shuffles - point.age)
+        rank = entry.rank
         for index, known in enumerate(entries):
             if known.point.peer.id == who:
-                if known.rank <= entry.rank:
+                if known.rank <= rank:
                     return True
                 del entries[index]
                 break
@@ -171,8 +175,9 @@ class AccessPoints(Machine):
         ``view.access_point_age`` leaves."""
         self._shuffles += 1
         oldest = self._shuffles - self._settings.access_point_age
-        for attribute in list(self._table):
-            self._keep(attribute, lambda each: each.born >= oldest)
+        for attribute, entries in list(self._table.items()):
+            if any(each.born < oldest for each in entries):
+                self._keep(attribute, lambda each: each.born >= oldest)
 
     # --- handlers ---
 

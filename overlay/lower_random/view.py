@@ -419,6 +419,8 @@ class View(Machine):
     def _victim(self, entry: Neighbour, replaceable: list[NodeId]) -> NodeId | None:
         """Which entry leaves for this one, if any: one of `replaceable`, of the same kind (near or
         far). A kind that has less than its share takes a place of the other."""
+        if not self.port.me.region:
+            return next((node for node in replaceable if node in self._entries), None)
         kind = self._is_near(entry.peer)
         alike = [node for node, e in self._entries.items() if self._is_near(e.peer) is kind]
         others = self._entries.keys() - alike

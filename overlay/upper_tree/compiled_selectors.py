@@ -28,6 +28,12 @@ def keep(predicate: Predicate) -> None:
     _kept[predicate.text] = predicate
 
 
+def keep_at_most(count: int) -> None:
+    """Keep so many conjunctions from now on: where one process is many nodes, as in the simulator,
+    they share the predicates of all registrations."""
+    _kept.capacity = count
+
+
 def compiled(selector: str) -> Predicate:
     """The predicate of a registration. ProtocolError if it does not compile."""
     predicate = _kept.get(selector)

@@ -117,7 +117,14 @@ class PartitionMap:
 
     def serving(self, registration: Registration) -> list[Entry]:
         """The virtual nodes in which a registration lies: each of their hosts has to match it."""
-        return [entry for entry in self.entries if lies_in(registration, entry.interval)]
+        interval = registration.interval
+        if interval.lo >= interval.hi:
+            return []
+        first = max(bisect_right(self._starts, interval.lo) - 1, 0)
+        found = self.entries[first : bisect_left(self._starts, interval.hi)]
+        if not self._shards:
+            return list(found)
+        return [entry for entry in found if lies_in(registration, entry.interval)]
 
     def hosts_of(self, registration: Registration) -> Mapping[NodeId, Peer]:
         """The hosts that have to match a registration."""

@@ -10,21 +10,28 @@ again knows them, and walks no more. Messages are counted from the trace records
 only what walks found counts for the curves, since the paper has no owner to ask (C5); what the
 owners added is counted apart. The product's tree of subscriptions without a pivot, `$event`, which
 nobody has here, is left out.
+
+A world goes through stages: nodes, subscriptions, gossip, events. None depends on a later one, and
+the hop limit matters only to the node that publishes. So points can share what comes before the
+stage in which they differ (`bench.simulator.figures`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from statistics import mean
 from typing import Any
 
+from msgspec.structs import replace
+
 from bench.experiments.figures.model import FigurePlan
 from bench.experiments.routing_model.counting_routing import EventCost
 from bench.experiments.running import NotReadyError, run_until_ready
 from canopy.sim.scenario.range_load import RangeLoad, RangeSubscription, attribute_name, selector_of
+from canopy.sim.world.clients import SimulatedSubscription
 from canopy.sim.world.world import World
 from overlay.links.events import Codec
 from overlay.machine import NodeId
@@ -34,8 +41,15 @@ from overlay.upper_tree.owner.tree_log import Tree
 JOINED_WITHIN = 30.0
 """Virtual seconds in which the nodes start."""
 
-GAP = 0.05
-"""Virtual seconds between two events, and half of that between two subscriptions."""
+GAP = 0.02
+"""Virtual seconds between two events …"""
+
+SUBSCRIPTION_GAP = 0.0005
+"""… and between two subscriptions."""
+
+STILL = 1.0
+"""Virtual seconds without a delivery, with nothing pending anywhere, after which all events have
+been delivered."""
 
 Key = tuple[NodeId, str]
 """A publisher of one event, and an attribute of that."""
@@ -92,66 +106,82 @@ def publisher_of(identity: str) -> NodeId:
 def full_nodes(plan: FigurePlan, seed: str, codec: Codec) -> NodeCost:
     """Publish the figure's events in an overlay of whole nodes, each at another node (as many as
     there are nodes at most), and count what they cost. Raises NotReadyError."""
-    return NodeOverlay(plan, seed, codec).run(min(plan.events, plan.nodes))
+    overlay = NodeOverlay(plan, seed, codec)
+    overlay.grow()
+    overlay.draw(plan)
+    overlay.subscribe(plan.subscriptions)
+    overlay.gossip()
+    return overlay.publish(plan.events, plan.hops)
 
 
 class NodeOverlay:
-    """One world with the figure's parameters."""
+    """One world with the figure's parameters, stage by stage."""
 
     def __init__(self, plan: FigurePlan, seed: str, codec: Codec) -> None:
         """`plan.placement`: `subscribers`, or `cluster` for the product's default."""
         self.plan = plan
-        self.load = RangeLoad(Random(f"{seed}/load"), plan.load, plan.nodes)  # as in ModelOverlay
+        self.seed = seed
         self.subscriptions: dict[str, RangeSubscription] = {}
         """By the identity that its node gave it."""
         self.world = World(seed, codec, settings_of(plan))
-        self._sources = Random(f"{seed}/sources")
+        self._made: list[tuple[SimulatedSubscription, RangeSubscription]] = []
 
-    def run(self, events: int) -> NodeCost:
-        """Grow, subscribe, wait for gossip, publish."""
-        self._grow()
-        self._subscribe()
-        cost = NodeCost(known=self._known(), at_subscribers=self._at_subscribers())
-        self._publish(events, cost)
-        return cost
-
-    def _grow(self) -> None:
+    def grow(self) -> None:
+        """Start all nodes."""
         plan, world = self.plan, self.world
         for number in range(plan.nodes):
             world.add_node(seeds=["n0"] if number else [], name=f"n{number}")
             world.run(min(0.2, JOINED_WITHIN / plan.nodes))
         run_until_ready(world, world.ready)
 
-    def _subscribe(self) -> None:
-        plan, world = self.plan, self.world
-        drawn = [self.load.subscription(number) for number in range(plan.subscriptions)]
-        made = []
-        for each in drawn:
-            made.append(world.subscribe(f"n{each.node}", selector_of(each)))
-            world.run(GAP / 2)
-        run_until_ready(world, world.acknowledged)
-        self.subscriptions = {
-            one.identity: each for one, each in zip(made, drawn, strict=True) if one.identity
-        }
-        if len(self.subscriptions) < len(drawn):
-            raise NotReadyError("some subscriptions were refused")
-        world.run(plan.gossip)
+    def draw(self, plan: FigurePlan) -> None:
+        """From now on subscriptions and events are those of this plan's load, as in
+        `ModelOverlay`."""
+        self._load = RangeLoad(Random(f"{self.seed}/load"), plan.load, plan.nodes)
+        self._sources = Random(f"{self.seed}/sources")
 
-    def _publish(self, events: int, cost: NodeCost) -> None:
+    def subscribe(self, count: int) -> None:
+        """Make further subscriptions, so that there are so many."""
+        for number in range(len(self._made), count):
+            drawn = self._load.subscription(number)
+            self._made.append((self.world.subscribe(f"n{drawn.node}", selector_of(drawn)), drawn))
+            self.world.run(SUBSCRIPTION_GAP)
+
+    def gossip(self) -> None:
+        """Wait until all subscriptions are acknowledged, then let gossip fill the tables of access
+        points. Raises NotReadyError if a node refused one."""
+        run_until_ready(self.world, self.world.acknowledged)
+        self.subscriptions = {one.identity: drawn for one, drawn in self._made if one.identity}
+        if len(self.subscriptions) < len(self._made):
+            raise NotReadyError("some subscriptions were refused")
+        self.world.run(self.plan.gossip)
+
+    def publish(self, events: int, hops: int) -> NodeCost:
+        """Publish so many events, with walks of so many hops at most."""
+        cost = NodeCost(known=self._known(), at_subscribers=self._at_subscribers())
+        sources = self._sources.sample(range(self.plan.nodes), min(events, self.plan.nodes))
+        for source in sources:
+            finder = self.world.node(f"n{source}").finder
+            walk = replace(finder.settings.walk, hops=hops)
+            finder.settings = replace(finder.settings, walk=walk)
+        self._publish(sources, cost)
+        return cost
+
+    def _publish(self, sources: Sequence[int], cost: NodeCost) -> None:
         world, steps = self.world, Steps()
         world.recorder.listen = steps.heard
         before = self._asked()
         drawn = {}
-        for source in self._sources.sample(range(self.plan.nodes), events):
-            event = self.load.event()
+        for source in sources:
+            event = self._load.event()
             attributes = {attribute_name(name): value for name, value in event.items()}
             world.publish(f"n{source}", attributes)
             drawn[world.node(f"n{source}").me.id] = event
             world.run(GAP)
-        if not world.settle():
+        if not world.settle(still=STILL):
             raise NotReadyError("events are still pending")
         world.recorder.listen = None
-        cost.events = events
+        cost.events = len(sources)
         cost.asked = self._asked() - before
         cost.blocked = steps.blocked
         for node, event in drawn.items():

@@ -48,5 +48,6 @@ class FigurePlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     placement: str = "subscribers"  # the paper's; `cluster` is the product's
     load: LoadShape = LoadShape()
     full_nodes: bool = False  # whole nodes in place of the routing model, which stands beside them
-    gossip: float = 40.0  # full nodes: virtual seconds from the last SUBACK to the first event
+    gossip: float = 20.0  # full nodes: virtual seconds from the last SUBACK to the first event
+    one_load: bool = False  # all points have the first of the same subscriptions, and one graph
     seed: int = 1

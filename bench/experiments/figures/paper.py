@@ -36,6 +36,8 @@ FORWARDING = "One copy forwarded at random, counted by events"
 
 Facts = dict[str, tuple[float | None, ...]]
 Vary = Callable[[FigurePlan, int], FigurePlan]
+Measure = Callable[[FigurePlan, str, Codec], NodeCost]
+"""What a point costs in whole nodes, by its plan and the name of its load."""
 
 LOAD = FigurePlan(x=()).load
 
@@ -86,10 +88,22 @@ def plan_of(number: int, full_nodes: bool = False) -> FigurePlan:
     return msgspec.structs.replace(PLANS[number], **changes)
 
 
-def make(number: int, plan: FigurePlan, codec: Codec, progress: Progress = no_progress) -> Figure:
-    """The figure with this number: 5 to 9. `codec`: of whole nodes, if these make it."""
+def make(
+    number: int,
+    plan: FigurePlan,
+    codec: Codec,
+    progress: Progress = no_progress,
+    measure: Measure = full_nodes,
+) -> Figure:
+    """The figure with this number: 5 to 9. `codec`: of whole nodes, if these make it; `measure`:
+    how they do."""
     make_it = {5: _five, 6: _six, 7: _seven, 8: _eight, 9: _nine}[number]
-    return make_it(Points(plan, codec, progress))
+    return make_it(Points(plan, codec, progress, measure))
+
+
+def load_name(plan: FigurePlan, x: int) -> str:
+    """Names the chance of a point: its graph, its subscriptions and its events."""
+    return str(plan.seed) if plan.one_load else f"{plan.seed}/{x}"
 
 
 class Costs(NamedTuple):
@@ -102,12 +116,16 @@ class Costs(NamedTuple):
 
 
 class Points:
-    """Finds what the points of a figure cost, each with a graph and load of its own."""
+    """Finds what the points of a figure cost, each with a graph and load of its own, unless the
+    plan says that they have one."""
 
-    def __init__(self, plan: FigurePlan, codec: Codec, progress: Progress) -> None:
+    def __init__(
+        self, plan: FigurePlan, codec: Codec, progress: Progress, measure: Measure
+    ) -> None:
         self.plan = plan
         self._codec = codec
         self._progress = progress
+        self._measure = measure
 
     def ours(self, vary: Vary) -> list[Costs]:
         """CBDLO at every x."""
@@ -117,7 +135,7 @@ class Points:
             here, name = vary(self.plan, x), self._name(x)
             model = cbdlo(here, name)
             if here.full_nodes:
-                found.append(Costs(full_nodes(here, name, self._codec), model))
+                found.append(Costs(self._measure(here, name, self._codec), model))
             else:
                 found.append(Costs(model, None))
         return found
@@ -138,7 +156,7 @@ class Points:
         return [tera(vary(plan, x), self._name(x)) for x in plan.x]
 
     def _name(self, x: int) -> str:
-        return f"{self.plan.seed}/{x}"
+        return load_name(self.plan, x)
 
 
 def _facts(ours: list[Costs]) -> Facts:
@@ -227,6 +245,29 @@ def _by_subscriptions(plan: FigurePlan, x: int) -> FigurePlan:
     return msgspec.structs.replace(plan, subscriptions=x)
 
 
+def _by_hops(plan: FigurePlan, x: int) -> FigurePlan:
+    return msgspec.structs.replace(plan, hops=x)
+
+
+def _by_nodes(plan: FigurePlan, x: int) -> FigurePlan:
+    return msgspec.structs.replace(plan, nodes=x, subscriptions=x)
+
+
+def _by_attributes(plan: FigurePlan, x: int) -> FigurePlan:
+    load = msgspec.structs.replace(plan.load, attributes=x)
+    return msgspec.structs.replace(plan, load=load)
+
+
+VARY: dict[int, Vary] = {
+    5: _by_subscriptions,
+    6: _by_hops,
+    7: _by_nodes,
+    8: _by_subscriptions,
+    9: _by_attributes,
+}
+"""What varies along the x of each figure."""
+
+
 def _five(points: Points) -> Figure:
     series = _effective_series(points, _by_subscriptions)
     labels = ("subscriptions", "effective cost, messages")
@@ -235,10 +276,7 @@ def _five(points: Points) -> Figure:
 
 
 def _six(points: Points) -> Figure:
-    def vary(plan: FigurePlan, x: int) -> FigurePlan:
-        return msgspec.structs.replace(plan, hops=x)
-
-    series = _effective_series(points, vary)
+    series = _effective_series(points, _by_hops)
     labels = ("largest number of hops", "effective cost, messages")
     title = "Effective distribution cost against the hop limit"
     return _figure(6, title, labels, series, points)
@@ -248,13 +286,10 @@ def _seven(points: Points) -> Figure:
     """One subscription per node, so that both overlays grow alike. Both curves count the messages
     that deliver: the broadcast of a topic, and the copies that a node list is sent."""
 
-    def vary(plan: FigurePlan, x: int) -> FigurePlan:
-        return msgspec.structs.replace(plan, nodes=x, subscriptions=x)
-
     def cost(each: EventCost) -> float:
         return each.messages / each.events
 
-    ours, theirs = points.ours(vary), points.tera(vary)
+    ours, theirs = points.ours(_by_nodes), points.tera(_by_nodes)
     series = (
         FigureCurve(
             "TERA",
@@ -302,11 +337,7 @@ def _eight(points: Points) -> Figure:
 
 
 def _nine(points: Points) -> Figure:
-    def vary(plan: FigurePlan, x: int) -> FigurePlan:
-        load = msgspec.structs.replace(plan.load, attributes=x)
-        return msgspec.structs.replace(plan, load=load)
-
-    series = _matching_series(points, vary)
+    series = _matching_series(points, _by_attributes)
     labels = ("attributes", "matching cost, comparisons per event")
     title = "Matching cost against the number of attributes"
     return _figure(9, title, labels, series, points)

@@ -13,7 +13,7 @@ event for all (shard_gatherings.py).
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby, islice
 from random import Random
@@ -106,8 +106,15 @@ class HostedTree:
             return
         self.drop_former(len(self.former))
         for id_, (registration, _) in list(self.registrations.items()):
-            if not any(lies_in(registration, span) for span in self.spans):
+            if not self._is_served(registration):
                 self.uninstall(id_)
+
+    def _is_served(self, registration: Registration) -> bool:
+        """Whether a registration belongs to a part of the tree that is served here."""
+        interval = registration.interval
+        first = max(bisect_right(self._starts, interval.lo) - 1, 0)
+        near = self.spans[first : bisect_left(self._starts, interval.hi)]
+        return any(lies_in(registration, span) for span in near)
 
     def _gained_hosts(self, span: Interval, before: Mapping[Interval, tuple[Peer, ...]]) -> bool:
         """Whether some of this was served here before, by fewer hosts."""

@@ -145,6 +145,8 @@ class PendingRegistration(msgspec.Struct):
     """Publishers with a cached summary that does not admit it, and until when it is valid."""
     unknown_holders_until: float = 0.0
     """Until then a publisher that the owner does not know of may have such a summary."""
+    lacks: tuple[PartitionMap, PartitionMap | None, NodeId] | None = None
+    """By which maps a host has to match it that had not acknowledged it at the last look."""
 
     def await_invalidation(self, holder: NodeId, until: float) -> None:
         """`holder` may use a summary that does not admit this registration, `until` at most."""
@@ -358,9 +360,14 @@ class OwnedTree:
 
         A host that may still match by the former map is given no registrations any more, so it must
         have stopped."""
-        registration = pending.registration
+        registration, maps = pending.registration, (self.tree.map, self._next)
+        if pending.lacks is not None and pending.lacks[:2] == maps:
+            host = pending.lacks[2]  # mostly it is not the one that has answered meanwhile
+            if host not in pending.installed and not lease_over(host):
+                return False
         for host in self.hosts_for(registration):
             if host not in pending.installed and not lease_over(host):
+                pending.lacks = (*maps, host)
                 return False
         return self._previous is None or not any(
             host.id in self._awaited and not lease_over(host.id)

@@ -86,5 +86,5 @@ def _placed(
     for entry in tree.map.entries:
         first = cuts.get(entry.interval.lo, peers[0])
         start = order.get(first.id, 0)
-        hosts = (peers[start:] + peers[:start])[:replicas]
-        yield entry.interval, tuple(hosts)
+        others = range(start, start + min(replicas, len(peers)))
+        yield entry.interval, tuple([peers[place % len(peers)] for place in others])
