@@ -212,3 +212,14 @@ def test_the_virtual_nodes_of_all_hosts_are_found_in_one_pass() -> None:
     assert all(map_.slice_for(host) for host in map_.hosts())
     assert entries.count == 1
     assert sum(map(len, found)) == sum(len(entry.hosts) for entry in map_.entries)
+
+
+def test_the_hosts_of_a_registration_are_found_without_a_pass() -> None:
+    """They are looked for at each answer of a host."""
+    entries = Passes(map_of([place(number) for number in range(40)], 8).entries)
+    map_ = PartitionMap((1, 1), entries)
+    entries.count = 0
+    wanted = Registration("s/0", "x", peer(10), "x = 1", Interval(place(7), place(9)))
+    assert [entry.interval.lo for entry in map_.serving(wanted)] == [place(7), place(8)]
+    assert len(map_.hosts_of(wanted)) == 2
+    assert entries.count == 0

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from matching import EVERYTHING, GroupedIndex
+from matching import BOTTOM, EVERYTHING, TOP, Cut, GroupedIndex, Interval, compile_selector, place
 from overlay.machine import Peer
 from overlay.settings import Settings
 from overlay.upper_tree.host.constants import FORMER_FOR
 from overlay.upper_tree.host.host import FormerOver
+from overlay.upper_tree.host.hosted_tree import HostedTree
 from overlay.upper_tree.messages import Assign, Install, Installed, Registration, Uninstall
+from overlay.upper_tree.shards import lies_in
 from overlay.upper_tree.sliced_inbox import AT_ONCE, ENDS
 from tests.support.trees import HostNode, event, registration
 from tests.support.world import one_node, peer
@@ -104,3 +110,34 @@ def test_a_tree_that_is_not_given_back_is_dropped_in_parts() -> None:
     node.port.fire(FormerOver())
     assert len(node.hosting.index) == 0
     assert node.hosting.trees == {}
+
+
+BOUNDS = (
+    BOTTOM,
+    *(place(number) for number in range(6)),
+    *((1, 6, side / 4) for side in range(5)),
+    TOP,
+)
+
+
+ENDS_OF_VALUES = st.sampled_from([cut for cut in BOUNDS if cut[2] in (0, 1)])
+"""Not those of shards."""
+
+
+@given(
+    spans=st.lists(st.integers(0, len(BOUNDS) - 2), unique=True),
+    ends=st.lists(st.tuples(ENDS_OF_VALUES, ENDS_OF_VALUES), max_size=12),
+)
+def test_a_host_keeps_the_registrations_that_lie_in_what_it_serves(
+    spans: list[int], ends: list[tuple[Cut, Cut]]
+) -> None:
+    tree = HostedTree("x", None, Random(1))
+    some = [
+        replace(registration(f"s{number}/0", "x", "x > 1", S), interval=Interval(*each))
+        for number, each in enumerate(ends)
+    ]
+    tree.install([(one, compile_selector("x > 1")) for one in some])
+    served = [Interval(BOUNDS[number], BOUNDS[number + 1]) for number in sorted(spans)]
+    tree.assign(Assign("x", (1, 1), tuple(served)))
+    kept = {one.id for one in some if any(lies_in(one, interval) for interval in served)}
+    assert set(tree.registrations) == (kept if served else {one.id for one in some})
