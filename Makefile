@@ -146,7 +146,7 @@ examples: setup
 	  CANOPY_EXAMPLES_SHARE=$(or $(SHARE),10) $(BIN)/python -m pytest -n 3 --dist loadgroup \
 	  --timeout 3600 $(TESTS)
 
-# The blocks of README and guides, shell and Python, each page from top to bottom in an empty folder: some five
+# The blocks of README and guides, shell and Python, each page from top to bottom in an empty folder: some ten
 # minutes. GUIDES="streams subscribe", GUIDES=--list.
 guides: setup
 	$(BIN)/python -m bench.processes.guides $(GUIDES)

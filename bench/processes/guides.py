@@ -36,7 +36,7 @@ from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[2]
 BLOCK: Final = re.compile(
-    r"(?:^<!-- (?:not run: (?P<why>.*?)|(?P<server>run with PostgreSQL)) -->\n+)?"
+    r"(?:^<!-- (?:not run: (?P<why>[^\n]*?)|(?P<server>run with PostgreSQL)) -->\n+)?"
     r"^```(?P<language>sh|bash|python)\n(?P<text>.*?)^```$",
     re.M | re.S,
 )
@@ -47,7 +47,7 @@ DATABASE: Final = re.compile(r"postgresql:///(\w+)")
 READING: Final = 3.0
 """Seconds between two blocks: as long as a reader takes, in which what was begun gets ready."""
 
-LONGEST: Final = 300.0
+LONGEST: Final = 600.0
 """Seconds that a page may take."""
 
 

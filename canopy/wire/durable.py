@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -48,6 +50,14 @@ def write_durably(path: Path, content: str | bytes) -> None:
             draft.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def sync_data(file: int) -> None:
+    """Make durable what was written to an open file, and its size. Raises OSError."""
+    if sys.platform == "darwin":  # no fdatasync, and an fsync that leaves it in the drive's cache
+        fcntl.fcntl(file, fcntl.F_FULLFSYNC)
+    else:
+        os.fdatasync(file)
 
 
 def sync_folder(path: Path) -> None:

@@ -22,7 +22,7 @@ from queue import SimpleQueue
 from typing import Final, NamedTuple
 
 from canopy.wire.constants import STATE_LIMIT
-from canopy.wire.durable import DiskError, FolderError, refused, write_durably
+from canopy.wire.durable import DiskError, FolderError, refused, sync_data, write_durably
 from overlay.records import StateRecords, pack_block, recover
 
 OWNER: Final = re.compile(rb"owner:([0-9a-f]{16}(?:[0-9a-f]{16})?):([1-9][0-9]{0,18})")
@@ -144,7 +144,7 @@ class StateFile:
         while data:
             written = os.pwrite(self._file, data, at)
             data, at = data[written:], at + written
-        os.fdatasync(self._file)
+        sync_data(self._file)
         self._number, self.size = self._number + 1, at
 
     def _replace(self, records: Sequence[bytes]) -> None:

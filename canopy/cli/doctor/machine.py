@@ -8,7 +8,6 @@ import resource
 import shutil
 import socket
 import stat
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +15,8 @@ from statistics import median
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
+
+from canopy.wire.durable import sync_data
 
 if TYPE_CHECKING:
     from canopy.wire.config import NodeConfig
@@ -215,7 +216,7 @@ def sync_time(folder: Path) -> float:
         for _ in range(SYNCS):
             os.write(handle, bytes(SYNC_BYTES))
             began = time.perf_counter()
-            os.fdatasync(handle) if sys.platform == "linux" else os.fsync(handle)
+            sync_data(handle)
             times.append(time.perf_counter() - began)
     finally:
         os.close(handle)

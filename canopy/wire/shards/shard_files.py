@@ -18,7 +18,7 @@ import zlib
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from canopy.wire.durable import write_durably
+from canopy.wire.durable import sync_data, write_durably
 from canopy.wire.shards.shard_list import HARD_STATE, sync_folder
 from streams.log.recovery import Recovered, recover
 from streams.log.shard_log import parse_name
@@ -119,7 +119,7 @@ class ShardFiles:
                 self._write_pieces(DURABLY)
             else:
                 self._write_pieces()
-                os.fdatasync(self._file)
+                sync_data(self._file)
             self._written = self._loose = False
             if time.monotonic() - self._looked >= LOOK:
                 self._look()
@@ -214,7 +214,7 @@ class ShardFiles:
         that it takes for written and the disk does not have: they are dropped first."""
         file = os.open(self.path / name, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            os.fdatasync(file)
+            sync_data(file)
             if hasattr(os, "posix_fadvise"):  # not on macOS
                 os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
             return _read(file, 0, os.fstat(file).st_size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import io
 import os
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 import trio
 
 from canopy.wire.driver import TrioDriver
+from canopy.wire.durable import sync_data
 from canopy.wire.log import Log
 from canopy.wire.shards import log_disk, shard_files
 from harness.logs import SHARD, batch
@@ -253,6 +255,17 @@ def test_a_refused_write_fails_all_later_ones_of_its_shard_until_it_is_opened(
     first = opened.found.log.end.number + 1
     one.answer(one.append(mine, first=first), Written)
     assert one.opened().found.log.end == mine.log.end
+
+
+def test_macos_writes_through_the_cache_of_the_drive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no fdatasync, and its fsync leaves data there."""
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.delattr(os, "fdatasync")
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(fcntl, "fcntl", lambda *arguments: asked.append(arguments))
+    sync_data(7)
+    assert asked == [(7, 51)]
 
 
 def _refusing(
