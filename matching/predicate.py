@@ -67,11 +67,10 @@ class Predicate:
         conjunctions: tuple[Conjunction, ...] | None = None,
         tests: tuple[Constraint, ...] = (),
     ) -> None:
-        """For this package: the caller guarantees that the tree is within the limits.
+        """For this package only: the caller guarantees that the tree is within the limits.
 
-        `text` and `conjunctions` are derived from the tree where they are not given; the tree is
-        parsed from the text when it is asked for, where it is not given: then it is an AND of
-        `tests`.
+        What is not given is derived: `text` and `conjunctions` from the tree, and the tree from the
+        text when it is first used. In the latter case the condition has to be an AND of `tests`.
         """
         self._expression = expression
         self._text = text

@@ -116,8 +116,8 @@ class ClientNode:
 
 
 class AwayNode:
-    """The node of one reading or membership, which may be away: how long it has been looked for,
-    over calls that each end in time."""
+    """How long the node of one reading or membership has been away and looked for, over calls that
+    each have a time-out of their own."""
 
     def __init__(self, node: ClientNode) -> None:
         self.begin = node.begin

@@ -299,7 +299,8 @@ class ResumableConnection:
         return self._session.complete_until
 
     def go_on(self, position: SessionPosition) -> None:
-        """Before the first request: this connection is to resume that session."""
+        """Resume the session at `position` on this connection. To be called before the first
+        request."""
         self._session.go_on(position)
 
     def end_session(self) -> None:

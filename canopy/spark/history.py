@@ -99,7 +99,8 @@ def _fields(folder: Path, stream: str, selector: str) -> pa.Schema:
 
 
 def _extended(fields: pa.Schema, others: pa.Schema) -> pa.Schema:
-    """The columns with those that are new; a type stays what it was."""
+    """Return the columns of `fields` and, behind them, those of `others` that it does not have. A
+    column of both keeps its type in `fields`."""
     names = {field.name.lower() for field in fields}
     new = [field for field in others if field.name.lower() not in names]
     return pa.schema([*fields, *new])

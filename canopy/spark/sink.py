@@ -100,8 +100,8 @@ class _Writer:
         return TaskWritten(len(drafts))
 
     def _size(self, batch: pa.RecordBatch) -> int:
-        """Bytes of the events of a batch, about, and never less than they have in the log. (A batch
-        that is done again has to get the same answer.)"""
+        """An upper bound, in bytes, of what the events of a batch take in the log. It depends on
+        the batch alone, so that a batch that Spark sends again is cut in the same way."""
         size: int = batch.num_rows * (ROW_BYTES + sum(len(name) + 10 for name in self._attributes))
         for name in self._attributes:
             column = batch.column(name)

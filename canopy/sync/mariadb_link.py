@@ -56,7 +56,8 @@ class Streaming(pymysql.cursors.SSCursor):
     way where the connection is lost."""
 
     def close(self) -> None:
-        """End it."""
+        """Close the cursor. What is left of its rows is not read from a connection that has
+        ended."""
         result = cast(Any, self)._result
         if self.connection is not None and not self.connection.open and result is not None:
             result.unbuffered_active = False
@@ -150,7 +151,7 @@ class BinlogLink:
         self._heard = time.monotonic()
 
     def close(self) -> None:
-        """End the connection."""
+        """End the connection to the server, if it is open."""
         if self._link.open:
             self._link.close()
 

@@ -38,7 +38,7 @@ class StreamEvents(Protocol):
         """The next ones; [] when none came within `timeout` seconds."""
 
     def close(self) -> None:
-        """End the reading."""
+        """End the reading at the node."""
 
 
 class Stream(Protocol):

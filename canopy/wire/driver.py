@@ -369,8 +369,8 @@ class TrioDriver:
             self.turn(self.node.on_disk, written)
 
     def _silence(self) -> None:
-        """Let no writer task send what a turn has queued that is not durable, before all tasks
-        have ended."""
+        """Stop all writing at once, so that nothing of a turn that is not durable leaves before the
+        tasks have ended."""
         self._outputs.silence()
         for connection in self._connections.values():
             connection.silence()

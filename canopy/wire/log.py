@@ -87,9 +87,9 @@ class Log:
         self._write(2, event, fields)
 
     def seldom(self, event: str, **fields: Any) -> bool:
-        """Write a warning about what others can make happen, as often as they like: the first, and
-        then one in `sparing.EVERY` seconds, which says how many it stands for (`times`). Whether
-        it was written."""
+        """Write a warning about what strangers can cause as often as they like: the first time, and
+        then once in `sparing.EVERY` seconds, with the number of times since (`times`). Returns
+        whether it was written."""
         times = self._sparing.due(event)
         if times:
             self._write(2, event, {**fields, "times": times})

@@ -302,7 +302,8 @@ def _term(shape: Shape) -> _Maker | None:
 
 
 def _whole(shape: Shape) -> _Maker | None:
-    """What makes the tree of a text of this shape, which is parsed as a whole."""
+    """Return what builds the tree of a text of this shape from its constants; None if the shape
+    does not determine the tree."""
     probed = _probed(shape)
     if probed is None:
         return None

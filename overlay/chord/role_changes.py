@@ -132,7 +132,7 @@ class RoleChanges(LeadershipParts):
         self.election.take_over_arc(own.key if lost.owns(own.key) else lost.start, epoch)
 
     def lead_own_log(self, epoch: int) -> None:
-        """No other member can lead: this node does, with its log."""
+        """Lead under this epoch with this node's own log, since no other member can lead."""
         self.election.lead_without_majority(epoch)
         # A node that has a majority meanwhile was never without a leader.
         self._begin_branch(self.port.now, is_fork=True)

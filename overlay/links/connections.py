@@ -240,7 +240,7 @@ class ConnectionTable:
         return connection.id in self._connections
 
     def ids(self) -> tuple[ConnectionId, ...]:
-        """The driver's numbers of all direct ones, oldest first."""
+        """The driver's numbers of all direct connections, oldest first."""
         return tuple(id_ for id_, each in self._connections.items() if each.is_direct)
 
     def accept(self, id_: ConnectionId, is_direct: bool = True, principal: NodeId = "") -> None:

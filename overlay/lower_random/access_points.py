@@ -156,7 +156,8 @@ class AccessPoints(Machine):
         self._local = {point.attribute: point for point in points}
 
     def serve(self, point: AccessPoint) -> None:
-        """This node serves one more tree now, or one by another map."""
+        """Take this node's own access point of a tree that it serves, in place of the one by an
+        earlier map."""
         self._local[point.attribute] = point
 
     def withdraw(self, attribute: str) -> None:

@@ -148,8 +148,8 @@ class WalkHit(Message, frozen=True):
 
 
 class WalkMiss(Message, frozen=True):
-    """To the origin of a walk: it ended at `hop` without finding these attributes. `lost`: the node
-    that it was sent to then does not answer."""
+    """Tells the origin of a walk that it ended at `hop` without finding these attributes. `lost`:
+    it ended since the next node on its way did not answer."""
 
     number: Uint53
     hop: Uint53

@@ -204,7 +204,7 @@ class Attachments(Machine, Generic[AttachmentT, PartT]):
             self._drop(self.attached.pop(key), Cause("ended", ""))
 
     def fail(self, client: int, request: int, reason: Cause | tuple[str, str]) -> None:
-        """Refuse a command."""
+        """Refuse a program's command with a reason: its code and its text."""
         self.port.reply(client, Failed(request, *reason))
 
     def end(self, attachment: AttachmentT, reason: Cause) -> None:

@@ -65,7 +65,8 @@ class Pauses:
         """When the pause is over."""
 
     def pause(self, now: float) -> None:
-        """Begin a pause."""
+        """Begin a pause at `now`; each one is twice as long as the one before, up to KEEP_ALIVE
+        seconds."""
         self.until = now + self._next
         self._next = min(KEEP_ALIVE, 2 * self._next)
 

@@ -156,7 +156,8 @@ class CircleSearch:
         self._options = options
 
     def start(self) -> None:
-        """Begin the search."""
+        """Ask for the origins of the new stream, and then for theirs, until a circle is found or
+        none is left."""
         self._look_at((self._name,), self._options)
 
     def _look_at(self, way: tuple[str, ...], options: StreamOptions) -> None:

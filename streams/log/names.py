@@ -56,8 +56,8 @@ def fork_shard(shard: str, fork: str) -> str:
 
 
 def split_shard(shard: str) -> tuple[str, str]:
-    """(the shard of which it is a fork, the fork) of the name of any shard; (it, "") if it is not a
-    fork."""
+    """Split the name of a shard: (the shard, the fork) for a fork of a shard, (the name, "") for
+    any other."""
     stream, _, number = shard.rpartition("/")
     main, _, fork = stream.rpartition("-")
     return (f"{main}/{number}", fork) if main and parse_fork(fork) else (shard, "")

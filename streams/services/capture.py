@@ -133,7 +133,7 @@ class ShardCapture:
             self._append(leader)
 
     def _append(self, leader: ShardLeader) -> None:
-        """Append one chunk."""
+        """Append one chunk of the captured events that wait and are not in the log yet."""
         origins = self.replica.state.origins
         heads: list[BatchHead] = []
         rows: list[Row] = []

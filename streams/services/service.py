@@ -201,7 +201,7 @@ class Leaderships(Machine):
         self._hearing.setdefault(shard, []).append((who, *led))
 
     def hear_no_more(self, shard: str, who: HearsCommits) -> None:
-        """Stop calling `who`."""
+        """Stop calling `who` when something of the shard is committed."""
         left = [entry for entry in self._hearing.get(shard, ()) if entry[0] is not who]
         if left:
             self._hearing[shard] = left
@@ -209,7 +209,8 @@ class Leaderships(Machine):
             self._hearing.pop(shard, None)
 
     def on_committed(self, event: ShardCommitted) -> None:
-        """More of a shard's log is committed."""
+        """Tell those that listen to the shard that more of its log is committed, unless they
+        listened to an earlier leadership."""
         hearing = self._hearing.get(event.shard)
         if hearing is not None:
             for who, replica, leader in tuple(hearing):

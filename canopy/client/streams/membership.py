@@ -183,8 +183,8 @@ class MembershipCore(Context):
     @operation
     async def flush(self) -> None:
         """Wait until all answers to rows are committed. Raises UnreachableError if the node was
-        lost since the last call, also if it is back: the program does not know then, and rows may
-        come again."""
+        lost since the last call, even if it is back: answers may have been lost with it, and their
+        rows may come again."""
         try:
             while self._said:
                 await self._hear()

@@ -85,7 +85,8 @@ class Exchange:
         return token.strip() if scheme.lower() == "bearer" else ""
 
     def welcome(self) -> None:
-        """Who asks may use the gateway: its connection makes no room for others any more."""
+        """Note that the client may use the gateway, so that its connection is not closed to make
+        room for others."""
         self._wire.welcome()
 
     async def body(self) -> bytes:

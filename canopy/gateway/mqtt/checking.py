@@ -45,7 +45,7 @@ class PacketParts:
         return self._at >= len(self._packet)
 
     def take(self, count: int) -> bytes:
-        """The next bytes."""
+        """Return the next `count` bytes of the packet. Raises IndexError if it has fewer."""
         begin, self._at = self._at, self._at + count
         if self._at > len(self._packet):
             raise IndexError

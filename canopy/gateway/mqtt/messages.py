@@ -243,9 +243,10 @@ def _pairs(text: str) -> list[tuple[str, str]] | None:
 def _fields(
     payload: bytes, content_type: str, named: Mapping[str, object], left: dict[str, str]
 ) -> dict[str, Value | None] | None:
-    """The attributes in a payload that is a JSON object, which a sender need not say, but for those
-    that are `named` already; None if it is none. Why others are none is added to `left`. Raises
-    BadEventError for what is said to be JSON and is not."""
+    """Return the attributes in a payload that is a JSON object, without those in `named`; None if
+    it is no object. The content type may be missing. Fields that cannot be attributes are added to
+    `left` with the reason. Raises BadEventError for a payload that is declared as JSON and is
+    not."""
     if content_type and not is_json_type(content_type):
         return None
     text = payload.removeprefix(MARK)

@@ -145,8 +145,8 @@ def packet_size(buffer: bytes | bytearray) -> int:
 
 
 def packet_span(buffer: bytes | bytearray) -> tuple[int, int]:
-    """Where the header of the first packet ends, and where the packet does; 0 and 0 if that is not
-    known."""
+    """Return where the header of the first packet in the buffer ends, and where the packet ends;
+    (0, 0) while too few bytes have come to know that."""
     size = 0
     for place, byte in enumerate(buffer[1:HEADER]):
         size |= (byte & 0x7F) << (7 * place)

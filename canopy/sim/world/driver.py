@@ -501,7 +501,7 @@ class SimDriver:
         self._world.recorder.write_each(self.disk.node, kind, name, values, fields)
 
     def trace_marks(self, incarnation: int, first: int, count: int) -> Sequence[bool] | None:
-        """All."""
+        """Mark no event: None stands for *all are traced*."""
         return None
 
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
@@ -544,5 +544,6 @@ class SimDriver:
             self._input("on_stored", self._ticket)
 
     def publish_address(self, name: str, addresses: tuple[str, ...]) -> None:
-        """The directory keeps the newest entry of each name."""
+        """Store the addresses under this name in the simulated directory, in place of earlier
+        ones."""
         self._world.directory_put(name, addresses)

@@ -56,7 +56,7 @@ class SimulatedLogDisk:
         return sorted(self.durable)
 
     def destroy(self, shard: str) -> int:
-        """Delete the folder."""
+        """Delete the shard's folder with all its files. Returns the ticket of the request."""
 
         def change(files: dict[str, bytearray], share: float) -> None:
             if share == 1:
@@ -72,7 +72,7 @@ class SimulatedLogDisk:
         return self._ask(shard, change, forgotten)
 
     def open(self, shard: str) -> int:
-        """Read the folder."""
+        """Read the shard's folder. Returns the ticket of the request."""
         self._failed.pop(shard, None)
         ticket = self._ticket + 1
         return self._ask(shard, None, lambda: self._opened(shard, ticket))
@@ -102,7 +102,7 @@ class SimulatedLogDisk:
         return self._ask(shard, change, None)
 
     def cut(self, shard: str, segment: str, size: int) -> int:
-        """Cut a file."""
+        """Cut a segment's file to `size` bytes. Returns the ticket of the request."""
 
         def change(files: dict[str, bytearray], share: float) -> None:
             if share == 1 and segment in files:
@@ -111,7 +111,7 @@ class SimulatedLogDisk:
         return self._ask(shard, change, None)
 
     def drop(self, shard: str, segment: str) -> int:
-        """Delete a file."""
+        """Delete a segment's file. Returns the ticket of the request."""
 
         def change(files: dict[str, bytearray], share: float) -> None:
             if share == 1:

@@ -362,7 +362,8 @@ class Destination:
         return Answer(cursor.rowcount, found)
 
     def begin(self) -> None:
-        """Begin a transaction."""
+        """Begin the transaction that `apply` and `store` belong to, until `commit` or
+        `rollback`."""
         self._execute("BEGIN")
         self._in_transaction = True
 

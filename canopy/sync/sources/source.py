@@ -129,4 +129,5 @@ class Source(Protocol):
         """Take away what this has put into the database."""
 
     def close(self) -> None:
-        """End the connection."""
+        """End the connection to the database. What was put into it stays (`remove` takes it
+        away)."""

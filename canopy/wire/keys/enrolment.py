@@ -97,6 +97,7 @@ def request(body: bytes) -> Enrol | RenewCertificate:
 
 
 def answer(body: bytes) -> Greeting | Issued | Denied:
-    """What the issuer says. Raises msgspec.MsgspecError or ValueError."""
+    """Decode what the issuer answers. Raises msgspec.MsgspecError or ValueError for anything
+    else."""
     found: Greeting | Issued | Denied = _ANSWERS.decode(body)
     return found

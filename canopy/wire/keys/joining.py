@@ -78,7 +78,7 @@ class _Side:
         self._buffer = b""
 
     def context(self, is_server: bool) -> ssl.SSLContext:
-        """For `TlsPipe`."""
+        """Return the TLS context of this side, whichever side it is, as `TlsPipe` asks for it."""
         return self._context
 
     def identify(self, chain: Chain) -> Principal:
@@ -118,7 +118,8 @@ class _Side:
         return found
 
     async def hear(self) -> Word:
-        """The next word."""
+        """Wait for the other side's next message and return it. Raises JoinError if it is too long
+        or not one, or if the connection ends."""
         self._buffer += self._pipe.decrypt(b"")
         while True:
             if len(self._buffer) >= LENGTH.size:

@@ -163,7 +163,7 @@ class KeyFolder:
             raise KeyFolderError(f"cannot read {self.path / name}.pem: {error}") from None
 
     def write_chain(self, name: str, *certificates: x509.Certificate) -> None:
-        """Replace ``NAME.pem``, durably."""
+        """Replace the file ``NAME.pem`` by these certificates, durably."""
         self.prepare()
         write_durably(self.path / f"{name}.pem", pem(*certificates))
 
@@ -308,7 +308,7 @@ class KeyFolder:
         self._write("invites", name, invitation)
 
     def remove_invitation(self, name: str) -> None:
-        """Forget an invitation."""
+        """Delete the file of an invitation, so that its token is refused from now on."""
         (self.path / "invites" / f"{name}.json").unlink(missing_ok=True)
 
     def _write(self, kind: str, name: str, value: msgspec.Struct) -> None:

@@ -117,7 +117,7 @@ SHOWN_MOST = 10
 
 
 class Awaited(NamedTuple):
-    """Who has not gone over to the new root."""
+    """The issuers and nodes that still depend on the old root."""
 
     issuers: tuple[NodeId, ...]
     """Restricted issuers that have not got their next certificate."""

@@ -218,7 +218,7 @@ class Seals:
     cannot be read, the former keys go on. Threads may share it."""
 
     def __init__(self, path: Path) -> None:
-        """Raises SealFileError."""
+        """Read the seal file at `path`. Raises SealFileError if it cannot be used."""
         self._path = path
         self._secrets: dict[bytes, bytes] = {}
         self._ciphers: BoundedDict[bytes, ChaCha20Poly1305] = BoundedDict(SALTS_KEPT)

@@ -136,7 +136,7 @@ class NodeSecurity:
 
     @property
     def own(self) -> NodeCertificate:
-        """This node's certificate."""
+        """This node's certificate, with what it says of role and tenant."""
         return self.beliefs.own
 
     @property

@@ -23,7 +23,8 @@ BURST: Final = 64.0
 
 
 class HandshakeTurns:
-    """Times are trio's."""
+    """Lets handshakes with other machines begin at a bounded rate, addresses in turns. Times are
+    those of trio's clock, in seconds."""
 
     def __init__(self, per_second: float = PER_SECOND, burst: float = BURST) -> None:
         self._per_second = per_second

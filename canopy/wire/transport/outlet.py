@@ -68,8 +68,8 @@ class Outlet:
         stream: trio.SocketStream,
         encrypt: Encrypt | None = None,
     ) -> None:
-        """Write to this stream's socket from now on, what `encrypt` makes of all pieces that are
-        there."""
+        """Write to this stream's socket from now on. `encrypt` turns all pieces that wait into the
+        bytes that are written; None: they are written as they are."""
         self._encrypt = encrypt
         self._file = stream.socket.fileno()
 

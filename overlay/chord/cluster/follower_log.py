@@ -357,7 +357,8 @@ class FollowerLog:
         return VoterLog(key, position, config, self.backlog.size(self.port.now))
 
     def _make_room(self, entries: Sequence[LogEntry]) -> None:
-        """These entries come: keep what is written while a follower is out of reach."""
+        """Adapt how many bytes of entries are kept for followers that are out of reach, now that
+        these entries are written (T3)."""
         assert self.voter_log is not None
         self.backlog.wrote(sum(map(size_of, entries)))
         self.voter_log.keep(self.backlog.size(self.port.now))

@@ -62,7 +62,8 @@ class TakingOver(LeadershipParts):
         self._around: tuple[Cluster | None, tuple[Cluster, ...]] = (None, ())  # the ring there
 
     def resume(self) -> None:
-        """This process was started: an offer that is stored may wait for its decision."""
+        """Go on after a restart: if an offered arc is stored, ask whether its owner has decided to
+        give it."""
         if self.journal.offered.arc is not None:
             self.port.set_timer(ASK_ARC_EVERY, AskArcDue())
 

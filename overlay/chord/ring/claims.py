@@ -70,8 +70,8 @@ def voters_majority(members: int) -> int:
 
 
 def is_plausible(cluster: Cluster, known: Cluster | None) -> bool:
-    """Whether a cluster may have come to this epoch, beginning with what is known, if anything is:
-    so that there is always a higher one."""
+    """Whether a cluster may have forked as often as its epoch says, compared with what is known of
+    it. The bound keeps a lying claim from using up the highest epochs."""
     if known is None:
         return fork_count(cluster.epoch) <= FIRST_FORKS_MOST
     return fork_count(cluster.epoch) <= fork_count(known.epoch) + CLAIM_FORKS_MOST

@@ -270,9 +270,9 @@ class Hosting(Machine):
         return tree
 
     def on_trees_hosted(self, sender: Peer, message: TreesHosted) -> None:
-        """Drop trees of an arc that its owner does not know to be here: they ended while this node
-        was not heard, or a former primary assigned them without a majority. What that one has still
-        under way is fenced by the epoch."""
+        """Drop the trees of an arc that its owner does not list as hosted here: they ended while
+        this node was out of reach, or a former primary assigned them without a majority. The epoch
+        is noted, so that later orders of that primary are refused."""
         if self._ring and message.ring not in ("", self._ring):
             return  # of a ring that has not ended yet; it has nothing here
         self._together.forget()

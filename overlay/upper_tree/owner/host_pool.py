@@ -70,7 +70,8 @@ class HostPool(Machine):
     # --- the role ---
 
     def begin(self, hosts: Iterable[Peer]) -> None:
-        """This node leads the cluster: `hosts` serve its trees."""
+        """Begin to supervise the pool, since this node leads the cluster now; `hosts` serve its
+        trees."""
         self.end()
         self._hosts = {host.id: host for host in hosts if not self._is_member(host.id)}
         self._wanted = len(self._hosts)

@@ -90,7 +90,8 @@ class HostLoads:
         self._changed: dict[str, None] = {}
 
     def changed(self, attribute: str) -> None:
-        """The tree's map or its registrations are others now, or it came or went."""
+        """Note that the tree was created or removed, or that its map or registrations have
+        changed."""
         self._changed[attribute] = None
 
     def take_changed(self) -> list[str]:

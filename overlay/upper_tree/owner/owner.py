@@ -276,7 +276,8 @@ class Owner(Machine):
     # --- an arc that leaves ---
 
     def on_arc_leaving(self, event: ArcLeaving) -> None:
-        """Some trees go, or all: transfer when nothing of them is under way any more."""
+        """Prepare the trees of an arc that another cluster takes over, and transfer them when no
+        change of them is under way."""
         self._departing, self._unsettled = event.arc, []
         self.transfer_if_settled()
 

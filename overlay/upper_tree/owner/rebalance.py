@@ -325,7 +325,8 @@ class Rebalance(Machine):
             self._unscanned.clear()
 
     def _scan_further(self) -> None:
-        """One step for each of the next trees; after the last, the cluster as a whole."""
+        """Look at the next trees and take one step for each. After the last tree look at the
+        cluster as a whole."""
         done = 0
         fit = self._fit()
         while self._unscanned and done < SCANNED_AT_ONCE:

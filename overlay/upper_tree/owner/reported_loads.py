@@ -263,9 +263,10 @@ LOAD_LEAST = 0.001
 
 
 def middle_by_load(asked: Sequence[tuple[Key, float]]) -> Key | None:
-    """Where to split an arc whose trees, given by their keys in ring order, ask for so much each:
-    behind the tree up to which it is nearest to half of all. None: one side would have less than
-    `SPLIT_SHARE` of it, as where one tree has nearly all."""
+    """Return the key behind which an arc is split, so that both parts have about half of the load.
+    `asked` has the keys of the arc's trees in ring order, each with its load. None if the lighter
+    part would have less than `SPLIT_SHARE` of the load, for example where one tree has nearly
+    all."""
     total = sum([load for _, load in asked])
     below, best, middle = 0.0, 0.0, None
     for key, load in asked[:-1]:

@@ -32,7 +32,7 @@ class LeafHoldings:
         self._trees: dict[NodeId, dict[str, int]] = {}
 
     def of(self, subscriber: NodeId) -> tuple[int, int]:
-        """Its registrations, and in how many trees they are."""
+        """How many registrations a subscriber's node has, and in how many trees."""
         return self._total.get(subscriber, 0), len(self._trees.get(subscriber, ()))
 
     def has(self, subscriber: NodeId, attribute: str) -> bool:

@@ -634,7 +634,8 @@ class PendingStore:
     # --- what has to be sent again ---
 
     def sent_to(self, host: NodeId, sequences: Sequence[int]) -> list[PendingPair]:
-        """Those of these events, and of their trees, that a host was sent and has not accepted."""
+        """Return the pairs of event and tree, among the events with these numbers, that were sent
+        to this host and are not accepted yet."""
         self._part(sequences)
         records = map(self._single.get, dict.fromkeys(sequences))
         return at_host(host, [record for record in records if record is not None])

@@ -243,7 +243,8 @@ class Members(Attachments[_Membership, ShardLeases]):
     # -- programs --------------------------------------------------------------------------------
 
     def attach(self, client: int, command: AttachGroup) -> None:
-        """Begin a membership."""
+        """Begin a membership in a group for a program, and answer the program when the leaders have
+        opened it. Refuses a command with invalid options."""
         if fault := _fault(command):
             self.fail(client, command.request, fault)
             return
@@ -279,7 +280,7 @@ class Members(Attachments[_Membership, ShardLeases]):
         self._answer_settled(member)
 
     def detach(self, client: int, command: DetachGroup) -> None:
-        """End a membership."""
+        """End a program's membership. Rows that are not acknowledged go to other members."""
         self.end_attachment(client, command, command.member)
 
     def abandoned(self, attachment: _Membership) -> None:

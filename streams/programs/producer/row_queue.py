@@ -100,7 +100,7 @@ class RowQueue:
         self._next, self.appended = following, appended
 
     def add(self, rows: bytes, count: int, then: Outcome) -> None:
-        """Queue a batch."""
+        """Queue a batch of `count` rows, encoded in `rows`. `then` gets what became of it."""
         self._queue.append(QueuedBatch(rows, count, then))
         self._queued += count
 

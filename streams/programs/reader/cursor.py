@@ -49,7 +49,7 @@ class ArrivedRows:
         self._granted = 0
 
     def open(self) -> int:
-        """Begin at a leader. Return its first credit."""
+        """Begin at another leader, and return the bytes of credit that it gets first."""
         self._received = 0
         self._granted = max(self._window - self._held, 0)
         return self._granted
@@ -174,7 +174,7 @@ class TakeRecords:
 
 
 class DurablePosition:
-    """The position of a durable consumer in one shard; -1: none."""
+    """The position that a durable consumer has confirmed in one shard; -1 if it has none."""
 
     def __init__(self) -> None:
         self.attachment = 0

@@ -184,7 +184,8 @@ class ReadingsKept(Message, frozen=True):
 
 
 class EndReadings(Message, frozen=True):
-    """End readings."""
+    """End these readings of a shard at its leader, which sends nothing more for them. Not
+    answered."""
 
     shard: Shard
     readings: Annotated[tuple[Uint53, ...], msgspec.Meta(max_length=LISTED_MOST)]

@@ -122,7 +122,8 @@ class Readers(Attachments[_Reading, Cursor]):
     # -- programs --------------------------------------------------------------------------------
 
     def begin(self, client: int, command: BeginReading) -> None:
-        """Begin a reading."""
+        """Begin a reading for a program, and answer the program when the leaders have opened it.
+        Refuses a command with an invalid selector or position."""
         if fault := fault_in_reading(command):
             self.fail(client, command.request, fault)
             return
@@ -165,7 +166,7 @@ class Readers(Attachments[_Reading, Cursor]):
         self._answer_commits(reading)
 
     def end_reading(self, client: int, command: EndReading) -> None:
-        """End a reading."""
+        """End a program's reading at the leaders. A durable consumer's position stays."""
         self.end_attachment(client, command, command.reading)
 
     def abandoned(self, attachment: _Reading) -> None:

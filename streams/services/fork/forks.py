@@ -118,7 +118,8 @@ class Forks(Machine):
         return tuple(found)
 
     def on_ask_fork(self, sender: Peer, message: AskFork) -> None:
-        """A producer's node has found no leader that appends."""
+        """Open a fork for a producer's node that has found no leader, or name the one that is open;
+        refuse it with a reason where the shard has a leader."""
         known = self._open_of(message.shard)
         if known is None:
             if reason := self._why_not(message.shard):

@@ -98,7 +98,8 @@ class Confirmation:
 
     @property
     def is_fresh(self) -> bool:
-        """Whether no other leader can have leased rows yet."""
+        """Whether a majority has confirmed this leader within the last `FRESH` seconds, so that no
+        other leader can have leased rows."""
         return self.port.now <= self._confirmed + FRESH
 
     def ask(self) -> None:

@@ -178,7 +178,8 @@ class ShardReadings(LedShard):
     # -- beginning and ending --------------------------------------------------------------------
 
     def on_read_shard(self, sender: Peer, message: ReadShard) -> None:
-        """Begin a reading."""
+        """Begin a reading for a program's node, or refuse it with a reason. A reading of that node
+        with this number is replaced."""
         self.drop((sender.id, message.reading))
         try:
             predicate = _predicate(message)

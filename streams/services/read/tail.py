@@ -189,7 +189,7 @@ class Tail:
         return bool(self._by_selector)
 
     def readings(self) -> Iterator[ShardReading]:
-        """All of them."""
+        """All readings that are at the end of the log."""
         for readings in self._by_selector.values():
             yield from readings
 

@@ -214,7 +214,8 @@ class LogChecks(Machine):
         self._began: float | None = None  # when this round did; None: it has not
 
     def start(self) -> None:
-        """Set the timer."""
+        """Set the timer of the regular walk through all logs, which first begins after FIRST_ROUND
+        seconds."""
         self.port.set_timer(FIRST_ROUND, CheckLogs())
 
     def on_damage_seen(self, event: DamageSeen) -> None:
@@ -225,7 +226,8 @@ class LogChecks(Machine):
                 self.port.set_timer(0.0, CheckLogs())
 
     def on_check_logs(self, timer: CheckLogs) -> None:
-        """Read a piece."""
+        """Read the next piece of the logs that are checked, and set the timer for the piece after
+        it."""
         if self._seen:
             self._seen[0].step()
             if self._seen[0].is_done:
@@ -269,7 +271,7 @@ class CheckNow(Timer, frozen=True):
 
 
 class _Walk:
-    """One replica's log."""
+    """The walk through one replica's log that a person has asked for, and what it has found."""
 
     def __init__(self, replica: Replica, name: str) -> None:
         self.replica = replica
@@ -288,7 +290,7 @@ class _Walk:
         return self.read + (0 if self.checking is None else self.checking.bytes)
 
     def status(self) -> ShardCheck:
-        """For people."""
+        """How far this walk is and what it has found, as `canopy stream check` prints it."""
         counts = [a - b for a, b in zip(self.replica.damage.counts(), self.before, strict=True)]
         stream, _, number = self.replica.shard.rpartition("/")
         shard = int(number) if number.isdigit() else 0

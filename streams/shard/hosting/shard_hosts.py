@@ -252,7 +252,7 @@ class ShardHosts(Machine):
         self._look_at_leaving()
 
     def on_look_at_leaving(self, timer: LookAtLeaving) -> None:
-        """Look once more."""
+        """Look again whether the node's shards go on without it, so that it may leave."""
         self._look_at_leaving()
 
     def _look_at_leaving(self) -> None:
@@ -298,7 +298,7 @@ class ShardHosts(Machine):
         hosted.replica.describe(terms._replace(keep=keep))
 
     def drop_fork(self, fork: str) -> None:
-        """The rows of a fork are in the main log: remove it."""
+        """Remove a fork, since all of its rows are in the main log."""
         self._destroy(fork)
 
     # -- orders ----------------------------------------------------------------------------------
@@ -477,8 +477,8 @@ class ShardHosts(Machine):
     # -- shards without an owner -----------------------------------------------------------------
 
     def on_look_at_shards(self, timer: LookAtShards) -> None:
-        """Have leaders remove rows. Tell the owners of the streams' names about shards that no
-        owner has ordered."""
+        """Have leaders remove the rows that retention no longer keeps. Tell the owners of streams
+        about shards here of which no owner has spoken for `UNHEARD` seconds."""
         self._retain()
         late = self.port.now - UNHEARD
         unheard = (s for s, hosted in self.hosted.items() if hosted.ordered_at < late)

@@ -45,12 +45,12 @@ def analyze_days(
     window: TimeWindow = ALWAYS,
     on_tasks: OnTasks | None = None,
 ) -> AnalysisSummary:
-    """Analyse what the trace folder has of the `window` and the folder `state` does not, and return
-    the numbers of all days that the state has then.
+    """Analyse the records within `window` that the folder `state` does not have yet, and return the
+    numbers of all days that the state has then.
 
     The parameters are those of `analyze`; of the `window` whole files are read. Raises
-    AnalysisError also for a state of another overlay or version, or that another run uses. Then,
-    and if this process is killed, the state stays as it was.
+    AnalysisError as `analyze`, and for a state of another overlay or version, or one that another
+    run uses. If it raises, or if this process is killed, the state stays as it was.
     """
     with opened(state) as held:
         files = new_files(traces, window, held)

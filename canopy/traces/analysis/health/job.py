@@ -93,7 +93,7 @@ def features(window: NodeWindow, crashes: int) -> dict[str, float]:
 
 
 def classify(tree: TreeNode, values: dict[str, float]) -> str:
-    """The label at which the tree arrives."""
+    """Return the label of the leaf that the decision tree reaches with these values."""
     while tree.left is not None and tree.right is not None:
         tree = tree.left if values[tree.feature] <= tree.at_most else tree.right
     return tree.label

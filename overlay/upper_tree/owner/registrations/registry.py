@@ -364,7 +364,8 @@ class Registry(Machine):
         self.port.send(subscriber, BetterPivots(tuple(better), counts))
 
     def _add(self, registration: Registration, boxes: tuple[Box, ...], incarnation: int) -> None:
-        """Take one more; `_finish` follows in this turn."""
+        """Enter a new registration into its tree, which is created if there is none. `_finish` has
+        to be called in the same turn."""
         attribute = registration.attribute
         owned = self._trees.get(attribute)
         if owned is None:
