@@ -282,7 +282,9 @@ def measure(count_: int, old: Path | None, back: bool, rate: float, folder: Path
         with ControlClient.connect(nodes[0].data) as client:
             client.ask(AddStream(0, STREAM), Streams, PATIENCE)
         producers = [Producer(node.name, node.data, 0, BATCH, ROWS) for node in nodes[1:3]]
-        for program in (*subscribers, *publishers, *producers):
+        programs: list[Subscriber | Publisher | Producer]
+        programs = [*subscribers, *publishers, *producers]
+        for program in programs:
             program.start()
             stack.callback((program.ends if isinstance(program, Producer) else program.over).set)
         for subscriber in subscribers:
