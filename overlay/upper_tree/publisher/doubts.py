@@ -53,11 +53,13 @@ class Doubts:
 
     def settle(self, attribute: str) -> list[tuple[NodeId, tuple[int, ...], bool]]:
         """The owner has answered, or says that there are no subscribers. Returns who has accepted
-        what, and whether it is a host."""
-        return [
+        what, and whether it is a host: the hosts first, since what one of them has accepted need
+        not be sent again because of another node."""
+        found = [
             (host, tuple(sequences), self._locations.is_confirmed(attribute, host))
             for host, sequences in self._by_tree.pop(attribute, {}).items()
         ]
+        return sorted(found, key=lambda one: not one[2])
 
     def is_certain(self, attribute: str, host: NodeId) -> bool:
         """Whether the tree's owner has named this host."""

@@ -408,3 +408,17 @@ def test_the_history_shows_the_way(found: bool) -> None:
     remembered = rig.history.find(made.identity)
     assert remembered is not None
     assert len(remembered.path) == 1 + found
+
+
+def test_what_a_host_has_accepted_is_not_sent_again_because_another_node_had_accepted_it() -> None:
+    """Both had done so before the owner said which of them is a host (walk.confirm)."""
+    rig = Rig(settings(walk={"confirm": "always"}))
+    rig.locations.learn_entry("x", peer("stranger"))
+    rig.publish({"x": 1}, {"x": 2})
+    rig.accept("stranger", "x", 1, 2)
+    rig.accept("host", "x", 1)
+    assert rig.done() == []
+    rig.know("x", "host")
+    rig.port.hear(TreeFound("x"))
+    assert rig.done() == [1]
+    assert rig.visits()[-1] == ("host", ("x",), [2])
