@@ -3,7 +3,7 @@
 No index, no tree, no network: `predicate.matches` for each pair whose times leave no doubt.
 
 * **expected**: the event was published after the SUBACK, and the subscription did not end within
-  `grace` after it was admitted;
+  `grace` after it was admitted, in which all nodes were in reach;
 * **owed**: as expected, but some nodes were out of reach meanwhile, for they stood still or the
   network was divided. It is delivered, or its client later gets a gap notice that covers it
   (`ReportedGaps`);
@@ -74,7 +74,8 @@ def expectation(clients: Clients, grace: float = GRACE) -> Expectation:
         if not event.identity:
             continue
         nodes = found.interested.setdefault(event.identity, {})
-        crashes = meanwhile(clients, event, grace)
+        over = arrived_by(clients, event, grace)
+        crashes = meanwhile(clients, event, over)
         absent = disturbed(clients, event, grace)
         verdicts: dict[str, bool] = {}
         for subscription, predicate in subscriptions:
@@ -90,7 +91,7 @@ def expectation(clients: Clients, grace: float = GRACE) -> Expectation:
                 if division.parts(subscription.node, event.node, event.published)
             ]
             risky = any(crash.may_have_lost(event, subscription.node) for crash in crashes)
-            certain = not risky and _certain(subscription, event, grace)
+            certain = not risky and _certain(subscription, event, over)
             if not certain or not all(division.healed for division in divided):
                 found.allowed[pair] = None
             elif divided or absent:
@@ -101,9 +102,9 @@ def expectation(clients: Clients, grace: float = GRACE) -> Expectation:
     return found
 
 
-def meanwhile(clients: Clients, event: Publication, grace: float) -> list[Crash]:
-    """The crashes while the event may have been under way: within `grace` seconds of its
-    publication or admission, in which all nodes were in reach."""
+def arrived_by(clients: Clients, event: Publication, grace: float) -> float:
+    """When the event is not under way any more: `grace` seconds after its publication or admission,
+    in which all nodes were in reach."""
     at, left = event.published if event.admitted is None else event.admitted, grace
     for since, to in sorted(clients.cuts):
         if since > at + left:
@@ -111,7 +112,12 @@ def meanwhile(clients: Clients, event: Publication, grace: float) -> list[Crash]
         if to > at:
             left -= max(0.0, since - at)
             at = to
-    return [crash for crash in clients.crashes if event.published <= crash.time <= at + left]
+    return at + left
+
+
+def meanwhile(clients: Clients, event: Publication, until: float) -> list[Crash]:
+    """The crashes while the event may have been under way, from its publication until then."""
+    return [crash for crash in clients.crashes if event.published <= crash.time <= until]
 
 
 def disturbed(clients: Clients, event: Publication, grace: float) -> bool:
@@ -151,11 +157,12 @@ def _present(subscription: SimulatedSubscription, event: Publication) -> bool:
     return subscription.ended is None or event.published <= subscription.ended
 
 
-def _certain(subscription: SimulatedSubscription, event: Publication, grace: float) -> bool:
+def _certain(subscription: SimulatedSubscription, event: Publication, over: float) -> bool:
+    """Whether the subscription was acknowledged before the event, and ended after it had come.
+    (What waits for a node that is out of reach may come after the end.)"""
     acknowledged, ending = subscription.acknowledged, subscription.ending
-    under_way = event.published if event.admitted is None else event.admitted
     return (
         acknowledged is not None
         and acknowledged < event.published
-        and (ending is None or ending > under_way + grace)
+        and (ending is None or ending > over)
     )

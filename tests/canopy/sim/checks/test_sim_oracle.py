@@ -219,19 +219,23 @@ def test_what_a_node_had_long_before_it_died_is_no_excuse() -> None:
         ([(4.0, 4.5), (9.0, 9.5)], 0),
     ],
 )
+@pytest.mark.parametrize("end", ["crash", "unsubscribe"])
 def test_the_time_that_events_are_under_way_is_that_in_which_nodes_are_in_reach(
-    cuts: list[tuple[float, float]], allowed: int
+    cuts: list[tuple[float, float]], allowed: int, end: str
 ) -> None:
     """Many short cuts do not excuse a loss long after the event."""
     world, names = overlay()
-    world.subscribe(names[2], "x = 1")
+    subscription = world.subscribe(names[2], "x = 1")
     world.run(0.5)
     began = world.now
     (event,) = world.publish(names[0], {"x": 1})
     traced(world, names[0], "publish", event.identity)
     world.clients.cuts += [(began + since, began + to) for since, to in cuts]
     world.run(IN_FLIGHT + 2)
-    world.crash(names[0])
+    if end == "crash":
+        world.crash(names[0])
+    else:
+        world.unsubscribe(subscription)
     assert len(expectation(world.clients).allowed) == allowed
 
 
