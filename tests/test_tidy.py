@@ -284,6 +284,8 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "tests": (*PRODUCT, "harness"),
     # Tests of measurements, and of rules that the lab counts; who plants faults.
     "tests.bench": (*PRODUCT, "harness", "bench", "tests"),
+    # The papers' claims about power, tiers and copies use the worlds in which they are measured.
+    "tests.papers": (*PRODUCT, "harness", "bench.papers", "tests"),
     **dict.fromkeys(("tests.test_tidy", "tests.test_tidy_rules"), ("bench.lab", "tests")),
     "tests.test_docs": (*PRODUCT, "harness", "bench.site"),  # pages that are made
     **dict.fromkeys(

@@ -18,7 +18,6 @@ from typing import Any, Final, NamedTuple
 ROOT: Final = Path(__file__).resolve().parents[2]
 FOLDERS: Final = (
     "tests/papers",
-    "tests/bench/papers",
     "tests/streams",
     "tests/upper_tree",
     "tests/overlay",

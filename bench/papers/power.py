@@ -20,7 +20,7 @@ with the system, which keeps them: kill -9 is no loss of power.)
 
 With one replica, as the paper's broker, and with three. What others lose, and that this would see a
 loss, shows `bench.papers.unplugged`, and a test with a disk that says that it has synced and has
-not (tests/bench/papers/test_papers_minos.py).
+not (tests/papers/test_papers_minos.py).
 """
 
 from __future__ import annotations
