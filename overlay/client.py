@@ -122,8 +122,8 @@ class Subscribe(Command, frozen=True):
 
 
 class Gather(Command, frozen=True):
-    """From now on deliveries for this client's new subscriptions come together, in Gathered: an
-    event comes once, however many of the subscriptions match it. Answered by Done."""
+    """Deliver events of this client's later subscriptions together, in Gathered: an event comes
+    once, however many of the subscriptions match it. Answered by Done."""
 
 
 class Unsubscribe(Command, frozen=True):
@@ -308,10 +308,10 @@ class Grant(Command, frozen=True):
 
 
 class OpenSession(Command, frozen=True):
-    """From now on this client outlives its connection: when that is lost, its subscriptions and
-    what comes for them are kept for a while, and `ResumeSession` on another connection goes on
-    with them (M5). Handled by the control socket. Answered by SessionOpened, behind which what is
-    sent unasked is numbered: each Delivery, each event of a Gathered, and each notice."""
+    """Open a session (M5): when this client's connection is lost, its subscriptions, and what comes
+    for them, are kept for a while, and `ResumeSession` on another connection goes on with them.
+    Handled by the control socket. Answered by SessionOpened. What is sent unasked after that is
+    numbered: each Delivery, each event of a Gathered, and each notice."""
 
 
 class ResumeSession(Command, frozen=True):
@@ -404,11 +404,10 @@ class Subscribed(Reply, frozen=True):
 
 
 class CompleteUntil(Reply, frozen=True):
-    """News for a client that wants marks (request is 0): of the events that were published before
-    `until` (seconds since 1970, by the node's wall clock) and that its subscriptions were owed, all
-    are in front of this, or a notice is that tells of their gap. A client that loses its node knows
-    no more: what it misses may begin there. (What a host holds of which this node has not heard,
-    the host reports itself.)"""
+    """News for a client that wants marks (request is 0). Of the events that were published before
+    `until` (seconds since 1970, by the node's wall clock) all that its subscriptions were owed have
+    been sent before this, or a notice of the gap has. If the client loses its node, its gap begins
+    at the last mark. (A host reports by itself what it holds and this node has not heard of.)"""
 
     until: float
 
@@ -432,9 +431,9 @@ class SessionResumed(Reply, frozen=True):
 
 
 class Published(Reply, frozen=True):
-    """The drafts are events now, with numbers one after the other, but for those that were refused:
-    `refused` has the place of each, in order, and the reason. `accepted` has the hosts of those
-    that have any, if a receipt was asked for."""
+    """The drafts were published, with consecutive numbers. `refused` has, in order, the places of
+    those that were not, and the reasons. `accepted` has the hosts of the events that have any, if a
+    receipt was asked for."""
 
     count: int  # of the drafts
     publisher: NodeId
@@ -579,9 +578,9 @@ class Streams(Reply, frozen=True):
 
 
 class EventsAppended(Reply, frozen=True):
-    """The events are committed. `receipts`: one for each shard that has some of them; none where
-    they were appended by an earlier session and their place is not kept. `next`: of a producer that
-    has begun, for each shard that has some, (shard, number of the event that follows on them)."""
+    """The events are committed. `receipts`: one for each shard that has some of them; there is none
+    for events that an earlier session appended and whose place is no longer known. `next`: if a
+    producer has begun, (shard, number of the next event) for each of these shards."""
 
     stream: str
     receipts: tuple[AppendReceipt, ...]

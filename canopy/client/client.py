@@ -90,7 +90,8 @@ T = TypeVar("T")
 
 
 class ClientCore(Context):
-    """What a program asks of its node."""
+    """The requests of a program to its node, for the blocking and the awaited client. Times are
+    seconds."""
 
     def __init__(self, node: ClientNode) -> None:
         self._node = node
@@ -187,20 +188,21 @@ class ClientCore(Context):
         *,
         timeout: float = 30.0,
     ) -> PublishResult:
-        """Answer an event of a `call`. Raises ValueError if it asks for none, and as `publish`."""
+        """Answer an event of a `call` by another event. Raises ValueError if the event asks for no
+        answer, and as `publish`."""
         draft = self._drafting.draft(answering(event, attributes), payload, payload_type)
         return check_one(await self._publish([draft], False, timeout))
 
     @operation
     async def streams(self, timeout: float = 30.0) -> tuple[StreamInfo, ...]:
-        """All streams of the overlay in order of name, each with its options and the nodes of its
-        replicas. Raises CommandTimeoutError where a part of the ring did not answer, and as
+        """Return all streams of the overlay in order of name, each with its options and the nodes
+        of its replicas. Raises CommandTimeoutError if a part of the ring did not answer, and as
         `ask`."""
         return whole(await self._node.ask(GetStreams(0), Streams, timeout))
 
     @operation
     async def stream(self, name: str, timeout: float = 30.0) -> StreamInfo:
-        """A stream with what its replicas, consumers and groups say of themselves. Raises
+        """Return a stream with the state of its replicas, consumers and groups. Raises
         CommandFailed (unknown), and as `ask`."""
         return (await self._node.ask(GetStreams(0, name), Streams, timeout)).streams[0]
 
@@ -208,10 +210,12 @@ class ClientCore(Context):
     async def add_stream(
         self, name: str, *, timeout: float = 30.0, **options: Unpack[StreamFounding]
     ) -> StreamInfo:
-        """Found a stream: it is there for good when this returns. Options are those of `canopy
-        stream add`; without any it has one shard of three replicas, and keeps everything.
+        """Found a stream, and return when it is stored durably. Options are those of `canopy stream
+        add`; without any the stream has one shard of three replicas, and keeps everything.
 
-        Raises CommandFailed (exists, usage, full, time-out: perhaps it is there), and as `ask`."""
+        Raises CommandFailed (exists, usage, full, time-out: the stream may have been founded), and
+        as `ask`.
+        """
         return (await self._node.ask(founding(name, options), Streams, timeout)).streams[0]
 
     @operation
@@ -224,8 +228,8 @@ class ClientCore(Context):
 
     @operation
     async def remove_stream(self, name: str, timeout: float = 30.0) -> None:
-        """Remove a stream and all that it has, for ever. Raises CommandFailed (unknown), and as
-        `ask`."""
+        """Remove a stream with all its rows; they cannot be had back. Raises CommandFailed
+        (unknown), and as `ask`."""
         await self._node.ask(RemoveStream(0, name), Done, timeout)
 
     @operation
@@ -317,31 +321,31 @@ class ClientCore(Context):
         shard: int = -1,
         timeout: float = 30.0,
     ) -> Arguments:
-        """As `read`, for programs that decode many rows their own way: these come as the stream's
-        log has them."""
+        """Read as `read`, but return the rows encoded as they are in the stream's log, for programs
+        that decode many rows themselves."""
         places = (start, at, positions or {})
         wanted = wanted_reading(stream, selector, *places, "", 0.0, shard, packed=True)
         return self._node, wanted, timeout
 
     @makes(Transaction, AsyncTransaction)
     def transaction(self, stream: str, producer: str, transaction: str = "") -> Arguments:
-        """A transaction of `producer`, whose events nobody sees until it is committed; with an id
-        of its own, or that of a `transaction` which was begun before."""
+        """Return a transaction of `producer`, whose events nobody sees until it is committed.
+        `transaction`: the id of one that was begun before; without it the transaction is new."""
         return self._node, self._drafting, stream, producer, transaction
 
     @operation
     async def transactions(
         self, stream: str, producer: str = "", *, timeout: float = 30.0
     ) -> tuple[TransactionInfo, ...]:
-        """The transactions of a stream that are not decided, of one producer or of all. Raises
-        CommandFailed (unknown), and as `ask`."""
+        """Return the transactions of a stream that are not decided, of one producer or of all.
+        Raises CommandFailed (unknown), and as `ask`."""
         command = GetTransactions(0, stream, producer)
         return (await self._node.ask_until(command, Transactions, timeout)).transactions
 
     @makes(Reviews, AsyncReviews)
     def reviews(self, stream: str, producer: str) -> Arguments:
-        """Answer for `producer` what became of its transactions (as an outbox of `canopy.sinks`
-        does)."""
+        """Return what answers, as `producer`, the stream's questions about the outcome of its
+        transactions. An outbox of `canopy.sinks` does this by itself."""
         return self._node, stream, producer
 
     @opens(Member, AsyncMember)
@@ -417,13 +421,14 @@ class ClientCore(Context):
         credit: int = CREDIT,
         timeout: float = SUBACK_TIMEOUT,
     ) -> Arguments:
-        """Subscribe to many selectors together: an event comes once, however many it matches, and
-        the fastest way. More can be added. Raises as `subscribe`."""
+        """Subscribe to many selectors together. An event comes once, however many of them it
+        matches, and its attributes are decoded only when they are read, so this is the fastest way.
+        Selectors can be added later. Raises as `subscribe`."""
         return self._node, [KeptSelector(one) for one in selectors], credit, timeout
 
     @operation
     async def request(self, command: Command, timeout: float = 30.0) -> Reply:
-        """Send any command of `overlay.client` and return its reply; a node that is away is waited
+        """Send any command of `overlay.client` and return its reply. A node that is away is waited
         for, within `timeout` seconds. Raises a ControlError."""
         return await self._node.request(command, timeout)
 
@@ -437,7 +442,8 @@ class Client(ClientCore, BlockingContext):
         run(self._open())
 
     def ask(self, command: Command, kind: type[R], timeout: float = 30.0) -> R:
-        """`request` for a reply of a known type; ControlError if another one comes."""
+        """Send a command as `request` does, and return its reply, which is of the type `kind`.
+        Raises ControlError for a reply of another type."""
         return run(self._node.ask(command, kind, timeout))
 
 
@@ -454,12 +460,13 @@ class AsyncClient(ClientCore, AsynchronousContext):
         return self
 
     async def ask(self, command: Command, kind: type[R], timeout: float = 30.0) -> R:
-        """`request` for a reply of a known type; ControlError if another one comes."""
+        """Send a command as `request` does, and return its reply, which is of the type `kind`.
+        Raises ControlError for a reply of another type."""
         return await self._node.ask(command, kind, timeout)
 
     async def in_thread(self, job: Callable[[], T]) -> T:
-        """Carry out something that blocks, as a statement of a database, in a thread. It goes on to
-        its end: a task that is cancelled meanwhile waits for that."""
+        """Run a job that blocks, such as a statement of a database, in a thread, and return its
+        result. The job always runs to its end: a task that is cancelled meanwhile waits for it."""
         return await self._runtime.in_thread(job)
 
 

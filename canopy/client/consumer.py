@@ -91,7 +91,8 @@ class Consumer(Context, Generic[T, E]):
 
     @property
     def is_live(self) -> bool:
-        """Whether all is acknowledged by a node that was there when last looked."""
+        """Whether all subscriptions are acknowledged, by a node that was reached at the last
+        look."""
         return self._link is not None
 
     @operation
@@ -116,7 +117,8 @@ class Consumer(Context, Generic[T, E]):
         await self._leave(False)
 
     def close(self) -> None:
-        """End the connection, and with it the subscriptions; who waits here wakes."""
+        """End the connection, and with it the subscriptions. A call of `receive` that waits
+        returns."""
         self._closed.set()
         for link in (self._link, self._opening):
             if link is not None:
@@ -302,13 +304,13 @@ class OneSelector(Consumer[Delivery, Event]):
 
     @property
     def id(self) -> str:
-        """Its id at the node, as in traces; "" while the node is away."""
+        """The subscription's id at the node, as in traces; "" while the node is away."""
         return next(iter(self._state.ids), "")
 
     @property
     def token(self) -> str:
-        """What `subscribe(resume=...)` of another process goes on from, within the time for which
-        the node keeps the session: behind what was handed out until now. "" where it keeps none."""
+        """What `subscribe(resume=...)` of another process takes, to go on behind what was handed
+        out until now, as long as the node keeps the session. "" if the node keeps none."""
         link = self._link
         return self._state.token(None if link is None else link.taken, len(self._rest))
 
@@ -326,7 +328,8 @@ class ManySelectors(Consumer[OpaqueEvent, OpaqueEvent]):
 
     @operation
     async def add(self, selector: str, *, name: str = "", latency_level: int = 0) -> KeptSelector:
-        """Subscribe to one more; what to `remove` it with. Raises as `Client.subscribe`."""
+        """Subscribe to one more selector. Returns what `remove` takes. Raises as
+        `Client.subscribe`."""
         if self._link is None:
             raise UnreachableError("the node is away; add the selector when it is back")
         wanted = KeptSelector(selector, name, latency_level)
@@ -337,7 +340,7 @@ class ManySelectors(Consumer[OpaqueEvent, OpaqueEvent]):
 
     @operation
     async def remove(self, wanted: KeptSelector) -> None:
-        """Unsubscribe what `add` has returned. Raises a ControlError."""
+        """End a subscription that `add` has returned. Raises a ControlError."""
         link, id_ = self._link, self._state.remove(wanted)
         if link is not None and id_:
             await link.request(Unsubscribe(0, id_), self._timeout)

@@ -36,8 +36,8 @@ class DeniedError(ControlError):
 
 
 class AddressError(ControlError):
-    """A node's address was given, which says nothing by which it would serve a program: it takes
-    the data folder, or an access file (exit code 2)."""
+    """A node's address was given where the node's data folder, or an access file, is needed (exit
+    code 2)."""
 
 
 class ContextError(ControlError):
@@ -67,8 +67,8 @@ class SelectorRefusedError(CommandFailed):
 
 
 class NodeLeavingError(CommandFailed):
-    """The node is leaving the overlay and has carried out nothing of the command, nor will: it may
-    be sent again, to this node when it is back or to another one (exit code 3)."""
+    """The node is leaving the overlay and has carried out nothing of the command. It may be sent
+    again, to this node when it is back or to another one (exit code 3)."""
 
 
 class NoMajorityError(CommandFailed):
@@ -81,7 +81,7 @@ class SubscriptionEndedError(CommandFailed):
 
 
 class EventRefusedError(CommandFailed):
-    """The event is none; the text says which attribute, and why."""
+    """The event is not valid; the text names the attribute and the reason."""
 
     place: int | None = None
     """Where several were given: which of them, from 0 on, if it was refused before it was sent."""

@@ -196,16 +196,17 @@ class Outbox(OutboxCore, Generic[H]):
         run(self._following(made))
 
     def relay(self) -> int:
-        """Tell the stream what became of transactions that it has not confirmed: to be called when
-        the program starts, and at times. Those that a former process had in preparation are rolled
-        back. Returns how many the stream has confirmed. Raises a ControlError."""
+        """Tell the stream how the transactions were decided that it has not confirmed; those that a
+        former process left in preparation are rolled back. To be called when the program starts,
+        and from time to time. Returns how many the stream has confirmed. Raises a ControlError."""
         return run(self._relaying())
 
     def answer(self, timeout: float = 60.0) -> int:
-        """Wait for the stream to ask what became of transactions, and say it. Returns how many it
-        has asked for. Raises CommandFailed (fenced: another process answers), and a ControlError.
-        What this database has no record of is not known: the stream keeps it, and asks again, as it
-        does after an error of the database (SQLite is locked while `transaction` is open)."""
+        """Wait for the stream to ask about transactions, and answer from the database's record.
+        Returns how many it has asked about. Raises CommandFailed (fenced: another process answers),
+        and a ControlError. If the database has no record of a transaction, or raises an error
+        (SQLite is locked while `transaction` is open), the stream keeps the transaction and asks
+        again."""
         return run(self._answering(timeout))
 
     async def _carried_out(self, job: Callable[[Run], Any]) -> Any:

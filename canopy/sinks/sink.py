@@ -14,7 +14,8 @@ from canopy.sinks.positions import COLUMNS, TABLE, Followed, PositionTable
 
 
 class Sink(Generic[H]):
-    """Used by one thread, for one reading at a time."""
+    """Keeps a consumer's positions in the database of its effects. Used by one thread, for one
+    reading at a time."""
 
     def __init__(self, database: Database[H], durable: str) -> None:
         """`durable`: the consumer's name in the table `canopy_positions`, which is made if it is
@@ -38,9 +39,9 @@ class Sink(Generic[H]):
         at: int = 0,
         timeout: float = 30.0,
     ) -> Reading:
-        """Read where the sink is, and a shard that it does not know from `start` on, as a durable
-        consumer of the stream, which keeps what the sink has not got. Raises as `Client.read`, and
-        SinkError."""
+        """Read the stream as a durable consumer, from the sink's positions on; a shard without a
+        position is read from `start` on. The stream keeps what the sink has not got. Raises as
+        `Client.read`, and SinkError."""
         places = self.positions(stream)
         with self._positions.reading():
             reading = client.read(
@@ -55,9 +56,9 @@ class Sink(Generic[H]):
         return reading
 
     def begin(self, reading: Followed) -> None:
-        """A reading has begun at the sink's `positions`: store those of shards that are new. To be
-        called once, by programs that do not use `read`. SinkError if it is another stream or
-        selector, or another process has gone on meanwhile."""
+        """Store the positions at which a reading begins, of shards that the sink does not know. To
+        be called once by programs that do not use `read`. Raises SinkError if it is another stream
+        or selector, or if another process has gone on meanwhile."""
         with self._database.opened() as handle:
             self._positions.begin(self._database.runner(handle), reading)
 

@@ -166,13 +166,13 @@ class MembershipCore(Context):
 
     @operation
     async def nack(self, *rows: GroupRow, delay: float = 0.0, reason: str = "") -> None:
-        """Have these rows delivered again, not before `delay` seconds from now; after the group's
-        limit of deliveries they become dead letters."""
+        """Give these rows back, to be delivered again to any member after `delay` seconds at the
+        earliest. After the group's limit of deliveries they become dead letters."""
         await self._say("nack", rows, delay, reason)
 
     @operation
     async def reject(self, *rows: GroupRow, reason: str = "") -> None:
-        """These rows become dead letters."""
+        """Make these rows dead letters of the group, with `reason`."""
         await self._say("reject", rows, 0.0, reason)
 
     @operation
@@ -202,7 +202,7 @@ class MembershipCore(Context):
 
     @operation
     async def close(self) -> None:
-        """Be a member no more: what it has, and has said nothing of, goes to others."""
+        """End the membership. Rows that were taken and not answered go to other members."""
         await self._leave(False)
 
     async def _open(self) -> None:

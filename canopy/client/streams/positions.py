@@ -47,13 +47,13 @@ class Positions(dict[int, int]):
         return f"{self.stream}@{places}" if self.stream else places
 
     def copy(self) -> Positions:
-        """The same, which do not move on."""
+        """Return a copy that does not change when the reading moves on."""
         return Positions(self, self.stream, self.losses, self.tables)
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The positions of a text. One without an id is taken as offsets of any stream. ValueError
-        if it is none."""
+        """Parse the text of positions. A text without a stream's id stands for the offsets of any
+        stream. Raises ValueError for any other text."""
         found = PATTERN.fullmatch(text)
         if found is None:
             wanted = "ID@SHARD:OFFSET,… or SHARD:OFFSET,…"

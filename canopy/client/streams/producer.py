@@ -68,8 +68,9 @@ class AppendResult(msgspec.Struct, frozen=True):
 
 
 class ProducerStart:
-    """One start of a program that appends as a producer. Whoever begins the producer again with the
-    same one goes on as it, and is refused as fenced if another program has begun it meanwhile."""
+    """One start of a program that appends as a producer. A program that opens its producer again
+    with the same start continues its session. If another program has opened the producer meanwhile,
+    it is refused (fenced)."""
 
     def __init__(self) -> None:
         self.token = secrets.token_hex(8)
@@ -84,7 +85,7 @@ class _Batch:
 
 
 class ProducerCore:
-    """What appends to one stream, as a named producer, or without a name as the node."""
+    """Appends to one stream, as a named producer, or without a name as the node."""
 
     def __init__(
         self,
@@ -97,8 +98,7 @@ class ProducerCore:
         start: ProducerStart | None = None,
         timeout: float = 30.0,
     ) -> None:
-        """As `Client.producer`. `start`: the start of the program that goes on, None: this is
-        one."""
+        """The parameters are those of `Client.producer`."""
         self._node = node
         self._drafting = drafting
         self._stream = stream

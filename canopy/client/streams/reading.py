@@ -231,8 +231,8 @@ class ReadingCore(Context):
 
     @property
     def in_table(self) -> bool:
-        """Whether not all newest rows have been handed out yet, of a reading that begins with
-        `keys`. When they have, what came so far is the newest row of each key."""
+        """Whether some newest rows have not been handed out yet, in a reading that begins with
+        `keys`. When this is False, what came so far has the newest row of each key."""
         return any(self.positions[shard] < end for shard, end in self._tables.items())
 
     async def _fetch(self, timeout: float) -> EventsTaken:
@@ -301,10 +301,10 @@ class EventsCore(ReadingCore):
 
     @operation
     async def take(self, timeout: float | None = None) -> list[StreamEvent]:
-        """The next events; none when none came within `timeout` seconds (None: for ever), or where
-        others were passed over. Raises CommandFailed when the reading was ended (fenced: another
-        program reads under this name), UnreachableError when the node does not come back in
-        time."""
+        """Return the next events. The list is empty if none came within `timeout` seconds (None:
+        for ever), or if only rows without a match were scanned. Raises CommandFailed when the
+        reading was ended (fenced: another program reads under this name), and UnreachableError when
+        the node does not come back in time."""
         events = list(self._rest) or list((await self._fetch(patient(timeout))).events)
         self._rest.clear()
         self.positions.update(self._scanned)
@@ -320,8 +320,8 @@ class EventsCore(ReadingCore):
         expected(await self._link.request(command, self._timeout), Done)
 
     def confirm(self) -> None:
-        """Everything handed out so far has taken effect, elsewhere: a durable reading tells the
-        stream with some later `take`, and does not wait for it."""
+        """Note that everything handed out so far has taken effect outside of the stream. A durable
+        reading tells the stream so with a later `take`; this call does not wait."""
         if self._wanted.durable:
             self._confirmed = dict(self.positions)
 

@@ -72,9 +72,10 @@ class TransactionCore(Context):
 
     @operation
     async def prepare(self, events: Iterable[Attributes | Draft], timeout: float = 30.0) -> Decided:
-        """Have the events kept by a majority of the stream's replicas. Once for a transaction.
-        Raises CommandFailed (unknown, event, conflict, full, too-large), and as `Client.ask`: what
-        was not answered may be prepared, and is to be decided all the same."""
+        """Have a majority of the stream's replicas store the events, invisible to readers. To be
+        called once for a transaction. Raises CommandFailed (unknown, event, conflict, full,
+        too-large), and as `Client.ask`. If no answer came, the events may be stored, so the
+        transaction has to be decided all the same."""
         drafts = tuple(self._drafting.draft(event) for event in events)
         self.is_asked = True
         command = PrepareEvents(0, self.stream, self.id, self.producer, drafts)
@@ -85,13 +86,15 @@ class TransactionCore(Context):
 
     @operation
     async def commit(self, timeout: float = 30.0) -> Decided:
-        """Append the events. The answer is the first decision, which may be another one. Raises
-        CommandFailed (unknown-transaction: it was never prepared, or decided long ago)."""
+        """Commit: the events are appended to the stream. Returns the first decision on the
+        transaction, which may have been another program's. Raises CommandFailed
+        (unknown-transaction: it was never prepared, or decided long ago)."""
         return await self._decide(True, timeout)
 
     @operation
     async def roll_back(self, timeout: float = 30.0) -> Decided | None:
-        """Drop the events. None if they were never prepared."""
+        """Roll back: the events are dropped. Returns the first decision on the transaction; None if
+        it was never prepared."""
         return await self._drop(timeout)
 
     async def _drop(self, timeout: float = 30.0) -> Decided | None:
@@ -122,7 +125,7 @@ class TransactionCore(Context):
 
 
 class ReviewsCore:
-    """What became of a producer's transactions, asked by the stream."""
+    """Answers the stream's questions about the outcome of a producer's transactions."""
 
     def __init__(self, node: ClientNode, stream: str, producer: str) -> None:
         self._node = node
@@ -132,8 +135,9 @@ class ReviewsCore:
 
     @operation
     async def take(self, timeout: float = 60.0) -> tuple[str, ...]:
-        """The ids of transactions in review; () if none came in time. Raises CommandFailed (fenced:
-        another program answers now). The answer is a decision, or `not_known`."""
+        """Wait for the stream's questions, at most `timeout` seconds. Returns the ids of the
+        transactions; () if none came. Each is to be answered by a decision on the transaction, or
+        by `not_known`. Raises CommandFailed (fenced: another program answers now)."""
         until = time.monotonic() + timeout
         while True:
             try:
@@ -172,8 +176,10 @@ class AsyncTransaction(TransactionCore, AsynchronousContext):
 
 
 class Reviews(ReviewsCore, Blocking):
-    """What became of a producer's transactions, asked by the stream. One thread answers."""
+    """Answers the stream's questions about the outcome of a producer's transactions. One thread
+    answers."""
 
 
 class AsyncReviews(ReviewsCore, Asynchronous):
-    """What became of a producer's transactions, asked by the stream. One task answers."""
+    """Answers the stream's questions about the outcome of a producer's transactions. One task
+    answers."""
