@@ -50,10 +50,10 @@ def shared(folder: str) -> tuple[str, ...]:
 
 
 CHORD = (*LOWER, "overlay.lower_random", "overlay.consensus")
-CHORD_SHARED = tuple(  # `clusters` and `role_changes` put the parts together: they stand on top
+CHORD_SHARED = tuple(  # not what stands on top of the parts
     name
     for name in shared("overlay.chord")
-    if name.rpartition(".")[2] not in ("clusters", "role_changes")
+    if name.rpartition(".")[2] not in ("clusters", "merging", "role_changes")
 )
 CHORD_BASE = ("overlay.chord.ring", "overlay.chord.cluster")
 TREE = (*CHORD, "overlay.chord", *shared("overlay.upper_tree"))

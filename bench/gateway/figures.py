@@ -36,7 +36,7 @@ import mqtt5
 import psutil
 
 from bench.security.tls import ROOT, Nodes
-from canopy.cli.bench.measuring import percentiles
+from canopy.cli.bench import percentiles
 from canopy.client.client import Client, connect
 from overlay.client import Delivery, Draft
 

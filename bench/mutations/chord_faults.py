@@ -15,7 +15,7 @@ from overlay.chord.cluster.messages import LogAck, VoteRecord
 from overlay.chord.epochs import ELECTION_BITS, above_fork
 from overlay.chord.membership.cluster_merge import ClusterMerges
 from overlay.chord.membership.taking_over import TakingOver
-from overlay.chord.merging.merging import Merging
+from overlay.chord.merging import Merging
 from overlay.chord.messages import ArcGiven, Cluster, MergeAnswer, MergePhase, TakeOver
 from overlay.chord.recovery.observers import Observers
 from overlay.chord.ring.ring_state import Pointers

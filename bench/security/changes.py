@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.security.tls import ROOT, SIZE, Nodes
-from canopy.cli.bench.measuring import Figures, MeasurementPlan, measure
+from canopy.cli.bench import Figures, MeasurementPlan, measure
 from canopy.client.client import connect
 
 PAUSE: Final = 1.5

@@ -29,7 +29,7 @@ import psutil
 
 from bench.security.strangers import Watch
 from bench.security.tls import ROOT, SIZE, Nodes
-from canopy.cli.bench.measuring import MeasurementPlan, measure
+from canopy.cli.bench import MeasurementPlan, measure
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import CommandFailed, ControlError
 from overlay.client import Subscribe

@@ -13,7 +13,7 @@ from canopy.wire.keys import certificates
 from canopy.wire.keys.signing import KeySigner
 from canopy.wire.process.node_process import NodeProcess
 from canopy.wire.transport import connection
-from canopy.wire.transport.handshake_turns import HandshakeTurns
+from canopy.wire.transport.accept_limits import HandshakeTurns
 from canopy.wire.transport.local_users import Address, SocketOwner, owner_of
 from canopy.wire.transport.tls import TlsPipe, new_context
 from overlay.links.signing import Chain

@@ -42,7 +42,7 @@ from typing import Any, Final
 import psutil
 
 from bench.security.tls import SIZE, Nodes
-from canopy.cli.bench.measuring import MeasurementPlan, measure
+from canopy.cli.bench import MeasurementPlan, measure
 from canopy.wire.keys.enrolment import PREAMBLE
 from canopy.wire.process.listening import raise_file_limit
 from canopy.wire.transport.framing import NODE_FRAMES

@@ -33,7 +33,7 @@ from typing import Any, Final
 
 import psutil
 
-from canopy.cli.bench.measuring import MeasurementPlan, measure
+from canopy.cli.bench import MeasurementPlan, measure
 from canopy.client.blocking import ControlClient
 from canopy.client.client import Client, connect
 from canopy.client.errors import UnreachableError

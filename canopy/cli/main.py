@@ -91,7 +91,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "status": ("canopy.cli.inspection.show:status", "Show the state of a node."),
         "top": ("canopy.cli.inspection.top:top", "Show the nodes of the overlay, again and again."),
         "bench": (
-            "canopy.cli.bench.command:bench",
+            "canopy.cli.bench:bench",
             "Measure publishing, delivery and latency between nodes.",
         ),
         "peers": ("canopy.cli.inspection.show:peers", "List the neighbours and links of a node."),

@@ -13,9 +13,9 @@ Read in this order:
 - the core, without IO: ``session`` one connection (with ``frames`` and ``arrivals``: decoding,
   order and credit), ``node`` the client's node across connections, ``resubscription`` what is
   subscribed across them, ``consumer`` the subscriptions, ``publication`` from events to
-  publications and back to a result, ``calls`` events that ask for answers, ``streams`` durable
-  streams, ``client`` all of it for a program, and how it connects; ``seals`` payloads that are
-  sealed when they leave and opened when they come;
+  publications and back to a result, ``streams`` durable
+  streams, ``client`` all of it for a program, events that ask for answers, and how it connects;
+  ``seals`` payloads that are sealed when they leave and opened when they come;
 - connections: ``blocking`` over a blocking socket (any command, no reconnecting), ``async_link``
   over a stream of trio or asyncio (canopy/trio.py, canopy/aio.py);
 - ``control_socket`` where a node's socket is, ``remote`` a node on another machine, ``contexts``

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import secrets
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar, Unpack
+from typing import Final, TypeVar, Unpack
+
+from msgspec.structs import replace
 
 from canopy.client.async_link import AsyncLink, AsyncRuntime
 from canopy.client.blocking import ControlClient, blocking_node
-from canopy.client.calls import Call, answering
 from canopy.client.consumer import (
     AsyncGathering,
     AsyncSubscription,
@@ -31,6 +34,7 @@ from canopy.client.faces import (
     run,
 )
 from canopy.client.node import ClientNode
+from canopy.client.notices import Notice
 from canopy.client.publication import Attributes, Drafting, PublishResult, check_one, publish_all
 from canopy.client.resubscription import SUBACK_TIMEOUT, KeptSelector
 from canopy.client.seals import open_seals
@@ -74,6 +78,7 @@ from matching import Value
 from overlay.client import (
     CREDIT,
     Command,
+    Delivery,
     Done,
     Draft,
     Event,
@@ -87,6 +92,53 @@ from overlay.stream_client import GetTransactions, Transactions
 
 R = TypeVar("R", bound=Reply)
 T = TypeVar("T")
+
+ASKING: Final = "answer_to"
+ANSWERING: Final = "answers"
+
+
+class Call:
+    """One call: the event to publish, the selector to subscribe to before, and the answers.
+
+    A call has an address of its own, a random text. The event that asks has it as the attribute
+    `answer_to`, and its answers as `answers`, to which the caller has subscribed before: so who
+    answers is found by content, as everybody, and nobody else sees the answers.
+    """
+
+    def __init__(self, asking: Draft, most: int, timeout: float) -> None:
+        """Up to `most` answers are waited for, for `timeout` seconds from `begin` on."""
+        self.address = secrets.token_hex(8)
+        self.draft = replace(asking, attributes={**asking.attributes, ASKING: self.address})
+        self.selector = f"{ANSWERING} = '{self.address}'"
+        self.found: list[Event] = []
+        self._most = most
+        self._timeout = timeout
+        self._deadline = 0.0
+
+    def begin(self) -> None:
+        """The event leaves now. What the subscription to its answers took is no part of the
+        time: on a busy machine nobody would be waited for."""
+        self._deadline = time.monotonic() + self._timeout
+
+    @property
+    def left(self) -> float:
+        """For how many seconds answers are still waited for; 0: no more."""
+        if len(self.found) >= self._most:
+            return 0.0
+        return max(0.0, self._deadline - time.monotonic())
+
+    def take(self, items: Iterable[Delivery | Notice]) -> None:
+        """Take what has come for the subscription."""
+        self.found += [item.event for item in items if isinstance(item, Delivery)]
+        del self.found[self._most :]
+
+
+def answering(event: Event, attributes: Mapping[str, Value]) -> dict[str, Value]:
+    """The attributes of an answer to `event`. ValueError if that asks for none."""
+    address = event.attributes.get(ASKING)
+    if not isinstance(address, str):
+        raise ValueError(f"the event asks for no answer: it has no attribute {ASKING}")
+    return {**attributes, ANSWERING: address}
 
 
 class ClientCore(Context):

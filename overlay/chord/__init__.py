@@ -14,7 +14,7 @@ clusters as the load needs; most nodes may be in none. `node.py` builds two mach
 * `cluster/`: the replicated log, heartbeats and elections of one cluster (Raft).
 * `membership/`: founding, recruiting, joining, leaving, splitting.
 * `recovery/`: copies of the log outside of the cluster, and who takes the place of a lost cluster.
-* `merging/`: two rings that become one.
+* `merging`: two rings that become one.
 * `clusters`, `role_changes`: put the parts together; what follows when another node leads.
 
 Imports go one way: shared files ← `ring`, `cluster` ← `membership` ← `recovery`, `merging` ←

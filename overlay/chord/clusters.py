@@ -31,7 +31,7 @@ from overlay.chord.membership.members import ClusterMembers, Departures, LeaveAn
 from overlay.chord.membership.recruiting import Founding, FoundingDue, Recruiting, RecruitRound
 from overlay.chord.membership.taking_in import TakingIn
 from overlay.chord.membership.taking_over import TakingOver
-from overlay.chord.merging.merging import Merging
+from overlay.chord.merging import Merging
 from overlay.chord.messages import Cluster, MergePhase
 from overlay.chord.recovery.observed_logs import ObservedLogs
 from overlay.chord.recovery.observers import Observers

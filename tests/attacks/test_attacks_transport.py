@@ -27,10 +27,8 @@ from canopy.wire.log import Log, Sparing
 from canopy.wire.process.node_process import NOTES_MOST, NodeProcess, build_node
 from canopy.wire.process.security import NodeSecurity
 from canopy.wire.transport import accepting
-from canopy.wire.transport.accept_limits import AcceptLimits
+from canopy.wire.transport.accept_limits import BURST, HANDSHAKES, AcceptLimits, HandshakeTurns
 from canopy.wire.transport.framing import NODE_FRAMES, FrameReader
-from canopy.wire.transport.handshake_turns import BURST, HandshakeTurns
-from canopy.wire.transport.handshake_turns import PER_SECOND as HANDSHAKES
 from canopy.wire.transport.tls import Chain, TlsError, TlsPipe, new_context
 from overlay.links.messages import PROTOCOL, Ack, Batch, Bye, Hello
 from overlay.machine import Peer

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from random import Random
 
+from bench.experiments.health.records import HealthRecords, SimulatedMachine
 from bench.experiments.running import run_until_ready
-from canopy.sim.world.health_records import HealthRecords, SimulatedMachine
 from canopy.sim.world.world import EPOCH, World
 from canopy.traces.writer import OpenFile
 from overlay.links.events import Codec

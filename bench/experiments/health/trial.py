@@ -15,9 +15,9 @@ from typing import Protocol
 
 import msgspec
 
+from bench.experiments.health.records import HealthRecords, SimulatedMachine
 from bench.experiments.running import run_until_ready
 from canopy.sim.world.disk import DiskConditions
-from canopy.sim.world.health_records import HealthRecords, SimulatedMachine
 from canopy.sim.world.world import World
 from canopy.traces.writer import OpenFile
 from overlay.health import HealthReport

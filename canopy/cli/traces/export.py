@@ -45,8 +45,8 @@ def export(folder: str, target: str, every: bool, as_json: bool) -> int:
     canopy trace export traces --otlp spans.jsonl --all
     """
     from canopy.traces.analysis import named
-    from canopy.traces.otlp.export import export as export_traces
-    from canopy.traces.otlp.export import post
+    from canopy.traces.otlp import export as export_traces
+    from canopy.traces.otlp import post
 
     with ExitStack() as stack:
         if target.startswith(("http://", "https://")):

@@ -13,14 +13,15 @@ import trio
 from canopy.client.client import AsyncClient
 from canopy.client.publication import Drafting
 from canopy.gateway.access import GatewayRules, Permission, RequestRefused
+from canopy.gateway.constants import KEEP_ALIVE, RECHECK, RETRY_AFTER
 from canopy.gateway.events import drafts_of
-from canopy.gateway.following import FeedRequest, OpenFeed, follow
+from canopy.gateway.following import FeedRequest, Item, OpenFeed, follow
 from canopy.gateway.http.api import answer, dry_run, is_api
 from canopy.gateway.http.exchange import LOST, Exchange, Gone, HttpConnection
 from canopy.gateway.http.sockets import Socket, is_upgrade, protocol_token
-from canopy.gateway.http.sse import send_events
 from canopy.gateway.publishing import publish
 from canopy.wire.log import Log
+from overlay.wording import shown_json
 
 PAGE: Final = Path(__file__).with_name("page")
 CLIENT: Final = Path(__file__).parents[1] / "javascript"
@@ -244,3 +245,44 @@ def wanted_of(exchange: Exchange) -> FeedRequest:
     selector = query.get("where", "") or "TRUE"
     start = query.get("from", "new")
     return FeedRequest(selector, stream, last, start, after, format_)  # type: ignore[arg-type]
+
+
+EVENT_STREAM: Final = "text/event-stream; charset=utf-8"
+
+
+async def send_events(exchange: Exchange, feed: OpenFeed, is_good: Callable[[], bool]) -> None:
+    """Write what comes as server-sent events (WHATWG HTML, 9.2), until `is_good` (whether the token
+    still is) says no. Raises Gone.
+
+    Each event has an `id`, from which a follower of a stream continues after a break: browsers send
+    it back as `Last-Event-ID`. The position is sent by itself as well, before the first event and
+    while none comes; without it a follower whose connection breaks then would skip what came
+    meanwhile. A gap is an event of the type `gap`.
+    """
+    await exchange.begin(EVENT_STREAM)
+    await exchange.write(f"retry: {RETRY_AFTER * 1000}\n: subscribed\n{place(feed)}\n".encode())
+    silent = 0.0
+    while is_good():
+        items = await feed.take(RECHECK)
+        if items:
+            silent = 0.0
+            await exchange.write(b"".join(map(written, items)))
+            continue
+        silent += RECHECK
+        if silent >= KEEP_ALIVE:
+            silent = 0.0
+            await exchange.write(f": waiting\n{place(feed)}\n".encode())
+    await exchange.write(b'event: end\ndata: {"reason": "the token is no longer good"}\n\n')
+
+
+def place(feed: OpenFeed) -> str:
+    """The line that says where in a stream the follower is; "" of live events."""
+    return f"id: {feed.position}\n" if feed.position else ""
+
+
+def written(item: Item) -> bytes:
+    """One item in the format of server-sent events."""
+    data = shown_json(json.dumps(item.data, ensure_ascii=False))  # one line: it has no line ends
+    kind = "" if item.kind == "event" else f"event: {item.kind}\n"
+    identity = f"id: {item.id}\n" if item.id else ""
+    return f"{kind}{identity}data: {data}\n\n".encode("utf-8", "replace")

@@ -15,7 +15,7 @@ what several nodes saw of one loss or election; ``wrong`` groups the deliveries 
 results; ``output`` is the folder, and ``report/`` the page. ``tasks`` says how much Spark divides;
 ``constants`` has the numbers. ``remote`` copies from and to other file systems. ``days/`` is the
 same analysis day by day, with a state. ``health/``
-is another job over the same records, which says how healthy the nodes are; ``streams/``
+is another job over the same records, which says how healthy the nodes are; ``streams``
 judges what was consumed of streams; ``check/`` says without Spark what is absent, and ``prune``
 removes the files of days that are no longer kept.
 

@@ -55,8 +55,7 @@ from canopy.wire.keys.signing import KeySigner
 from canopy.wire.keys.tokens import TokenError, read_token
 from canopy.wire.log import Log, Sparing
 from canopy.wire.process.listening import StartError
-from canopy.wire.transport.accept_limits import AcceptLimits
-from canopy.wire.transport.handshake_turns import HandshakeTurns
+from canopy.wire.transport.accept_limits import AcceptLimits, HandshakeTurns
 from canopy.wire.transport.tls import Chain, Security, TlsError, TlsPipe, new_context
 from overlay.bounded import BoundedDict
 from overlay.machine import NodeId

@@ -11,8 +11,8 @@ Read in this order: ``tree_log`` (what the cluster's log says, and the state tha
 map's change and of stale hosts), ``owner`` (the role, the log, and arcs that leave),
 ``host_supervisor`` and ``lease_grants`` (who can be reached, and may serve), then
 ``registrations/`` (registering, renewing, ending, and what comes from a lost cluster or another
-ring), ``rebalance`` with ``reported_loads``, ``host_pool``, ``machines``, ``host_selector``,
-``placed_node`` and ``placement`` (virtual nodes that are split, merged and moved,
+ring), ``rebalance`` with ``reported_loads``, ``host_pool``, ``machines``, ``host_selector`` and
+``placement`` (virtual nodes that are split, merged and moved,
 in two steps, by what hosts report; when the cluster itself has to split), ``subscriber_placement``
 (the paper's way, in the place of ``placement``) and ``registration_transfers`` (what moves with
 them). ``constants`` has every number that is no setting.

@@ -4,15 +4,47 @@ the next plan (placement.py)."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
+from matching import Interval
 from overlay.chord.clusters import Clusters
 from overlay.machine import NodeId, Peer, Port, Region
 from overlay.settings import Settings
-from overlay.upper_tree.owner.constants import FEWEST_HOSTS, REGION_SHARE, REGIONS_MOST
+from overlay.upper_tree.owner.constants import (
+    FEWEST_HOSTS,
+    REGION_SHARE,
+    REGIONS_MOST,
+    SHARDS_IDLE,
+    TARGET,
+)
 from overlay.upper_tree.owner.host_pool import HostPool
 from overlay.upper_tree.owner.host_supervisor import HostSupervisor
 from overlay.upper_tree.owner.owned_tree import OwnedTrees
-from overlay.upper_tree.owner.placed_node import PlacedNode
+
+
+class PlacedNode(NamedTuple):
+    """A virtual node where it is or is going to be, with its number of registrations."""
+
+    attribute: str
+    interval: Interval
+    hosts: tuple[NodeId, ...]
+    registrations: int
+    busy: float = 0.0
+    """Share of a host's time that its events ask for, of late …"""
+    alone: float = 0.0
+    """… and of that for events that visit nothing else where they meet it."""
+
+
+def is_hot_shard(node: PlacedNode) -> bool:
+    """Whether a virtual node is a shard of a value with events."""
+    return node.interval.is_shard() and node.busy > SHARDS_IDLE
+
+
+def fair_share(nodes: Sequence[PlacedNode], hosts: int, elsewhere: float = 0.0) -> float:
+    """The share of its time that a host is to be asked for: `TARGET`, or more where `hosts` of them
+    are too few."""
+    total = sum([node.busy for node in nodes]) + elsewhere
+    return max(TARGET, total / max(1, hosts))
 
 
 class HostSelector:

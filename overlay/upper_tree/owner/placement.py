@@ -52,7 +52,7 @@ from overlay.upper_tree.owner.constants import (
     SPARE,
     TARGET,
 )
-from overlay.upper_tree.owner.placed_node import PlacedNode, fair_share, is_hot_shard
+from overlay.upper_tree.owner.host_selector import PlacedNode, fair_share, is_hot_shard
 
 T = TypeVar("T")
 

@@ -60,10 +60,14 @@ from overlay.upper_tree.owner.constants import (
     SUBSCRIBERS_SEEN,
     TARGET,
 )
-from overlay.upper_tree.owner.host_selector import WantedRegions
+from overlay.upper_tree.owner.host_selector import (
+    PlacedNode,
+    WantedRegions,
+    fair_share,
+    is_hot_shard,
+)
 from overlay.upper_tree.owner.owned_tree import MapReason, OwnedTree, ScanThrottle
 from overlay.upper_tree.owner.owner import Owner, RebalanceDue
-from overlay.upper_tree.owner.placed_node import PlacedNode, fair_share, is_hot_shard
 from overlay.upper_tree.owner.placement import HostUse, Placement, Plan, Relief
 from overlay.upper_tree.owner.registration_transfers import RegistrationTransfers
 from overlay.upper_tree.owner.reported_loads import HotValue, cuts_by_load, middle_by_load

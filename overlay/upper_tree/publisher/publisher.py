@@ -23,9 +23,8 @@ from overlay.lower_random.access_points import AccessPoints
 from overlay.machine import Alarm, Machine, NodeId, Peer, Port, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.batches import BATCH_BYTES, cut_evenly, in_batches, weigh_whole
-from overlay.upper_tree.content import digest_of
 from overlay.upper_tree.delivery.fan_out import CopyBudget
-from overlay.upper_tree.event_history import AcceptedAt, EventHistory, Skipped
+from overlay.upper_tree.event_history import AcceptedAt, EventHistory, Skipped, digest_of
 from overlay.upper_tree.event_proofs import PROOF_MOST, EventProofs
 from overlay.upper_tree.events import TreeAbsent, TreeFound, TreesFound
 from overlay.upper_tree.host_load import HostLoad

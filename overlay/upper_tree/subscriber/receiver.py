@@ -23,12 +23,11 @@ from overlay.client import Delivery, Event
 from overlay.incidents import contain
 from overlay.machine import Handlers, LocalEvent, Machine, NodeId, Peer, Port, ProtocolError
 from overlay.settings import Settings
-from overlay.upper_tree.content import digest_of
 from overlay.upper_tree.delivery.delegation import Delegated
 from overlay.upper_tree.delivery.delivery_tokens import OwnToken
 from overlay.upper_tree.delivery.event_counts import EventCounts, EventSource, by_source
 from overlay.upper_tree.delivery.held_deliveries import tree_of_each
-from overlay.upper_tree.event_history import EventHistory, Refused, ShownTo
+from overlay.upper_tree.event_history import EventHistory, Refused, ShownTo, digest_of
 from overlay.upper_tree.events import DeliveriesMissed, Visited
 from overlay.upper_tree.messages import Deliver, DeliveriesGivenUp
 from overlay.upper_tree.partition import describe

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from canopy.cli.bench.measuring import STAMP, MeasurementPlan, drafts, measure, percentiles
+from canopy.cli.bench import STAMP, MeasurementPlan, drafts, measure, percentiles
 from canopy.cli.main import main
 from canopy.client.errors import UnreachableError
 from canopy.client.frames import OpaqueEvent

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from canopy.cli import node_search
+from canopy.cli import sub
 from canopy.cli.main import main
 from overlay.client import (
     Attributes,
@@ -94,7 +94,7 @@ class TestSub:
             (tmp_path / "n" / "control.sock").unlink()
             fake.hang_up()
 
-        monkeypatch.setattr(node_search, "REMIND_EVERY", 0.2)
+        monkeypatch.setattr(sub, "REMIND_EVERY", 0.2)
         with FakeControl(tmp_path / "n", leave) as fake:
             where = ["--connect", str(tmp_path / "n")]
             assert main(["sub", "TRUE", "--timeout", "1", *where]) == 3

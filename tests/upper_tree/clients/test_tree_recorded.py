@@ -12,7 +12,7 @@ from overlay.client import Draft, Event, Failed, Publish
 from overlay.lower_random.documents import DocumentChanged
 from overlay.lower_random.policies import POLICY
 from overlay.tenants.policy import Policy, TenantPolicy
-from overlay.upper_tree.content import digest_of
+from overlay.upper_tree.event_history import digest_of
 from tests.upper_tree.clients.clients_rig import Rig
 
 

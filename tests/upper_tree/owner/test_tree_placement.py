@@ -11,7 +11,7 @@ from matching import EVERYTHING, Interval
 from overlay.machine import NodeId, Peer
 from overlay.upper_tree.messages import BetterPivots, Register, Registered
 from overlay.upper_tree.owner.constants import FILL, PLAN_PERIOD
-from overlay.upper_tree.owner.placed_node import PlacedNode, fair_share
+from overlay.upper_tree.owner.host_selector import PlacedNode, fair_share
 from overlay.upper_tree.owner.placement import HostUse, Placement, Plan, plan_placement
 from overlay.upper_tree.pivots import Popularity, better_pivot
 from overlay.upper_tree.summary import box_of

@@ -17,8 +17,7 @@ from overlay.upper_tree.machines import Machines
 from overlay.upper_tree.messages import AskToHost, Entry, HostAnswer
 from overlay.upper_tree.owner.constants import PLAN_PERIOD, REGION_SHARE, REGIONS_MOST
 from overlay.upper_tree.owner.host_pool import HostPool
-from overlay.upper_tree.owner.host_selector import WantedRegions
-from overlay.upper_tree.owner.placed_node import PlacedNode
+from overlay.upper_tree.owner.host_selector import PlacedNode, WantedRegions
 from overlay.upper_tree.owner.placement import HostUse, Placement, plan_placement
 from overlay.upper_tree.owner.tree_log import Tree
 from overlay.upper_tree.partition import PartitionMap

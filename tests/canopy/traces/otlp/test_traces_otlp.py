@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from canopy.cli.main import main
-from canopy.traces.otlp.spans import TraceContext, read_traceparent
+from canopy.traces.otlp import TraceContext, read_traceparent
 from canopy.traces.writer import TraceFile, TraceWriter
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"

@@ -10,7 +10,7 @@ import pytest
 from matching import EVERYTHING
 from overlay.machine import NodeId
 from overlay.upper_tree.owner.constants import SPARE, TARGET
-from overlay.upper_tree.owner.placed_node import PlacedNode, fair_share
+from overlay.upper_tree.owner.host_selector import PlacedNode, fair_share
 from overlay.upper_tree.owner.placement import HostUse, LoadRelief, Placement
 from tests.support.world import peer
 

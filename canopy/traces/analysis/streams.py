@@ -1,4 +1,8 @@
-"""The proof, in SQL: each committed row that a durable consumer wants was consumed once by it.
+"""Were the committed rows of streams consumed once by each durable consumer?
+
+Judged by Spark from three kinds of records that different nodes write: *row* by the leader that
+commits it, *take* by the node of a program that is handed it, *consume* by that node when a
+position is confirmed.
 
 A confirmed stretch (a *consume* record) says that all rows from one offset up to another are done
 with. The stretches of a consumer in a shard have to follow on one another: where two overlap, rows
