@@ -223,7 +223,9 @@ class Node:
             is_keyed=self.guard.role is not None,
         )
         self.holding = self.hosting.holding
-        self.host_offers = HostOffers(self, settings, self.hosting, self.clusters.idle_peers)
+        self.host_offers = HostOffers(
+            self, settings, self.hosting.assigned, self.clusters.idle_peers
+        )
         replicas = ReplicaSelector.configured(self.me, settings.tree, self.health, self.processors)
         locations = LocationCache.configured(settings.tree, replicas)
         finding = (self, settings, self.crawl, self.ring, locations)
@@ -374,7 +376,7 @@ class Node:
         ).dispatch
 
     def _passes_on(self, node: NodeId) -> bool:
-        return self.guard.takes_part(node) and not self.hosting.is_leaf(node)
+        return self.guard.takes_part(node) and not self.hosting.assigned.is_leaf(node)
 
     def _may_delegate(self, node: NodeId) -> bool:
         return self.settings.tree.delegates != "voters" or self.guard.votes(node) is True

@@ -16,6 +16,7 @@ from overlay.upper_tree.delivery.delegation import Delegation
 from overlay.upper_tree.delivery.fan_out import CopyBudget, Part
 from overlay.upper_tree.delivery.holding import AccessNodes
 from overlay.upper_tree.delivery.recipients import Recipient
+from overlay.upper_tree.host.assigned_trees import AssignedTrees
 from overlay.upper_tree.host.host import Hosting
 from overlay.upper_tree.host.hosted_tree import HostedTree
 from overlay.upper_tree.host.shard_gatherings import Choice, ShardGathering
@@ -38,10 +39,10 @@ ACCESS_NODES = "tests/upper_tree/delivery/test_tree_access_nodes.py"
 def host_serves_without_lease() -> None:
     """A host serves a tree though its owner's lease has run out."""
 
-    def has_lease(self: Hosting, tree: HostedTree) -> bool:
+    def has_lease(self: AssignedTrees, tree: HostedTree) -> bool:
         return True
 
-    replace(Hosting.has_lease, has_lease)
+    replace(AssignedTrees.has_lease, has_lease)
 
 
 @fault(

@@ -215,8 +215,8 @@ def leaving_host_stops_before_its_successor_serves() -> None:
 
     def leave(self: HostOffers) -> None:
         original(self)
-        for tree in self._hosting.served_for_others():
-            self._hosting.trees.pop(tree.attribute).empty()
+        for tree in self._assigned.served_for_others():
+            self._assigned.trees.pop(tree.attribute).empty()
 
     replace(original, leave)
 

@@ -36,7 +36,7 @@ from overlay.machine import Peer
 from overlay.settings import Settings
 from overlay.upper_tree.clients import clients as commands
 from overlay.upper_tree.clients.clients import LocalClients
-from overlay.upper_tree.host.host import Hosting
+from overlay.upper_tree.host.assigned_trees import AssignedTrees
 from overlay.upper_tree.owner.registrations.registry import Registry
 from overlay.upper_tree.subscriber.receiver import Receiver
 from overlay.upper_tree.subscriber.registrar import Registrar
@@ -54,7 +54,7 @@ WATCHED: Final = (
     (Registry, "on_register", "take (owner)"),
     (LeaderLog, "append_all", "log and journal (cluster)"),
     (Registry, "_log_fresh", "pending, hosts, summaries (owner)"),
-    (Hosting, "on_install", "index of the tree (host)"),
+    (AssignedTrees, "on_install", "index of the tree (host)"),
     (Registry, "_acknowledge_due", "what is due (owner)"),
     (Registrar, "on_registered", "acknowledged (registrar)"),
     (LocalClients, "on_subscriptions_ready", "SUBACK (clients)"),

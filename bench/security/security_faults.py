@@ -35,7 +35,7 @@ from overlay.rights import Principal, refusal
 from overlay.tenants.policy import Confinement, Policy, TenantPolicy
 from overlay.tenants.quotas import Quotas
 from overlay.upper_tree.delivery.event_counts import EventCounts
-from overlay.upper_tree.host.host import Hosting
+from overlay.upper_tree.host.assigned_trees import AssignedTrees
 from overlay.upper_tree.messages import Registration
 from overlay.upper_tree.owner.registrations.registry import LeafQuota
 from overlay.upper_tree.owner.tree_log import LeafHoldings
@@ -340,7 +340,7 @@ def security_owners_take_all_of_a_leaf() -> None:
 def security_delegates_to_leaves() -> None:
     """Hosts do not look whether a delegate is a leaf, whose deliveries others refuse."""
 
-    def never(self: Hosting, node: NodeId) -> bool:
+    def never(self: AssignedTrees, node: NodeId) -> bool:
         return False
 
-    replace(Hosting.is_leaf, never)
+    replace(AssignedTrees.is_leaf, never)

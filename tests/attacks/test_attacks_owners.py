@@ -54,7 +54,7 @@ def test_a_voter_that_does_not_own_the_tree_gives_no_orders(order: str) -> None:
         node.links.send(world.node(name).me, message)
         node.links.flush()
     world.run(2)
-    assert victim.hosting.known_epoch(victim.hosting.trees["x"]) <= cluster.epoch
+    assert victim.hosting.assigned.known_epoch(victim.hosting.trees["x"]) <= cluster.epoch
     assert sum(world.node(name).counters.get("orders_refused", 0) for name in hosts) >= len(hosts)
     for number in range(5):
         world.publish(f"n{number}", {"x": 5 + number})
@@ -88,7 +88,7 @@ def test_an_owner_whose_order_a_host_did_not_believe_gives_it_again(
     acknowledged(world)
     hosts = [n for n in world.names() if "x" in world.node(n).hosting.trees]
     host = world.node(next(n for n in hosts if world.node(n).clusters.role != "primary"))
-    unknown_before = host.hosting.claims._unknown
+    unknown_before = host.hosting.assigned.claims._unknown
 
     def unknown(node: str, message: Message, found: Cluster | None = None) -> Key | None:
         if isinstance(message, Install):
@@ -96,7 +96,7 @@ def test_an_owner_whose_order_a_host_did_not_believe_gives_it_again(
         return unknown_before(node, message, found)
 
     with monkeypatch.context() as patched:
-        patched.setattr(host.hosting.claims, "_unknown", unknown)
+        patched.setattr(host.hosting.assigned.claims, "_unknown", unknown)
         waiting = world.subscribe(second, "x > 3")
         world.run(3)
         assert host.counters["orders_refused"] > 0

@@ -31,7 +31,7 @@ class Demand:
     def put_on(self, hosts: Mapping[NodeId, HostNode]) -> None:
         """From now on these hosts report what they are asked for."""
         for node in hosts.values():
-            node.hosting.loads.report = self._reporter(node)  # type: ignore[method-assign]
+            node.hosting.assigned.loads.report = self._reporter(node)  # type: ignore[method-assign]
 
     def of(self, node: HostNode) -> float:
         """What one host is asked for."""
@@ -50,7 +50,7 @@ class Demand:
 
     def _nodes(self, node: HostNode) -> list[VirtualNodeLoad]:
         tree = node.hosting.trees.get(self.attribute)
-        if tree is None or not self.total or not node.hosting.has_lease(tree):
+        if tree is None or not self.total or not node.hosting.assigned.has_lease(tree):
             return []
         return [load for each in tree.intervals if (load := self._load(tree, each)) is not None]
 

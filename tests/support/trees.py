@@ -253,7 +253,7 @@ class HostNode:
         self.notices = GapNotices(port)
         relays = Relays(port, tuple)
         self.hosting = Hosting(port, settings, self.access_points, self.ring, relays, self.notices)
-        self.offers = HostOffers(port, settings, self.hosting, tuple)
+        self.offers = HostOffers(port, settings, self.hosting.assigned, tuple)
         port.add(self.hosting, self.offers, self.notices, self.hosting.holding)
 
     def lease(self) -> HostNode:

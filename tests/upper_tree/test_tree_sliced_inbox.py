@@ -8,7 +8,7 @@ from matching import EVERYTHING
 from overlay.machine import Message, Peer, ProtocolError
 from overlay.settings import Settings
 from overlay.upper_tree import sliced_inbox
-from overlay.upper_tree.host.host import InstallDue
+from overlay.upper_tree.host.assigned_trees import InstallDue
 from overlay.upper_tree.host.orphaned_trees import ServingLeases
 from overlay.upper_tree.messages import (
     Assign,
@@ -141,14 +141,16 @@ def test_a_host_serves_by_no_lease_before_it_has_done_what_was_said_before() -> 
     entry = Entry(EVERYTHING, (node.port.me,))
     served = Assign("x", (1, 1), (EVERYTHING,), 1, PartitionMap((1, 1), (entry,)).slice_for("h"))
     node.port.hear(served, OWNER)
-    node.hosting.leases = ServingLeases()  # its term is over, and meanwhile much was registered
+    node.hosting.assigned.leases = (
+        ServingLeases()
+    )  # its term is over, and meanwhile much was registered
     words = [Assign("x", (1, 2), (), 0, ()), *(install(AT_ONCE, "y") for _ in range(3))]
     for word in [install(AT_ONCE + 1, "y"), *words]:
         node.port.hear(word, OWNER)
     for number in range(1, 4):
         node.port.hear(ServingBeat(KEY, KEY, 1, number, number - 1, 4.0), OWNER)
     assert "x" in node.hosting.trees, "what was said of it waits"
-    assert not node.hosting.has_lease(node.hosting.trees["x"])
+    assert not node.hosting.assigned.has_lease(node.hosting.trees["x"])
     assert node.port.take(ServingReply) == []
     node.port.advance(0.0)
     assert "x" not in node.hosting.trees

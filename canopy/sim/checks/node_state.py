@@ -292,7 +292,7 @@ def bounds(node: Any) -> list[tuple[str, int, int]]:
         ("bytes of held deliveries", held.bytes, settings.tree.held),
         ("gap notices", len(node.notices), DELIVERIES_UNREACHABLE_MOST),
         ("registrations to be taken", len(node.registry.inbox), WAITING_MOST),
-        ("registrations to be installed", len(node.hosting.inbox), WAITING_MOST),
+        ("registrations to be installed", len(node.hosting.assigned.inbox), WAITING_MOST),
     ]
     found += [
         (f"{what} to {peer}", size, bound)

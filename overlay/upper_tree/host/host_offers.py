@@ -14,8 +14,8 @@ from collections.abc import Callable
 from overlay.machine import Alarm, Machine, NodeId, Peer, Port, Timer
 from overlay.regions import distance
 from overlay.settings import Settings
+from overlay.upper_tree.host.assigned_trees import AssignedTrees
 from overlay.upper_tree.host.constants import LEAVE_WITHIN, OFFER_BUSY, STOP_AGAIN
-from overlay.upper_tree.host.host import Hosting
 from overlay.upper_tree.messages import OTHERS_MOST, AskToHost, HostAnswer, StopsHosting
 
 
@@ -30,13 +30,13 @@ class HostOffers(Machine):
         self,
         port: Port,
         settings: Settings,
-        hosting: Hosting,
+        assigned: AssignedTrees,
         idle_peers: Callable[[], tuple[Peer, ...]],
     ) -> None:
         """`idle_peers`: neighbours that serve in no cluster."""
         super().__init__(port)
         self._serves = settings.cluster.serve
-        self._hosting = hosting
+        self._assigned = assigned
         self._idle_peers = idle_peers
         self._leaves_by: float | None = None  # it leaves, by then whatever it hosts
         self._again = Alarm(port, StopAgainDue())
@@ -46,8 +46,8 @@ class HostOffers(Machine):
         willing = (
             self._serves
             and self._leaves_by is None
-            and self._hosting.loads.busy < OFFER_BUSY
-            and self._hosting.ring in ("", message.ring)
+            and self._assigned.loads.busy < OFFER_BUSY
+            and self._assigned.ring in ("", message.ring)
         )
         others = [peer for peer in self._idle_peers() if peer.id != sender.id]
         if message.region:
@@ -66,7 +66,7 @@ class HostOffers(Machine):
         """Trees of other nodes that this one has still to serve before it may leave."""
         if self._leaves_by is None or self.port.now >= self._leaves_by:
             return 0
-        return len(self._hosting.served_for_others())
+        return len(self._assigned.served_for_others())
 
     def on_stop_again(self, timer: StopAgainDue) -> None:
         """Tell owners again, who may be others by now."""
@@ -75,7 +75,7 @@ class HostOffers(Machine):
 
     def _stop(self) -> None:
         owners: dict[NodeId, Peer] = {}
-        for tree in self._hosting.served_for_others():
+        for tree in self._assigned.served_for_others():
             if tree.owner is not None:
                 owners[tree.owner.id] = tree.owner
         for owner in owners.values():

@@ -125,7 +125,7 @@ def test_a_host_asks_a_fork_again_when_the_leases_of_who_led_beside_it_end() -> 
     assert asked() == [], "it serves nothing of that arc"
     assign(node, EVERYTHING)  # by the owner from before, who still leads
     owner, key = peer("owner"), "0" * 40
-    node.hosting.leases = ServingLeases()
+    node.hosting.assigned.leases = ServingLeases()
     for number in (1, 2):
         node.port.hear(ServingBeat(key, key, 1, number, number - 1, 30.0), owner)
     node.port.advance(21)

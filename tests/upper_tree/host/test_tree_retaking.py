@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from matching import BOTTOM, EVERYTHING, TOP, Cut, GroupedIndex, Interval, compile_selector, place
 from overlay.machine import Peer
 from overlay.settings import Settings
+from overlay.upper_tree.host.assigned_trees import FormerOver
 from overlay.upper_tree.host.constants import FORMER_FOR
-from overlay.upper_tree.host.host import FormerOver
 from overlay.upper_tree.host.hosted_tree import HostedTree
 from overlay.upper_tree.messages import Assign, Install, Installed, Registration, Uninstall
 from overlay.upper_tree.shards import lies_in

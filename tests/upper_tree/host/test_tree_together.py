@@ -72,7 +72,7 @@ class TestVisitsInAnyOrder:
             for name in names
             if name in hosting.trees
             and hosting.trees[name].is_whole
-            and hosting.has_lease(hosting.trees[name])
+            and hosting.assigned.has_lease(hosting.trees[name])
         }
         partly = {name for name in names if name in hosting.trees and name not in served}
         event_ = event(sequence, **dict.fromkeys(names, sequence % 50))
@@ -118,7 +118,7 @@ def test_events_that_visit_trees_together_are_counted_for_each_of_them() -> None
         if MatchDue() in node.port.timers:
             node.port.hear(MatchDue())
         node.port.world.jump(0.001)
-    node.hosting.samples()
+    node.hosting.assigned.samples()
     for name, last in (("x", 30), ("y", 1)):
         sample = node.hosting.trees[name].visits
         events, alone, drawn = sample.take()

@@ -168,7 +168,7 @@ def test_a_cluster_that_is_busy_for_long_asks_for_a_split_in_the_middle_of_its_l
     ]
     busy = ServedLoad(sum(asked), tuple(loads))
     hosting = rig.hosts["h1"].hosting
-    hosting.loads.report = lambda owned: busy  # type: ignore[method-assign]
+    hosting.assigned.loads.report = lambda owned: busy  # type: ignore[method-assign]
     rig.settle(SPLIT_AFTER - 2.0)
     assert rig.owner.clusters.split_at == [], "a burst may be over soon"
     rig.settle(6.0)
@@ -185,7 +185,7 @@ def test_a_burst_splits_no_cluster() -> None:
     each = [VirtualNodeLoad(name, EVERYTHING, 1.0, 0.0, (place(5),)) for name in ("a", "b")]
     hosting = rig.hosts["h1"].hosting
     for load in (ServedLoad(2.0, tuple(each)), None, ServedLoad(2.0, tuple(each)), None):
-        hosting.loads.report = lambda owned, load=load: load  # type: ignore[method-assign]
+        hosting.assigned.loads.report = lambda owned, load=load: load  # type: ignore[method-assign]
         rig.settle(SPLIT_AFTER - 4.0 if load else 8.0)
     assert rig.owner.clusters.split_at == []
 

@@ -251,7 +251,7 @@ class Registrations(RuleBasedStateMachine):
             for name, hosting in nodes.items()
             if (tree := hosting.trees.get("x")) is not None
             and tree.span(place(value)) is not None
-            and hosting.has_lease(tree)
+            and hosting.assigned.has_lease(tree)
         ]
 
     def teardown(self) -> None:

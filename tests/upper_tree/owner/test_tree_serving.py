@@ -215,12 +215,12 @@ def test_a_replica_that_wakes_up_has_what_it_missed_before_it_serves_again() -> 
     del rig.net.held["h2"]
     seen: list[type[Message]] = []
     while rig.net.links["p", "h2"]:
-        assert not host.hosting.has_lease(tree)
+        assert not host.hosting.assigned.has_lease(tree)
         seen.append(type(rig.net.links["p", "h2"][0]))
         rig.net.deliver(("p", "h2"))
     assert Install in seen
     rig.settle(2.0)
-    assert host.hosting.has_lease(tree)
+    assert host.hosting.assigned.has_lease(tree)
     assert sorted(tree.registrations) == ["s/0", "s/1"]
 
 
@@ -239,11 +239,11 @@ def test_a_host_gets_no_lease_before_it_has_forgotten_what_it_may_have_missed() 
         rig.owner.owner.hosts.watch()
         rig.owner.port.turn()
         rig.net.flush()
-        assert not host.hosting.has_lease(host.hosting.trees["x"]), "it lacks the second"
+        assert not host.hosting.assigned.has_lease(host.hosting.trees["x"]), "it lacks the second"
         rig.net.run(0.05)
     rig.settle(3.0)
     assert sorted(host.hosting.trees["x"].registrations) == ["s/0", "s/1"]
-    assert host.hosting.has_lease(host.hosting.trees["x"])
+    assert host.hosting.assigned.has_lease(host.hosting.trees["x"])
 
 
 def test_a_suback_waits_for_the_end_of_a_lost_hosts_lease() -> None:
@@ -259,7 +259,7 @@ def test_a_suback_waits_for_the_end_of_a_lost_hosts_lease() -> None:
         host = rig.hosts["h2"].hosting
         rig.settle(0.2)
         given += 0.2
-    assert not host.has_lease(host.trees["x"])
+    assert not host.assigned.has_lease(host.trees["x"])
     assert TERM * 0.5 < given < TERM
 
 
@@ -282,7 +282,7 @@ def test_an_owner_without_followers_grants_no_serving_lease() -> None:
     rig.settle(2.0)
     assert rig.net.busy() == []
     rig.settle(TERM)
-    assert not rig.hosts["h1"].hosting.has_lease(rig.hosts["h1"].hosting.trees["x"])
+    assert not rig.hosts["h1"].hosting.assigned.has_lease(rig.hosts["h1"].hosting.trees["x"])
 
 
 def test_the_first_lease_is_there_when_the_first_registration_is() -> None:
@@ -291,7 +291,7 @@ def test_the_first_lease_is_there_when_the_first_registration_is() -> None:
     rig.owner.clusters.commit()
     rig.net.flush()
     for host in rig.hosts.values():
-        assert host.hosting.has_lease(host.hosting.trees["x"])
+        assert host.hosting.assigned.has_lease(host.hosting.trees["x"])
 
 
 def test_the_answer_of_one_host_costs_the_same_however_many_there_are(

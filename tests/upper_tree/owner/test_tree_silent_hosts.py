@@ -47,7 +47,7 @@ def test_another_host_serves_beside_a_silent_one_with_all_registrations() -> Non
     assert hosts(rig) == [only, other]
     assert rig.serving(5, other) == [other]
     tree = rig.hosts[other].hosting.trees["x"]
-    assert rig.hosts[other].hosting.has_lease(tree)
+    assert rig.hosts[other].hosting.assigned.has_lease(tree)
     assert sorted(tree.registrations) == ["s/0"]
 
 
