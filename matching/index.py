@@ -155,8 +155,8 @@ class Index(Generic[Key]):
     def _fitting(
         self, pairs: Iterable[tuple[int, Conjunction]]
     ) -> Iterator[tuple[int, Conjunction]]:
-        """Those that fit the block engine, which has to take each before the next is asked for; the
-        others are added to the plain engine."""
+        """Yield the conjunctions that fit the block engine, and add the others to the plain engine.
+        The caller has to insert each before it asks for the next one."""
         for label, conjunction in pairs:
             if self._fits_block_engine(conjunction):
                 yield label, conjunction

@@ -83,7 +83,8 @@ def fault_in_reading(command: BeginReading) -> Fault | None:
 
 
 def fault_in_group(command: AttachGroup | EditGroup) -> Fault | None:
-    """Why a program cannot be a member of a group, or change it, but for the group's options."""
+    """Return what is wrong with a command to join or to change a group, the group's options aside;
+    None if nothing is."""
     if fault := fault_in_rows_selector(command.selector or ""):
         return fault
     member = command.name if isinstance(command, AttachGroup) else ""

@@ -54,7 +54,7 @@ class AccessFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def is_access_file(path: Path) -> bool:
-    """Whether this is a file, and no socket or folder."""
+    """Whether the path is a regular file, and so an access file; sockets and folders are none."""
     return path.is_file()
 
 

@@ -216,8 +216,8 @@ class PositionTable:
         self._at, self._failed = positions, None
 
     def failed(self, followed: Followed) -> None:
-        """The transaction was rolled back, or nobody knows: it may be tried once more with the same
-        events, but none without them."""
+        """Note that the transaction was rolled back, or that its outcome is not known. It may be
+        tried again with the same events, but the reading may not go on without them."""
         self._failed = dict(followed.positions)
 
 

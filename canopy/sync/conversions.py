@@ -255,7 +255,7 @@ def to_timestamp(value: Value) -> Value:
 
 
 def to_instant(value: Value) -> Value:
-    """A date and time with a zone, also from its ISO text."""
+    """Convert a value, which may be ISO text, to a date and time with a zone."""
     return _moment(value, True, "timestamp with a zone")
 
 

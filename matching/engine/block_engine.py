@@ -193,8 +193,8 @@ class BlockEngine:
         return self._columns.has_room_for(conjunction.constraints)
 
     def _encode(self, label: int, conjunction: Conjunction) -> Job:
-        """The job that inserts a conjunction; notes what is to be evaluated in Python, and the
-        strings to be released with it."""
+        """Return the job that inserts a conjunction. Notes whether the conjunction has to be
+        evaluated in Python, and which strings are released with it."""
         columns, acquired = self._columns, list[str]()
         known = len(columns)
         job = columns.encode(label, conjunction, acquired)

@@ -185,8 +185,8 @@ class Coder:
         return lo, hi, loose or wide
 
     def numbers(self, intervals: Sequence[Interval]) -> list[tuple[int, int]]:
-        """`interval` of intervals from one number to another; nothing if one of them is no such, or
-        is loose."""
+        """As `interval`, for several intervals whose ends are numbers. Returns an empty list if one
+        of them has other ends, or is loose."""
         lows, highs = [one.lo for one in intervals], [one.hi for one in intervals]
         if any(cut[0] != 1 for cut in (*lows, *highs)):
             return []

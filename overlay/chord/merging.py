@@ -532,8 +532,8 @@ class Merging:
             self._switch_ring(into)
 
     def _believes(self, sender: Peer, ring: str) -> bool:
-        """Whether `sender` may say that this ring has ended: it serves in it as far as this node
-        knows, or others have said the same. One outsider alone can move nobody."""
+        """Whether to believe `sender` that this ring has ended: this node knows it to serve in the
+        ring, or others have said the same. So one outsider alone moves no node."""
         if ring == self.state.ring and self.state.serves(sender.id):
             return True
         said = self._end_heard.setdefault(ring, {})

@@ -192,7 +192,8 @@ class LinkConnection(HasDeadline):
         self.hello_again_at = now + self._hello_interval
 
     def next_deadline(self) -> float:
-        """When to repeat the Hello, to take over, or to give up."""
+        """The time at which the Hello is repeated, the other connection is replaced, or this one is
+        given up."""
         return min(self.hello_again_at, self.give_up_at, self.take_over_at)
 
     def received_hello(self) -> None:

@@ -153,7 +153,7 @@ class Detours(Protocol):
         """Send one frame; it may be lost. Those that arrive are in order."""
 
     def close(self, connection: ConnectionId, reason: str) -> None:
-        """Forget the connection here; the peer does not hear of it."""
+        """Forget the connection at this end. The peer is not told."""
 
 
 class Codec(Protocol):

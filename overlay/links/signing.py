@@ -42,7 +42,7 @@ class Signer(Protocol):
     """Signs as this node, and looks at what others have signed."""
 
     def sign(self, statement: bytes) -> Signature:
-        """This node says so."""
+        """Return this node's signature of a statement."""
 
     def holds(self, signature: Signature, statement: bytes) -> bool:
         """Whether the node that is named has signed this statement. Anybody can make keys, and so

@@ -140,7 +140,7 @@ class Relaying(Machine):
             self.port.count("frames_not_relayed")
 
     def on_link_up(self, event: LinkUp) -> None:
-        """What is for this node can be passed on."""
+        """Note that frames for this node can be passed on over its link again."""
         self._lost.pop(event.peer.id, None)
 
     def on_link_down(self, event: LinkDown) -> None:

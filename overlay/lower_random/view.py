@@ -469,8 +469,8 @@ class View(Machine):
             self._shuffle_with(event.peer)
 
     def on_seed_reached(self, event: SeedReached) -> None:
-        """A node of the peer list answers: it enters at once, for the oldest entry if need be, and
-        an exchange with it begins."""
+        """Enter a node of the peer list, which has answered, into the view, in place of the oldest
+        entry if the view is full, and begin an exchange with it."""
         self._tombstones.remove(event.peer.id)
         if event.peer.id == self.port.me.id:
             return

@@ -178,8 +178,8 @@ class Confinement:
         return found or TenantPolicy()
 
     def sees(self, tenant: str) -> str:
-        """The selector of all that a tenant may see, what others export to it included; "":
-        nothing."""
+        """Return the selector of all that a tenant may see, including what others export to it; ""
+        if it may see nothing."""
         return self._visible.get(tenant, "")
 
     def denial(self, tenant: str) -> str:

@@ -86,7 +86,8 @@ class Quotas:
         return self._takes(sender, "refused", 1.0, REFUSED_RATE, REFUSED_MOST / REFUSED_RATE)
 
     def outcome(self, sender: Principal, message: Message) -> Ruling | None:
-        """What becomes of a leaf's message that is over its quota; None: it is not."""
+        """Return what is done with a leaf's message that exceeds its quota; None if the message is
+        within it."""
         if isinstance(message, Visit):
             return self._visit(sender, message)
         if isinstance(message, Register):

@@ -425,7 +425,7 @@ class Attachments(Machine, Generic[AttachmentT, PartT]):
         self.locator.mistaken(session.stream, session.place, session.leader.id)
 
     def lose(self, session: Session[AttachmentT, PartT]) -> None:
-        """Leave the leader until the next look."""
+        """Leave the session's leader; another one is looked for at the next look."""
         self.count_end(goes_on=True)
         self._close(session, is_over=False)
 

@@ -178,7 +178,8 @@ class ShardCapture:
 
 
 def _origin(identity: Identity) -> tuple[str, int, int]:
-    """An event's name, session and number in the state of a log."""
+    """Return the names under which the state of a log keeps an event: publisher, start and
+    number."""
     return CAPTURED + identity[0], identity[1], identity[2]
 
 

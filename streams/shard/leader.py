@@ -380,7 +380,8 @@ class ShardLeader:
 
     @property
     def followers(self) -> Mapping[NodeId, ReplicaProgress]:
-        """The other replicas, and those that are to come, as far as they were asked."""
+        """The other replicas, and nodes that are to become replicas, with how far each is known to
+        be."""
         return self.tracker.followers
 
     def ask_again(self) -> None:

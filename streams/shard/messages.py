@@ -37,7 +37,8 @@ class ShardFenced(Message, frozen=True):
 
 
 class ShardFetch(Message, frozen=True):
-    """A candidate asks the furthest replica for what follows; as `ShardBehind`."""
+    """Asks the furthest replica, on behalf of a candidate, for the chunks that follow; fields as of
+    `ShardBehind`."""
 
     shard: Shard
     epoch: Uint53

@@ -72,7 +72,7 @@ class CsvFile:
         self._file.flush()
 
     def _cell(self, value: Any) -> Any:
-        """As a feed in CSV has it: nothing where the attribute is absent or NULL."""
+        """Return a value as a feed in CSV has it: empty if the attribute is absent or NULL."""
         if value is None:
             return ""
         if isinstance(value, bool):

@@ -124,7 +124,8 @@ class MqttDoor:
     async def _admit(
         self, wire: PacketStream, connect: mqtt5.ConnectPacket, peer: str
     ) -> _Session | None:
-        """A session for who may have one: a client's token is its password."""
+        """Open a session for a client whose token, sent as its password, allows one. None: the
+        client was refused."""
         wire.most = min(connect.max_packet_size or MESSAGE_LIMIT, MESSAGE_LIMIT)
         wire.may_explain = connect.request_problem_info
         try:

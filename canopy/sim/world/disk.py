@@ -65,10 +65,9 @@ class Disk:
         return made
 
     def begin(self) -> tuple[bytes, ...]:
-        """A process starts: its incarnation is raised durably. Returns what is restored.
-
-        DiskError if there is no room: then the process does not start. DiskDamagedError if it has
-        to start as another node."""
+        """Begin as a new process: raise the incarnation durably, and return the records of earlier
+        processes. Raises DiskError if there is no room, and DiskDamagedError if the process has to
+        start as another node."""
         self._check_room()
         found = recover(bytes(self.data))
         if found.damaged:

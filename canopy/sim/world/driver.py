@@ -197,7 +197,7 @@ class SimDriver:
             self.admitted[connection] = principal
 
     def _is_refused(self, principals: tuple[Principal, ...]) -> bool:
-        """Whether this process believes the certificate at the other end no more."""
+        """Whether this process no longer believes the certificate at the other end."""
         return any(self._world.is_revoked(self.name, each.id) for each in principals)
 
     def recheck(self) -> None:

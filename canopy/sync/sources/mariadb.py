@@ -471,7 +471,7 @@ class MariadbSource:
 
 
 def _unquoted(name: str) -> str:
-    """A name in a statement as the catalogue has it."""
+    """Return a name of a statement without its quotes, as the catalogue has it."""
     if name[0] not in '`"':
         return name
     return name[1:-1].replace(2 * name[0], name[0])

@@ -120,7 +120,8 @@ class Source(Protocol):
         """Whether everything up to a `target` was read, and no table is being sent again."""
 
     def mark(self) -> int:
-        """Commit something of which the stream is told, though it is no row: its position."""
+        """Commit a mark in the database, which comes through the log and the stream as changes do,
+        and return its position."""
 
     def view(self) -> AbstractContextManager[SourceView]:
         """All rows at one position, in a transaction of their own."""

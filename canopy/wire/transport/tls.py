@@ -153,8 +153,9 @@ class TlsPipe:
         return self._outgoing.read()
 
     def decrypt(self, data: bytes | bytearray) -> bytes:
-        """What the peer has said in these bytes, and those before that were no whole record; b"" if
-        that is nothing yet, or nothing any more (`is_over`). Raises TlsError if it cannot be."""
+        """Return the plain bytes of the TLS records that are complete with `data`; b"" if none is,
+        or after the peer has ended the session (`is_over`). Raises TlsError if they cannot be
+        decrypted."""
         if self.is_over:
             return b""
         self._incoming.write(data)

@@ -189,8 +189,8 @@ class Heartbeat:
         self.port.set_timer(self.settings.heartbeat, HeartbeatDue())
 
     def answered(self, sender: Peer, message: ClusterHeartbeatReply) -> int | None:
-        """A voter follows, which extends the lease. Returns the epoch for which it has voted if
-        that is above the own one: then it follows no more."""
+        """Extend the lease by the answer of a voter that follows. Returns the epoch for which the
+        voter has voted if it is higher than this primary's: then it no longer follows."""
         if not self.role.leads(message.key, message.epoch):
             return None
         if not (self.role.own.has_member(sender.id) or self.log.is_voter(sender.id)):

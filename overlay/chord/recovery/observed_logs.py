@@ -146,7 +146,7 @@ class ObservedLogs:
         self._answer(kept, kept.position)
 
     def on_released(self, sender: Peer, message: ObserverReleased) -> None:
-        """The primary needs this copy no more."""
+        """Drop the copy of a cluster's log, which its primary no longer needs."""
         kept = self.copies.get(message.key)
         if kept is not None and sender.id == kept.cluster.primary.id:
             self.forget(message.key)

@@ -174,8 +174,8 @@ class LocalClients(Machine):
             self._show_safely(list(some))
 
     def _show_safely(self, together: Sequence[LocalSubscription]) -> None:
-        """Show events for these subscriptions of one client from now on, but for one that causes a
-        fault."""
+        """Begin to show events for these subscriptions of one client, except for one that causes a
+        fault in the index."""
         try:
             self._show(together)
         except Exception as error:  # a program would bring it to the next node

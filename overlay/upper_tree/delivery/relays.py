@@ -58,8 +58,8 @@ def keys_of(message: Deliver) -> list[DeliveryKey]:
 
 
 def take_copied(copied: Counter[DeliveryKey], keys: Sequence[DeliveryKey]) -> bool:
-    """Whether all of these were copied; then each is taken out once. (The same delivery may wait
-    twice on a link: it was given back, and came again.)"""
+    """Whether all of these deliveries were copied to a relay. If so, each is removed once from
+    `copied`: a delivery that was returned and sent again may wait twice on a link."""
     if not all(copied[key] > 0 for key in keys):
         return False
     copied.subtract(keys)

@@ -82,7 +82,8 @@ class HostSelector:
         return self._fit([peer for peer in members if may(peer.id)])
 
     def _fit(self, members: Sequence[Peer]) -> list[Peer]:
-        """These members, then nodes of the pool, without those whose health forbids it."""
+        """Return these members and then nodes of the pool, without those whose health excludes
+        them."""
         may = self._hosts.may_be_given_trees
         found = {peer.id: peer for peer in members}
         found.update((peer.id, peer) for peer in self._pool.hosts() if may(peer.id))

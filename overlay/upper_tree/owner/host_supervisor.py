@@ -339,7 +339,7 @@ class HostSupervisor(Machine):
         return {n: peer for n, peer in owned.all_hosts().items() if n not in self._unreachable}
 
     def has_reachable_stale(self, owned: OwnedTree) -> bool:
-        """Whether a stale host can be reached, which has to be given everything again."""
+        """Whether a stale host of the tree can be reached; it has to be given everything again."""
         return any(node not in self._unreachable for node in owned.stale_hosts)
 
     def has_serving_stale(self, owned: OwnedTree) -> bool:

@@ -105,7 +105,8 @@ class Owner(Machine):
         return held or self.decides(attribute)
 
     def accepts_registrations(self, attribute: str) -> bool:
-        """Whether it also adds and ends registrations now; a ring that ends does not."""
+        """Whether this owner adds and ends registrations of the attribute now; it does not while
+        its ring ends."""
         return self._merge_phase is MergePhase.NONE and self.decides(attribute)
 
     def known_owner(self, attribute: str) -> Cluster | None:
@@ -266,7 +267,8 @@ class Owner(Machine):
         return self._merge_phase
 
     def rebalance_soon(self, delay: float = REBALANCE_DELAY) -> None:
-        """Look at the load in `delay` seconds, or sooner if that is due already (rebalance.py)."""
+        """Set the timer of the next look at the load to `delay` seconds, unless it fires sooner
+        (rebalance.py)."""
         self._rebalance.within(delay)
 
     def rebalance_rang(self) -> None:

@@ -648,7 +648,7 @@ class Rebalance(Machine):
             self._settled(owned)  # perhaps a SUBACK waited for this stale host only
 
     def _advance(self, owned: OwnedTree) -> None:
-        """The next step, if no host is awaited any more."""
+        """Take the next step of a tree's change, unless a host's answer is still awaited."""
         if owned.is_awaiting_hosts:
             return
         if owned.next_map is not None:

@@ -225,7 +225,8 @@ class ReportedLoads:
         return (0.0, 0.0) if node is None else node.recent(now)
 
     def busy(self, host: NodeId) -> float:
-        """What a host was asked for by its last report, for whatever owner; 0 if there is none."""
+        """The load that a host has last reported, of the trees of all owners; 0 without a
+        report."""
         state = self._hosts.get(host)
         return 0.0 if state is None else state.busy
 

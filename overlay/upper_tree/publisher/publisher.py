@@ -60,10 +60,11 @@ VisitsByHost = dict[NodeId, tuple[Peer, list[Group]]]
 
 
 class SilentTrees:
-    """Trees of which no host is known that is not silent.
+    """The trees all of whose known hosts are silent.
 
-    Their owners give virtual nodes of silent hosts another one. They are asked for it from time to
-    time, while what was sent may still be accepted where it is."""
+    Their owners give the virtual nodes of silent hosts another host, and are asked for it from time
+    to time. What was sent to the silent hosts may still be accepted there.
+    """
 
     def __init__(self) -> None:
         self._asked: dict[str, None] = {}

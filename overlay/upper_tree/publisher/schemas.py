@@ -33,7 +33,7 @@ class EventSchemas(Protocol):
         ...
 
     def listed(self) -> tuple[EventSchema, ...]:
-        """All of them, by type."""
+        """All schemas, in the order of the types of their events."""
         ...
 
 

@@ -405,7 +405,7 @@ class Receiver(Machine):
         return [*self.index.match(event.attributes), *self.gathering.match(event.attributes)]
 
     def _refuse(self, sender: Peer, message: Deliver) -> None:
-        """Take nothing of a message whose sender does not know this node's token."""
+        """Refuse a message as a whole, since its sender does not know this node's token."""
         self.port.count("deliveries_refused", len(message.events))
         self.history.refused(message.events, Refused(sender.id, NO_TOKEN))
         for event in self.port.sampled(message.events):

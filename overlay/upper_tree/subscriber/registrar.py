@@ -322,7 +322,8 @@ class Registrar(Machine):
         self._parked.clear()
 
     def _find_owner(self, attribute: str) -> Peer | None:
-        """The primary of the attribute's owner; if it is not known it is looked for."""
+        """Return the primary of the cluster that owns the attribute; None if it is not known, and
+        then a lookup begins."""
         key = attribute_key(attribute)
         owner = self.ring.owner(key)
         if owner is None:

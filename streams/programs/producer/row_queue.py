@@ -151,7 +151,7 @@ class RowQueue:
         return batches
 
     def answered(self, request: RowsRequest, runs: Iterable[Run]) -> None:
-        """Answer the batches of a request that is committed at these places."""
+        """Answer the batches of a request, whose rows are committed at the places in `runs`."""
         self.flight.remove(request)
         places = iter(runs)
         run = next(places, None)

@@ -350,7 +350,7 @@ class GroupDelivery:
     # -- giving rows to members ------------------------------------------------------------------
 
     def give(self) -> None:
-        """Lease waiting rows to members that have room, in turns."""
+        """Lease rows that wait to members that have room, one member after the other."""
         if not self.members:
             return
         every = list(self.members.values())

@@ -101,7 +101,8 @@ def _number(value: Value | None) -> float:
 
 
 class Window:
-    """The rows of one group."""
+    """The rows of one group that may be delivered now: from its floor on, within the bounds of the
+    window."""
 
     def __init__(self) -> None:
         self.rows: dict[int, Pending] = {}

@@ -166,8 +166,8 @@ def note(
     published: DataFrame,
     judged: DataFrame,
 ) -> None:
-    """Note in the state what later runs need of the `days` that have been judged: of their
-    publications and of their pairs."""
+    """Store in the state what later runs need to know of the publications and pairs of the `days`
+    that have been judged."""
     found = {name: held.state.days.setdefault(name, Day()) for name in days}
     for day in found.values():
         day.first = day.last = None

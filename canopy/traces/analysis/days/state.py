@@ -53,7 +53,8 @@ class EventRange(msgspec.Struct, array_like=True, frozen=True):
         return self.run == other.run and self.first <= other.last and other.first <= self.last
 
     def joined(self, other: EventRange) -> EventRange:
-        """From the first event of both, which are of one run, to the last."""
+        """Return the range from the first to the last event of both ranges, which are of one
+        run."""
         return EventRange(self.run, min(self.first, other.first), max(self.last, other.last))
 
 

@@ -245,7 +245,8 @@ class RegistrationEnds(Machine):
                 self._claims.registered(subscriber, one.attribute, one.id)
 
     def heard(self, subscriber: NodeId, incarnation: int) -> None:
-        """The subscriber has registered something: its leases run for a full term."""
+        """Let the subscriber's leases run for a full term from now on, since it has registered
+        something."""
         self._leases.renew(subscriber, incarnation, self.port.now)
 
     def on_role_changed(self, event: RoleChanged) -> None:
