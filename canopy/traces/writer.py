@@ -178,7 +178,7 @@ UNREPRESENTABLE: Final = (TypeError, ValueError, msgspec.MsgspecError)
 """What encoding raises for a value that JSON has not."""
 
 HEAD: Final = b'{"v":%d,"time":%%b,"hlc":%%d,%%b' % VERSION
-"""The beginning of a record as JSON, up to its number: of its times, and of `TraceWriter._own`."""
+"""The beginning of a record, up to its number: of its times, and of `RecordEncoder._own`."""
 
 PUBLISH: Final = "publish"
 """The kind of record with which an event begins."""
@@ -188,7 +188,7 @@ DAY: Final = 86_400
 
 
 class TraceFile(Protocol):
-    """The part of an append-only binary file that `TraceWriter` uses."""
+    """The part of an append-only binary file that `TraceFiles` uses."""
 
     def write(self, data: bytes, /) -> int | None:
         """Append `data`; may raise OSError. Returns how many bytes were written, None for all."""
@@ -218,7 +218,7 @@ OpenFile = Callable[[str], TraceFile]
 """Opens a path for appending and makes the folders above it; may raise OSError."""
 
 
-class RecordSchemaError(ValueError):
+class RecordSchemaError(Exception):
     """A record has a kind or fields that `schema` does not have (raised in checked mode only)."""
 
 
@@ -276,6 +276,154 @@ def remaining(data: bytes, file: TraceFile) -> Iterator[bytes]:
         data = b"" if count is None else data[count:]
 
 
+class TraceLosses:
+    """Records of a node that were lost."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self.error: str | None = None
+        """The reason for the last loss."""
+
+    def add(self, records: int, error: Exception) -> None:
+        """So many records are lost through this."""
+        self.records += records
+        self.error = str(error) or type(error).__name__
+
+
+class RecordEncoder:
+    """Makes lines of JSON of the records of one run of a node, and numbers them."""
+
+    def __init__(
+        self, node_id: str, run: int, hybrid: Callable[[], int], check: bool, redact: bool
+    ) -> None:
+        self._hybrid = hybrid
+        self._check = check
+        self._redaction = Redaction() if redact else None
+        self._encode = msgspec.json.Encoder().encode
+        self._own = b'"node":%b,"run":%d,"n":' % (self._encode(node_id), run)
+        self._number = 0  # of the last record
+
+    def line(self, kind: str, fields: Mapping[str, Any], now: float) -> bytes:
+        """One record. Raises `UNREPRESENTABLE` for what JSON has not; its number is used then."""
+        fields = complete_fields(fields, now)
+        if self._redaction is not None:
+            fields = self._redaction.apply(kind, fields)
+        if self._check:
+            check_record(kind, fields)
+        self._number += 1
+        return b'%b%d,"kind":"%b"%b%b' % (
+            HEAD % (self._encode(now), self._hybrid(), self._own),
+            self._number,
+            kind.encode(),
+            b"," if fields else b"",
+            self._encode(fields)[1:],
+        )
+
+    def lines(
+        self, kind: str, name: str, values: Sequence[str], fields: Mapping[str, Any], now: float
+    ) -> list[bytes]:
+        """A record for each of these values of the field `name`, as `line`. The other fields are
+        encoded once."""
+        fields = complete_fields(fields, now)
+        if self._redaction is not None:
+            fields = self._redaction.apply(kind, fields)
+        if self._check:
+            check_record(kind, {**fields, name: None})
+        first, encode = self._number + 1, self._encode
+        self._number += len(values)
+        head = HEAD % (encode(now), self._hybrid(), self._own)
+        begin = f',"kind":"{kind}","{name}":'.encode()
+        tail = (b"," if fields else b"") + encode(fields)[1:]
+        return [
+            b"%b%d%b%b%b" % (head, number, begin, encode(value), tail)
+            for number, value in enumerate(values, first)
+        ]
+
+
+class TraceFiles:
+    """The files of one writer, one after the other: each ends at a size and at midnight UTC."""
+
+    def __init__(
+        self,
+        out: OpenFile,
+        root: str,
+        file_bytes: int,
+        about: Mapping[str, Any],
+        losses: TraceLosses,
+    ) -> None:
+        """`about`: what the first record of each file says; with `node`, the node's id."""
+        self._out = out
+        self._root = root
+        self._file_bytes = file_bytes
+        self._about = about
+        self._losses = losses
+        self.written = 0
+        """Records that the operating system has; not those of kind ``file``."""
+        self._file: TraceFile | None = None
+        self._size = 0
+        self._ends = 0.0  # when its day is over
+        self._part = 0
+        self._retry_at = -math.inf  # after a failure
+
+    def append(self, lines: list[bytes], since: float, now: float) -> None:
+        """Write records, the first of which is from `since`. Never raises for a failing disk: what
+        it does not take is lost, and so is what comes soon after."""
+        if self._retry_at - RETRY_AFTER <= now < self._retry_at:
+            self._losses.records += len(lines)
+            return
+        written = 0  # lines, as far as the operating system has them
+        try:
+            file = self._current(since)
+            first = self._first_lines(since) if self._size == 0 else []
+            data = b"\n".join([*first, *lines, b""])
+            written -= len(first)
+            for part in remaining(data, file):
+                written += part.count(b"\n")
+            file.flush()
+        except OSError as error:
+            written = max(0, written)
+            self.written += written
+            self._losses.add(len(lines) - written, error)
+            self.close()  # a later one tries a new file
+            self._retry_at = now + RETRY_AFTER
+            return
+        self.written += len(lines)
+        self._size += len(data)
+
+    def _current(self, when: float) -> TraceFile:
+        if self._file is not None and (when >= self._ends or self._size >= self._file_bytes):
+            self.close()
+        if self._file is None:
+            self._file = self._out(trace_path(self._root, self._about["node"], when, self._part))
+            self._part += 1
+            self._size = 0
+            self._ends = (when // DAY + 1) * DAY
+        return self._file
+
+    def _first_lines(self, since: float) -> list[bytes]:
+        """A line feed, so that a line which another process left unfinished ends, and the record
+        that says what file this is."""
+        record = {
+            "v": VERSION,
+            "time": since,
+            **self._about,
+            "kind": "file",
+            "part": self._part,
+            "written": self.written,
+            "lost": self._losses.records,
+        }
+        return [b"", msgspec.json.encode(record)]
+
+    def close(self) -> None:
+        """End the file. What comes later goes to another one."""
+        file, self._file = self._file, None
+        if file is not None:
+            try:
+                file.close()
+            except OSError as error:
+                self._losses.add(0, error)
+
+
 class TraceWriter:
     """Writes the trace records of one node.
 
@@ -306,38 +454,35 @@ class TraceWriter:
     ) -> None:
         if not 0.0 <= sample <= 1.0:
             raise ValueError(f"the sampling rate is {sample}, but must lie between 0 and 1")
-        self.written = 0
-        """Records written to the operating system; not those of kind ``file``."""
-        self.lost = 0
-        """Records lost through a failing disk, or a value that JSON cannot represent."""
-        self.error: str | None = None
-        """The reason for the last loss."""
-        self._out = out
+        self._losses = TraceLosses()
+        about = {"node": node_id, "run": run, "overlay": overlay, "sample": sample}
+        self._files = TraceFiles(out, root, file_bytes, about, self._losses)
+        self._records = RecordEncoder(node_id, run, hybrid, check, redact)
         self._node = node_id
         self._clock = clock
         self._sample = sample
         self._shares = {kind: AdaptiveShare(sample, rate) for kind in (PUBLISH, *ROW_KINDS)}
-        self._hybrid = hybrid
-        self._run = run
-        self._overlay = overlay
-        self._number = 0  # of the last record
-        self._root = root
-        self._check = check
-        self._redaction = Redaction() if redact else None
         self._buffer_bytes = buffer_bytes
-        self._file_bytes = file_bytes
-        self._encode = msgspec.json.Encoder().encode
-        self._own = b'"node":%b,"run":%d,"n":' % (self._encode(node_id), run)
         self._lines: list[bytes] = []
         self._size = 0
         self._unmatched: dict[str, int] = {}  # by attribute, not written yet
         self._since = 0.0  # time of the first record in the buffer
         self._until = 0.0  # midnight after it
-        self._file: TraceFile | None = None
-        self._file_size = 0
-        self._file_ends = 0.0  # when its day is over
-        self._part = 0
-        self._retry_at = -math.inf  # after a failure
+
+    @property
+    def written(self) -> int:
+        """Records written to the operating system; not those of kind ``file``."""
+        return self._files.written
+
+    @property
+    def lost(self) -> int:
+        """Records lost through a failing disk, or a value that JSON cannot represent."""
+        return self._losses.records
+
+    @property
+    def error(self) -> str | None:
+        """The reason for the last loss."""
+        return self._losses.error
 
     def trace_marks(self, incarnation: int, first: int, count: int) -> Sequence[bool] | None:
         """Which of so many events that this node publishes now, numbered from `first` on, are to be
@@ -372,14 +517,15 @@ class TraceWriter:
             if event is not None and not is_sampled(event, self._sample):
                 return
         now = self._clock()
-        fields = complete_fields(fields, now)
-        if self._redaction is not None:
-            fields = self._redaction.apply(kind, fields)
-        if self._check:
-            check_record(kind, fields)
         if now >= self._until or not self._lines:
             self._begin(now)
-        self._append(kind, fields, now)
+        try:
+            line = self._records.line(kind, fields, now)
+        except UNREPRESENTABLE as error:
+            self._losses.add(1, error)
+            return
+        self._lines.append(line)
+        self._size += len(line) + 1
         if self._size >= self._buffer_bytes:
             self.flush()
 
@@ -390,14 +536,15 @@ class TraceWriter:
         are the same: they are encoded once, and all have the same times. The records are of events
         among `sampled`; `name` is not redacted."""
         now = self._clock()
-        fields = complete_fields(fields, now)
-        if self._redaction is not None:
-            fields = self._redaction.apply(kind, fields)
-        if self._check:
-            check_record(kind, {**fields, name: None})
         if now >= self._until or not self._lines:
             self._begin(now)
-        self._append_each(kind, fields, now, name, values)
+        try:
+            lines = self._records.lines(kind, name, values, fields, now)
+        except UNREPRESENTABLE as error:
+            self._losses.add(len(values), error)
+            return
+        self._lines += lines
+        self._size += sum(map(len, lines)) + len(lines)
         if self._size >= self._buffer_bytes:
             self.flush()
 
@@ -414,116 +561,23 @@ class TraceWriter:
         if not self._lines and not self._unmatched:
             self._since, self._until = now, (now // DAY + 1) * DAY
 
-    def _append(self, kind: str, fields: Mapping[str, Any], now: float) -> None:
-        self._number += 1
-        try:
-            line = b'%b%d,"kind":"%b"%b%b' % (
-                HEAD % (self._encode(now), self._hybrid(), self._own),
-                *(self._number, kind.encode(), b"," if fields else b""),
-                self._encode(fields)[1:],
-            )
-        except UNREPRESENTABLE as error:
-            self._lose(1, error)
-            return
-        self._lines.append(line)
-        self._size += len(line) + 1
-
-    def _append_each(
-        self, kind: str, fields: Mapping[str, Any], now: float, name: str, values: Sequence[str]
-    ) -> None:
-        first, encode = self._number + 1, self._encode
-        self._number += len(values)
-        head = HEAD % (self._encode(now), self._hybrid(), self._own)
-        begin = f',"kind":"{kind}","{name}":'.encode()
-        try:
-            tail = (b"," if fields else b"") + self._encode(fields)[1:]
-            lines = [
-                b"%b%d%b%b%b" % (head, number, begin, encode(value), tail)
-                for number, value in enumerate(values, first)
-            ]
-        except UNREPRESENTABLE as error:
-            self._lose(len(values), error)
-            return
-        self._lines += lines
-        self._size += sum(map(len, lines)) + len(lines)
-
     def flush(self) -> None:
         """Write all buffered records to the operating system. Never raises for a failing disk."""
         counts, self._unmatched = self._unmatched, {}
         if counts:
             now = min(self._clock(), math.nextafter(self._until, 0.0))
             for attribute, count in counts.items():
-                self._append("unmatched", {"attribute": attribute, "size": count}, now)
+                fields = {"attribute": attribute, "size": count}
+                try:
+                    self._lines.append(self._records.line("unmatched", fields, now))
+                except UNREPRESENTABLE as error:
+                    self._losses.add(1, error)
         lines = self._lines
-        if not lines:
-            return
-        self._lines, self._size = [], 0
-        if self._retry_at - RETRY_AFTER <= self._clock() < self._retry_at:
-            self.lost += len(lines)
-            return
-        written = 0  # lines, as far as the operating system has them
-        first: list[bytes] = []
-        try:
-            file = self._current_file(self._since)
-            if self._file_size == 0:
-                first = self._first_lines()
-            data = b"\n".join([*first, *lines, b""])
-            written -= len(first)
-            for part in remaining(data, file):
-                written += part.count(b"\n")
-            file.flush()
-        except OSError as error:
-            written = max(0, written)
-            self.written += written
-            self._lose(len(lines) - written, error)
-            self._close_file()  # a later flush tries a new one
-            self._retry_at = self._clock() + RETRY_AFTER
-            return
-        self.written += len(lines)
-        self._file_size += len(data)
+        if lines:
+            self._lines, self._size = [], 0
+            self._files.append(lines, self._since, self._clock())
 
     def close(self) -> None:
         """Flush and close the file. A later `write` opens a new one."""
         self.flush()
-        self._close_file()
-
-    def _current_file(self, now: float) -> TraceFile:
-        if self._file is not None and (
-            now >= self._file_ends or self._file_size >= self._file_bytes
-        ):
-            self._close_file()
-        if self._file is None:
-            self._file = self._out(trace_path(self._root, self._node, now, self._part))
-            self._part += 1
-            self._file_size = 0
-            self._file_ends = (now // DAY + 1) * DAY
-        return self._file
-
-    def _first_lines(self) -> list[bytes]:
-        """A line feed, so that a line which another process left unfinished ends, and the record
-        that says what file this is."""
-        record = {
-            "v": VERSION,
-            "time": self._since,
-            "node": self._node,
-            "run": self._run,
-            "kind": "file",
-            "overlay": self._overlay,
-            "part": self._part,
-            "sample": self._sample,
-            "written": self.written,
-            "lost": self.lost,
-        }
-        return [b"", self._encode(record)]
-
-    def _close_file(self) -> None:
-        file, self._file = self._file, None
-        if file is not None:
-            try:
-                file.close()
-            except OSError as error:
-                self._lose(0, error)
-
-    def _lose(self, records: int, error: Exception) -> None:
-        self.lost += records
-        self.error = str(error) or type(error).__name__
+        self._files.close()
