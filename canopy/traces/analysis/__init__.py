@@ -11,6 +11,7 @@ for a folder; ``completeness/`` says what is absent from them; ``verdict/`` comp
 event and subscription that match, compares them with the deliver records and comes to a result;
 ``walks`` counts how trees were found; ``load`` adds up the work of each node, and merges
 what several nodes saw of one loss or election; ``wrong`` groups the deliveries that are wrong;
+``latencies`` spreads latencies over time, hops, attributes, hosts and links;
 ``details`` and ``slowest`` select what the report lists; ``summary`` and ``findings`` are the
 results; ``output`` is the folder, and ``report/`` the page. ``tasks`` says how much Spark divides;
 ``constants`` has the numbers. ``remote`` copies from and to other file systems. ``days/`` is the

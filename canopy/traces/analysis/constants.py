@@ -132,6 +132,15 @@ PATH_STEPS: Final = 60  # steps of one path that are drawn; the number of the ot
 LINE_CHARACTERS: Final = 400  # characters of a corrupt line that are kept: enough to recognise it
 BINS_PER_DECADE: Final = 6  # of the latency histogram: about 1, 1.5, 2.2, 3.2, 4.6, 6.8, 10 ms
 LEAST_MS: Final = 0.01  # latencies below this are in one bin: the clock is not more precise
+ATTRIBUTES_SHOWN: Final = 40  # attributes that are listed, those with most visits. Guess, as above
+SLOW_SHOWN: Final = 15  # hosts and links that are listed, the slowest ones. Guess, as above
+
+STEPS_COMPARED: Final = 200_000
+"""Records by which hosts and links are compared, which take this process a second."""
+
+CSV_ROWS: Final = 100_000
+"""Rows up to which a table is left as CSV, too, beside its Parquet: what spreadsheets open."""
+
 TIME_BINS: Final = 60  # columns of the picture of the run over time: what a phone can show
 
 

@@ -27,6 +27,19 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
+class Waits:
+    """How long subscriptions waited for their SUBACKs, in milliseconds."""
+
+    acked: int
+    unacked: int
+    p50: float | None
+    most: float | None
+    slowest: list[Row]
+    """Those with deliveries of events that were published before it, then those that waited
+    longest: rows of `subscription_table` with `waited_ms`."""
+
+
+@dataclass(frozen=True)
 class Details:
     """All lists of the report; the functions of this file describe their columns."""
 
@@ -37,6 +50,8 @@ class Details:
     reasons: list[Row]
     timeline: list[Row]
     bin_seconds: float
+    withheld: list[Row]
+    waits: Waits
 
 
 def _rows(frame: DataFrame) -> list[Row]:
@@ -72,7 +87,9 @@ def subscription_table(spark: SparkSession, subscribed: DataFrame, judged: DataF
                  count_if(verdict = 'unjudged') AS unjudged,
                  count_if(verdict IN ('early', 'ending')) AS either_way,
                  coalesce(sum(copies - 1) FILTER (WHERE copies > 1), 0) AS duplicates,
-                 percentile(latency_ms, 0.5) AS p50_ms, max(latency_ms) AS max_ms
+                 count_if(verdict = 'early') AS early,
+                 percentile(latency_ms, array(0.5D, 0.9D, 0.99D)) AS shares,
+                 max(latency_ms) AS max_ms
           FROM {judged} GROUP BY subscription)
         SELECT s.subscription, s.name, s.node, s.selector, s.tree, s.overlay,
                s.subscribed / 1e9D AS subscribed, s.acked / 1e9D AS acked, s.ended / 1e9D AS ended,
@@ -83,7 +100,8 @@ def subscription_table(spark: SparkSession, subscribed: DataFrame, judged: DataF
                coalesce(c.corrupted, 0) AS corrupted, coalesce(c.withheld, 0) AS withheld,
                coalesce(c.spurious, 0) AS spurious,
                coalesce(c.either_way, 0) AS either_way, coalesce(c.duplicates, 0) AS duplicates,
-               c.p50_ms, c.max_ms
+               coalesce(c.early, 0) AS early, c.shares[0] AS p50_ms, c.shares[1] AS p90_ms,
+               c.shares[2] AS p99_ms, c.max_ms
         FROM {subscribed} s LEFT JOIN counted c ON s.subscription = c.subscription
         """,
         subscribed=subscribed,
@@ -106,6 +124,37 @@ def worst_subscriptions(table: Any) -> list[Row]:
     rows: list[Row] = [table.slice(row[-1], 1).to_pylist()[0] for row in first]
     return [row if row["altered"] else row | {"tree": None} for row in rows]  # trees are long
 
+
+def withheld_most(table: Any) -> list[Row]:
+    """The subscriptions of which the policy withheld most, of the table of `subscription_table`."""
+    import pyarrow.compute as pc
+
+    some = table.filter(pc.greater(table["withheld"], 0))
+    order = [("withheld", "descending"), ("subscription", "ascending")]
+    rows: list[Row] = some.take(pc.select_k_unstable(some, WITHHELD_SHOWN, order)).to_pylist()
+    return rows
+
+
+def waits_of(table: Any) -> Waits:
+    """How long the subscriptions of the table of `subscription_table` waited."""
+    import pyarrow.compute as pc
+
+    waited = pc.multiply(pc.subtract(table["acked"], table["subscribed"]), 1e3)
+    known = table.append_column("waited_ms", waited).filter(pc.is_valid(waited))
+    if not len(known):
+        return Waits(0, len(table), None, None, [])
+    order = [("early", "descending"), ("waited_ms", "descending"), ("subscription", "ascending")]
+    return Waits(
+        len(known),
+        len(table) - len(known),
+        pc.quantile(known["waited_ms"], 0.5)[0].as_py(),
+        pc.max(known["waited_ms"]).as_py(),
+        known.take(pc.select_k_unstable(known, WAITS_SHOWN, order)).to_pylist(),
+    )
+
+
+WITHHELD_SHOWN: Final = 20
+WAITS_SHOWN: Final = 10
 
 FAULTS: Final = ("missing", "dropped", "discarded", "corrupted", "spurious", "duplicates")
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from canopy.traces.analysis import details, slowest, walks, wrong
+from canopy.traces.analysis import details, latencies, output, slowest, walks, wrong
 from canopy.traces.analysis.summary import AnalysisSummary
 from canopy.traces.analysis.verdict import deliveries
 
@@ -26,3 +26,5 @@ class Findings:
     routing: str | None
     first: float  # time of the first record
     incidents: list[dict[str, Any]]
+    latencies: latencies.Latencies
+    downloads: list[output.Download] = field(default_factory=list)

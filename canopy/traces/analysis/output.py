@@ -3,7 +3,7 @@
 - ``summary.json`` the numbers, and the mark of a report's folder;
 - ``report.html`` the report;
 - ``tables/`` Parquet: records (by kind), publications, subscriptions, deliveries, walks, trees,
-  load, corrupt.
+  attributes, hosts, links, load, corrupt; those that are not large as CSV, too.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from canopy.traces.analysis.constants import AnalysisError
+from canopy.traces.analysis.constants import CSV_ROWS, AnalysisError
 
 FORMAT: Final = "canopy-report"  # `format` in summary.json
 
@@ -82,3 +82,32 @@ def read_table(folders: Sequence[Path], columns: Sequence[str]) -> Any:
 
     files = [path for folder in folders for path in sorted(folder.rglob("[!._]*.parquet"))]
     return parquet.read_table(files, columns=list(columns) or None, partitioning=None)
+
+
+class Download(NamedTuple):
+    """A table of the report: its rows, and its files as paths from the report's folder."""
+
+    table: str
+    rows: int
+    parquet: str  # the file, or the folder of several
+    csv: str  # "": it is too large
+
+
+def leave_downloads(out: Path, tables: Sequence[str]) -> list[Download]:
+    """Write those of the tables that are not large as CSV, and return all that are there."""
+    from pyarrow import csv, parquet
+
+    found = []
+    for name in tables:
+        folder = out / "tables" / name
+        files = sorted(folder.rglob("[!._]*.parquet"))
+        if not files:
+            continue
+        rows = sum(parquet.read_metadata(path).num_rows for path in files)
+        as_csv = ""
+        if rows <= CSV_ROWS:
+            as_csv = f"tables/{name}.csv"
+            csv.write_csv(parquet.read_table(files, partitioning=None), out / as_csv)
+        place = files[0] if len(files) == 1 else folder
+        found.append(Download(name, rows, place.relative_to(out).as_posix(), as_csv))
+    return found

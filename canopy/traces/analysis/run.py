@@ -12,12 +12,12 @@ import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from canopy.traces.analysis import details, load, output, read, slowest, walks, wrong
+from canopy.traces.analysis import details, latencies, load, output, read, slowest, walks, wrong
 from canopy.traces.analysis.completeness.collect import (
     Completeness,
     conclude,
@@ -146,6 +146,15 @@ class Compared:
     judged: DataFrame
 
 
+TREE_COLUMNS: Final = ("hops", "attribute", "matches", "recipients")
+"""The columns of the table of trees that are counted."""
+
+DOWNLOADS: Final = (
+    *("deliveries", "subscriptions", "publications", "attributes", "hosts", "links", "load"),
+    *("walks", "trees", "corrupt"),
+)
+"""The tables that the report offers, those first that most are looked for."""
+
 EVERY_KIND: Final = frozenset((*KINDS, CORRUPT))
 
 
@@ -234,7 +243,9 @@ class Analysis:
         first = max(self.since, min((row["first"] for row in loads), default=0.0))
         last = max((row["last"] for row in loads), default=0.0)
         walked = begin(self.stored, "walks", walks.walk_table(spark, records))
-        travelled = begin(self.stored, "trees", walks.tree_table(spark, records), "hops")
+        travelled = begin(self.stored, "trees", walks.tree_table(spark, records), *TREE_COLUMNS)
+        agree = complete.clocks_agree
+        steps = begin(latencies.compared_steps, spark, records, tally, agree)
         unpublished = begin(self.unpublished, records)
         timeline = begin(details.timeline, spark, records, first, last)
         met = begin(self._incidents, records)
@@ -243,7 +254,7 @@ class Analysis:
         found = self.compare(records, runs_table(spark, complete), complete)
         of_each = details.subscription_table(spark, found.subscribed, found.judged)
         subscribed = begin(self.stored, "subscriptions", of_each)
-        pairs = self.columns("deliveries", *deliveries.COUNTED)
+        pairs = self.columns("deliveries", *deliveries.COUNTED, *latencies.OF_PAIR)
         counts = deliveries.count(pairs)
         named = (found.judged, found.published, found.subscribed)
         slow = begin(slowest.slowest_paths, spark, records, *named)
@@ -287,7 +298,13 @@ class Analysis:
             reasons=details.loss_reasons(tally),
             timeline=times,
             bin_seconds=width,
+            withheld=details.withheld_most(subscribed.result()),
+            waits=details.waits_of(subscribed.result()),
         )
+        compared = self._shown("hosts and links", steps, latencies.NOT_COMPARED)
+        parts = latencies.in_parts(pairs, travelled.result(), tally, compared, first, width)
+        for name, rows in parts.tables().items():
+            output.write_table(self.out / "tables" / name, rows)
         return Findings(
             summary,
             counts,
@@ -301,6 +318,7 @@ class Analysis:
             routing=next((row["routing"] for row in loads if row["routing"]), None),
             first=first,
             incidents=met_,
+            latencies=parts,
         )
 
     def _shown(self, name: str, found: Future[T], otherwise: T) -> T:
@@ -581,6 +599,7 @@ class Analysis:
     def finish(self, findings: Findings) -> None:
         """Write the numbers, and the report."""
         output.write_summary(self.out, findings.summary.to_dict())
+        findings = replace(findings, downloads=output.leave_downloads(self.out, DOWNLOADS))
         (self.out / "report.html").write_text(render(findings, self.story), encoding="utf-8")
         self._progress("done", len(STAGES), len(STAGES))
 
@@ -605,6 +624,7 @@ def _proof(
                 "delivered": outcomes[each.name].counts.delivered,
                 "withheld": outcomes[each.name].counts.withheld,
                 "unjudged": outcomes[each.name].unjudged,
+                "latency_ms": outcomes[each.name].counts.latency_ms,
             }
             for each in complete.overlays
         ],

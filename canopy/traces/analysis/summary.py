@@ -39,7 +39,7 @@ class AnalysisSummary:
     reasons: list[str]  # why it is not judged
     overlays: list[dict[str, Any]]
     """Of each overlay in the folder: `name`, `nodes`, `result`, `faults`, `reasons`, `expected`,
-    `delivered`, `withheld`, `unjudged`."""
+    `delivered`, `withheld`, `unjudged`, `latency_ms`."""
     clocks: dict[str, float]
     """By node, seconds by which its wall clock was ahead of the median node's."""
     clock_steps: dict[str, float]

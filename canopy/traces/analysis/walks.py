@@ -130,13 +130,10 @@ def count_walks(walks: Any, tally: Iterable[Mapping[str, Any]]) -> WalkCounts:
     started, hits = _total(walked, "n"), by_hops.total()
     missed = _total((row for row in groups if row["missed"] and not row["hit"]), "n")
     results: Counter[tuple[str, str | None]] = Counter()
-    sizes: dict[str, int] = {}
+    tally = list(tally)
     for row in tally:
         if row["kind"] in ("located", "absent"):
             results[row["kind"], row["by"]] += row["count"]
-        elif row["kind"] == "map" and row["attribute"] is not None:
-            tree = row["attribute"]
-            sizes[tree] = max(sizes.get(tree, 0), row["max_size"] or 0)
     return WalkCounts(
         at_once=_total(groups, "n") - started,
         started=started,
@@ -153,8 +150,18 @@ def count_walks(walks: Any, tally: Iterable[Mapping[str, Any]]) -> WalkCounts:
         messages=_total(groups, "hops") + _total(groups, "recovered"),
         hops=weighted_percentiles(hop_counts),
         hop_counts=tuple(hop_counts),
-        trees=TreeSizes.of(sizes),
+        trees=TreeSizes.of(tree_sizes(tally)),
     )
+
+
+def tree_sizes(tally: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """The most virtual nodes of each tree, by attribute, from the rows of a `tally`."""
+    sizes: dict[str, int] = {}
+    for row in tally:
+        if row["kind"] == "map" and row["attribute"] is not None:
+            tree = row["attribute"]
+            sizes[tree] = max(sizes.get(tree, 0), row["max_size"] or 0)
+    return sizes
 
 
 def _total(rows: Iterable[Mapping[str, Any]], name: str) -> int:

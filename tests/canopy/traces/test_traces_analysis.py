@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from contextlib import nullcontext
@@ -309,6 +310,31 @@ def test_the_report_says_what_went_wrong_and_how_far_it_got(faulty: Analysed) ->
     assert "queue full" in page
     assert "NaN is no value" in page
     assert "900 ms" in page
+
+
+def test_the_report_has_the_parts_of_the_latencies(faulty: Analysed, spark: Any) -> None:
+    page = (faulty.out / "report.html").read_text()
+    assert "2 events that were published before it were delivered all the same" in page
+    assert "1 subscription had none in the records" in page
+    (hot,) = (row for row in faulty.table(spark, "subscriptions") if row["name"] == EVIL)
+    assert hot["p50_ms"] <= hot["p90_ms"] <= hot["p99_ms"] <= hot["max_ms"]
+    attributes = {row["attribute"]: row for row in faulty.table(spark, "attributes")}
+    assert attributes["a"]["visits"] == 3
+    assert attributes["a"]["virtual_nodes"] == 3
+    assert {row["node"] for row in faulty.table(spark, "hosts")} == set(faulty.overlay.names[1::2])
+    for row in faulty.table(spark, "links"):
+        assert 0.3 <= row["p50_ms"] <= 2.0, "as `route` draws it"
+
+
+def test_what_can_be_downloaded_is_there_and_whole(faulty: Analysed, spark: Any) -> None:
+    page = (faulty.out / "report.html").read_text()
+    links = re.findall(r'<a href="(tables/[^"]+)"', page)
+    assert {"tables/deliveries.csv", "tables/attributes.csv"} <= set(links)
+    assert all((faulty.out / link).exists() for link in links)
+    with (faulty.out / "tables" / "subscriptions.csv").open(newline="") as file:
+        found = {row["subscription"]: row["selector"] for row in csv.DictReader(file)}
+    stored = faulty.table(spark, "subscriptions")
+    assert found == {row["subscription"]: row["selector"] or "" for row in stored}
 
 
 def test_what_users_wrote_is_escaped(faulty: Analysed) -> None:

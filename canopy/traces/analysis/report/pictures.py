@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from math import cos, pi, sin
+from math import ceil, cos, floor, log10, pi, sin
 from typing import TYPE_CHECKING
 
+from canopy.traces.analysis.constants import LEAST_MS
+from canopy.traces.analysis.report.wording import duration
 from overlay.wording import counted
 
 if TYPE_CHECKING:
+    from canopy.traces.analysis.latencies import Spread
     from canopy.traces.analysis.walks import ExampleWalk
 
 
@@ -178,6 +181,62 @@ def run_over_time(
     parts.append(f'<polyline class="line" points="{" ".join(points)}"/>')
     length = bin_seconds * len(published)
     return "".join(parts) + time_axis(length, 0, WIDTH, height - 7) + "</svg>"
+
+
+def spread_over_time(points: Sequence[Spread | None], bin_seconds: float, title: str) -> str:
+    """The median and the 99th percentile in each time bin as lines over a logarithmic scale, as
+    SVG; where nothing was delivered the lines are interrupted."""
+    height, top, bottom = 190, 22, 26
+    known = [each for each in points if each is not None]
+    low = floor(log10(max(min(each.p50 for each in known), LEAST_MS)))
+    high = max(ceil(log10(max(max(each.p99 for each in known), LEAST_MS))), low + 1)
+    step = WIDTH / max(len(points), 1)
+    inner, ground = height - top - bottom, height - bottom
+
+    def y(ms: float) -> float:
+        return ground - inner * (log10(max(ms, LEAST_MS)) - low) / (high - low)
+
+    parts = [chart(WIDTH, height, title)]
+    for power in range(low, high + 1):
+        parts.append(
+            f'<line class="ground" x1="0" x2="{WIDTH}" y1="{y(10**power):.1f}" '
+            f'y2="{y(10**power):.1f}"/><text class="axis" x="0" y="{y(10**power) - 3:.1f}">'
+            f"{escape(duration(10**power).replace('.00', '').replace('.0', ''))}</text>"
+        )
+    for place, each in enumerate(points):
+        if each is not None:
+            tip = (
+                f"{place * bin_seconds:.1f} s: {counted(each.number, 'delivery', 'deliveries')}, "
+                f"half within {duration(each.p50)}, 99 % within {duration(each.p99)}"
+            )
+            parts.append(
+                f"<g><title>{escape(tip)}</title>"
+                f'<rect class="hit" x="{place * step:.1f}" y="{top}" width="{step:.1f}" '
+                f'height="{inner}"/></g>'
+            )
+    for line, name in (("line", "p99"), ("line half", "p50")):
+        for stretch in _stretches(points):
+            drawn = [((at + 0.5) * step, y(getattr(each, name))) for at, each in stretch]
+            if len(drawn) == 1:  # a line of one point is not seen
+                drawn = [
+                    (drawn[0][0] - step / 4, drawn[0][1]),
+                    (drawn[0][0] + step / 4, drawn[0][1]),
+                ]
+            dots = " ".join(f"{x:.1f},{height_:.1f}" for x, height_ in drawn)
+            parts.append(f'<polyline class="{line}" points="{dots}"/>')
+    length = bin_seconds * len(points)
+    return "".join(parts) + time_axis(length, 0, WIDTH, height - 7) + "</svg>"
+
+
+def _stretches(points: Sequence[Spread | None]) -> list[list[tuple[int, Spread]]]:
+    """The stretches of neighbouring bins in which there is something, each bin with its place."""
+    found: list[list[tuple[int, Spread]]] = [[]]
+    for place, each in enumerate(points):
+        if each is not None:
+            found[-1].append((place, each))
+        elif found[-1]:
+            found.append([])
+    return [stretch for stretch in found if stretch]
 
 
 # One walk of a run, drawn: the nodes in the order in which it first came to them, on a circle.

@@ -18,10 +18,11 @@ from canopy.traces.analysis.report.pictures import (
     columns,
     meter,
     run_over_time,
+    spread_over_time,
     stacked,
     walk_picture,
 )
-from canopy.traces.analysis.report.wording import duration, number, percent, size
+from canopy.traces.analysis.report.wording import duration, number, percent, size, tree_of_all
 from overlay.wording import counted
 
 if TYPE_CHECKING:
@@ -169,7 +170,40 @@ def latency_section(findings: Findings) -> str:
         "first events, which had to search for their trees.</p>"
     )
     title = f"Latency of deliveries: half within {duration(latency['p50'])}"
-    return section("speed", "How fast", columns(bars, title, "deliveries", marks), text)
+    picture = columns(bars, title, "deliveries", marks) + _over_time(findings)
+    return section("speed", "How fast", picture, text + _by_hops(findings))
+
+
+def _over_time(findings: Findings) -> str:
+    """The median and the 99th percentile by the time of publication, as a picture."""
+    found, width = findings.latencies.over_time, findings.details.bin_seconds
+    if len(found) < 2:
+        return ""
+    count = bins_of(findings.summary.seconds, width, found)
+    points = [found.get(place) for place in range(count)]
+    drawn = spread_over_time(points, width, "Latency over the time of the run")
+    return (
+        f"<h3>Over the time of the run, by when events were published</h3>{drawn}"
+        '<ul class="legend"><li><i class="leaf"></i>half within</li>'
+        '<li><i class="sky"></i>99 % within</li></ul>'
+    )
+
+
+def _by_hops(findings: Findings) -> str:
+    """The latencies by hops as a table."""
+    found = findings.latencies.by_hops
+    most = max((each.number for each in found.values()), default=0)
+    rows = [
+        f'<tr><th scope="row">{counted(hops, "hop")}</th>'
+        f'<td class="n">{each.number:,}{meter(each.number, most)}</td>'
+        f'<td class="n">{duration(each.p50)}</td><td class="n">{duration(each.p99)}</td></tr>'
+        for hops, each in sorted(found.items())[:HOPS_SHOWN]
+    ]
+    head = "<tr><th>from the publisher</th><th>deliveries</th><th>half</th><th>99 %</th></tr>"
+    return f"<h3>By hops</h3>{table(head, rows)}" if rows else ""
+
+
+HOPS_SHOWN = 12  # numbers of hops; more than these are rare
 
 
 def _bin_of(ms: float) -> float:
@@ -232,7 +266,8 @@ def tree_discovery(findings: Findings) -> str:
             "the interval itself.</p>"
         )
     if drawn := walk_picture(findings.walk, findings.names):
-        hops += f"<h3>One walk</h3>{drawn}"
+        explained = tree_of_all([findings.walk.attribute]) if findings.walk else ""
+        hops += f"<h3>One walk</h3>{drawn}<p>{explained}</p>"
     return section("finding", "How events found their trees", shares + hops, text)
 
 
@@ -437,7 +472,7 @@ def subscriptions(findings: Findings) -> str:
         )
     head = (
         "<tr><th>subscription</th><th>expected</th><th>delivered</th><th>wrong</th>"
-        "<th>median</th><th>slowest</th></tr>"
+        "<th>half within</th><th>90 %</th><th>99 %</th><th>slowest</th></tr>"
     )
     return wide_section(
         "subscriptions", "Deliveries of each subscription", text, table(head, cells)
@@ -474,6 +509,9 @@ def _subscription_row(findings: Findings, row: dict[str, Any], most: int) -> str
         f'<code class="selector">{escape(row["selector"] or "?")}</code></th>'
         f'<td class="n">{number(row["expected"])}{meter(row["expected"], most, colour)}</td>'
         f'<td class="n">{number(row["delivered"])}</td><td>{wrong}</td>'
-        f'<td class="n">{duration(row["p50_ms"])}</td>'
-        f'<td class="n">{duration(row["max_ms"])}</td></tr>'
+        + "".join(
+            f'<td class="n">{duration(row[name])}</td>'
+            for name in ("p50_ms", "p90_ms", "p99_ms", "max_ms")
+        )
+        + "</tr>"
     )

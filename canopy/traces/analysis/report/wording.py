@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final
 
@@ -42,7 +43,21 @@ IN_SENTENCES: Final = (
 )
 """Faults of which the verdict has a sentence of its own."""
 
+EVERY_EVENT: Final = "$event"
+"""The tree that every event visits."""
+
 NONE = "-"  # shown for a share or percentile of nothing
+
+
+def tree_of_all(attributes: Iterable[str | None]) -> str:
+    """What `$event` is, as HTML; "" where it is none of the attributes that are shown."""
+    if EVERY_EVENT not in attributes:
+        return ""
+    return (
+        f"<code>{EVERY_EVENT}</code> is no attribute of a user: it is the tree that every event "
+        "visits. It has the subscriptions whose selectors may be true for an event without any "
+        "certain attribute, as <code>TRUE</code> or <code>a IS NULL</code>."
+    )
 
 
 def number(value: float | None) -> str:

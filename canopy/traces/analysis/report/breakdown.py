@@ -1,0 +1,209 @@
+"""Sections on parts of a run: each overlay, attribute, host and link; SUBACKs; what the policy
+withheld; and the tables to download."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+from canopy.traces.analysis.constants import ATTRIBUTES_SHOWN, SLOW_SHOWN
+from canopy.traces.analysis.report.pictures import meter
+from canopy.traces.analysis.report.sections import name_of, table, wide_section
+from canopy.traces.analysis.report.wording import (
+    FAULT_NAMES,
+    duration,
+    number,
+    percent,
+    tree_of_all,
+)
+from overlay.wording import counted
+
+if TYPE_CHECKING:
+    from canopy.traces.analysis.findings import Findings
+
+
+def overlays(findings: Findings) -> str:
+    """A line for each overlay, where the folder has records of several."""
+    rows = findings.summary.overlays
+    if len(rows) < 2:
+        return ""
+    cells = []
+    for row in rows:
+        faults = ", ".join(
+            f"{count:,} {FAULT_NAMES[name]}" for name, count in row["faults"].items()
+        )
+        why = "; ".join(row["reasons"]) if row["result"] != "exact" else ""
+        said = "; ".join(filter(None, (faults, why)))
+        kind = {"exact": "", "not exact": "flag"}.get(row["result"], "open")
+        cells.append(
+            f'<tr><th scope="row">{escape(row["name"] or "?")}</th>'
+            f'<td class="w"><b class="{kind}">{escape(row["result"])}</b></td>'
+            + "".join(
+                f'<td class="n">{number(row[name])}</td>'
+                for name in ("nodes", "expected", "delivered", "withheld", "unjudged")
+            )
+            + f'<td class="n">{duration(row["latency_ms"]["p50"])}</td>'
+            f'<td class="n">{duration(row["latency_ms"]["p99"])}</td><td>{escape(said)}</td></tr>'
+        )
+    text = (
+        "<p>Nodes of different overlays never connect, so each is judged by itself: by its name, "
+        "and by which nodes met.</p>"
+    )
+    head = (
+        "<tr><th>overlay</th><th>result</th><th>nodes</th><th>expected</th><th>delivered</th>"
+        "<th>withheld</th><th>not judged</th><th>half within</th><th>99 %</th><th>why</th></tr>"
+    )
+    return wide_section("overlays", "Overlays", text, table(head, cells))
+
+
+def attributes(findings: Findings) -> str:
+    """The attributes by whose trees events travelled, the hottest first."""
+    rows = findings.latencies.attributes
+    if not rows:
+        return ""
+    most = max(row["visits"] for row in rows)
+    cells = [
+        f'<tr><th scope="row"><code>{escape(row["attribute"] or "?")}</code></th>'
+        f'<td class="n">{row["visits"]:,}{meter(row["visits"], most, "sky")}</td>'
+        f'<td class="n">{number(row["matches"])}</td><td class="n">{number(row["recipients"])}</td>'
+        f'<td class="n">{number(row["tree_hops"])}</td>'
+        f'<td class="n">{number(row["virtual_nodes"])}</td>'
+        f'<td class="n">{number(row["deliveries"])}</td>'
+        f'<td class="n">{duration(row["p50_ms"])}</td>'
+        f'<td class="n">{duration(row["p99_ms"])}</td></tr>'
+        for row in rows[:ATTRIBUTES_SHOWN]
+    ]
+    text = (
+        "<p>An event visits the tree of each of its attributes to which there are subscriptions. "
+        "<em>Matches</em> are by virtual nodes that found somebody interested, and "
+        "<em>recipients</em> the nodes that they found; <em>deliveries</em> are those first made "
+        "by this tree.</p>"
+    )
+    text += f"<p>{tree_of_all(row['attribute'] for row in rows)}</p>"
+    if len(rows) > ATTRIBUTES_SHOWN:
+        text += f"<p>The first {ATTRIBUTES_SHOWN} of {len(rows):,} are shown.</p>"
+    head = (
+        "<tr><th>attribute</th><th>visits</th><th>matches</th><th>recipients</th><th>hops</th>"
+        "<th>virtual nodes</th><th>deliveries</th><th>half within</th><th>99 %</th></tr>"
+    )
+    return wide_section("attributes", "The hottest attributes", text, table(head, cells))
+
+
+def slow_places(findings: Findings) -> str:
+    """The slowest hosts and links."""
+    found = findings.latencies
+    if not found.hosts and not found.links:
+        return ""
+    clock = "wall clocks" if findings.summary.clocks_agree else "the hybrid logical clock"
+    text = (
+        "<p>A <em>host</em> took from the moment at which an event was sent to it until it had "
+        "found who is interested: the link, its queue and the matching. A <em>link</em> took from "
+        "the host's sending until the event arrived at the subscriber's node. Times are by "
+        f"{clock} of both nodes; slow is whoever nine in ten took longest at.</p>"
+    )
+    if found.compared < 1:
+        text += f"<p>They are of {percent(found.compared)} of the events.</p>"
+    for title, head, rows in (
+        ("Slow hosts", "<th>host</th>", found.hosts),
+        ("Slow links", "<th>link</th>", found.links),
+    ):
+        if rows:
+            every = f", of {len(rows):,}" if len(rows) > SLOW_SHOWN else ""
+            text += f"<h3>{title}{every}</h3>" + _places(findings, head, rows[:SLOW_SHOWN])
+    return wide_section("slow", "Slow hosts and links", text, "")
+
+
+def _places(findings: Findings, head: str, rows: Sequence[dict[str, Any]]) -> str:
+    longest = max(row["p90_ms"] for row in rows)
+    cells = []
+    for row in rows:
+        name = name_of(findings, row["node"])
+        if "sender" in row:
+            name = f"{name_of(findings, row['sender'])} → {name}"
+        cells.append(
+            f'<tr><th scope="row">{escape(name)}</th><td class="n">{row["count"]:,}</td>'
+            f'<td class="n">{duration(row["p50_ms"])}</td>'
+            f'<td class="n">{duration(row["p90_ms"])}{meter(row["p90_ms"], longest, "sand")}</td>'
+            f'<td class="n">{duration(row["max_ms"])}</td></tr>'
+        )
+    rest = "<th>events</th><th>half within</th><th>90 %</th><th>slowest</th>"
+    return table(f"<tr>{head}{rest}</tr>", cells)
+
+
+def subacks(findings: Findings) -> str:
+    """How long subscriptions waited for their SUBACKs, and what reached them before."""
+    waits = findings.details.waits
+    if not waits.acked:
+        return ""
+    early = findings.summary.early
+    text = (
+        f"<p>A subscription counts from its SUBACK on, which says that all hosts have it. Half of "
+        f"{counted(waits.acked, 'subscription')} had it within {duration(waits.p50)}, the slowest "
+        f"after {duration(waits.most)}. "
+        + (
+            f"{counted(early, 'event')} published before it was delivered all the same"
+            if early == 1
+            else f"{early:,} events that were published before it were delivered all the same"
+            if early
+            else "No event that was published before it was delivered"
+        )
+        + ": that is allowed and not required.</p>"
+    )
+    if waits.unacked:
+        text += f"<p>{counted(waits.unacked, 'subscription')} had none in the records.</p>"
+    cells = [
+        f'<tr><th scope="row">{escape(row["name"] or row["subscription"])} '
+        f"<small>on {escape(name_of(findings, row['node']))}</small></th>"
+        f'<td class="n">{duration(row["waited_ms"])}{meter(row["waited_ms"], waits.most or 0)}</td>'
+        f'<td class="n">{number(row["early"])}</td></tr>'
+        for row in waits.slowest
+    ]
+    head = "<tr><th>subscription</th><th>SUBACK after</th><th>delivered before</th></tr>"
+    return wide_section("subacks", "Before the SUBACK", text, table(head, cells))
+
+
+def withheld(findings: Findings) -> str:
+    """What the policy withheld, by subscription; "" if nothing."""
+    rows, total = findings.details.withheld, findings.summary.withheld
+    if not rows:
+        return ""
+    most = max(row["withheld"] for row in rows)
+    text = (
+        f"<p>For {counted(total, 'pair')} of event and subscription the selector is true, and the "
+        "policy of the subscriber's tenant does not let it see the event, or its host refused the "
+        "event. That is no loss. What a policy leaves of a selector is what the tenant's node has "
+        "recorded.</p>"
+    )
+    cells = [
+        f'<tr><th scope="row">{escape(row["name"] or row["subscription"])} '
+        f"<small>on {escape(name_of(findings, row['node']))}</small>"
+        f'<code class="selector">{escape(row["selector"] or "?")}</code></th>'
+        f'<td class="n">{row["withheld"]:,}{meter(row["withheld"], most, "sand")}</td>'
+        f'<td class="n">{number(row["expected"])}</td></tr>'
+        for row in rows
+    ]
+    head = "<tr><th>subscription</th><th>withheld</th><th>expected</th></tr>"
+    return wide_section("withheld", "Withheld by the policy", text, table(head, cells))
+
+
+def downloads(findings: Findings) -> str:
+    """Links to the tables beside the page."""
+    rows = findings.downloads
+    if not rows:
+        return ""
+    cells = []
+    for row in rows:
+        one = f' download="{row.table}.parquet"' if row.parquet.endswith(".parquet") else ""
+        as_csv = f'<a href="{row.csv}" download>CSV</a>' if row.csv else "too large"
+        cells.append(
+            f'<tr><th scope="row">{escape(row.table)}</th><td class="n">{row.rows:,}</td>'
+            f'<td><a href="{escape(row.parquet)}"{one}>Parquet</a></td><td>{as_csv}</td></tr>'
+        )
+    text = (
+        "<p>The tables are in the folder <code>tables/</code> beside this page, with all rows, "
+        "also those that are not shown here; so are the <code>records</code> by kind. Take the "
+        "folder along with the page.</p>"
+    )
+    head = "<tr><th>table</th><th>rows</th><th>for programs</th><th>for spreadsheets</th></tr>"
+    return wide_section("downloads", "Downloads", text, table(head, cells))
