@@ -62,9 +62,10 @@ class Block(NamedTuple):
 
 
 def pages() -> dict[str, Path]:
-    """The guides, and the README, by name."""
+    """The guides, the README and the page of examples, by name."""
     guides = sorted((ROOT / "docs" / "guide").glob("*.md"))
-    return {"README": ROOT / "README.md", **{path.stem: path for path in guides}}
+    front = {"README": ROOT / "README.md", "examples": ROOT / "examples" / "README.md"}
+    return {**front, **{path.stem: path for path in guides}}
 
 
 def blocks(text: str) -> list[Block]:
