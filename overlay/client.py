@@ -318,7 +318,7 @@ class ResumeSession(Command, frozen=True):
     """The first command of a connection: go on with `session`, of which the program has the first
     `received` numbered items. Answered by SessionResumed, or by Failed (code unknown): the session
     has ended, or the node was started again. What was asked and not answered on the former
-    connection is not answered any more; request numbers go on behind those of that connection."""
+    connection is no longer answered; request numbers go on behind those of that connection."""
 
     session: str
     received: Annotated[int, msgspec.Meta(ge=0)]

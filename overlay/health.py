@@ -29,7 +29,7 @@ SIGN_HOLDS: Final = 120.0
 analysis (HEALTH_WINDOW). Guess; to be measured by how often a cluster changes its standby."""
 
 WORD_HOLDS: Final = 30.0
-"""Seconds for which a node's word holds where it is not heard any more. It is said several times a
+"""Seconds for which a node's word holds where it is no longer heard. It is said several times a
 second while it serves in a cluster; guess."""
 
 

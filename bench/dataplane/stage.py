@@ -3,7 +3,7 @@ bench/dataplane/compare.py.
 
 The harness keeps its caches and logs beside its files and takes neither a seed nor other numbers of
 connections. So it is copied to a temporary folder, where small patches of its text give it what the
-bench needs: a seed, the variant *parts*, 64 connections. A text that is not found any more is an
+bench needs: a seed, the variant *parts*, 64 connections. A text that is no longer found is an
 error with its name: the harness has changed.
 
 *parts* rewards routing as real interest does: each of 64 connections takes its own part of one

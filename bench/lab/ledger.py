@@ -72,7 +72,7 @@ PRODUCT: Final = tuple(
 """Where a function has to be defined to count: the simulator and the bench cost users nothing."""
 
 TOLERANCE: Final = 0.03
-"""A count may rise by this share before the file has to be written anew."""
+"""A count may rise by this share before the file has to be written again."""
 
 COUNTS: Final = (
     *("calls", "frames", "messages", "data", "bytes", "turns", "writes", "timers", "syncs"),

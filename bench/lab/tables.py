@@ -180,7 +180,7 @@ def table(text: str, results: Path) -> str:
 
 
 def page(text: str, results: Path = RESULTS) -> str:
-    """The page with all of its tables made anew. Raises TableError."""
+    """The page with all of its tables made again. Raises TableError."""
     return MARK.sub(lambda m: f"<!-- table: {m['spec']} -->\n{table(m['spec'], results)}", text)
 
 

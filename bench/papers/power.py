@@ -226,7 +226,7 @@ def consume(
             dies = not effect
         try:
             events = reading.take(0.05 if sent < rows else 1.0)
-        except PositionLostError:  # rows are lost that it has had: it can only begin anew
+        except PositionLostError:  # rows are lost that it has had: it can only begin again
             events, reading = [], opened()
         still = 0 if events or sent < rows else still + 1
         newest = newest if events else sent  # what does not come is not waited for

@@ -68,7 +68,7 @@ def table_keeps_the_older_value() -> None:
 
 @fault("S9", TABLES_SOAK, "test_the_newest_rows_fold_to_what_was_committed_through_faults")
 def table_forgets_deletions_too_early() -> None:
-    """A deletion that is not kept any more lets the row before it count again."""
+    """A deletion that is no longer kept lets the row before it count again."""
     original = KeyTable.add
 
     def add(self: KeyTable, offset: int, row: Row, size: int) -> None:

@@ -64,7 +64,7 @@ def export_history(
     `progress` hears how many offsets of how many are done.
 
     Raises SparkSourceError if the folder is of another stream or selector, if an attribute has
-    values that its column in the files cannot have, or rows in between are not kept any more.
+    values that its column in the files cannot have, or rows in between are no longer kept.
     """
     there = rows.ends()
     known, fields = history_ends(folder), _fields(folder, rows.stream_id, selector)

@@ -13,7 +13,7 @@ class SparkSourceError(Exception):
 
 
 class RowsLostError(SparkSourceError):
-    """Rows that a query has not read are not kept any more."""
+    """Rows that a query has not read are no longer kept."""
 
 
 class ShardEnds(NamedTuple):
@@ -53,7 +53,7 @@ class Rows(Protocol):
     def read(self, wanted: RowRange, selector: str) -> Iterator[PackedEvents]:
         """The rows of the range that the selector matches, "": all. The first piece and the last
         may have rows that lie before and behind the range (`canopy.spark.blocks` leaves them out).
-        Raises RowsLostError if the first ones are not kept any more."""
+        Raises RowsLostError if the first ones are no longer kept."""
 
     def close(self) -> None:
         """End the connection, or close the files."""

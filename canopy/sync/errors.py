@@ -8,8 +8,8 @@ class SyncError(Exception):
 
 
 class SourceLostError(SyncError):
-    """The source cannot say any more what has changed since the stream's position: a replication
-    slot is gone or was made anew, a database was restored. Only a new snapshot helps."""
+    """The source can no longer say what has changed since the stream's position: a replication
+    slot is gone or was made again, a database was restored. Only a new snapshot helps."""
 
 
 class SchemaError(SyncError):

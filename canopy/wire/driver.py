@@ -421,7 +421,7 @@ class TrioDriver:
 
     def recheck(self) -> None:
         """Look again at who is at the other end of each connection: its certificate may have
-        expired, or been revoked. Those who are not believed any more are cut off."""
+        expired, or been revoked. Those who are no longer believed are cut off."""
         for connection in list(self._connections.values()):
             tls = connection.tls
             if self._security is None or tls is None or not tls.chain:

@@ -67,7 +67,7 @@ class StateFile:
 
     def __init__(self, path: Path, owner: NodeIdentity, stored: StoredState) -> None:
         """Go on behind the records of `stored`, after its torn tail was cut off; where it is
-        damaged, begin anew."""
+        damaged, begin again."""
         self.path = path
         self._owner = f"owner:{owner.node}:{owner.incarnation}".encode()
         self._error: DiskError | None = None  # why nothing is stored any more

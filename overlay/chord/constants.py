@@ -284,7 +284,7 @@ it answers then."""
 
 OBSERVER_LAG_MOST: Final = 4_096
 """Entries that an observer may not have acknowledged; then it gets none until it answers. Beyond
-what the log's tail keeps its copy begins anew anyway."""
+what the log's tail keeps its copy begins again anyway."""
 
 OBSERVED_LOGS_MOST: Final = 4
 """Copies that a node keeps: a cluster has one predecessor in the ring, or two while the ring

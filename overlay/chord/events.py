@@ -130,7 +130,7 @@ class LogGrown(LocalEvent, frozen=True):
 
 
 class ObserversProgressed(LocalEvent, frozen=True):
-    """At a primary: an observer has more of the log, or is not awaited any more."""
+    """At a primary: an observer has more of the log, or is no longer awaited."""
 
 
 class ObservedReset(LocalEvent, frozen=True):

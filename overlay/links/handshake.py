@@ -421,7 +421,7 @@ class Handshake(LinkParts):
             self._node.trace("link", peer=session.peer.id, reason="by way of another node")
         if was_up and session.is_suspected:
             self._node.emit(LinkRecovered(session.peer))
-        if is_fresh or not was_up:  # on a detour a session may begin anew that was up until now
+        if is_fresh or not was_up:  # on a detour a session may begin again that was up until now
             self._sessions.change_state(session, SessionState.CONNECTED)
             self._node.trace("link", peer=session.peer.id, reason="up" if is_fresh else "resumed")
             incarnation = session.peer_process.incarnation

@@ -108,7 +108,7 @@ class MapSettled(LocalEvent, frozen=True):
 
 
 class LeasesOver(LocalEvent, frozen=True):
-    """At the owner: some host may not serve any more (owner/lease_grants.py)."""
+    """At the owner: some host may no longer serve (owner/lease_grants.py)."""
 
 
 class CopyInvalidated(LocalEvent, frozen=True):

@@ -468,7 +468,7 @@ class Replica(StoredReplica):
                 self.port.send(sender, ShardFenced(self.shard, vote.epoch))
                 return
             # A majority has voted for the sender in this epoch, else it would not lead. So whoever
-            # this replica has voted for cannot lead in it any more.
+            # this replica has voted for can no longer lead in it.
             self._stop()
             self._vote(message.epoch, sender.id, self._acknowledge)
         self._heard_at, self._sender = self.port.now, sender

@@ -178,7 +178,7 @@ class Injector:
     def look(self) -> None:
         """End what is over. Count the nodes that ended by themselves, but for those that had to
         write more than rows when their disk was full: that is what they do (docs/guide/operate.md).
-        These begin anew when there is room."""
+        These begin again when there is room."""
         now = time.monotonic()
         for each in [one for one in self._lasting if one.until <= now]:
             self._end(each)
@@ -195,7 +195,7 @@ class Injector:
                 node.look()
 
     def _damage(self, name: str) -> bool:
-        """Alter a file, and have it found: by whoever reads it, or when the process begins anew.
+        """Alter a file, and have it found: by whoever reads it, or when the process begins again.
         Returns whether there was one to alter."""
         done = flip_bits(name, self.nodes.nodes[name].data, self.rng, self.altered())
         if done is None:

@@ -1,7 +1,7 @@
 """Programs at a stream, each a thread at a node of its own, and what they were told.
 
 All go on when their node or the stream's leader is lost: the library looks for the node, and what
-ends with an error is begun anew.
+ends with an error is begun again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Program(threading.Thread):
         self.fault: BaseException | None = None
 
     def run(self) -> None:
-        """Work, and begin anew after an error."""
+        """Work, and begin again after an error."""
         while not self.ends.is_set():
             try:
                 with connect(self.data, reconnect=PATIENCE) as client:

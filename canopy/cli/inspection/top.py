@@ -78,7 +78,7 @@ def _row(
     link, old = links.get(node), earlier.get(node)
     sent = received = -1.0
     if link is not None and old is not None and seconds > 0:
-        # a link that was made anew counts from 0
+        # a link that was made again counts from 0
         sent = max(0, link.sent - old.sent) / seconds
         received = max(0, link.received - old.received) / seconds
     address = cluster.addresses.get(node, "") if cluster is not None else ""

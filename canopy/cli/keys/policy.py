@@ -145,7 +145,7 @@ def push(file: Path, data: Path | None, as_json: bool) -> None:
         if signed[:1] != b"\x93":  # an array of three, in MessagePack
             signed = signed_by(folder, parsed(file))
         found = read_policy(signed, overlay, folder.chain("roots"), revoked)
-        known = claimed_policy(folder.document("policy"))  # one that is not believed any more, too
+        known = claimed_policy(folder.document("policy"))  # one that is no longer believed, too
     except PolicyError as error:
         raise click.UsageError(f"{file}: {error}") from None
     if known is not None and found.version <= known.version:

@@ -115,7 +115,7 @@ def get(
 ) -> None:
     """Print the event with this offset, as a JSON object.
 
-    Exit code 1 if there is none: it is not kept any more, or has not come yet.
+    Exit code 1 if there is none: it is no longer kept, or has not come yet.
 
     \b
     canopy stream get alarms 1200

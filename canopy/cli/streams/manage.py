@@ -158,7 +158,7 @@ def add(
 
     With --key rows that --keep-for and --keep-size let go leave the newest row of each value of
     ATTRIBUTE behind, until a row that --deletes matches comes; `canopy sub --from keys` begins with
-    these. With --ttl rows are of no use after a time: they are not delivered any more, and
+    these. With --ttl rows are of no use after a time: they are no longer delivered, and
     go whether they were read or not.
 
     With --prefer availability a replica that is cut off from the majority takes rows into a fork,

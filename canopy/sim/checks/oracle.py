@@ -103,7 +103,7 @@ def expectation(clients: Clients, grace: float = GRACE) -> Expectation:
 
 
 def arrived_by(clients: Clients, event: Publication, grace: float) -> float:
-    """When the event is not under way any more: `grace` seconds after its publication or admission,
+    """When the event is no longer under way: `grace` seconds after its publication or admission,
     in which all nodes were in reach."""
     at, left = event.published if event.admitted is None else event.admitted, grace
     for since, to in sorted(clients.cuts):

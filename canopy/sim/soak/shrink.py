@@ -157,7 +157,7 @@ def fewer_nodes(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def without(scenario: Scenario, gone: range) -> Scenario:
-    """The scenario without the nodes `gone`; the others are numbered anew."""
+    """The scenario without the nodes `gone`; the others are numbered again."""
 
     def new(node: int) -> int:
         return node - len(gone) if node >= gone.stop else node

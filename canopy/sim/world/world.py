@@ -354,7 +354,7 @@ class World(Scheduler):
     # --- for the drivers ---
 
     def replied(self, driver: SimDriver, client: int, reply: Reply) -> None:
-        """A node answers a client. (A process that is dying is not heard any more.)"""
+        """A node answers a client. (A process that is dying is no longer heard.)"""
         if driver.alive:
             self.clients.replied(driver.name, client, reply, self.now)
 

@@ -50,7 +50,7 @@ class SqliteDestination(Destination):
     def _change(self, table: Table, former: Table, old: Column) -> None:
         """A column keeps its NOT NULL. It takes values of any type, but bends those that look like
         its own: a text of digits in a column of numbers is a number, at last infinity. So one whose
-        type changes is made anew, with its values."""
+        type changes is made again, with its values."""
         new = next((column for column in table.columns if column.name == old.name), None)
         kind = self._type(former, old) if new is None else self._type(table, new)
         if kind == self._type(former, old):

@@ -130,7 +130,7 @@ class Resending:
 
     def piece(self, known: dict[str, Table], commit: Commit) -> Iterator[Change]:
         """The next piece of a table as one transaction, the last with the whole shape; nothing, if
-        there is none, or not yet: a table that was altered once more begins anew when that is read
+        there is none, or not yet: a table that was altered once more begins again when that is read
         in the log. What follows in the log leads to the same rows. `known`: as of `barrier`."""
         for name in list(self._after):
             table, after = self._after[name]

@@ -86,7 +86,7 @@ _RENEWED: Final = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 """Statements after which a name may stand for a table with other rows, of which the log says
-nothing, or after which it is not known any more which rows a foreign key has changed."""
+nothing, or after which it is no longer known which rows a foreign key has changed."""
 _ALTERED: Final = re.compile(
     rf"{_BLANK}*(?:alter\b|create\b).*\btable\b", re.IGNORECASE | re.DOTALL
 )
@@ -103,7 +103,7 @@ _WORD: Final = re.compile(r"`(?:[^`]|``)+`|\"(?:[^\"]|\"\")+\"|[\w$]+")
 WHOLE: Final = 60.0
 """Seconds for the rest of a transaction."""
 MERGED: Final = 1_000
-"""Transactions that are handed on as one at most, so that a table which is sent anew for each of
+"""Transactions that are handed on as one at most, so that a table which is sent again for each of
 them is sent once."""
 
 
@@ -243,7 +243,7 @@ class MariadbSource:
     def _transaction(
         self, log: BinlogLink, begun: binlog.TransactionBegin
     ) -> Iterator[Change | Commit]:
-        """The changes of a transaction that has begun, and its commit; where tables are sent anew
+        """The changes of a transaction that has begun, and its commit; where tables are sent again
         for it, those of the next ones that are there as well, as one."""
         echo, merged = False, 0
         while (data := log.receive(WHOLE)) is not None:
@@ -380,7 +380,7 @@ class MariadbSource:
                     yield from self._altered(name, bool(_MOVED.match(found.text)))
 
     def _renewed(self, name: str) -> Iterator[Change]:
-        """A table that was dropped, renamed or made anew, and is there by now: its shape, and its
+        """A table that was dropped, renamed or made again, and is there by now: its shape, and its
         rows instead of those that it had."""
         table = check_table(shape_of(self._sql, name))
         self._logged.pop(name, None)

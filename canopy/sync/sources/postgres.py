@@ -1,8 +1,8 @@
 """PostgreSQL as a source: its own log, decoded in the order of commits.
 
 A publication says which tables, a replication slot keeps the log until the stream has it. The
-slot's position is a copy of what the stream says, and never ahead of it: one that is, was made anew
-or moved by somebody else, and what came between is lost (`SourceLostError`).
+slot's position is a copy of what the stream says, and never ahead of it: one that is, was made
+again or moved by somebody else, and what came between is lost (`SourceLostError`).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def slot_of(name: str) -> str:
 
 
 def free_slot(link: psycopg.Connection[Any], slot: str) -> bool:
-    """End the connection of a process that has used the slot before, and cannot append any more.
+    """End the connection of a process that has used the slot before, and can no longer append.
     Returns whether there is a slot."""
     until = time.monotonic() + PATIENCE
     while True:
@@ -208,7 +208,7 @@ class PostgresSource:
         self._begin(commit.position)
 
     def snapshot(self) -> Iterator[Change]:
-        """See `Source`. The slot is made anew."""
+        """See `Source`. The slot is made again."""
         self._drop_slot()
         position, name = self._link.create_slot(self._slot)
         with psycopg.connect(self._conninfo, autocommit=True, options=SESSION) as reader:

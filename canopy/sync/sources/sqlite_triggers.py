@@ -291,7 +291,7 @@ def _changed(table: Table, number: int, which: str) -> str:
 
 
 def _gone(table: Table, number: int, also: str) -> str:
-    """The statement that logs the candidates that are not there any more, or `also`."""
+    """The statement that logs the candidates that are no longer there, or `also`."""
     kept = ", ".join(f"v{place}" for place in range(len(table.columns)))
     there = " AND ".join(
         f"t.{quoted(table.columns[place].name)} = c.v{place}" for place in table.key

@@ -261,7 +261,7 @@ class ControlServer:
                 self.recheck()
 
     def recheck(self) -> None:
-        """End what was opened with tokens that are not good any more."""
+        """End what was opened with tokens that are no longer good."""
         for client in list(self._clients.values()):
             remote = client.remote
             if remote is None or self._door is None:

@@ -4,7 +4,7 @@ Read in this order: ``certificates`` (what is in them, and the id that follows f
 ``restrictions`` and ``chains`` (what an issuer may sign, and whether a chain keeps to that),
 ``key_folder`` (the files in a data folder), ``ledger`` (what an issuer has signed, and how much it
 may), ``beliefs`` (what a node believes of others, and the one id of a key), ``authority`` (who
-signs: root and issuer), ``revocations`` (the signed list of ids that are not believed any more),
+signs: root and issuer), ``revocations`` (the signed list of ids that are no longer believed),
 ``policies`` (the signed policy of tenants), ``tokens`` (invitations), ``enrolment`` (the words
 between a node without a valid certificate and its issuer), ``issuing`` (the issuer's side of them),
 ``joining`` (the node's side), ``signing`` (what a node says) and ``rotation`` (root and issuer are

@@ -73,7 +73,7 @@ class Beliefs:
     revocations_data: bytes
     """As the list travels; b"": there is none that is believed."""
     revoked: frozenset[NodeId]
-    """Who is refused, by lists that are not believed any more too."""
+    """Who is refused, by lists that are no longer believed too."""
     policy: Policy | None
     policy_data: bytes
     faults: tuple[str, ...]

@@ -22,7 +22,7 @@ from overlay.machine import NodeId
 
 HOUR: Final = 3_600.0
 KEPT_FOR: Final = (NODE_DAYS + RENEW_UNTIL) * DAY
-"""Seconds after which an id that was not renewed cannot be any more."""
+"""Seconds after which an id that was not renewed can no longer be renewed."""
 
 GENERATIONS_MOST: Final = 3
 """Ids that one key may get anew while a certificate holds: a node whose state is lost becomes

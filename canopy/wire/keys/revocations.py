@@ -1,4 +1,4 @@
-"""The list of ids that are not believed any more, signed by the overlay's root or an unrestricted
+"""The list of ids that are no longer believed, signed by the overlay's root or an unrestricted
 issuer. Ids are those of nodes, and of issuers (`chains.authority_id`), with whom all that they have
 signed is not believed.
 
@@ -87,7 +87,7 @@ def read(
 def believed_list(
     data: bytes, overlay: str, roots: list[x509.Certificate]
 ) -> tuple[Revocations, bytes, str]:
-    """The list that a node has kept, as it travels, and "". If it is not believed any more what it
+    """The list that a node has kept, as it travels, and "". If it is no longer believed what it
     says all the same, b"" and why: whom it names is to be refused until another one comes."""
     if not data:
         return NONE, b"", ""

@@ -69,7 +69,7 @@ def memory_used(source: Path = MEMINFO) -> float | None:
 
 
 def disk_used(folder: Path) -> float | None:
-    """Percent of the folder's file system that a program of this user cannot write to any more, as
+    """Percent of the folder's file system that a program of this user can no longer write to, as
     `df` counts it; None where the system does not say."""
     try:
         found = os.statvfs(folder)

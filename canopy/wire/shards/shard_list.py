@@ -11,7 +11,7 @@ empty hard state in it, and before anything else is written there. So
 
 The list lies beside ``streams`` and not in it, so that it survives the loss of that folder. It
 names the node: under another id, which a node takes when it has lost its state, none of the shards
-are its own. A list that is damaged, or missing while there are folders, is made anew from these.
+are its own. A list that is damaged, or missing while there are folders, is made again from these.
 
 A shard is removed in two steps, of which the list has the first: what a crash interrupts is
 finished at the next start.

@@ -104,7 +104,7 @@ class Connection:
         self._outlet.wake()
 
     def cut_off(self, reason: str) -> None:
-        """End it at once: its peer is not believed any more."""
+        """End it at once: its peer is no longer believed."""
         self._outlet.close()
         self._fail(reason)
 

@@ -245,7 +245,7 @@ class ClusterMerges(LeadershipParts):
         self._state_sent = float("-inf")
 
     def keep(self, given: Cluster) -> None:
-        """The next cluster is lost, and this one has its arc: its own is not given any more."""
+        """The next cluster is lost, and this one has its arc: its own is no longer given."""
         self.forget()
         self.port.emit(ArcKept(given))
 

@@ -310,7 +310,7 @@ class HandOvers(LeadershipParts):
             self.abort(perhaps_served=handover.asked and handover.kind == "leave")
 
     def abort(self, perhaps_served: bool = False) -> None:
-        """A hand-over that is under way cannot succeed any more, since the coming primary does not
+        """A hand-over that is under way can no longer succeed, since the coming primary does not
         answer, the own voters are lost or another serves the arc: keep it. `perhaps_served`: a
         whole cluster may have been taken over all the same."""
         handover = self.current

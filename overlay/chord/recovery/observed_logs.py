@@ -36,7 +36,7 @@ from overlay.machine import Key, NodeId, Peer, Timer, Version, by_id
 
 
 class ObservedLogsDue(Timer, frozen=True):
-    """Time to look for copies whose primaries are not heard any more."""
+    """Time to look for copies whose primaries are no longer heard."""
 
 
 class ObservedLog:
@@ -171,7 +171,7 @@ class ObservedLogs:
             self.forget(key)
 
     def on_observed_logs_due(self, timer: ObservedLogsDue) -> None:
-        """Drop the copies that are not kept up to date any more."""
+        """Drop the copies that are no longer kept up to date."""
         for key, kept in list(self.copies.items()):
             if self.port.now - kept.heard >= OBSERVED_LOG_KEPT:
                 self.forget(key)

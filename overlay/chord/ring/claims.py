@@ -303,7 +303,7 @@ def _count(nodes: Mapping[NodeId, None], cluster: Cluster) -> int:
 
 
 def _is_lost(doubt: Doubt) -> bool:
-    """Whether what was known is not there any more: too few of its members know it for a majority,
+    """Whether what was known is no longer there: too few of its members know it for a majority,
     or fewer than know the other."""
     return all(
         _count(doubt.disagree, each) < _enough(each)

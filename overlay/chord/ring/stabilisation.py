@@ -5,7 +5,7 @@ a cluster stands between the two, that one is asked itself, and adopted with its
 when it answers. Then the primary tells its successor that it exists (*rectify*). A predecessor is
 replaced by a worse one only after it was found dead; being asked is how that is found out.
 
-A predecessor that is not heard any more, though no link was lost, may lead no more, and nobody
+A predecessor that is no longer heard, though no link was lost, may lead no more, and nobody
 leads in its place: then no other cluster would notice that keys have no owner. So the cluster
 after it looks for it as for one that is lost (`recovery`).
 

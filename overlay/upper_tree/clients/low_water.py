@@ -11,7 +11,7 @@ node at some host. That may be where
 
 - this node stood still (`LocalStall`, or a timer of its own that came late);
 - a link to another node is lost, which may hold something, or was lost until shortly before;
-- registrations of this node have lapsed, or their leases are not confirmed any more;
+- registrations of this node have lapsed, or their leases are no longer confirmed;
 - parts of the overlay may lack its registrations (`GapReports`).
 
 Each of these holds the mark where it was before, until `SETTLES` after its end: by then what was

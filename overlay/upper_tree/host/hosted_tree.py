@@ -143,7 +143,7 @@ class HostedTree:
         return not self.former
 
     def retake(self, registration: Registration) -> bool:
-        """Whether just this registration is installed already; it is not `former` any more."""
+        """Whether just this registration is installed already; it is no longer `former`."""
         known = self.registrations.get(registration.id)
         if known is None or known[0] != registration:
             return False

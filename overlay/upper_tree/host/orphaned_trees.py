@@ -65,7 +65,7 @@ class ServingLeases:
         if since is not None:
             self._prolong(beat, since + LEASE_SHARE * beat.term)
         if beat.number < max(replied, default=0):
-            replied.clear()  # the owner counts anew
+            replied.clear()  # the owner counts again
         replied[beat.number] = now
         if len(replied) > REPLIES_MOST:
             del replied[min(replied)]

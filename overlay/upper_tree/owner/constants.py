@@ -305,8 +305,8 @@ the time until all nodes of the largest simulated ring have gone over."""
 # --- summary_state.py ---
 
 SUMMARY_PAUSE_LEAST, SUMMARY_PAUSE_MOST = 0.25, 4.0
-"""Without a contradicting registration for so long, a summary is made anew: at first, and where
+"""Without a contradicting registration for so long, a summary is made again: at first, and where
 summaries did not last. By the visits that summaries save less the messages that recall them."""
 
 SUMMARY_STALE_SHARE = 4
-"""A summary is made anew when a quarter of what it was made of has ended. As above."""
+"""A summary is made again when a quarter of what it was made of has ended. As above."""

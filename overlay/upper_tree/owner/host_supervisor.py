@@ -254,7 +254,7 @@ class HostSupervisor(Machine):
             self._silent.suspected(node, *self.leases.last_answer(node))
 
     def on_link_recovered(self, event: LinkRecovered) -> None:
-        """A host acknowledges again: it is not silent any more."""
+        """A host acknowledges again: it is no longer silent."""
         self._silent.heard(event.peer.id)
 
     def on_silence_due(self, timer: SilenceDue) -> None:

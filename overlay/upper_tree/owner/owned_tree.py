@@ -158,7 +158,7 @@ class PendingRegistration(msgspec.Struct):
         self.holders.pop(holder, None)
 
     def expire_holders(self, now: float) -> None:
-        """Forget holders whose summary is not valid any more."""
+        """Forget holders whose summary is no longer valid."""
         self.holders = {node: until for node, until in self.holders.items() if until > now}
 
     def is_admitted(self, now: float) -> bool:
@@ -267,7 +267,7 @@ class OwnedTree:
         self._popularity.add(boxes)
 
     def forget_boxes(self) -> None:
-        """The tree is not decided about here any more: its attributes do not count."""
+        """The tree is no longer decided about here: its attributes do not count."""
         for boxes in self._boxes.values():
             self._popularity.remove(boxes)
         self._boxes.clear()

@@ -471,7 +471,7 @@ class Rebalance(Machine):
 
     def _moved(self, owned: OwnedTree, fit: Collection[NodeId]) -> PartitionMap | None:
         """Every virtual node to where it belongs: as planned; or where it is, without the nodes
-        that may not host any more. One whose hosts are all silent has one more until they answer
+        that may no longer host. One whose hosts are all silent has one more until they answer
         again or are given up. None: all are there."""
         attribute = owned.attribute
         is_relieved = False

@@ -202,7 +202,7 @@ class Tree:
         self.registration_changes += 1
 
     def dropped(self) -> None:
-        """The tree is not this cluster's any more."""
+        """The tree is no longer this cluster's."""
         for registration in self.registrations.values():
             self._leaves.removed(registration)
 
@@ -297,13 +297,13 @@ class ClusterState:
         return self._highest
 
     def drop_keys(self, gone: Callable[[Key], bool]) -> None:
-        """Trees and what the directory has under these keys are not this cluster's any more."""
+        """Trees and what the directory has under these keys are no longer this cluster's."""
         for attribute in [a for a in self.trees if gone(attribute_key(a))]:
             self.drop(attribute)
         self.directory = {n: v for n, v in self.directory.items() if not gone(key_of(n))}
 
     def drop(self, attribute: str) -> None:
-        """The tree is not this cluster's any more. Nothing happens if it is not there."""
+        """The tree is no longer this cluster's. Nothing happens if it is not there."""
         tree = self.trees.pop(attribute, None)
         if tree is not None:
             tree.dropped()

@@ -173,7 +173,7 @@ SKIP_RATES_MOST = 1_024
 """Hosts with certain trees of which it is remembered whether events skip them."""
 
 PLANNED_FOR = 1.0
-"""Seconds after which a plan is made anew though nothing has changed: so late it is noticed that a
+"""Seconds after which a plan is made again though nothing has changed: so late it is noticed that a
 summary is worth a question, or no check any more. A tenth of a term (`tree.summary_term`)."""
 
 PLANS_MOST = 64

@@ -161,7 +161,7 @@ class LoadPredictor:
         return max(least, int(SPREAD_SECONDS * rate))
 
     def update(self, now: float) -> bool:
-        """Forget who is not behind any more. Whether something may have waited anywhere, so that
+        """Forget who is no longer behind. Whether something may have waited anywhere, so that
         `best` may answer differently."""
         before = bool(self._busy)
         for node in list(self._busy):

@@ -168,7 +168,7 @@ class LocalRegistrations:
             yield from waiting.values()
 
     def add(self, local: LocalRegistration) -> None:
-        """Add a registration, or note that one is not acknowledged any more."""
+        """Add a registration, or note that one is no longer acknowledged."""
         key = local.key
         waiting = self._unacknowledged.setdefault(local.subscription, {})
         if (former := waiting.get(key)) is not None:

@@ -314,7 +314,7 @@ class Renewals:
         self._sender.send([one for item in by_tree.items() for one in self._lapsed(*item)])
 
     def _lapsed(self, attribute: str, mine: list[LocalRegistration]) -> list[LocalRegistration]:
-        """The registrations in this tree are not acknowledged any more: those to send again."""
+        """The registrations in this tree are no longer acknowledged: those to send again."""
         for local in mine:
             self._local.add(local)
         if mine:

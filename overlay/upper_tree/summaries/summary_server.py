@@ -400,7 +400,7 @@ class SummaryServer(Machine):
                 self.port.emit(CopyInvalidated(attribute))
 
     def on_copy_expires(self, timer: CopyExpires) -> None:
-        """Holders that did not answer may not use their copies any more."""
+        """Holders that did not answer may no longer use their copies."""
         self._expiries.pop(timer.attribute, None)
         owned = self.trees.get(timer.attribute)
         if owned is not None:

@@ -19,7 +19,7 @@ class New(NamedTuple):
 
 
 class Repeated(NamedTuple):
-    """All its rows are in the log, at these places; None: where is not kept any more."""
+    """All its rows are in the log, at these places; None: where is no longer kept."""
 
     runs: tuple[Appended, ...] | None
 

@@ -424,7 +424,7 @@ class AskedChecks(Machine):
         return not walk.checking.is_reading
 
     def _wait(self, walk: _Walk) -> None:
-        if walk.checking is not None:  # what it has asked for may not come any more
+        if walk.checking is not None:  # what it has asked for may no longer come
             self._pause(walk)
         if walk.waits_since is None:
             walk.waits_since = self.port.now

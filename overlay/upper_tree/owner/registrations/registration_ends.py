@@ -313,7 +313,7 @@ class RegistrationEnds(Machine):
             self.port.emit(MatchingInterrupted(peer, UNHEARD, tuple(trees), self.port.now))
 
     def _unheard(self, tree: Tree, ids: Iterable[str]) -> list[Peer]:
-        """Those of their subscribers that were not heard any more. (Others run again, or have ended
+        """Those of their subscribers that were no longer heard. (Others run again, or have ended
         these registrations.)"""
         subscribers = {s.id: s for s in (tree.registrations[id_].subscriber for id_ in ids)}
         is_silent = self._leases.is_silent

@@ -434,7 +434,7 @@ class Registry(Machine):
         return owned
 
     def on_role_changed(self, event: RoleChanged) -> None:
-        """What waits for SUBACKs is not this node's any more once it leads no cluster."""
+        """What waits for SUBACKs is no longer this node's once it leads no cluster."""
         if event.role != "primary":
             self._unlogged.clear()
             self._all_soon.cancel()
