@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Final
 
 from matching.constraint import Constraint
 from matching.selector.evaluate import ConditionFunction, all_of, condition
@@ -25,6 +26,9 @@ from matching.selector.expression import (
 )
 from matching.selector.unparse import unparse
 from matching.values import EVERYTHING, Attributes, Interval
+
+ALWAYS: Final = all_of(())
+"""What is left to check where everything was found by an index."""
 
 
 class Conjunction:
@@ -138,4 +142,6 @@ class Conjunction:
         ]
         if self.residual is not None:
             parts.append(condition(self.residual))
+        if not parts:
+            return ALWAYS
         return parts[0] if len(parts) == 1 else all_of(tuple(parts))

@@ -183,7 +183,8 @@ class Constraint:
             if self.exact and len(self.terms) > 1:
                 self._function = _membership(self.attribute, self.intervals)
             else:
-                self._function = condition(self.expression)
+                terms = self.terms
+                self._function = condition(terms[0] if len(terms) == 1 else conjoin(terms))
         return self._function
 
 

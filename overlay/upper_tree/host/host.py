@@ -26,7 +26,6 @@ from overlay.upper_tree.host.dry_matching import dry_matches
 from overlay.upper_tree.host.hosted_tree import HostedTree
 from overlay.upper_tree.host.queue_sharing import QueueSharing
 from overlay.upper_tree.host.shard_gatherings import ShardGathering
-from overlay.upper_tree.host.trees_together import TreesTogether
 from overlay.upper_tree.host.visit_handler import VisitHandler, check_visit, is_from_host
 from overlay.upper_tree.host.visit_scheduler import MatchDue, VisitScheduler
 from overlay.upper_tree.inspection_messages import AskMatches
@@ -166,7 +165,9 @@ class Hosting(Machine):
 
     def _match(self, message: Visit) -> int:
         visit = self._handler(message)
-        together = self._visited_together(message)
+        together = None
+        if not message.apart and message.part is None and message.hop <= HOP_BOUND:
+            together = self.assigned.served_together(message.attributes)
         if together is not None:
             visit.accept_all(together.trees)
             together.visited(message.events, self.port.rng)
@@ -175,13 +176,6 @@ class Hosting(Machine):
         visit.match()
         visit.finish()
         return visit.matched
-
-    def _visited_together(self, visit: Visit) -> TreesTogether | None:
-        """The trees that all events of the visit visit, if all of these are served here, whole;
-        None: else, or they are to be looked at one by one."""
-        if visit.apart or visit.part is not None or visit.hop > HOP_BOUND:
-            return None
-        return self.assigned.served_together(visit.attributes)
 
     def _accept_each(self, visit: VisitHandler, message: Visit) -> None:
         for attribute in trees_of(message):

@@ -225,8 +225,8 @@ class Publisher(Machine):
         if found.expiring:
             self.finder.seek(found.expiring)
         if found.unknown:
-            due = [name for name in found.unknown if self._is_due(name, len(events))]
-            self._ask_summaries(due)
+            now, claim = self.port.now, self.locations.summaries.claim_refresh
+            self._ask_summaries([name for name in found.unknown if claim(name, now, len(events))])
         routed = [RoutedEvents(found.fixed, (), events)]
         if not found.is_fixed:
             routed = found.route_events(events)
@@ -327,11 +327,6 @@ class Publisher(Machine):
                 found.append(SentBefore("", (name,), first, last, int(age * 1000)))
         return tuple(found)
 
-    def _is_due(self, attribute: str, events: int = 1) -> bool:
-        """Whether a tree's summary is to be asked for now that so many more events visit it. Says
-        so once."""
-        return self.locations.summaries.claim_refresh(attribute, self.port.now, events)
-
     def _ask_summaries(self, attributes: list[str]) -> None:
         """Ask for these, and for others that are due soon."""
         if attributes:
@@ -344,9 +339,10 @@ class Publisher(Machine):
         pending, attribute = pair
         if self.counting or attribute == EVENT_TREE:
             return False
-        if self._is_due(attribute):
+        now, summaries = self.port.now, self.locations.summaries
+        if summaries.claim_refresh(attribute, now, 1):
             unknown[attribute] = None
-        if not self.locations.summaries.may_skip(attribute, pending.places, self.port.now):
+        if not summaries.may_skip(attribute, pending.places, now):
             return False
         self.port.count("visits_skipped")
         self.history.accepted(pending.events, Skipped((attribute,)))
