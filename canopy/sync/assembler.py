@@ -45,11 +45,6 @@ class Assembler:
         self._handed_on = False  # a part of this transaction
         self._next = 0
 
-    @property
-    def is_between(self) -> bool:
-        """Whether no transaction is open."""
-        return not self._kept and not self._handed_on and not self._pieces
-
     def feed(
         self, changes: Iterable[tuple[int, Change]], size: int = 0
     ) -> Iterator[TransactionPart]:

@@ -163,10 +163,6 @@ class BlockEngine:
         """The address of the header, which all kernels take."""
         return self._header
 
-    def nbytes(self) -> int:
-        """The bytes of all arrays that grow with the subscriptions."""
-        return self._memory.nbytes()
-
     # Matching.
 
     def match(self, attributes: Attributes) -> tuple[Labels, list[int]]:

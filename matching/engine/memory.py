@@ -140,8 +140,3 @@ class Memory:
         """The leaf of the subscription at each place of a block; int32[BLOCK], a view."""
         start = block % BLOCKS * BLOCK
         return self._segments[block // BLOCKS].leaves[start : start + BLOCK]
-
-    def nbytes(self) -> int:
-        """The bytes of all arrays that grow with the subscriptions."""
-        arrays = (self.where, self.nodes, self.found, self.ask)
-        return sum(s.memory.nbytes for s in self._segments) + sum(a.nbytes for a in arrays)

@@ -94,10 +94,6 @@ class PartitionMap:
         """Index of the virtual node that holds this place."""
         return bisect_right(self._starts, place) - 1
 
-    def overlapping(self, interval: Interval) -> list[Entry]:
-        """The virtual nodes that share some value with `interval`."""
-        return [entry for entry in self.entries if entry.interval.overlaps(interval)]
-
     def hosts(self) -> dict[NodeId, Peer]:
         """All hosts, in order of their first virtual node."""
         return dict(self._hosts)

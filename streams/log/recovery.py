@@ -112,7 +112,6 @@ class Recovered(NamedTuple):
     log: ShardLog
     state: ShardState  # folded up to the end; not to be relied upon while there are holes
     committed: int  # number of a chunk that is known to have been committed
-    state_at: int  # number of the chunk with which the newest complete state begins; 0: none
     torn: bool  # the bytes behind the end are no chunks, and are to be cut off
     holes: list[FoundHole]
     surplus: list[str]  # files that have no valid chunk at all, to be removed with the torn tail
@@ -169,7 +168,7 @@ def recover(
         segment.size = there.end
         before = (segment.name, there)
     beginning = _lost_beginning(log, state, read)
-    return Recovered(log, state, committed, state_at, torn, holes, surplus, beginning)
+    return Recovered(log, state, committed, torn, holes, surplus, beginning)
 
 
 def _lost_beginning(

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from canopy.sim.checks.deliveries import check_order
+from canopy.sim.checks.violation import Violation
+from canopy.sim.world.clients import Clients
 from canopy.sim.world.world import World
 from harness.overlays import acknowledged, assert_exact, grown, settings
 
@@ -21,6 +22,25 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "delegates": {"fan_out": 4},
     "replicas": {"host_entries": 4, "split_at": 4, "replicas": 2},
 }
+
+
+def check_order(clients: Clients, since: float = 0.0) -> list[Violation]:
+    """One violation for each event that was shown to a subscription after a later one of its
+    publisher. `since`: only of events that were published from then on, in virtual seconds."""
+    published = {event.identity: event.published for event in clients.publications}
+    last: dict[tuple[str, str, int], int] = {}
+    violations: list[Violation] = []
+    for shown in clients.deliveries:
+        event, subscription = shown.delivery.event, shown.delivery.subscription
+        if published.get(event.identity, -1.0) < since:
+            continue
+        flow = (subscription, event.publisher, event.incarnation)
+        before = last.get(flow, 0)
+        if event.sequence < before:
+            text = f"{event.identity} came to {subscription} after number {before}"
+            violations.append(Violation("order", text, (event.identity, subscription)))
+        last[flow] = max(before, event.sequence)
+    return violations
 
 
 def term(rng: Random) -> str:

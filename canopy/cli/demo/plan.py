@@ -66,11 +66,6 @@ class DemoPlan:
     tour: bool = False
     """Whether it shows what happens when an overlay grows, and when a node is lost."""
 
-    @property
-    def live(self) -> bool:
-        """Whether the nodes themselves publish an endless feed (telemetry)."""
-        return self.feed == TELEMETRY
-
 
 def read_subscriptions(path: Path | None, feed: str, nodes: int) -> tuple[PlannedSubscription, ...]:
     """The subscriptions of `path`, or the default ones of the feed. Raises PlanError."""

@@ -85,23 +85,7 @@ def message_of(topic: str, payload: bytes, sent: mqtt5.PublishPacket | mqtt5.Wil
         passed[EXPIRY] = sent.message_expiry_interval
     if sent.payload_format_indicator:
         passed[FORMAT] = 1
-    return _message(topic, payload, sent.content_type, sent.user_properties, passed)
-
-
-def draft_of(
-    topic: str, payload: bytes, content_type: str | None, properties: list[tuple[str, str]]
-) -> Draft:
-    """The event in a message that has no other properties. Raises BadEventError."""
-    return _message(topic, payload, content_type, properties, {}).draft
-
-
-def _message(
-    topic: str,
-    payload: bytes,
-    content_type: str | None,
-    properties: list[tuple[str, str]],
-    passed: dict[str, Value],
-) -> MqttEvent:
+    content_type, properties = sent.content_type, sent.user_properties
     if len(properties) > PROPERTIES:
         raise BadEventError(f"more than {PROPERTIES} user properties")
     texts = [content_type or "", *(text for pair in properties for text in pair)]

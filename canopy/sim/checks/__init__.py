@@ -4,7 +4,6 @@ Deliveries: `oracle` (brute force: every event against every selector) and `deli
 `ownership` (arcs and partition maps, one ring: P2, P5; Zave's invariants of Chord), `node_state`
 (subscribers, owners and hosts agree; bounds; routes in trees: C7), `cluster_logs` (P1, P4; at every
 moment). Of the trace records: `trace_rules` (walks, paths, copies,
-counting). Of what programs asked and were answered: `linearizability`.
-`failure_report` selects the records that explain a violation. All of it reads the machines' state
-and changes nothing.
+counting). `failure_report` selects the records that explain a violation. All of it reads the
+machines' state and changes nothing.
 """

@@ -57,11 +57,6 @@ class ServiceManager:
         if mine and microseconds.isdigit():
             self.watchdog = int(microseconds) / 1e6
 
-    @property
-    def is_there(self) -> bool:
-        """Whether somebody wants to be told."""
-        return bool(self._address)
-
     def ready(self, status: str) -> None:
         """The process serves (after its start, and after it has reloaded)."""
         self._send("READY=1", f"STATUS={status}")

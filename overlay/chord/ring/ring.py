@@ -27,7 +27,6 @@ from overlay.machine import (
     Peer,
     Port,
     Timer,
-    Version,
     by_id,
     handlers_of,
 )
@@ -226,10 +225,6 @@ class Ring(Machine):
     def is_followed(self, cluster: Cluster) -> bool:
         """Whether another member than its primary has granted what `cluster` claims."""
         return self.state.claims.is_followed(cluster)
-
-    def forget(self, key: Key, version: Version) -> None:
-        """The cluster `key` of `version` (or older) was no use: ask again."""
-        self.state.known.forget(key, version)
 
     def walk(self) -> None:
         """Walk around the ring; answered by RingWalked."""

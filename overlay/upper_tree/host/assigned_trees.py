@@ -162,7 +162,7 @@ class AssignedTrees(Machine):
         self.loads = loads
         self.access_points = access_points
         self.leases = ServingLeases()
-        self.together = KnownTogether(port.rng)
+        self.together = KnownTogether()
         from_owners: dict[type[Message], Handler] = {
             Assign: self.on_assign,
             TreesHosted: self.on_trees_hosted,

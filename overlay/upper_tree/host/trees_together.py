@@ -59,8 +59,7 @@ class KnownTogether:
     """By their names, trees that events visit together. Bounded: those that were found longest ago
     are found again."""
 
-    def __init__(self, rng: Random) -> None:
-        self._rng = rng
+    def __init__(self) -> None:
         self._known: BoundedDict[tuple[str, ...], TreesTogether] = BoundedDict(
             TOGETHER_MOST, lambda _, together: together.hand_over()
         )

@@ -228,12 +228,6 @@ class Window:
         """An upper bound of the waiting rows."""
         return len(self._ready)
 
-    @property
-    def next_due(self) -> float:
-        """The time at which the next delay or lease ends; inf: there is none."""
-        first = self._delayed[0][0] if self._delayed else float("inf")
-        return min(first, self._leases[0][0] if self._leases else float("inf"))
-
     def delayed(self) -> int:
         """The number of delayed rows."""
         return sum(row.due > 0.0 and not row.lease for row in self.rows.values())

@@ -21,7 +21,7 @@ from canopy.gateway.access import GatewayRules, RequestRefused
 from canopy.gateway.events import drafts_of
 from canopy.gateway.following import Item, positions_of, refusal
 from canopy.gateway.http.paths import written
-from canopy.gateway.mqtt.messages import draft_of, publish_packet
+from canopy.gateway.mqtt.messages import message_of, publish_packet
 from canopy.gateway.mqtt.packets import packet_size
 from canopy.gateway.mqtt.topics import TopicFilterError, parse_filter
 from canopy.wire.token_file import TokenFile, TokensError
@@ -98,7 +98,7 @@ def test_attributes_survive_a_round_trip_as_user_properties(
     assert size == len(sent)
     assert isinstance(packet, mqtt5.PublishPacket)
     assert not any(FORBIDDEN.search(text) for pair in packet.user_properties for text in pair)
-    got = draft_of(packet.topic, packet.payload, packet.content_type, packet.user_properties)
+    got = message_of(packet.topic, packet.payload, packet).draft
     assert got.attributes == attributes
     assert {name: type(value) for name, value in got.attributes.items()} == {
         name: type(value) for name, value in attributes.items()
@@ -120,7 +120,8 @@ def test_what_mqtt_cannot_carry_is_left_out_and_ends_no_subscriber() -> None:
 
 def test_fields_of_a_json_payload_are_attributes_and_user_properties_win() -> None:
     payload = b'{"temp": 21.5, "unit": "F", "deep": {"a": 1}}'
-    found = draft_of("s/1", payload, None, [("unit", "C")])
+    sent = mqtt5.PublishPacket(topic="s/1", payload=payload, user_properties=[("unit", "C")])
+    found = message_of("s/1", payload, sent).draft
     assert found.attributes == {"temp": 21.5, "unit": "C", "topic": "s/1", "type": "event"}
     assert found.payload == payload
 

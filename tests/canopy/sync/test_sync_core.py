@@ -180,10 +180,8 @@ def test_whole_transactions_are_handed_on_together_and_the_rest_is_kept() -> Non
     assembler = Assembler()
     found = parts(assembler, change(0), change(1, True), change(2, True), change(3))
     assert [(numbers(p), p.next, p.whole) for p in found] == [([0, 1, 2], 3, True)]
-    assert not assembler.is_between
     found = parts(assembler, change(4, True))
     assert [(numbers(p), p.next, p.whole) for p in found] == [([3, 4], 5, True)]
-    assert assembler.is_between
 
 
 def test_a_long_transaction_comes_in_parts_and_can_be_taken_back() -> None:
@@ -204,7 +202,6 @@ def test_a_snapshot_takes_back_what_was_open_and_an_abort_of_nothing_is_nothing(
     assert [numbers(p) for p in found] == [[0], [2, 3]]
     assert parts(assembler, change(4, op=ABORT)) == []
     assert parts(assembler, change(5), change(6, op=ABORT)) == []
-    assert assembler.is_between
 
 
 @given(

@@ -2,7 +2,7 @@
 trouble, and the history of what they asked and were answered.
 
 Appends, and the consumer's position, are to be linearizable: as if one machine had carried them out
-one after the other (canopy/sim/checks/linearizability.py). What a leader says of its log's end is
+one after the other (tests/support/linearizability.py). What a leader says of its log's end is
 not: one that was replaced without knowing it serves older rows.
 """
 
@@ -10,18 +10,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from canopy.sim.checks.linearizability import (
-    APPENDS,
-    POSITIONS,
-    UNKNOWN,
-    Append,
-    Attach,
-    PositionCommit,
-    ProgramOperation,
-    ReadAll,
-    check_linearizable,
-    pending,
-)
 from harness.overlays import wait
 from harness.shard_world import WrongError
 from harness.stream_world import StreamWorld
@@ -41,6 +29,18 @@ from overlay.client import (
 from overlay.stream_client import AddStream
 from streams.log.batches import rows_of
 from streams.log.chunk import EVENTS, read
+from tests.support.linearizability import (
+    APPENDS,
+    POSITIONS,
+    UNKNOWN,
+    Append,
+    Attach,
+    PositionCommit,
+    ProgramOperation,
+    ReadAll,
+    check_linearizable,
+    pending,
+)
 
 DURABLE = "d"
 

@@ -228,7 +228,6 @@ def test_readiness_says_what_is_lacking(
 
 
 def test_without_a_service_manager_nothing_is_sent_and_one_that_is_gone_does_no_harm() -> None:
-    assert not ServiceManager({}).is_there
     assert ServiceManager({"WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"}, pid=2).watchdog == 0.0
     assert ServiceManager({"WATCHDOG_USEC": "3000000", "WATCHDOG_PID": "2"}, pid=2).watchdog == 3.0
     ServiceManager({"NOTIFY_SOCKET": "/nowhere/at/all"}).ready("x")

@@ -1,4 +1,4 @@
-"""canopy/sim/checks/linearizability.py: histories that are good or bad, and a brute force."""
+"""tests/support/linearizability.py: histories that are good or bad, and a brute force."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from random import Random
 
 import pytest
 
-from canopy.sim.checks import linearizability
-from canopy.sim.checks.linearizability import (
+from tests.support import linearizability
+from tests.support.examples import seeds
+from tests.support.linearizability import (
     APPENDS,
     POSITIONS,
     UNKNOWN,
@@ -22,7 +23,6 @@ from canopy.sim.checks.linearizability import (
     check_linearizable,
     pending,
 )
-from tests.support.examples import seeds
 
 
 def holds(model: MachineModel, *history: ProgramOperation) -> bool:
