@@ -216,7 +216,7 @@ class LeaderLog:
             self._questions += 1
             follower.asked = self._questions
             self.port.send(follower.peer, ClusterHello(own, self._questions))
-        if not self.config_pending:
+        if not self.config_pending or self._awaits_lost_voters():
             self._change_voters()
 
     def restart_follower(self, peer: Peer) -> None:
@@ -228,6 +228,21 @@ class LeaderLog:
         """Whether this member has said how far its copy of the log is since this node leads."""
         follower = self.followers.get(node)
         return follower is not None and (follower.state is REPLICATE or follower.match > 0)
+
+    def _awaits_lost_voters(self) -> bool:
+        """Whether a majority has the newest change of the configuration, as Raft asks for before
+        the next one, but too few voters answer to commit it where one may lie. Then those that are
+        lost have to be voted out first: nothing would be committed any more."""
+        voters = self.local.voters
+        heard = sum(p.id == self.port.me.id or self.heartbeat.is_following(p.id) for p in voters)
+        stored = self.tracker.committable(voters, self._own_durable())
+        return heard < self._quorum(voters) and self.tracker.may_change(stored)
+
+    def _quorum(self, voters: Sequence[Peer]) -> int:
+        return quorum_of_storers(len(voters), self.one_may_lie)
+
+    def _own_durable(self) -> int:
+        return 0 if self.local.fenced else self.local.durable
 
     @property
     def is_configured(self) -> bool:
@@ -372,9 +387,7 @@ class LeaderLog:
     def _commit(self) -> None:
         """Commit what enough voters have, from the first entry of the own epoch on."""
         voters = self.local.voters
-        own = 0 if self.local.fenced else self.local.durable
-        quorum = quorum_of_storers(len(voters), self.one_may_lie)
-        number = self.tracker.committable(voters, own, quorum)
+        number = self.tracker.committable(voters, self._own_durable(), self._quorum(voters))
         if number > self.committed:
             was_pending = self.config_pending
             self.committed = number

@@ -14,7 +14,7 @@ from overlay.chord.epochs import new_fork
 from overlay.chord.events import Elected
 from overlay.chord.keys import key_of
 from overlay.chord.messages import Rejoin
-from overlay.settings import ElectionSettings
+from overlay.settings import ClusterSettings, ElectionSettings
 from tests.support.examples import seeds
 from tests.support.rings import UNRECOVERED, RingNode, RingWorld, ServedOnce, grown, middle_of
 
@@ -103,6 +103,22 @@ def test_if_the_standby_dies_too_a_match_broker_nominates_itself(seed: int) -> N
     world.run(3 * SOON)
     (new,) = world.owners(KEY)
     assert new.registry.entries == [f"{KEY}:kept".encode()]
+
+
+@pytest.mark.parametrize("commit", ["majority", "more"])
+def test_a_majority_goes_on_without_the_primary_and_another_voter(commit: str) -> None:
+    """Where one may lie four of five have to have an entry: the lost ones are voted out first, by a
+    change that only the three that are left have."""
+    world = grown(5, nodes=5, clusters=1, cluster=ClusterSettings(size=5, commit=commit))
+    leading = primary(world)
+    assert len(leading.clusters.log.voters) == 5
+    for node in (leading, standby(world)):
+        world.crash(node)
+    world.run(12)
+    assert world.write(KEY, "after")
+    world.run(1)
+    assert len(primary(world).clusters.log.voters) == 3
+    world.copies_agree()
 
 
 def test_without_a_majority_no_candidate_is_elected() -> None:
