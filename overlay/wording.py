@@ -45,3 +45,21 @@ def duration(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds:.0f} s"
+
+
+# --- texts of users in tables for spreadsheets ---
+
+FORMULA: Final = re.compile(r"\s*[=+\-@\t\r\uff1d\uff0b\uff0d\uff20]")
+"""How a text begins that spreadsheets calculate, which may send what is beside it elsewhere (OWASP,
+CSV injection)."""
+
+NUMBER: Final = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?")
+CONTROL: Final = re.compile(f"[\0-\x08\x0b\x0c\x0e-\x1f]|{ACTING.pattern}")
+"""What a terminal acts on, other than tabs and line ends."""
+
+
+def harmless(text: str) -> str:
+    """A text that no spreadsheet calculates and no terminal acts on."""
+    if FORMULA.match(text) and not NUMBER.fullmatch(text):
+        text = f"'{text}"
+    return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

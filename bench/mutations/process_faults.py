@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from canopy.client.frames import Sized
 
 from bench.mutations.planting import replace_constant
-from canopy.cli.streams import export
 from canopy.wire.admin import http
+from overlay import wording
 from overlay.links.session import LinkSession
 from overlay.machine import Message
 
@@ -103,9 +103,9 @@ def formulas_in_tables() -> None:
     """A text that a spreadsheet calculates is exported as it is."""
 
     def _harmless(text: str) -> str:
-        return export.CONTROL.sub("", text)
+        return wording.CONTROL.sub("", text)
 
-    replace(export.harmless, _harmless)
+    replace(wording.harmless, _harmless)
 
 
 @fault(

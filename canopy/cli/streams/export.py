@@ -6,7 +6,6 @@ import contextlib
 import csv
 import json
 import os
-import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -22,7 +21,7 @@ from canopy.cli.extras import require
 from canopy.cli.output import print_json
 from canopy.cli.streams.read import place_of
 from canopy.feeds.objects import stream_object
-from overlay.wording import ACTING, counted, shown_json
+from overlay.wording import counted, harmless, shown_json
 
 if TYPE_CHECKING:
     from canopy.client.streams.reading import Reading
@@ -33,14 +32,6 @@ if TYPE_CHECKING:
 
 SPOOLED: Final = 1 << 20
 """Bytes of a CSV file in the making that are kept in memory."""
-
-FORMULA: Final = re.compile(r"\s*[=+\-@\t\r\uff1d\uff0b\uff0d\uff20]")
-"""How a text begins that spreadsheets calculate, which may send what is beside it elsewhere (OWASP,
-CSV injection)."""
-
-NUMBER: Final = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?")
-CONTROL: Final = re.compile(f"[\0-\x08\x0b\x0c\x0e-\x1f]|{ACTING.pattern}")
-"""What a terminal acts on, other than tabs and line ends."""
 
 
 class CsvFile:
@@ -82,13 +73,6 @@ class CsvFile:
         text = harmless(value)
         self.changed += text != value
         return text
-
-
-def harmless(text: str) -> str:
-    """A text that no spreadsheet calculates and no terminal acts on."""
-    if FORMULA.match(text) and not NUMBER.fullmatch(text):
-        text = f"'{text}"
-    return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 FORMATS: Final = ("jsonl", "csv", "parquet")

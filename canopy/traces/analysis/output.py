@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from canopy.traces.analysis.constants import CSV_ROWS, AnalysisError
+from canopy.traces.analysis.constants import AnalysisError
 
 FORMAT: Final = "canopy-report"  # `format` in summary.json
 
@@ -91,23 +91,3 @@ class Download(NamedTuple):
     rows: int
     parquet: str  # the file, or the folder of several
     csv: str  # "": it is too large
-
-
-def leave_downloads(out: Path, tables: Sequence[str]) -> list[Download]:
-    """Write those of the tables that are not large as CSV, and return all that are there."""
-    from pyarrow import csv, parquet
-
-    found = []
-    for name in tables:
-        folder = out / "tables" / name
-        files = sorted(folder.rglob("[!._]*.parquet"))
-        if not files:
-            continue
-        rows = sum(parquet.read_metadata(path).num_rows for path in files)
-        as_csv = ""
-        if rows <= CSV_ROWS:
-            as_csv = f"tables/{name}.csv"
-            csv.write_csv(parquet.read_table(files, partitioning=None), out / as_csv)
-        place = files[0] if len(files) == 1 else folder
-        found.append(Download(name, rows, place.relative_to(out).as_posix(), as_csv))
-    return found

@@ -33,6 +33,7 @@ from canopy.traces.analysis.parsing import blocks
 from canopy.traces.analysis.parsing.blocks import CORRUPT
 from canopy.traces.analysis.parsing.tally import Tally
 from canopy.traces.analysis.report import Story, render
+from canopy.traces.analysis.report.downloads import leave_downloads
 from canopy.traces.analysis.spark.paths import for_reading, for_writing
 from canopy.traces.analysis.spark.session import (
     EMPTY,
@@ -599,7 +600,7 @@ class Analysis:
     def finish(self, findings: Findings) -> None:
         """Write the numbers, and the report."""
         output.write_summary(self.out, findings.summary.to_dict())
-        findings = replace(findings, downloads=output.leave_downloads(self.out, DOWNLOADS))
+        findings = replace(findings, downloads=leave_downloads(self.out, DOWNLOADS))
         (self.out / "report.html").write_text(render(findings, self.story), encoding="utf-8")
         self._progress("done", len(STAGES), len(STAGES))
 

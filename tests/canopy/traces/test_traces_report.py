@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -11,7 +13,9 @@ import pyarrow as pa
 import pytest
 
 from canopy.traces.analysis import latencies
+from canopy.traces.analysis.output import write_table
 from canopy.traces.analysis.report import _begun, drawn
+from canopy.traces.analysis.report.downloads import leave_downloads
 from canopy.traces.analysis.report.incident_timeline import summed_up
 from canopy.traces.analysis.report.pictures import Bar, Mark, columns
 from canopy.traces.analysis.report.sections import bins_of, tree_sizes_text, walks_text
@@ -111,6 +115,17 @@ def test_hosts_and_links_are_compared_by_the_steps_of_the_same_event() -> None:
     assert (host["node"], host["count"], host["p50_ms"], host["max_ms"]) == ("h", 2, 2.0, 3.0)
     links = [(row["sender"], row["node"], row["p50_ms"]) for row in latencies.links_of(steps)]
     assert links == [("h", "s", 20.0), ("h", "t", 5.0)], "the slowest first"
+
+
+def test_no_spreadsheet_calculates_what_is_downloaded(tmp_path: Path) -> None:
+    folder = tmp_path / "tables" / "subscriptions"
+    rows = pa.table({"name": ["=1+1", "a", None, "=1+1", "\x1b[2J"], "expected": [-5, 1, 2, 3, 4]})
+    write_table(folder, rows)
+    (found,) = leave_downloads(tmp_path, ("subscriptions", "absent"))
+    assert found == ("subscriptions", 5, "tables/subscriptions/part-00000.parquet", found.csv)
+    with (tmp_path / found.csv).open(newline="") as file:
+        read = [tuple(row.values()) for row in csv.DictReader(file)]
+    assert read == [("'=1+1", "-5"), ("a", "1"), ("", "2"), ("'=1+1", "3"), ("\\u001b[2J", "4")]
 
 
 def test_the_tree_of_every_event_is_explained_where_it_is_shown() -> None:

@@ -2,8 +2,8 @@
 
 ``page.html`` has the frame and the style (light and dark, by the reader's setting), ``wording``
 formats numbers and the verdict, ``pictures`` draws, and ``sections``, ``breakdown``, ``wrong``,
-``incident_timeline`` and ``paths`` make the sections. Everything that a user wrote is escaped where
-it enters the HTML.
+``incident_timeline``, ``paths`` and ``downloads`` make the sections. Everything that a user wrote
+is escaped where it enters the HTML.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from importlib.resources import files
 from string import Template
 from typing import TYPE_CHECKING, Final
 
-from canopy.traces.analysis.report import breakdown, paths, sections, wrong
+from canopy.traces.analysis.report import breakdown, downloads, paths, sections, wrong
 from canopy.traces.analysis.report.incident_timeline import incident_timeline
 from canopy.traces.analysis.report.wording import duration, headline, verdict
 from canopy.traces.analysis.verdict.outcome import EXACT, NOT_JUDGED
@@ -79,7 +79,7 @@ SECTIONS: Final[tuple[Section, ...]] = (
     *(incident_timeline, wrong.wrong, breakdown.overlays, sections.days),
     *(sections.latency_section, breakdown.slow_places, sections.tree_discovery),
     *(breakdown.attributes, sections.cost, sections.subscriptions, breakdown.subacks),
-    *(breakdown.withheld, sections.load, paths.slowest, paths.corrupt, breakdown.downloads),
+    *(breakdown.withheld, sections.load, paths.slowest, paths.corrupt, downloads.downloads),
 )
 """In the order of the page."""
 

@@ -1,5 +1,5 @@
 """Sections on parts of a run: each overlay, attribute, host and link; SUBACKs; what the policy
-withheld; and the tables to download."""
+withheld."""
 
 from __future__ import annotations
 
@@ -185,25 +185,3 @@ def withheld(findings: Findings) -> str:
     ]
     head = "<tr><th>subscription</th><th>withheld</th><th>expected</th></tr>"
     return wide_section("withheld", "Withheld by the policy", text, table(head, cells))
-
-
-def downloads(findings: Findings) -> str:
-    """Links to the tables beside the page."""
-    rows = findings.downloads
-    if not rows:
-        return ""
-    cells = []
-    for row in rows:
-        one = f' download="{row.table}.parquet"' if row.parquet.endswith(".parquet") else ""
-        as_csv = f'<a href="{row.csv}" download>CSV</a>' if row.csv else "too large"
-        cells.append(
-            f'<tr><th scope="row">{escape(row.table)}</th><td class="n">{row.rows:,}</td>'
-            f'<td><a href="{escape(row.parquet)}"{one}>Parquet</a></td><td>{as_csv}</td></tr>'
-        )
-    text = (
-        "<p>The tables are in the folder <code>tables/</code> beside this page, with all rows, "
-        "also those that are not shown here; so are the <code>records</code> by kind. Take the "
-        "folder along with the page.</p>"
-    )
-    head = "<tr><th>table</th><th>rows</th><th>for programs</th><th>for spreadsheets</th></tr>"
-    return wide_section("downloads", "Downloads", text, table(head, cells))
