@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from matching import GroupedIndex, Grouping, Index, Predicate, Shares
+from matching import Attributes, GroupedIndex, Grouping, Index, Predicate, Shares
 from matching.selector.truth import Truth, is_true
 from overlay.bounded import BoundedDict
 from overlay.client import Delivery, Event
@@ -90,36 +90,64 @@ class GatheredSubscription(msgspec.Struct):
     """How many events it was shown that a host named it for."""
 
 
-class GatheredSubscriptions:
-    """The subscriptions of clients that gather, also by what hosts call their registrations
-    (`Deliver.found`)."""
+class GatheredSubscriptions(GroupedIndex[str, int]):
+    """The subscriptions of clients that gather, in a group for each client; also by the trees in
+    which they are, and by what hosts call their registrations (`Deliver.found`)."""
 
     def __init__(self, me: NodeId) -> None:
+        super().__init__()
+        self.by_trees: Grouping[str, Trees] = Grouping(self.index)
         self._me = me
-        self.predicates: dict[str, Predicate] = {}
-        self.by_name: dict[str, GatheredSubscription] = {}
-        """Those of which a host has named a registration."""
+        self._predicates: dict[str, Predicate] = {}
+        self._by_name: dict[str, GatheredSubscription] = {}  # of which a host has named one
 
-    def find(self, name: str) -> GatheredSubscription | None:
+    def begin(
+        self, predicates: Sequence[tuple[str, Predicate]], client: int, trees: Sequence[Trees]
+    ) -> None:
+        """The client has these subscriptions from now on, each in these trees."""
+        self.add_many(predicates, client)
+        self._predicates.update(predicates)
+        by_trees: dict[Trees, list[str]] = {}
+        for (subscription, _), mine in zip(predicates, trees, strict=True):
+            by_trees.setdefault(mine, []).append(subscription)
+        for mine, some in by_trees.items():
+            self.by_trees.put_many(some, mine)
+
+    def end(self, subscription: str, conjunctions: int) -> None:
+        """The subscription, with `conjunctions` conjunctions, has ended."""
+        self.by_trees.take_out(subscription)
+        self.remove(subscription)
+        del self._predicates[subscription]
+        for name in self._names(subscription, conjunctions):
+            self._by_name.pop(name, None)
+
+    def shown(self, subscription: str) -> int:
+        """How many events are counted for this subscription: each is counted for one that it
+        matches."""
+        conjunctions = len(self._predicates[subscription].conjunctions)
+        known = map(self._by_name.get, self._names(subscription, conjunctions))
+        return self.hits(subscription) + sum([each.named for each in known if each is not None])
+
+    def share_named(self, batch: Sequence[Attributes], named: Sequence[str]) -> Shares[str, int]:
+        """`share`. Of events for which a host has `named` a registration only its subscription is
+        evaluated; all others are matched if it is false, or unknown."""
+        known, found = self._by_name, dict[int, str]()
+        for place_, (name, attributes) in enumerate(zip(named, batch, strict=True)):
+            if name:
+                mine = known.get(name) or self._find(name)
+                if mine is not None and is_true(mine.truth, attributes):
+                    found[place_] = mine.id
+                    mine.named += 1
+        return self.share_found(batch, found)
+
+    def _find(self, name: str) -> GatheredSubscription | None:
         """The subscription whose registration a host calls so; None: there is none."""
         id_ = self._me + name.rpartition("/")[0]
-        predicate = self.predicates.get(id_)
+        predicate = self._predicates.get(id_)
         if predicate is None:
             return None
-        found = self.by_name[name] = GatheredSubscription(id_, predicate.truth)
+        found = self._by_name[name] = GatheredSubscription(id_, predicate.truth)
         return found
-
-    def named(self, subscription: str) -> int:
-        """How many events it was shown for which a host has named it."""
-        conjunctions = len(self.predicates[subscription].conjunctions)
-        known = map(self.by_name.get, self._names(subscription, conjunctions))
-        return sum([each.named for each in known if each is not None])
-
-    def remove(self, subscription: str, conjunctions: int) -> None:
-        """The subscription, with `conjunctions` conjunctions, has ended."""
-        del self.predicates[subscription]
-        for name in self._names(subscription, conjunctions):
-            self.by_name.pop(name, None)
 
     def _names(self, subscription: str, conjunctions: int) -> list[str]:
         mine = subscription.removeprefix(self._me)
@@ -176,10 +204,7 @@ class Receiver(Machine):
         self.settings = settings.tree
         self.history = history
         self.index: Index[str] = Index()
-        # Subscriptions of clients that gather, in a group for each client.
-        self.gathering: GroupedIndex[str, int] = GroupedIndex()
-        self._gathered = GatheredSubscriptions(port.me.id)  # these
-        self._gathered_in: Grouping[str, Trees] = Grouping(self.gathering.index)
+        self.gathering = GatheredSubscriptions(port.me.id)
         self.pivots: dict[str, tuple[str, ...]] = {}  # subscription -> trees it is registered in
         self.latest = 0  # how often a subscription came or went
         self.required: dict[str, int] = {}  # conjunction -> number of trees it is registered in
@@ -215,18 +240,14 @@ class Receiver(Machine):
         if gathered is None:
             self.index.add_many(predicates)
         else:
-            self.gathering.add_many(predicates, gathered)
-            self._gathered.predicates.update(predicates)
-        now, by_trees = self.port.now, dict[Trees, list[str]]()
+            trees_of_each = [tuple(dict.fromkeys(one.pivots)) for one in added]
+            self.gathering.begin(predicates, gathered, trees_of_each)
+        now = self.port.now
         for subscription, predicate, trees, pivots in added:
             self._ages[subscription] = now
             self.required.update(trees)
-            mine = self.pivots[subscription] = tuple(dict.fromkeys(pivots))
-            by_trees.setdefault(mine, []).append(subscription)
+            self.pivots[subscription] = tuple(dict.fromkeys(pivots))
             self.order.register(subscription, predicate, pivots)
-        if gathered is not None:
-            for mine, some in by_trees.items():
-                self._gathered_in.put_many(some, mine)
         before = self.latest
         self.latest += len(added)
         return range(before + 1, self.latest + 1)
@@ -234,8 +255,8 @@ class Receiver(Machine):
     def move(self, subscription: str, predicate: Predicate, pivots: Sequence[str]) -> None:
         """The subscription, with this predicate, is registered in these trees now."""
         mine = self.pivots[subscription] = tuple(dict.fromkeys(pivots))
-        if subscription in self._gathered.predicates:
-            self._gathered_in.put(subscription, mine)
+        if subscription in self.gathering:
+            self.gathering.by_trees.put(subscription, mine)
         self.order.register(subscription, predicate, pivots)
 
     def remove(self, subscription: str, conjunctions: int) -> int:
@@ -247,9 +268,7 @@ class Receiver(Machine):
         if subscription in self.index:
             self.index.remove(subscription)
         elif subscription in self.gathering:
-            self._gathered_in.take_out(subscription)
-            self.gathering.remove(subscription)
-            self._gathered.remove(subscription, conjunctions)
+            self.gathering.end(subscription, conjunctions)
         for number in range(conjunctions):
             self.required.pop(f"{subscription}/{number}", None)
         self.latest += 1
@@ -258,7 +277,7 @@ class Receiver(Machine):
     def delivered_to(self, subscription: str) -> int:
         """How many of the events that its client has gathered are counted for this subscription:
         each is counted for one that it matches."""
-        return self.gathering.hits(subscription) + self._gathered.named(subscription)
+        return self.gathering.shown(subscription)
 
     # --- events ---
 
@@ -485,7 +504,7 @@ class Receiver(Machine):
                 trees.update((self.pivots[key], None) for key in keys)
         if len(self.gathering):
             batch = [event.attributes for event in events]
-            for position, trees_of_some, _ in self._gathered_in.find_many(batch):
+            for position, trees_of_some, _ in self.gathering.by_trees.find_many(batch):
                 found[position][trees_of_some] = None
         return [trees.keys() for trees in found]
 
@@ -520,22 +539,6 @@ class Receiver(Machine):
         self.port.count("recheck_failed", len(failed))
         return failed
 
-    def _share(self, events: Sequence[Event], named: Sequence[str]) -> Shares[str, int]:
-        """Match events for the clients that gather. Of those for which a host has `named` a
-        registration only its subscription is evaluated; all others are matched if it is false, or
-        unknown."""
-        batch = [event.attributes for event in events]
-        if not named:
-            return self.gathering.share(batch)
-        known, found = self._gathered.by_name, dict[int, str]()
-        for place_, (name, attributes) in enumerate(zip(named, batch, strict=True)):
-            if name:
-                mine = known.get(name) or self._gathered.find(name)
-                if mine is not None and is_true(mine.truth, attributes):
-                    found[place_] = mine.id
-                    mine.named += 1
-        return self.gathering.share_found(batch, found)
-
     def _show(
         self,
         events: Sequence[Event],
@@ -544,7 +547,8 @@ class Receiver(Machine):
     ) -> Sequence[Event]:
         """Check the whole predicates of this node's subscriptions and hand over what they want.
         Returns the events that some subscription wants."""
-        shares = self._share(events, named)
+        batch, gathering = [event.attributes for event in events], self.gathering
+        shares = gathering.share_named(batch, named) if named else gathering.share(batch)
         witnesses = dict(zip(shares.wanted, shares.witnesses, strict=True))
         deliveries = self._deliver(events, witnesses, lookup) if len(self.index) else []
         if not witnesses:
