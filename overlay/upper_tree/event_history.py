@@ -16,6 +16,7 @@ import msgspec
 from matching import EVERYTHING, Interval
 from overlay.client import Delivery, Event
 from overlay.machine import NodeId
+from overlay.upper_tree.batches import ITEM_MOST, weigh_events
 from overlay.upper_tree.partition import describe
 from overlay.wording import counted
 
@@ -28,6 +29,13 @@ SAME_ID_MOST = 8
 
 NOTES = 4
 """Steps of an event for which there is room on average: published, taken, arrived, and one more."""
+
+BYTES_MOST = 32 * ITEM_MOST
+"""Bytes of the events and deliveries that are remembered (16 MiB): of 2,000 events of 8 kB,
+or of 32 of the largest. Guess."""
+
+DELIVERY_BYTES = 100
+"""Bytes of what is remembered of one delivery."""
 
 
 class PublishedHere(NamedTuple):
@@ -125,10 +133,12 @@ class EventHistory:
     """The last events that were published or arrived here."""
 
     def __init__(self, capacity: int) -> None:
-        """`capacity`: events that are remembered at most (`tree.history`)."""
+        """`capacity`: events that are remembered at most (`tree.history`), if they are not larger
+        than `BYTES_MOST` together."""
         self.capacity = capacity
-        self._notes: deque[tuple[Sequence[Event], HistoryNote]] = deque()
+        self._notes: deque[tuple[Sequence[Event], HistoryNote, int]] = deque()
         self._size = 0
+        self._bytes = 0
         self._names: tuple[str, ...] = ()  # of the last event
         self.attributes: OrderedDict[str, None] = OrderedDict()
         """Names of attributes seen, least recent first, for completion."""
@@ -137,14 +147,19 @@ class EventHistory:
         """Steps of events that are noted: at most `NOTES` times the capacity."""
         return self._size
 
-    def _note(self, events: Sequence[Event], fact: HistoryNote) -> None:
+    def _note(self, events: Sequence[Event], fact: HistoryNote, size: int = 0) -> None:
+        """`size`: bytes of events that no note has yet. Those of a later step are counted with the
+        first one, which goes soon before it."""
         room = NOTES * self.capacity
         if len(events) > room:
             events = events[:room]
-        self._notes.append((events, fact))
+        self._notes.append((events, fact, size))
         self._size += len(events)
-        while self._size > room:
-            self._size -= len(self._notes.popleft()[0])
+        self._bytes += size
+        while self._size > room or self._bytes > BYTES_MOST:
+            former, _, size = self._notes.popleft()
+            self._size -= len(former)
+            self._bytes -= size
 
     def saw(self, names: tuple[str, ...]) -> None:
         """Note the names of an event's attributes as the latest seen; the oldest go beyond
@@ -158,22 +173,24 @@ class EventHistory:
         while len(self.attributes) > self.capacity:
             self.attributes.popitem(last=False)
 
-    def published(self, events: Sequence[Event]) -> None:
-        """This node has published events. What is handed in here is kept and must not change."""
-        self._note(events, PublishedHere())
+    def published(self, events: Sequence[Event], largest: int) -> None:
+        """This node has published events, of `largest` bytes at most. What is handed in here is
+        kept and must not change."""
+        self._note(events, PublishedHere(), largest * len(events))
 
     def accepted(self, events: Sequence[Event], taken: AcceptedAt | Skipped) -> None:
         """Trees have accepted these events, or need not be visited by them."""
         if events:
             self._note(events, taken)
 
-    def shown(self, events: Sequence[Event], shown: ShownTo) -> None:
-        """Note that these events arrived at this node and were delivered to its programs."""
-        self._note(events, shown)
+    def shown(self, events: Sequence[Event], shown: ShownTo, deliveries: int) -> None:
+        """Note that these events arrived at this node and were delivered to its programs, in so
+        many deliveries."""
+        self._note(events, shown, sum(weigh_events(events)) + DELIVERY_BYTES * deliveries)
 
     def refused(self, events: Sequence[Event], refused: Refused) -> None:
         """Note what came under these events' identities and was refused."""
-        self._note(events, refused)
+        self._note(events, refused, sum(weigh_events(events)))
 
     def find(self, name: str) -> Remembered | None:
         """The event with this identity, or the newest one with this user's id."""
@@ -193,7 +210,7 @@ class EventHistory:
     def latest(self) -> Iterator[Event]:
         """The events that are remembered, each once, the newest note first."""
         seen: set[tuple[NodeId, int, int]] = set()
-        for events, fact in reversed(self._notes):
+        for events, fact, _ in reversed(self._notes):
             if isinstance(fact, Refused):
                 continue
             for event in reversed(events):
@@ -206,14 +223,14 @@ class EventHistory:
         """Events of that name, the newest note first; an event comes with each of its notes. What
         was refused comes last: it may have other attributes than the event."""
         for are_refused in (False, True):
-            for events, fact in reversed(self._notes):
+            for events, fact, _ in reversed(self._notes):
                 if isinstance(fact, Refused) is are_refused:
                     yield from (event for event in reversed(events) if is_named(event, name))
 
     def _recall(self, event: Event) -> Remembered:
         """All that is noted of an event, as steps in order."""
         remembered = Remembered(event)
-        for events, fact in self._notes:
+        for events, fact, _ in self._notes:
             for place in places(events, event):
                 if isinstance(fact, ShownTo):
                     remembered.arrival = fact.arrivals(place)

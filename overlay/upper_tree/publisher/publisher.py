@@ -153,7 +153,7 @@ class Publisher(Machine):
         if alike is not None and self._proofs is not None:
             largest += PROOF_MOST
         if events:
-            self.history.published(events)
+            self.history.published(events, largest)
         for names in by_names:
             self.history.saw(names)
         for event in self.port.sampled(events):

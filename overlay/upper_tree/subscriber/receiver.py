@@ -564,7 +564,8 @@ class Receiver(Machine):
         arrived = Arrived(tuple(deliveries), gathered, places)
         pivots = map(self.pivots.__getitem__, witnesses.values())
         arrivals = lookup.resolve_later(pivots, wanted)
-        self.history.shown(wanted, ShownTo(arrivals, RecipientLookup(arrived), self.latest))
+        shown = ShownTo(arrivals, RecipientLookup(arrived), self.latest)
+        self.history.shown(wanted, shown, len(deliveries))
         if traced := self.port.sampled(wanted):
             self._trace(traced, deliveries, lookup)
         self.port.emit(arrived)

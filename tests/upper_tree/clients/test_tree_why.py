@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+import msgspec
 import pytest
 
 from matching import EVERYTHING, compile_selector
@@ -18,14 +19,19 @@ from overlay.client import (
 )
 from overlay.lower_random.policies import Policies
 from overlay.machine import Peer
+from overlay.upper_tree.batches import weigh_whole
 from overlay.upper_tree.clients.clients import LocalClients
 from overlay.upper_tree.clients.explanations import Explanations
 from overlay.upper_tree.clients.low_water import LocalSubscription
 from overlay.upper_tree.event_history import (
+    BYTES_MOST,
+    DELIVERY_BYTES,
     NOTES,
     SAME_ID_MOST,
+    AcceptedAt,
     EventArrival,
     EventHistory,
+    Refused,
     ShownTo,
 )
 from overlay.upper_tree.inspection_messages import (
@@ -72,13 +78,13 @@ class WhyRig:
     def gathered(self, made: Event, client: int, latest: int) -> None:
         arrival = EventArrival("x", EVERYTHING, 2, "h")
         self.history.shown(
-            [made], ShownTo([arrival].__getitem__, lambda event: {client: None}, latest)
+            [made], ShownTo([arrival].__getitem__, lambda event: {client: None}, latest), 1
         )
 
     def arrived(self, made: Event, *subscriptions: str) -> None:
         arrival = EventArrival("x", EVERYTHING, 2, "h")
         to = dict.fromkeys(subscriptions)
-        self.history.shown([made], ShownTo([arrival].__getitem__, lambda event: to, 0))
+        self.history.shown([made], ShownTo([arrival].__getitem__, lambda event: to, 0), 1)
 
     def end(self, id_: str) -> None:
         mine = self.clients.subscriptions.pop(id_)
@@ -145,7 +151,7 @@ def test_why_names_of_each_subscription_the_tree_that_it_is_registered_in() -> N
     made = event(1, price=500, sym="AAPL", volume=9)
     arrival = EventArrival("price", EVERYTHING, 2, "h")
     to = dict.fromkeys(["me.1.1", "me.1.2", "me.1.3"])
-    rig.history.shown([made], ShownTo([arrival].__getitem__, lambda event: to, 0))
+    rig.history.shown([made], ShownTo([arrival].__getitem__, lambda event: to, 0), 1)
     rig.why("pub.1.1")
     apple, both, either = rig.explained().reasons
     assert (apple.delivered, apple.attribute, apple.lo) == (True, "sym", "")
@@ -167,7 +173,7 @@ def test_why_has_the_way_to_each_subscription_where_it_is_known() -> None:
         "me.1.2": Delivery("me.1.2", made, "y", "3", "4", 2),
     }
     arrival = EventArrival("x", EVERYTHING, 1, "h")
-    rig.history.shown([made], ShownTo([arrival].__getitem__, lambda event: to, 0))
+    rig.history.shown([made], ShownTo([arrival].__getitem__, lambda event: to, 0), 1)
     rig.why("pub.1.1")
     found = [(r.attribute, r.lo, r.hi, r.hops) for r in rig.explained().reasons]
     assert found == [("x", "1", "2", 1), ("y", "3", "4", 2)]
@@ -222,7 +228,7 @@ def test_the_publisher_asks_where_its_event_was_shown() -> None:
     rig = WhyRig("a", "b", "c")
     rig.clients.subscriptions.clear()
     made = event(1, "me", x=9)
-    rig.history.published([made])
+    rig.history.published([made], 0)
     rig.why("me.1.1")
     assert [to for to, _ in rig.port.sent_to(AskEvent)] == ["a", "b", "c"]
     rig.port.hear(EventFacts(1, made, ("arrived after 2 messages",), "b"), peer("b"))
@@ -237,7 +243,7 @@ def test_the_publisher_asks_where_its_event_was_shown() -> None:
 def test_of_several_events_with_one_id_the_newest_is_explained_and_the_others_are_named() -> None:
     rig = WhyRig()
     for number in range(12):
-        rig.history.published([event(number, "me", x=number, id="1")])
+        rig.history.published([event(number, "me", x=number, id="1")], 0)
     rig.arrived(event(3, "me", x=3, id="1"))
     rig.why("1")
     answer = rig.explained()
@@ -341,7 +347,7 @@ def test_what_came_here_is_explained_even_if_its_publisher_is_silent() -> None:
 def test_others_learn_what_is_remembered_here() -> None:
     rig = WhyRig()
     made = event(1, "me", x=9)
-    rig.history.published([made])
+    rig.history.published([made], 0)
     rig.port.hear(AskEvent(3, "me.1.1"), peer("s"))
     rig.port.hear(AskEvent(4, "me.1.2"), peer("s"))
     (_, known), (_, unknown) = rig.port.sent_to(EventFacts)
@@ -355,7 +361,7 @@ def test_others_learn_what_is_remembered_here() -> None:
 def test_the_history_is_bounded_and_keeps_the_newest() -> None:
     history = EventHistory(3)
     for number in range(3 * NOTES + 1):
-        history.published([event(number, id="same")])
+        history.published([event(number, id="same")], 0)
         history.saw((f"a{number}", "id"))
     assert len(history) == 3 * NOTES
     assert history.find("pub.1.0") is None
@@ -364,3 +370,36 @@ def test_the_history_is_bounded_and_keeps_the_newest() -> None:
     assert newest is not None
     assert newest.event.sequence == 3 * NOTES
     assert len(history.attributes) == 3
+
+
+def test_the_history_of_events_with_many_deliveries_is_bounded_in_bytes() -> None:
+    history, many = EventHistory(2_000), 10_000
+    for number in range(40):
+        shown = ShownTo(lambda _: EventArrival(), lambda _: {}, 0)
+        history.shown([event(number)], shown, many)
+    assert 0 < len(history) <= BYTES_MOST / (many * DELIVERY_BYTES)
+
+
+@pytest.mark.parametrize("large", ["payload", "text"])
+@pytest.mark.parametrize("how", ["published", "shown", "refused"])
+def test_the_history_of_large_events_is_bounded_in_bytes(how: str, large: str) -> None:
+    """As many as may be noted of the largest events would be 4 GB."""
+    history = EventHistory(2_000)
+    text = "x" * 100_000
+    for number in range(400):
+        made = event(number, text=text) if large == "text" else event(number)
+        if large == "payload":
+            made = msgspec.structs.replace(made, payload=text.encode())
+        if how == "published":
+            history.published([made], weigh_whole(made))
+            history.accepted([made], AcceptedAt(("text",), ("",), "host"))
+        elif how == "shown":
+            history.shown([made], ShownTo(lambda _: EventArrival(), lambda _: {}, 0), 0)
+        else:
+            history.refused([made], Refused("sender", "no token"))
+    kept = list(history.latest()) if how != "refused" else [history.find("pub.1.399")]
+    assert kept
+    # The last step of an event goes after its first one.
+    assert sum(weigh_whole(each) for each in kept[:-1]) <= BYTES_MOST
+    assert history.find("pub.1.399") is not None
+    assert history.find("pub.1.200") is None
