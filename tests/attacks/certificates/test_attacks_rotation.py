@@ -175,7 +175,7 @@ def test_all_that_hangs_on_the_root_goes_over_with_it(stolen: Stolen) -> None:
     stolen.hand_over(running)  # a list and a policy, by which it hears of the root
     assert running.beliefs.is_behind
     assert (running.policy.current()[0], leaves(running)) == (5, "x = 1")
-    with pytest.raises(KeyFolderError, match=r"1 restricted issuers: .*; 3 nodes: "):
+    with pytest.raises(KeyFolderError, match=r"1 restricted issuer: .*; 3 nodes: "):
         finish(stolen.main, time.time())
     for folder in folders[:2]:
         stolen.renews(folder)
