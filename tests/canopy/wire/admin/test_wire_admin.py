@@ -96,6 +96,8 @@ def test_dashboard_and_alerts_use_metrics_that_exist() -> None:
     named = set(re.findall(r"\b(?:canopy|process)_\w+", text))
     assert len(named) > 20
     assert named - found == set()
+    for part in ("stream", "shard", "group", "halves", "capture", "appends", "readings"):
+        assert any(part in name for name in named), f"no alert and no panel has {part}"
 
 
 def test_help_texts_are_plain_and_each_name_gets_its_part() -> None:
