@@ -162,21 +162,25 @@ class Overlay:
             listening.append(node)
             started(len(listening))
 
-    def lose(self, node: DemoNode) -> None:
-        """Kill the node's process, as a machine that loses its power."""
-        assert node.process is not None
-        node.is_lost = True
-        node.process.kill()
-        node.process.wait()
+    def lose(self, *lost: DemoNode) -> None:
+        """Kill the nodes' processes at once, as machines that lose their power."""
+        for node in lost:
+            assert node.process is not None
+            node.is_lost = True
+            node.process.kill()
+        for node in lost:
+            assert node.process is not None
+            node.process.wait()
 
-    def restart(self, node: DemoNode) -> None:
-        """Start a lost node again, with what is on its disk, and wait until it is ready."""
-        (node.data / "address").unlink(missing_ok=True)
-        node.address = ""
-        others = [each.address for each in self.nodes if each is not node]
-        self._launch(node, others[:2])
-        node.is_lost = False
-        self._await_listening([node])
+    def restart(self, *lost: DemoNode) -> None:
+        """Start lost nodes again, with what is on their disks, and wait until all are ready."""
+        others = [each.address for each in self.nodes if each not in lost]
+        for node in lost:
+            (node.data / "address").unlink(missing_ok=True)
+            node.address = ""
+            self._launch(node, others[:2])
+            node.is_lost = False
+        self._await_listening(list(lost))
         self.await_ready(lambda ready: None)
 
     def _launch(self, node: DemoNode, peers: list[str]) -> None:

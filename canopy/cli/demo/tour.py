@@ -49,7 +49,7 @@ T = TypeVar("T")
 R = TypeVar("R", bound=Reply)
 
 STREAM: Final = "tour"
-BAND, NEWS, AFTER = "tour_band", "tour_news", "tour_after"
+BAND, NEWS = "tour_band", "tour_news"
 """The attributes of the tour's own events."""
 
 REGIONS: Final = ("north", "south")
@@ -100,6 +100,8 @@ class Tour:
         self._traces = traces
         self._subscribers = subscribers
         self._display = display
+        self._killed: set[int] = set()
+        """Numbers of the nodes that were killed, with which their subscriptions ended."""
         self.published = 0
         """Events that the tour has published."""
 
@@ -111,6 +113,7 @@ class Tour:
             ("Events cross between regions", self._cross),
             ("A stream keeps rows", self._append),
             ("A node is lost, and comes back", self._lose),
+            ("A cluster is lost, and another takes its place", self._lose_cluster),
         )
         scenes = []
         for title, act in acts:
@@ -174,7 +177,7 @@ class Tour:
             "once, to one node, which passes it on to the others there."
         )
 
-    # --- a stream, and the loss of a node ---
+    # --- a stream, and the loss of a node and of a cluster ---
 
     def _append(self) -> str:
         self._ask(0, AddStream(0, STREAM), Streams)
@@ -193,7 +196,7 @@ class Tour:
         mine = [each.name for each in self._subscribers.of_node(lost.number)]
         other = self._overlay.nodes[(lost.number + 1) % len(self._overlay.nodes)]
         time.sleep(FLUSHED)
-        self._overlay.lose(lost)
+        self._lose_nodes(lost)
         began = time.monotonic()
         self._append_rows(other.number)
         took = time.monotonic() - began
@@ -209,6 +212,43 @@ class Tour:
             f"{counted(len(mine), 'subscription')} ended with the node; after {back:.0f} s it is "
             "back with its state, and gets what it missed of the stream."
         )
+
+    def _lose_cluster(self) -> str:
+        """All members of the cluster that owns the tree that was cut are killed at once."""
+        clusters = self._until("second cluster", self._clusters, lambda c: len(c) > 1)
+        cluster = next(each for each in clusters if BAND in each.attributes)
+        members = {cluster.primary, cluster.standby, *cluster.brokers}
+        lost = [node for node in self._overlay.nodes if node.id in members]
+        here = next(node.number for node in self._overlay.nodes if node not in lost)
+        time.sleep(FLUSHED)
+        self._lose_nodes(*lost)
+        began = time.monotonic()
+        left = [n for n in range(TOUR_BANDS) if n % len(self._overlay.nodes) not in self._killed]
+        self._publish(here, [{BAND: n + 0.5} for n in left], len(left))
+        took = time.monotonic() - began
+        owner = self._until("owner of the tree", lambda: self._owner(here), bool)
+        self._overlay.restart(*lost)
+        back = time.monotonic() - began
+        numbers = ", ".join(str(node.number) for node in lost)
+        return (
+            f"The nodes {numbers}, all members of the cluster that owns the tree of {BAND}, were "
+            f"killed at once, and {counted(len(left), 'event')} published for the subscriptions "
+            "that were left. The cluster's neighbour on the ring took over its keys, with a copy "
+            f"of its list: within {took:.1f} s all of these events were delivered. Node "
+            f"{self._number(owner)} leads there now; after {back:.0f} s the nodes that were lost "
+            "are back."
+        )
+
+    def _owner(self, number: int) -> str:
+        """Who leads the owner of the tree that was cut; "" while its cluster is out of reach."""
+        try:
+            return self._ask(number, Where(0, BAND), Located).cluster.primary
+        except ControlError:
+            return ""
+
+    def _lose_nodes(self, *lost: DemoNode) -> None:
+        self._killed |= {node.number for node in lost}
+        self._overlay.lose(*lost)
 
     def _append_rows(self, number: int) -> None:
         first = len(self._rows(self._overlay.nodes[number]))

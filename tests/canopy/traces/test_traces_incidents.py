@@ -101,7 +101,7 @@ def test_what_several_nodes_saw_is_one_incident_of_the_report(eventful: Analysed
     assert page.count("<td>link down</td>") == 2 + 2  # half a minute apart; two nodes
     assert page.count("<circle") == 6
     assert "<td>2 nodes</td>" in page
-    assert "connections to 3 nodes were lost, and there was 1 election" in page
+    assert "connections to 3 nodes were lost, and clusters elected another primary 1 time" in page
     assert "in place of node-2" in page
     assert EVIL not in page
 

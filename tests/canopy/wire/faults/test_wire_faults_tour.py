@@ -1,4 +1,5 @@
-"""The tour of the default demo: a node is killed in it, and Spark finds all deliveries exact."""
+"""The tour of the default demo: a node and a whole cluster are killed in it, and Spark finds all
+deliveries exact."""
 
 from __future__ import annotations
 
@@ -24,11 +25,12 @@ def test_a_demo_shows_all_scenes_and_is_exact(tmp_path: Path) -> None:
     )
     found = json.loads(ended.stdout)
     assert ended.returncode == 0, found["problems"]
-    cut, split, crossed, stream, lost = (scene["said"] for scene in found["tour"])
+    cut, split, crossed, stream, lost, cluster = (scene["said"] for scene in found["tour"])
     assert "was cut: " in cut
     assert "clusters, led by the nodes" in split
     assert "20 messages went from region to region" in crossed
     assert "on the disks of three nodes" in stream
     assert "was killed" in lost
+    assert "all of these events were delivered" in cluster
     page = (tmp_path / "out" / "report" / "report.html").read_text()
     assert all(scene["title"] in page for scene in found["tour"])
