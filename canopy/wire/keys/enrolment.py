@@ -49,7 +49,7 @@ class Enrol(Word, frozen=True):
     signature: Signature
 
 
-class RenewCertificate(Word, frozen=True):
+class RenewCertificate(Word, frozen=True, tag="Renew"):
     """A node asks for a certificate after the one that it has, perhaps with the next generation of
     its id."""
 
