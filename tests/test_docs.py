@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -245,9 +246,12 @@ def test_the_overview_names_every_mechanism() -> None:
     rows = re.findall(r"^\| ([CPVMT]\d+) \|", text, re.M)
     counts = {"C": 12, "P": 8, "V": 9, "M": 6, "T": 8}
     assert rows == [f"{letter}{n + 1}" for letter, most in counts.items() for n in range(most)]
-    named = re.findall(r"^\| [CPVMT]\d+ \|.*\| `(test_\w+)` \|$", text, re.M)
-    assert len(named) == len(rows), "each names the test that fails without it"
+    named = re.findall(r"^\| ([CPVMT]\d+) \|.*\| `(test_\w+)` \|$", text, re.M)
+    assert len(named) == len(rows), "each names a test that fails with a planted fault of it"
+    (run,) = json.loads((ROOT / "bench/results/mutations.json").read_text(encoding="utf-8"))
+    found = {(row["stands_for"], row["found_by"].partition("[")[0]) for row in run["rows"]}
+    assert [row for row in named if row not in found] == []
     tests = "\n".join(
         file.read_text(encoding="utf-8") for file in (ROOT / "tests").rglob("test_*.py")
     )
-    assert [name for name in named if f"def {name}(" not in tests] == []
+    assert [name for _, name in named if f"def {name}(" not in tests] == []
