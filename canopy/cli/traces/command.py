@@ -35,8 +35,8 @@ class Stages(Display):
     """Shows a stage after another: a bar each on a terminal, else a line each, and one of every
     some seconds within it. A context manager."""
 
-    def __init__(self, quiet: bool = False) -> None:
-        super().__init__(quiet)
+    def __init__(self) -> None:
+        super().__init__()
         self._began = 0.0
         self._before = self._done = 0  # tasks
 

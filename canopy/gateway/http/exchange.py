@@ -123,10 +123,10 @@ class Exchange:
             await self._wire.send(h11.Data(data=content))
         await self._wire.send(h11.EndOfMessage())
 
-    async def answer_json(self, status: int, value: Mapping[str, Any]) -> None:
-        """Answer with a JSON object."""
+    async def answer_json(self, value: Mapping[str, Any]) -> None:
+        """Answer with a JSON object, and 200."""
         text = shown_json(json.dumps(value, ensure_ascii=False)) + "\n"
-        await self.answer(status, text.encode("utf-8", "replace"), "application/json")
+        await self.answer(200, text.encode("utf-8", "replace"), "application/json")
 
     async def refuse(self, error: RequestRefused) -> None:
         """Say why nothing was done."""

@@ -122,7 +122,7 @@ class HttpDoor:
             grant = self._access.grant(exchange.bearer())
             exchange.welcome()
             told = await answer(self._client, grant, path, exchange.query)
-            await exchange.answer_json(200, told)
+            await exchange.answer_json(told)
         elif path == "/livez" and method in ("GET", "HEAD"):
             await exchange.answer(200, b"ok\n", "text/plain; charset=utf-8")
         elif (found := part(path)) is not None and method in ("GET", "HEAD"):
@@ -154,14 +154,14 @@ class HttpDoor:
         body = await exchange.body()
         drafts = drafts_of(exchange.headers, body, self._drafting)
         told = await self._send(grant, drafts, exchange.query)
-        await exchange.answer_json(200, told)
+        await exchange.answer_json(told)
 
     async def _dry_run(self, exchange: Exchange) -> None:
         grant = self._access.grant(exchange.bearer())
         grant.check_observer()  # before the body is taken
         exchange.welcome()
         drafts = drafts_of(exchange.headers, await exchange.body(), self._drafting)
-        await exchange.answer_json(200, await dry_run(self._client, grant, drafts))
+        await exchange.answer_json(await dry_run(self._client, grant, drafts))
 
     async def _send(
         self, grant: Permission, drafts: list[Any], query: dict[str, str]

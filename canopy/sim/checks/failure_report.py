@@ -38,13 +38,14 @@ WORD = re.compile(r"[\w.$]+")
 NODE = re.compile(r"\b[0-9a-f]{16}\b")
 
 
-def trace_violation(world: World, violation: Violation, most: int = MOST) -> tuple[str, ...]:
+def trace_violation(world: World, violation: Violation) -> tuple[str, ...]:
     """The violation and the records it follows from, as lines; nodes by their names.
 
     What happened to the nodes and trees on the way gives way to the event's own steps, the oldest
     first, where it is too much."""
     if violation.about:
         steps, around = _event_story(world, *(*violation.about, "")[:2])
+        most = MOST
     else:
         steps = []
         around = _changes(world, violation.text)

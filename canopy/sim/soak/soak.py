@@ -22,14 +22,13 @@ from random import Random
 
 import msgspec
 
-from canopy.sim.scenario.run import Progress, Verdict, judge_scenario
+from canopy.sim.scenario.run import Verdict, judge_scenario
 from canopy.sim.scenario.scenario import Fault, Scenario
 from canopy.sim.scenario.workload import WorkloadShape
 from canopy.sim.soak.member_failures import ENOUGH, blackout, deaths, fatal, ring_losses, shrinking
 from canopy.sim.world.disk import DiskConditions
 from canopy.sim.world.network import Conditions
 from canopy.sim.world.processor import Processor
-from canopy.traces.writer import OpenFile
 from overlay.links.events import Codec
 from overlay.settings import (
     ClusterSettings,
@@ -123,15 +122,13 @@ def soak(seeds: Iterable[int], codec: Codec) -> Iterator[Verdict]:
 def judge_seed(
     seed: int,
     codec: Codec,
-    progress: Progress | None = None,
-    traces: OpenFile | None = None,
     keys: bool = False,
 ) -> Verdict:
     """Run the scenario of one seed, where nodes have keys or not, and return its verdict."""
     scenario = msgspec.structs.replace(draw_scenario(seed), keys=keys)
     if keys:
         scenario = _with_like_clocks(scenario)
-    return judge_scenario(scenario, codec, progress, traces)
+    return judge_scenario(scenario, codec)
 
 
 def draw_scenario(seed: int) -> Scenario:

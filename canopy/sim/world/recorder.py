@@ -56,12 +56,11 @@ class Recorder:
         now: Callable[[], float],
         wall: Callable[[str], float],
         out: OpenFile | None = None,
-        kept: int = KEPT,
         overlay: str = "canopy",
     ) -> None:
         """`wall`: the wall clock of a node (an id), in seconds since 1970; `overlay`: the name that
         files are marked with."""
-        self.records: deque[SimulatedRecord] = deque(maxlen=kept)
+        self.records: deque[SimulatedRecord] = deque(maxlen=KEPT)
         self.counted: dict[str, int] = {}
         """How many records of each kind."""
         self.listen: Callable[[str, str, Mapping[str, Any]], None] | None = None

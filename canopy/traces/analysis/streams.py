@@ -17,7 +17,6 @@ owed no record that it was taken.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,7 +27,7 @@ import msgspec
 from canopy.traces.analysis.constants import AnalysisError
 from canopy.traces.analysis.read import check_folder, files_within, store_records
 from canopy.traces.analysis.selection.job import selected
-from canopy.traces.analysis.spark.session import EMPTY, spark_session
+from canopy.traces.analysis.spark.session import spark_session
 from canopy.traces.analysis.tasks import frame_of, is_small_session
 
 if TYPE_CHECKING:
@@ -64,12 +63,11 @@ def judge_streams(
     master: str | None = None,
     *,
     session: SparkSession | None = None,
-    settings: Mapping[str, str] = EMPTY,
 ) -> StreamSummary:
     """Judge the streams of the trace folder `traces`. Raises AnalysisError."""
     files = files_within(traces)
     size = check_folder(traces)
-    opened = nullcontext(session) if session else spark_session(master, size, settings)
+    opened = nullcontext(session) if session else spark_session(master, size)
     with opened as spark, TemporaryDirectory(prefix="canopy-streams-") as scratch:
         records, _ = store_records(spark, files, Path(scratch) / "records")
         return _judged(spark, records)

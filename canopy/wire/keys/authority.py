@@ -88,7 +88,7 @@ def issuer_of(folder: KeyFolder) -> Issuer:
     return Issuer(folder.key("issuer"), tuple(chain))
 
 
-def signer_of_all(folder: KeyFolder, what: str, revoked: Collection[NodeId] = ()) -> Issuer:
+def signer_of_all(folder: KeyFolder, revoked: Collection[NodeId] = ()) -> Issuer:
     """Who signs documents of the whole overlay: an unrestricted issuer that is not `revoked`, else
     the root, if its key is here. Raises KeyFolderError if neither is."""
     issuer = issuer_of(folder)
@@ -102,7 +102,7 @@ def signer_of_all(folder: KeyFolder, what: str, revoked: Collection[NodeId] = ()
     if restriction is not None:
         why = f"a restricted issuer ({restriction})"
     raise KeyFolderError(
-        f"{folder.path} has {why}, which does not {what}: do it at another one, or put the root's "
+        f"{folder.path} has {why}, which does not revoke: do it at another one, or put the root's "
         "key there"
     )
 
@@ -173,13 +173,13 @@ def _replaced(folder: KeyFolder, former: Sequence[x509.Certificate]) -> list[Nod
     return [name for name in folder.made_issuers() if name in names]
 
 
-def found_overlay(folder: KeyFolder, overlay: str, now: float | None = None) -> NodeId:
+def found_overlay(folder: KeyFolder, overlay: str) -> NodeId:
     """Make a root, an issuer and a first node in an empty key folder. Returns the node's id.
     Raises KeyFolderError if there are keys."""
     if folder.exists or folder.is_issuer or folder.chain("roots"):
         raise KeyFolderError(f"{folder.path} has keys already")
     check_name("overlay", overlay)
-    now = time.time() if now is None else now
+    now = time.time()
     root_key, issuer_key = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
     root = authority_certificate(f"{overlay} root", root_key.public_key(), root_key, None, now)
     folder.write_key("root", root_key)
@@ -269,7 +269,7 @@ def revoke(folder: KeyFolder, ids: tuple[NodeId, ...]) -> Revocations:
         raise KeyFolderError("this is the root: canopy keys rotate replaces it")
     known, _ = folder.revocations(own.holder.overlay)
     both = tuple(dict.fromkeys((*known.ids, *ids)))
-    issuer = signer_of_all(folder, "revoke", both)
+    issuer = signer_of_all(folder, both)
     changed = Revocations(own.holder.overlay, known.version + 1, both)
     folder.write_revocations(issuer.sign_revocations(changed))
     folder.note("revoked", version=changed.version, nodes=list(ids))

@@ -362,7 +362,7 @@ def test_it_signs_no_documents_of_the_overlay(overlay: Overlay) -> None:
         with pytest.raises(PolicyError):
             read_policy(policy, "canopy", roots)
     with pytest.raises(KeyFolderError, match="does not revoke"):
-        signer_of_all(overlay.folder, "revoke")
+        signer_of_all(overlay.folder)
 
 
 def test_a_newcomer_keeps_nothing_that_the_issuer_may_not_sign(overlay: Overlay) -> None:

@@ -121,7 +121,7 @@ def same(left: Any, right: Any) -> bool:
 
 @pytest.mark.parametrize("tag", MESSAGES)
 def test_every_message_comes_back_as_it_was(tag: str) -> None:
-    @settings(max_examples=15, deadline=None)
+    @settings(max_examples=6, deadline=None)
     @given(st.lists(messages(MESSAGES[tag]), max_size=3))
     def round_trip(sent: list[Message]) -> None:
         received = CODEC.decode(CODEC.encode(sent))
