@@ -54,13 +54,14 @@ class SocketStream(Protocol):
 
 
 class AsyncRuntime(Runtime, Protocol):
-    """What a connection needs of trio or asyncio."""
+    """The interface to trio or asyncio that a connection uses."""
 
     async def open(self, path: str) -> SocketStream:
         """Connect to a Unix socket; raises OSError."""
 
     async def adopt(self, connect: Callable[[], socket.socket]) -> SocketStream:
-        """The stream of the socket that `connect` returns in a thread; raises what it raises."""
+        """Call `connect` in a thread and return a stream on the socket that it returns. Raises what
+        `connect` raises."""
 
     async def within(self, seconds: float, job: Callable[[], Awaitable[object]]) -> bool:
         """Run `job` for up to `seconds` (inf: without limit); False if it was cancelled."""
@@ -70,7 +71,7 @@ class AsyncRuntime(Runtime, Protocol):
 
 
 class AsyncLink(ResumableConnection):
-    """One connection to a node; tasks may share it."""
+    """A connection to a node. Several tasks may share it."""
 
     def __init__(
         self,
@@ -176,7 +177,7 @@ class AsyncLink(ResumableConnection):
         return self._granting(self._session.take_gathered())
 
     def close(self) -> None:
-        """End the connection, and with it what was subscribed on it."""
+        """Close the connection, and end the subscriptions made on it."""
         is_kept = self._session.gone is None and self._session.position is not None
         if is_kept and not self._sending:
             with suppress(OSError):

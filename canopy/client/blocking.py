@@ -135,11 +135,11 @@ class ControlClient(ResumableConnection):
         return expected(self.request(command, timeout), kind, self.where)
 
     def deliveries(self, timeout: float | None = None) -> list[Delivery]:
-        """All deliveries that have come; waits for the first, at most `timeout` seconds.
+        """Return all deliveries that have arrived. Waits for the first, at most `timeout` seconds.
 
-        What is handed out counts as consumed: the node may send more. An empty list says that none
-        came in time, or that there is something in `notices`. Raises UnreachableError when the node
-        is gone and nothing is left to hand out.
+        Deliveries that are returned count as consumed, so the node may send more. The list is empty
+        if none arrived in time, or if a notice waits in `notices`. Raises UnreachableError when the
+        node is gone and no delivery is left to return.
         """
         return self._hand_out(timeout, self._session.take_deliveries)
 
@@ -166,8 +166,9 @@ class ControlClient(ResumableConnection):
             self._writing.release()
 
     def _send_grant(self) -> None:
-        """Grant the node what is due, without waiting: while the socket is full, or another thread
-        writes, it stays due, and the next to read tries again. The caller has `_changed`."""
+        """Send the grant that is due to the node, without waiting. While the socket is full or
+        another thread writes, the grant stays due, and the next thread that reads sends it. The
+        caller holds `_changed`."""
         if not self._writing.acquire(blocking=False):
             return
         grant, data = self._session.encode_grant()
@@ -185,10 +186,12 @@ class ControlClient(ResumableConnection):
     def ask_many(
         self, commands: Iterable[Command], kind: type[R], timeout: float = 30.0, ahead: int = 1
     ) -> list[R]:
-        """`ask` for each, in order, without waiting for each reply: `ahead` may be unanswered.
+        """Send each command as `ask` does, and return the replies in order. Up to `ahead` commands
+        may be unanswered at a time.
 
-        The node reads no more of a client with 1,024 unanswered requests, or 16 publications.
-        `timeout` is for each reply, from when it is waited for.
+        The node stops reading from a client that has 1,024 unanswered requests, or 16 unanswered
+        publications. `timeout` holds for each reply, from the moment at which this method begins to
+        wait for it.
         """
 
         async def begin(command: Command) -> int:
@@ -285,7 +288,7 @@ class ControlClient(ResumableConnection):
         return False
 
     def _read_rest(self) -> None:
-        """Read what has come, unless another thread does."""
+        """Read the available data, unless another thread is reading."""
         with self._changed:
             is_free = not self._reading
             self._reading = True
@@ -293,8 +296,8 @@ class ControlClient(ResumableConnection):
             self._read(0.0)
 
     def _poll(self, events: int, timeout: float | None) -> int:
-        """What the socket is ready for, 0 at the end of the time (poll: no limit on the number
-        of open files, which select has)."""
+        """Wait until the socket is ready for one of `events`, and return the ready events; 0 after
+        a time-out. Uses poll because select limits the number of open files."""
         poll = select.poll()
         poll.register(self._sock, events)
         found = poll.poll(None if timeout is None else max(0.0, timeout) * 1000)

@@ -98,11 +98,11 @@ ANSWERING: Final = "answers"
 
 
 class Call:
-    """One call: the event to publish, the selector to subscribe to before, and the answers.
+    """One call: the event to publish, the selector of its answers, and the answers received.
 
-    A call has an address of its own, a random text. The event that asks has it as the attribute
-    `answer_to`, and its answers as `answers`, to which the caller has subscribed before: so who
-    answers is found by content, as everybody, and nobody else sees the answers.
+    Each call has a random text as its address. The published event carries it as the attribute
+    `answer_to`, and answers carry it as `answers`. The caller subscribes to this attribute first,
+    so answers are routed by content like all events, and only the caller receives them.
     """
 
     def __init__(self, asking: Draft, most: int, timeout: float) -> None:
@@ -122,13 +122,13 @@ class Call:
 
     @property
     def left(self) -> float:
-        """For how many seconds answers are still waited for; 0: no more."""
+        """Return for how many seconds to wait for further answers; 0 if the call is over."""
         if len(self.found) >= self._most:
             return 0.0
         return max(0.0, self._deadline - time.monotonic())
 
     def take(self, items: Iterable[Delivery | Notice]) -> None:
-        """Take what has come for the subscription."""
+        """Take the events that have arrived for the subscription."""
         self.found += [item.event for item in items if isinstance(item, Delivery)]
         del self.found[self._most :]
 
@@ -274,8 +274,8 @@ class ClientCore(Context):
     async def edit_stream(
         self, name: str, *, timeout: float = 30.0, **changes: Unpack[StreamChanges]
     ) -> StreamInfo:
-        """Change options of a stream; what is not given stays. Raises CommandFailed (unknown,
-        usage), and as `ask`."""
+        """Change options of a stream. Options that are not given keep their values. Raises
+        CommandFailed (unknown, usage), and as `ask`."""
         return (await self._node.ask(change(name, changes), Streams, timeout)).streams[0]
 
     @operation
@@ -346,17 +346,21 @@ class ClientCore(Context):
         shard: int = -1,
         timeout: float = 30.0,
     ) -> Arguments:
-        """Read the events of a stream that `selector` matches (all, if there is none).
+        """Read the events of a stream that `selector` matches, or all events if it is empty.
 
         `start`: "first", "new", "keys", an offset, a time (a datetime, or a text such as
-        2026-11-23T08:00, local unless it says otherwise), or "time" with nanoseconds since 1970 in
-        `at`; shards that are in `positions` begin at the offset there, as `Reading.positions` had
-        it. A `durable` reading begins at its own position where the stream knows it and `positions`
-        does not have the shard, and the stream keeps what it has not read; it is forgotten
-        after `expire_after` seconds without a program, 0: never. `shard`: only this one, -1: all.
+        2026-11-23T08:00, in local time unless it names a zone), or "time" with nanoseconds since
+        1970 in `at`. A shard in `positions` begins at the offset given there, as in
+        `Reading.positions`.
 
-        Raises CommandFailed (unknown, selector, fenced, offset-out-of-range: the text says which
-        offsets are there), ValueError for another `start`, and as `ask`."""
+        A `durable` reading begins at its own position in each shard that `positions` does not name,
+        if the stream knows that position. The stream keeps the rows that a durable reading has not
+        read. It forgets the reading after `expire_after` seconds without a program; 0: never.
+        `shard`: read only this shard; -1: all shards.
+
+        Raises CommandFailed (unknown, selector, fenced, offset-out-of-range: the text names the
+        available offsets), ValueError for another `start`, and as `ask`.
+        """
         places = (start, at, positions or {})
         wanted = wanted_reading(stream, selector, *places, durable, expire_after, shard)
         return self._node, wanted, timeout
@@ -427,17 +431,19 @@ class ClientCore(Context):
     async def edit_group(
         self, stream: str, group: str, *, timeout: float = 30.0, **changes: Unpack[GroupChanges]
     ) -> None:
-        """Change the options of a consumer group while it has members; what is not given, or None,
-        stays. They hold in all shards when this returns: what was acknowledged stays so, and leases
-        that are under way end when they would have.
+        """Change the options of a consumer group while it has members. Options that are not given,
+        or are None, keep their values. When this returns, the changes hold in all shards.
+        Acknowledged rows stay acknowledged, and current leases end when they would have ended
+        before.
 
-        `selector` is for rows that are appended from now on; those before it go by the former one.
-        `lease`, `max_deliver`, `priority` ("": none) and `delay` (0: none) are for all rows that
-        are given to members from now on. `by` is for good.
+        `selector` applies to rows appended from now on; earlier rows keep the former selector.
+        `lease`, `max_deliver`, `priority` ("": none) and `delay` (0: none) apply to all rows given
+        to members from now on. `by` cannot be changed.
 
-        Raises CommandFailed (unknown, unknown-group, selector, options: this cannot be changed;
-        full: rows wait that go by eight former selectors), and as `ask`; after a time-out some
-        shards may be changed, and the same call may be repeated."""
+        Raises CommandFailed (unknown, unknown-group, selector, options: this option cannot be
+        changed; full: waiting rows already use eight former selectors), and as `ask`. After a
+        time-out some shards may have been changed; the same call may be repeated.
+        """
         await self._node.ask(group_edit(stream, group, changes), Done, timeout)
 
     @opens(Subscription, AsyncSubscription)
@@ -451,16 +457,18 @@ class ClientCore(Context):
         timeout: float = SUBACK_TIMEOUT,
         resume: str = "",
     ) -> Arguments:
-        """Subscribe, and return when the overlay has acknowledged: every matching event that is
-        published from then on is delivered.
+        """Subscribe, and return when the overlay has acknowledged it: every matching event
+        published after that is delivered.
 
-        `name`: for traces and the terminal UI; `latency_level`: 1 (most urgent) to 5, 0 for none
-        (docs/design/timeliness.md); `credit`: bytes of deliveries that the node may send before the
-        program takes them; `resume`: the `token` of the same subscription of a process that has
-        ended, to go on behind what it was handed, as far as the node has kept that (a `Gap` says
-        if not). Raises SelectorRefusedError, whose text shows the place in the selector,
-        CommandTimeoutError without an acknowledgement within `timeout` seconds, and
-        UnreachableError while the node is away.
+        `name`: shown in traces and the terminal UI. `latency_level`: 1 (most urgent) to 5, 0 for
+        none (docs/design/timeliness.md). `credit`: bytes of deliveries that the node may send
+        before the program takes them. `resume`: the `token` of the same subscription in a process
+        that has ended. Deliveries continue after the last one handed to that process if the node
+        has kept them; a `Gap` stands for those that it has not.
+
+        Raises SelectorRefusedError, whose text shows the place in the selector, CommandTimeoutError
+        without an acknowledgement within `timeout` seconds, and UnreachableError while the node is
+        away.
         """
         wanted = [KeptSelector(selector, name, latency_level)]
         return self._node, wanted, credit, timeout, resume

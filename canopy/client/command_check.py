@@ -58,7 +58,8 @@ def _check_events(events: Sequence[Draft]) -> None:
 
 
 def _fault(draft: Draft) -> str:
-    """What cannot be sent of an event; "": all can. Members of enumerations are sent as values."""
+    """Return why this event cannot be sent; "" if it can. Members of enumerations are sent as their
+    values."""
     payload: object = draft.payload
     name: object
     value: object
@@ -90,7 +91,7 @@ def unfit_value(command: Command) -> None:
 
 
 def misfit(command: Command, reason: str) -> str:
-    """What msgspec says of a command that a node would not decode, with the field's name."""
+    """Return msgspec's reason why a node would not decode `command`, with the name of the field."""
     found = _PLACE.search(reason)
     fields = ("", *type(command).__struct_fields__)
     if found is None or int(found[1]) >= len(fields):

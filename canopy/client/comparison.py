@@ -50,7 +50,7 @@ class Admitted(msgspec.Struct, frozen=True):
     absent: bool
 
     def without(self, other: Admitted) -> tuple[str, ...]:
-        """What this admits and `other` does not, as texts."""
+        """Return, as texts, the values that this admits and `other` does not."""
         rest = intersection(self.values, complement(other.values, EVERYTHING))
         texts = [text for interval in rest for text in interval_texts(interval)]
         return (*texts, *((ABSENT,) if self.absent and not other.absent else ()))
@@ -104,7 +104,7 @@ def _atoms(conjunction: Conjunction) -> tuple[Expression, ...]:
 
 
 def admitted(predicate: Predicate, attribute: str) -> Admitted:
-    """What a selector admits of an attribute."""
+    """Return the values of an attribute that a selector admits."""
     parts = [_admitted(conjunction, attribute) for conjunction in predicate.conjunctions]
     values = union(interval for part in parts for interval in part.values)
     return Admitted(values, any(part.absent for part in parts))
@@ -120,7 +120,7 @@ def _admitted(conjunction: Conjunction, attribute: str) -> Admitted:
 
 
 def interval_texts(interval: Interval) -> tuple[str, ...]:
-    """An interval for people: one text for each type of which it has values."""
+    """Describe an interval for people: one text for each type that has values in it."""
     if interval == EVERYTHING:
         return ("any value",)
     found = []

@@ -102,12 +102,13 @@ class Consumer(Context, Generic[T, E]):
 
     @operation
     async def receive(self, timeout: float | None = None) -> list[T | Notice]:
-        """What has come, in order: deliveries, and notices in their places.
+        """Return the deliveries and notices that have arrived, in order.
 
-        Waits for the first, at most `timeout` seconds (None: for ever); [] when none came, or this
-        object was closed. Raises UnreachableError when the node went away and is not (any longer)
-        looked for, and SubscriptionEndedError when another program has ended all subscriptions of
-        this object. A call that finds the node back also waits for its acknowledgement.
+        Waits for the first, at most `timeout` seconds (None: without a limit). The list is empty if
+        none arrived in time, or if this object was closed. Raises UnreachableError when the node
+        went away and is not (or no longer) looked for, and SubscriptionEndedError when another
+        program has ended all subscriptions of this object. A call that finds the node again also
+        waits for its acknowledgement.
         """
         return await self._receive(math.inf if timeout is None else timeout)
 
@@ -223,7 +224,8 @@ class Consumer(Context, Generic[T, E]):
                     return notice
 
     async def _receive(self, timeout: float) -> list[T | Notice]:
-        """What has come, waiting for the first at most `timeout` seconds (inf: for ever)."""
+        """Return the items that have arrived. Waits for the first, at most `timeout` seconds (inf:
+        without a limit)."""
         if self._rest:
             return self._left_over()
         if self._over is not None:
@@ -257,7 +259,7 @@ class Consumer(Context, Generic[T, E]):
         return item if isinstance(item, Gap) else self._event(item)
 
     def _left_over(self) -> list[T | Notice]:
-        """What an iteration has received and not yielded before it was ended."""
+        """Return and remove the items that an ended iteration had received but not yielded."""
         found = list(self._rest)
         self._rest.clear()
         return found
@@ -309,8 +311,9 @@ class OneSelector(Consumer[Delivery, Event]):
 
     @property
     def token(self) -> str:
-        """What `subscribe(resume=...)` of another process takes, to go on behind what was handed
-        out until now, as long as the node keeps the session. "" if the node keeps none."""
+        """Return the token that `subscribe(resume=...)` of another process takes to continue after
+        the last item handed out here. It is valid as long as the node keeps the session. "" if the
+        node keeps none."""
         link = self._link
         return self._state.token(None if link is None else link.taken, len(self._rest))
 
@@ -353,7 +356,7 @@ class ManySelectors(Consumer[OpaqueEvent, OpaqueEvent]):
 
 
 class _BlockingConsumer(Consumer[T, E], BlockingContext):
-    """A consumer of which one thread takes events; any may call `close`."""
+    """A consumer for blocking programs. One thread takes events; any thread may call `close`."""
 
     def __iter__(self) -> Iterator[E]:
         """The events, until this is closed. Gaps are passed over; they are in `gaps`."""
@@ -364,7 +367,7 @@ class _BlockingConsumer(Consumer[T, E], BlockingContext):
         return (found for one in self._items() if (found := self._event_or_gap(one)) is not None)
 
     def _items(self) -> Iterator[T | Notice]:
-        """What comes, one by one, until this is closed."""
+        """Yield deliveries and notices one by one until this is closed."""
         rest = self._rest
         while rest or not self._closed.is_set():
             while rest:
@@ -373,7 +376,7 @@ class _BlockingConsumer(Consumer[T, E], BlockingContext):
 
 
 class _AsyncConsumer(Consumer[T, E], AsynchronousContext):
-    """A consumer of which one task takes events."""
+    """A consumer for trio and asyncio. One task takes events."""
 
     def __aiter__(self) -> AsyncIterator[E]:
         """The events, until this is closed. Gaps are passed over; they are in `gaps`."""
@@ -384,7 +387,8 @@ class _AsyncConsumer(Consumer[T, E], AsynchronousContext):
         return Items(lambda: self._next(self._event_or_gap))
 
     async def _next(self, chosen: Callable[[T | Notice], V | None]) -> V | None:
-        """What `chosen` returns of the next item for which it is not None; None at the end."""
+        """Return the first result of `chosen` that is not None, calling it on each item in turn;
+        None when this is closed."""
         while True:
             while not self._rest:
                 if self._closed.is_set():
@@ -395,7 +399,8 @@ class _AsyncConsumer(Consumer[T, E], AsynchronousContext):
 
 
 class Subscription(OneSelector, _BlockingConsumer[Delivery, Event]):
-    """One selector's events. A context manager that unsubscribes, and an iterable of events."""
+    """The events of one selector: an iterable of events, and a context manager that
+    unsubscribes."""
 
 
 class Gathering(ManySelectors, _BlockingConsumer[OpaqueEvent, OpaqueEvent]):
@@ -404,7 +409,8 @@ class Gathering(ManySelectors, _BlockingConsumer[OpaqueEvent, OpaqueEvent]):
 
 
 class AsyncSubscription(OneSelector, _AsyncConsumer[Delivery, Event]):
-    """One selector's events: an asynchronous iterable, and context manager that unsubscribes."""
+    """The events of one selector: an asynchronous iterable of events, and a context manager that
+    unsubscribes."""
 
 
 class AsyncGathering(ManySelectors, _AsyncConsumer[OpaqueEvent, OpaqueEvent]):

@@ -23,7 +23,8 @@ class Contexts:
     current: str = ""
 
     def folder(self, name: str) -> str:
-        """Its data folder. Raises UnknownContextError if there is none of that name."""
+        """Return the data folder of the context `name`. Raises UnknownContextError if there is none
+        of that name."""
         if name not in self.folders:
             known = ", ".join(sorted(self.folders)) or "none"
             raise UnknownContextError(f"no context {name!r}; there are: {known}")
@@ -35,7 +36,7 @@ class Contexts:
 
 
 def contexts_path() -> Path:
-    """Where the user's contexts are."""
+    """Return the path of the user's file of contexts."""
     home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(home) / "canopy" / "contexts.json"
 

@@ -12,10 +12,10 @@ from overlay.client import ENDED, LEAVING, NO_MAJORITY
 
 
 class ControlError(Exception):
-    """The node could not be asked, or did not do what was asked.
+    """A request to the node failed.
 
-    Where `publish_many` raises it, the first `answered` events are published (but for those that
-    the node refused), the next `in_doubt` may be, and none of the others is.
+    Where `publish_many` raises it, the first `answered` events are published (except those that the
+    node refused), the next `in_doubt` events may be published, and the rest are not.
     """
 
     answered: int = 0
@@ -23,7 +23,7 @@ class ControlError(Exception):
 
 
 class UnreachableError(ControlError):
-    """There is no such node, it does not run, or it went away (exit code 3)."""
+    """The node does not exist, does not run, or went away (exit code 3)."""
 
 
 class NodeFullError(UnreachableError):
@@ -45,7 +45,7 @@ class ContextError(ControlError):
 
 
 class UnknownContextError(ContextError):
-    """There is no context of that name (exit code 2)."""
+    """No context has that name (exit code 2)."""
 
 
 class CommandTimeoutError(ControlError):
@@ -77,7 +77,7 @@ class NoMajorityError(CommandFailed):
 
 
 class SubscriptionEndedError(CommandFailed):
-    """Another program has ended the subscription (`canopy subs rm`); no more events come."""
+    """Another program has ended the subscription (`canopy subs rm`). No further events arrive."""
 
 
 class EventRefusedError(CommandFailed):

@@ -120,7 +120,8 @@ def opens(
 def awaits(
     blocking: type[B], asynchronous: type[A]
 ) -> Callable[[Callable[Concatenate[Any, P], Arguments]], Method[P, B, Coroutine[Any, Any, A]]]:
-    """As `opens`, of what is no context manager: in an asynchronous face it is a coroutine."""
+    """Return a decorator like `opens` for objects that are no context managers. In an asynchronous
+    face the method is a coroutine."""
 
     def decorated(
         given: Callable[Concatenate[Any, P], Arguments],

@@ -27,7 +27,7 @@ class Link(Protocol):
 
     @property
     def notices(self) -> deque[Failed]:
-        """What is no delivery, in its place among them."""
+        """The received items that are no deliveries, at their places among the deliveries."""
 
     @property
     def position(self) -> SessionPosition | None:
@@ -53,7 +53,8 @@ class Link(Protocol):
     async def ask_many(
         self, commands: Iterable[Command], kind: type[R], timeout: float, ahead: int
     ) -> list[R]:
-        """The replies to all commands, in order, of which `ahead` may be unanswered."""
+        """Return the replies to all commands, in order. Up to `ahead` commands may be unanswered at
+        a time."""
 
     async def begin(self, command: Command, timeout: float = 30.0) -> int:
         """Send a command and do not wait: the number to `finish` it with."""
@@ -87,11 +88,11 @@ class Signal(Protocol):
         """Whether the flag was set."""
 
     def wait(self) -> Any:
-        """Wait until it is set, or return what is awaited for that."""
+        """Wait until the event is set, or return an awaitable that does so."""
 
 
 class Runtime(Protocol):
-    """How the core waits: in a thread, in a task of trio, or in one of asyncio."""
+    """The interface by which the core waits: in a thread, in a trio task, or in an asyncio task."""
 
     def signal(self) -> Signal:
         """A new signal that is not set."""

@@ -116,8 +116,8 @@ class ClientNode:
 
 
 class AwayNode:
-    """How long the node of one reading or membership has been away and looked for, over calls that
-    each have a time-out of their own."""
+    """Measures how long the node of one reading or membership has been away, over several calls
+    that each have their own time-out."""
 
     def __init__(self, node: ClientNode) -> None:
         self.begin = node.begin

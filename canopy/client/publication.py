@@ -127,7 +127,7 @@ class SentBatches:
 
     @property
     def events(self) -> int:
-        """How many events have left."""
+        """Return the number of events that were sent."""
         replied = sum(len(reply.identities) for reply in self._replies)
         return replied + sum(len(sent.command.events) for sent in self._unanswered.values())
 
@@ -141,7 +141,8 @@ class SentBatches:
         del self._unanswered[id(sent)]
 
     def interrupted(self, error: ControlError) -> None:
-        """Add to `error`, which ends it all, what is published and what may be."""
+        """Add to `error`, which interrupts the publication, which events are published and which
+        may be."""
         error.answered = sum(reply.count for reply in self._replies)
         error.in_doubt = sum(len(sent.command.events) for sent in self._unanswered.values())
         doubt = f", the next {error.in_doubt} may be" if error.in_doubt else ""
@@ -149,7 +150,8 @@ class SentBatches:
 
 
 def result_of(replies: Sequence[Published], asked: bool) -> PublishResult:
-    """One result for the replies to all publications, which were `asked` for a receipt or not."""
+    """Combine the replies to all publications into one result. `asked`: whether a receipt was asked
+    for."""
     identities: list[str] = []
     refused: list[tuple[int, str]] = []
     hosts: list[Mapping[str, str]] = []
@@ -171,8 +173,8 @@ def check_one(result: PublishResult) -> PublishResult:
 async def publish_all(
     node: ClientNode, batches: Iterable[Publish], receipt: bool, timeout: float
 ) -> PublishResult:
-    """Publish `batches`, each answered within `timeout` seconds. A ControlError that ends it says
-    what is published (`SentBatches.interrupted`)."""
+    """Publish `batches`, each answered within `timeout` seconds. If a ControlError interrupts this,
+    the error says which events are published (`SentBatches.interrupted`)."""
     outbox = SentBatches(receipt)
 
     async def send(command: Publish, within: float = timeout) -> Sent:

@@ -40,7 +40,7 @@ Text = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 
 
 class AccessFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a program needs to use a node from another machine."""
+    """The address and credentials with which a program uses a node on another machine."""
 
     version: Literal[1]
     address: Text
@@ -147,9 +147,9 @@ def _check_node(secured: ssl.SSLSocket, access: AccessFile) -> None:
 
 
 class _Relay(threading.Thread):
-    """Carries bytes between a local socket and TLS, until either ends. One thread alone uses both;
-    what waits is bounded by `CHUNK` and one read, each way. It keeps no process from its end, which
-    waits only until what was written has left."""
+    """Copies bytes between a local socket and TLS until either ends. Only this thread uses the two
+    sockets. In each direction at most `CHUNK` bytes and one read wait. At the end of the process it
+    delays the exit only until the written bytes have been sent."""
 
     def __init__(self, local: socket.socket, secured: ssl.SSLSocket) -> None:
         super().__init__(name="canopy-tls", daemon=True)
@@ -187,7 +187,7 @@ class _Relay(threading.Thread):
                     side.close()
 
     def _finish(self) -> None:
-        """The process ends: no more comes from the program."""
+        """Stop reading from the program at the end of the process, and wait for the thread."""
         with suppress(OSError):
             self._local.shutdown(socket.SHUT_RD)
         self.join(LAST)
@@ -221,6 +221,7 @@ class _Relay(threading.Thread):
 
 
 def _wanted(read: bytearray, waiting: bytearray) -> int:
-    """What to wait for at a socket: whose bytes go to `read`, and for which `waiting` are."""
+    """Return the poll events of a socket: readable while `read` (bytes received from it) has room,
+    writable while `waiting` (bytes to send to it) is not empty."""
     can_read = select.POLLIN if len(read) < CHUNK else 0
     return can_read | (select.POLLOUT if waiting else 0)

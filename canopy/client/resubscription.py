@@ -78,7 +78,7 @@ class Backoff:
 
 
 class KeptSelector(msgspec.Struct, frozen=True):
-    """A selector that a program has subscribed, with what it said about it."""
+    """A selector that a program has subscribed to, with its name and latency level."""
 
     selector: str
     name: str = ""
@@ -116,8 +116,8 @@ class Resubscription:
         return self._patience > 0
 
     def token(self, taken: SessionPosition | None, untaken: int) -> str:
-        """What `succeed` goes on from, for one subscription: of what was `taken`, all but the last
-        `untaken` items were handed out. "" where the node keeps no session."""
+        """Return the token with which `succeed` continues one subscription. All items of `taken`
+        except the last `untaken` were handed out. "" if the node keeps no session."""
         at, ids = (self.position, self._former) if taken is None else (taken, self.ids)
         if at is None or not ids:
             return ""
@@ -144,9 +144,10 @@ class Resubscription:
         self._former = dict(self.ids)
 
     def resumed(self, reply: SessionResumed, wall: float) -> tuple[Gap | None, list[Command]]:
-        """The node has kept the session: what is missing all the same, and the commands that make
-        its subscriptions those that are wanted. One that was known and is not there was ended by
-        another program, which a notice says."""
+        """Handle the reply that the node has kept the session. Return the gap of missing items,
+        or None, and the commands that bring the node's subscriptions in line with `wanted`. A
+        known subscription that the node no longer has was ended by another program; a notice
+        reports it."""
         assert self.position is not None
         there = {one.subscription: one for one in reply.subscriptions}
         self.ids = dict(self._former)
@@ -178,7 +179,8 @@ class Resubscription:
         return [Gather(0), *subscribes] if self._gathers else [*subscribes]
 
     def opened(self, replies: Sequence[Reply], wall: float) -> Gap | None:
-        """All that `opening` asked was answered: the gap since the connection before, if any."""
+        """Handle the replies to all requests of `opening`. Return the gap since the previous
+        connection, or None."""
         acknowledged = [reply for reply in replies if isinstance(reply, Subscribed)]
         names = [reply.subscription for reply in acknowledged]
         self.ids = dict(zip(names, self.wanted, strict=True))
@@ -210,8 +212,9 @@ class Resubscription:
         return self._complete if self._complete <= left else left - CLOCK_SET
 
     def notice(self, failed: Failed, wall: float) -> Gap | Disconnected:
-        """What a node's unasked reply says to the program. A leaving node has ended all
-        subscriptions: events are missing from now on, though the connection ends later."""
+        """Return the notice for a program of an unrequested reply of its node. A node that leaves
+        has ended all subscriptions: events are missing from now on, although the connection ends
+        later."""
         if failed.code != LEAVING:
             return gap_of(failed, wall)
         self._ended_at = wall
@@ -253,7 +256,8 @@ class Resubscription:
         return max(0.0, self._next_try - now)
 
     def add(self, wanted: KeptSelector, id_: str = "") -> None:
-        """One more, to be made with the next connection; `id_`: the node has acknowledged it."""
+        """Add a selector to subscribe to on the next connection. `id_`: its subscription id, if the
+        node has acknowledged it already."""
         self.wanted.append(wanted)
         if id_:
             self.ids[id_] = wanted

@@ -48,7 +48,7 @@ class Sealer(Protocol):
     def open(
         self, attributes: Mapping[str, Any], payload: bytes, payload_type: str
     ) -> OpenedPayload:
-        """What is in an envelope."""
+        """Open an envelope and return its contents."""
 
 
 class UnsealedEvent(Event, frozen=True):
@@ -94,10 +94,12 @@ E = TypeVar("E", Event, OpaqueEvent, StreamEvent, GroupRow)
 
 
 def seal_of(event: Event | OpaqueEvent | StreamEvent | GroupRow) -> Seal | None:
-    """What became of the payload of an event: "opened": it was sealed, and belongs to these
-    attributes; "no-key": it is sealed with a key that the seal file has not; "false": it is not
-    what was sealed with these attributes; "none": it came without a seal. None: the program has no
-    seal file, and the payload is as it came."""
+    """Return the state of the seal on an event's payload.
+
+    "opened": the payload was sealed with these attributes. "no-key": the seal file lacks the key.
+    "false": the payload was not sealed with these attributes. "none": the payload had no seal.
+    None: the program has no seal file, and the payload is unchanged.
+    """
     found: Seal | None = getattr(event, "seal", None)
     return found
 
@@ -111,7 +113,7 @@ def labelled(event: Event, seal: Seal | None) -> Event:
 
 
 def said_of(event: Event) -> str:
-    """What there is to say of the seal of an event's payload; "": nothing."""
+    """Describe the seal of an event's payload; "" if there is nothing to report."""
     seal = seal_of(event)
     if seal is None and event.payload_type != SEALED:
         return ""

@@ -62,8 +62,9 @@ T = TypeVar("T")
 
 
 class SessionPosition(msgspec.Struct, frozen=True):
-    """Where a program is in a session that its node keeps: the session's name, how many numbered
-    items (deliveries, gathered events, notices) the program has, and its last request's number."""
+    """A program's position in a session that its node keeps: the name of the session, the number of
+    numbered items (deliveries, gathered events, notices) received, and the number of the last
+    request."""
 
     session: str
     received: int
@@ -123,7 +124,7 @@ class ControlSession:
         return found and msgspec.structs.replace(found, received=received)
 
     def go_on(self, position: SessionPosition) -> None:
-        """This connection is to go on from there, once `ResumeSession` is answered."""
+        """Continue from `position` on this connection once `ResumeSession` is answered."""
         self._last_request = position.last_request
         self._session, self._received = position.session, position.received
 
@@ -168,7 +169,7 @@ class ControlSession:
 
     @property
     def fault(self) -> str | None:
-        """Why what was read is no frame of ours, or None."""
+        """Return why the bytes read are not a valid frame, or None."""
         return self._reader.error
 
     def accept(self, frames: list[Sized]) -> None:
@@ -277,7 +278,7 @@ class ControlSession:
 
 
 class ResumableConnection:
-    """What both kinds of connection say of the session that the node keeps for the program."""
+    """Session state that the blocking and the asynchronous connection share."""
 
     _session: ControlSession
 
@@ -309,7 +310,7 @@ class ResumableConnection:
 
 
 def items_of(frame: Reply) -> int:
-    """How many numbered items a frame has that was not asked for."""
+    """Return the number of numbered items in an unrequested frame."""
     if isinstance(frame, Delivered):
         return len(frame.deliveries)
     return len(frame.events) if isinstance(frame, GatheredOpaque) else 1

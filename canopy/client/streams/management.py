@@ -12,8 +12,8 @@ from overlay.stream_client import AddStream, EditStream
 
 
 class StreamChanges(TypedDict, total=False):
-    """What `Client.edit_stream` may be given beside the name: options of `canopy stream edit`,
-    times in seconds and sizes in bytes, 0: without a bound."""
+    """Keyword arguments of `Client.edit_stream` beside the name: options of `canopy stream edit`,
+    times in seconds and sizes in bytes; 0: no limit."""
 
     keep_seconds: float
     keep_bytes: int
@@ -30,8 +30,8 @@ class StreamChanges(TypedDict, total=False):
 
 
 class StreamFounding(StreamChanges, total=False):
-    """What `Client.add_stream` may be given beside the name: options of `canopy stream add`.
-    `sources`: names of streams, or (name, selector)."""
+    """Keyword arguments of `Client.add_stream` beside the name: options of `canopy stream add`.
+    `sources`: names of streams, or pairs (name, selector)."""
 
     shards: int
     by: str

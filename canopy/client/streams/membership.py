@@ -49,7 +49,7 @@ What = Literal["ack", "nack", "reject", "extend"]
 
 
 class GroupArguments(TypedDict, total=False):
-    """What `Client.group` may be given beside names and the selector."""
+    """Keyword arguments of `Client.group` beside the names and the selector."""
 
     name: str
     start: Begin
@@ -89,7 +89,7 @@ def wanted_membership(
 
 
 class GroupChanges(TypedDict, total=False):
-    """What `Client.edit_group` may be given beside names; None: as it is."""
+    """Keyword arguments of `Client.edit_group` beside the names; None: unchanged."""
 
     selector: str | None
     lease: float | None
@@ -313,7 +313,8 @@ class MembershipCore(Context):
         self.lost += expected(reply, RowsSettled).lost
 
     async def _leave(self, failed: bool) -> None:
-        """Be a member no more: what was said of rows counts, the others go to other members."""
+        """Leave the group. Acknowledgements already sent count; the other rows go to other
+        members."""
         self._is_closed = True
         link = self._link
         if link is not None:

@@ -69,8 +69,8 @@ class AppendResult(msgspec.Struct, frozen=True):
 
 class ProducerStart:
     """One start of a program that appends as a producer. A program that opens its producer again
-    with the same start continues its session. If another program has opened the producer meanwhile,
-    it is refused (fenced)."""
+    with the same start continues its session. If another program has opened the producer in
+    between, the open is refused (fenced)."""
 
     def __init__(self) -> None:
         self.token = secrets.token_hex(8)
@@ -114,7 +114,7 @@ class ProducerCore:
 
     @property
     def pending(self) -> int:
-        """How many batches are under way, after an `append` with `ahead`."""
+        """Return the number of batches that are under way after an `append` with `ahead`."""
         return len(self._pending)
 
     @operation
@@ -137,10 +137,10 @@ class ProducerCore:
     async def _append(
         self, events: Iterable[Attributes | Draft], atomic: bool, timeout: float, ahead: int = 0
     ) -> AppendResult:
-        """Append events in batches, each within `timeout`, and wait for the answers to all but the
-        last `ahead` (below AHEAD), which later calls wait for. The result has what was answered. A
-        ControlError that ends it says how many events are committed (`answered`), and of how many
-        that is not known (`in_doubt`)."""
+        """Append events in batches, each within `timeout` seconds. Wait for all answers except the
+        last `ahead` (below AHEAD), which later calls wait for. The result covers the answered
+        batches. If a ControlError interrupts this, the error has the number of committed events
+        (`answered`) and of those with an unknown outcome (`in_doubt`)."""
         replies: list[EventsAppended] = []
         count = 0
         until = 0.0

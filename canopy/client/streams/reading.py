@@ -72,8 +72,8 @@ def parse_start(text: str) -> tuple[Start | int, int]:
 
 
 def started(start: Begin, at: int) -> tuple[Start, int]:
-    """Where a reading begins, for `start` and `at` of `Client.read`. ValueError for what is no
-    place."""
+    """Return the place at which a reading begins, for `start` and `at` of `Client.read`. Raises
+    ValueError for an invalid `start`."""
     if isinstance(start, datetime):
         return "time", int(start.timestamp() * 1e9)
     if isinstance(start, str) and start not in get_args(Start):
@@ -164,13 +164,13 @@ class ReadingCore(Context):
 
     @operation
     async def close(self) -> None:
-        """End the reading: the node sends no more rows."""
+        """End the reading. The node stops sending rows."""
         await self._leave(False)
 
     async def _open(self, until: float = math.inf) -> bool:
-        """Begin, or go on behind what was handed out. Returns whether it has begun by `until`; if
-        not, the next call goes on waiting. Raises CommandFailed (unknown, selector,
-        offset-out-of-range, fenced, expired), and as `Client.ask`."""
+        """Begin the reading, or continue it after the last row handed out. Returns whether it has
+        begun by `until`; if not, the next call continues to wait. Raises CommandFailed (unknown,
+        selector, offset-out-of-range, fenced, expired), and as `Client.ask`."""
         if self._beginning is None:
             wanted, known = self._wanted, bool(self.begins)
             resume = known and bool(wanted.durable)
@@ -273,7 +273,7 @@ class ReadingCore(Context):
             return taken
 
     async def _leave(self, failed: bool) -> None:
-        """End the reading at the node, which sends no more rows."""
+        """End the reading at the node, which stops sending rows."""
         self._is_closed = True
         link, self._link = self._link, None
         if link is not None:
@@ -326,7 +326,8 @@ class EventsCore(ReadingCore):
             self._confirmed = dict(self.positions)
 
     async def _next(self) -> StreamEvent | None:
-        """The next event; None: this is closed. Only what was handed out counts in `positions`."""
+        """Return the next event, or None when the reading is closed. `positions` covers only the
+        events handed out."""
         while not self._rest and not self._is_closed:
             self.positions.update(self._scanned)
             self._rest.extend((await self._fetch(math.inf)).events)
@@ -384,5 +385,5 @@ class AsyncPackedReading(PackedCore, AsynchronousContext):
 
 
 def patient(timeout: float | None) -> float:
-    """Seconds, of which None means for ever."""
+    """Return the time-out in seconds, infinity for None."""
     return math.inf if timeout is None else timeout

@@ -42,7 +42,7 @@ UNKNOWN_TRANSACTION: Final = "unknown-transaction"
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """How a transaction was decided: by this program, or by whoever came first."""
+    """The outcome of a transaction, decided by this program or by another."""
 
     outcome: str
     """committed or rolled-back; a half that was asked for only: prepared."""
@@ -53,7 +53,7 @@ class Decided(msgspec.Struct, frozen=True):
 
 
 class TransactionCore(Context):
-    """One transaction of a producer, with events that nobody sees until it is committed."""
+    """A transaction of a producer. Its events are invisible until it is committed."""
 
     def __init__(
         self, node: ClientNode, drafting: Drafting, stream: str, producer: str, transaction: str
@@ -115,7 +115,7 @@ class TransactionCore(Context):
         return Decided(state.outcome, state.stream, state.receipts)
 
     async def _leave(self, failed: bool) -> None:
-        """Roll back what is not decided."""
+        """Roll the transaction back if it is undecided."""
         if self.decided is None:
             try:
                 await self._drop()

@@ -29,8 +29,8 @@ def former_selectors(group: GroupInfo) -> list[str]:
 
 
 def bounds(stream: StreamInfo) -> list[str]:
-    """What a stream's shards may have, and for whom rows stay, in sentences; nothing about what is
-    as it is without options."""
+    """Describe, in sentences, the limits of a stream's shards and for which readers rows are kept.
+    Options with default values are left out."""
     found = []
     most = [f"{stream.max_bytes:,} bytes"] if stream.max_bytes else []
     most += [f"{stream.max_rows:,} rows"] if stream.max_rows else []
