@@ -33,7 +33,7 @@ Taken = tuple[tuple[str, ...], tuple[int, ...]]
 
 
 class Announced(msgspec.Struct):
-    """What was announced to a publisher since a time."""
+    """The versions announced to a publisher since a given time."""
 
     since: float
     versions: dict[tuple[str, Interval], Version] = {}
@@ -43,11 +43,11 @@ class Announced(msgspec.Struct):
 
 
 class AcceptancesDue(Timer, frozen=True):
-    """Time to say what was taken."""
+    """Fires when acceptances are to be sent."""
 
 
 class Unsent(msgspec.Struct):
-    """What one start of a publisher has not heard yet."""
+    """The acceptances not yet sent to one process of a publisher."""
 
     origin: Peer
     incarnation: int
@@ -62,9 +62,9 @@ class Unsent(msgspec.Struct):
 
 
 class Acceptances:
-    """Says what was taken. Bounded: it holds no more than `ACCEPTED_TOGETHER` events of a
-    publisher, for `ACCEPTED_WITHIN` seconds; and forgets what it has announced to a publisher, the
-    one first to which everything was announced longest ago."""
+    """Sends acceptances to publishers. Bounded: it holds at most `ACCEPTED_TOGETHER` events of a
+    publisher, for at most `ACCEPTED_WITHIN` seconds. It also forgets what it has announced to
+    publishers, first for the publisher to which a full announcement was made longest ago."""
 
     def __init__(self, port: Port, reporter: LoadReporter) -> None:
         """`reporter`: of this host's work."""
@@ -77,7 +77,8 @@ class Acceptances:
         self._alarm = Alarm(port, AcceptancesDue())
 
     def known_to(self, publisher: NodeId) -> Announced:
-        """What was announced to the publisher lately. What announces more notes that there."""
+        """Return the versions recently announced to the publisher. Callers that announce others add
+        them to the result."""
         known = self._announced.get(publisher)
         if known is None or self._port.now - known.since > ANNOUNCE_AGAIN:
             known = Announced(self._port.now)

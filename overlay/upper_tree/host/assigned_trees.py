@@ -60,7 +60,7 @@ class InstallDue(Timer, frozen=True):
 
 
 class FormerOver(Timer, frozen=True):
-    """Trees that were taken away from this host were not given back: drop what they had."""
+    """Fires when trees taken away from this host were not given back: drop their registrations."""
 
 
 class OwnerEpochs:
@@ -200,7 +200,7 @@ class AssignedTrees(Machine):
 
     @property
     def ring(self) -> str:
-        """That this node belongs to; "" while none is known."""
+        """The ring of this node; "" while none is known."""
         return self._ring
 
     # --- what owners order ---
@@ -308,7 +308,8 @@ class AssignedTrees(Machine):
         self.port.send(sender, reply)
 
     def samples(self) -> list[SampledTree]:
-        """Which of the events that came lie where in which tree."""
+        """Return, for each tree, its intervals and a sample of the places of the events that
+        came."""
         self.together.hand_over()
         return [SampledTree(tree.intervals, tree.visits) for tree in self.trees.values()]
 

@@ -56,7 +56,7 @@ class HostOffers(Machine):
         self.port.send(sender, HostAnswer(message.key, willing, named, self.port.processors))
 
     def leave(self) -> None:
-        """This node leaves: have its virtual nodes moved."""
+        """Have the virtual nodes of this node moved to other hosts, because it leaves."""
         if self._leaves_by is None:
             self._leaves_by = self.port.now + LEAVE_WITHIN
             self._stop()

@@ -34,8 +34,8 @@ SharedIndex = GroupedIndex[tuple[str, str], NodeId]
 
 
 class HostedTree:
-    """What this host has of one tree. `shared` is the index of all trees; None in counting
-    routing, where the tree has its own."""
+    """The state of one tree at this host. `shared` is the index of all trees; None in counting
+    routing, where each tree has its own."""
 
     def __init__(self, attribute: str, shared: SharedIndex | None, rng: Random) -> None:
         self.attribute = attribute
@@ -74,10 +74,14 @@ class HostedTree:
         return len(self.spans) == 1 and self.spans[0] == EVERYTHING
 
     def assign(self, message: Assign, owner: Peer | None = None, now: float = 0.0) -> None:
-        """Serve exactly these intervals, with what is registered already; what overlaps none of
-        them is uninstalled. Where there are none everything is `former`: who takes the tree away
-        from a host that may have missed something mostly gives it the same again, which then need
-        not be compiled and indexed anew (`retake`). What is former when it is served again goes."""
+        """Serve exactly the intervals of `message`, with the registrations already installed.
+        Registrations that overlap none of them are uninstalled.
+
+        If the message has no intervals, all registrations become `former` instead: an owner that
+        takes the tree away because the host may have missed a message usually gives the same tree
+        back, and the registrations then need not be compiled and indexed again (`retake`).
+        Registrations that are still `former` when the tree is served again are removed.
+        """
         self.version = message.version
         self.owner = owner
         self.slice = Slice(message.size, dict(message.known))
@@ -206,7 +210,7 @@ class HostedTree:
             self._shared.add_many(keyed, node)
 
     def uninstall(self, id_: str) -> None:
-        """Match this registration no more. Nothing happens if it is not there."""
+        """Stop matching this registration. Does nothing if it is not installed."""
         self._forget(id_)
         self.former.pop(id_, None)
         self._shard_places.pop(id_, None)
@@ -241,7 +245,8 @@ class HostedTree:
 def _shards_of(
     known: Mapping[int, Entry], served: Sequence[Interval]
 ) -> dict[Interval, list[Entry]]:
-    """By value of which one of the `served` is a shard: all its shards, of a host's slice."""
+    """Group the shards of a host's slice by value, for the values of which one of the `served`
+    intervals is a shard."""
     found: dict[Interval, list[Entry]] = {
         interval.around(): [] for interval in served if interval.is_shard()
     }

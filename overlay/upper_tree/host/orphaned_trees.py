@@ -42,7 +42,8 @@ from overlay.upper_tree.messages import ServingBeat, StillHosting
 
 
 class ServingLease(msgspec.Struct):
-    """What one owner lets this host serve: its arc (start, key], until a time of the Port."""
+    """A lease from one owner: this host may serve the owner's arc (start, key] until a time of the
+    Port."""
 
     start: Key
     key: Key

@@ -26,8 +26,8 @@ from overlay.upper_tree.visits import groups_of, trees_of
 
 
 class QueueSharing:
-    """Passes visits on that waited for too few hosts. `trees` are the host's; what is passed on is
-    taken from its `copies`."""
+    """Passes visits on to other hosts while too few hosts do the work. `trees` are the host's
+    trees. Copies that are sent are counted in the budget `copies`."""
 
     def __init__(self, port: Port, trees: Mapping[str, HostedTree], copies: CopyBudget) -> None:
         self._port = port

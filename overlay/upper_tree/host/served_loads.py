@@ -61,8 +61,9 @@ class VisitSample:
         self._drawn += len(events)
 
     def take(self) -> tuple[float, float, int]:
-        """The events since the last call, as shares of what they cost; of these the share of events
-        that visited nothing else; and how many were drawn, of those or of earlier ones."""
+        """Return and reset the counts since the last call: the events, each divided by the number
+        of trees that it visited; the events that visited only this tree; and the number of newest
+        drawn events to use, which may include earlier ones."""
         found = (self._events, float(self._alone))
         self._stride = max(1, int(self._events) // PLACES_LEAST)
         newest = min(len(self._events_drawn), max(self._drawn, PLACES_LEAST))
@@ -70,7 +71,7 @@ class VisitSample:
         return (*found, newest)
 
     def places(self, newest: int) -> list[Cut]:
-        """Where the `newest` events that were drawn last lie in the tree's value space."""
+        """Return the places of the `newest` events drawn last in the tree's value space."""
         drawn = list(self._events_drawn)[len(self._events_drawn) - newest :]
         if self.attribute == EVENT_TREE:
             return [place(True)] * len(drawn)
@@ -86,15 +87,16 @@ class SampledTree(NamedTuple):
 
 
 class EventQueue(Protocol):
-    """What waits at this host to be matched."""
+    """The interface to the queue of events to be matched at this host."""
 
     @property
     def events(self) -> int:
-        """How many events wait."""
+        """The number of waiting events."""
 
 
 class ServedLoads:
-    """What this host reports. Measured again every `LOADS_PERIOD` seconds, when it is asked for."""
+    """The load of this host's virtual nodes, for reports. It is measured again every `LOADS_PERIOD`
+    seconds, when it is asked for."""
 
     def __init__(self, port: Port, meter: LoadMeter, queue: EventQueue) -> None:
         self._port = port
@@ -129,7 +131,7 @@ class ServedLoads:
         return self._busy
 
     def report(self, owned: Callable[[str], bool]) -> ServedLoad | None:
-        """What to report about these trees; None: nothing was asked for."""
+        """Return the load to report about these trees; None: no report was asked for."""
         if self._busy < REPORTED_LEAST:
             return None
         nodes = [load for name, loads in self._nodes.items() if owned(name) for load in loads]
@@ -145,8 +147,9 @@ def _divided(
     seconds: float,
     places: list[Cut],
 ) -> list[VirtualNodeLoad]:
-    """A tree's load by virtual node, as the places say. What lies outside was passed on. An event
-    visits all shards of its value that are here, which share what it takes."""
+    """Divide a tree's load among its virtual nodes, in proportion to the places of events. Events
+    outside the intervals were passed on and do not count. An event visits all local shards of its
+    value, which share its cost."""
     found: list[VirtualNodeLoad] = []
     values = [interval.around() for interval in intervals]
     for interval, value in zip(intervals, values, strict=True):

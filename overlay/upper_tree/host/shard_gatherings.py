@@ -55,7 +55,7 @@ class GatheringDue(Timer, frozen=True):
 
 
 class Asked(msgspec.Struct):
-    """What one host was asked for."""
+    """The question sent to one host."""
 
     shards: Shards
     at: float
@@ -111,11 +111,12 @@ class ShardGathering(Machine):
         self._check = Alarm(port, GatheringDue())
 
     def __len__(self) -> int:
-        """How many events are being gathered; for checks."""
+        """Return the number of events being gathered. Used by checks."""
         return self._events
 
     def choose(self, tree: HostedTree, value: Interval) -> Choice:
-        """Which host is to match events by which of the value's shards; this one at least one."""
+        """Choose the host that matches events by each of the value's shards. At least one shard
+        falls to this host."""
         entries = tree.shards[value]
         found = self._spread(entries, entries, {})
         return found if found is not None else {}
@@ -128,8 +129,8 @@ class ShardGathering(Machine):
         events: Sequence[Event],
         choice: Choice,
     ) -> None:
-        """This host has matched events by the shards that were chosen for it: have the others match
-        them, and accept the events then."""
+        """Have the other chosen hosts match these events by their shards, and accept the events
+        after that. This host has already matched them by its own shards."""
         others = {node: chosen for node, chosen in choice.items() if node != self.port.me.id}
         missing = union([shard for _, shards in others.values() for shard in shards])
         self._last += 1

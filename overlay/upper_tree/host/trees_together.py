@@ -47,7 +47,7 @@ class TreesTogether(msgspec.Struct, eq=False):
             self.until_next += 1 + rng.randrange(2 * self.stride - 1)
 
     def hand_over(self) -> None:
-        """Add what was counted to the trees' samples."""
+        """Add the counted events to the samples of the trees."""
         for tree in self.trees.values():
             tree.visits.count(self.events, len(self.trees))
             tree.visits.draw(self.samples)
@@ -79,7 +79,7 @@ class KnownTogether:
         self._known[names] = TreesTogether(dict(trees), until, 0, stride, skipped)
 
     def hand_over(self) -> None:
-        """Add what was counted to the trees' samples."""
+        """Add the counted events to the samples of the trees."""
         for together in self._known.values():
             together.stride, together.drawn = max(1, together.events // PLACES_LEAST), 0
             together.hand_over()

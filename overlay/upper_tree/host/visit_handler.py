@@ -126,9 +126,9 @@ class VisitHandler:
         acceptances: Acceptances,
         is_confined: bool = False,
     ) -> None:
-        """`index`: None in counting routing; `copies` and `holding`: this node's (delivery/);
-        `gathering` and `acceptances`: this host's; `is_confined`: this node is of a tenant, and may
-        not see what it did not register."""
+        """`index`: None in counting routing. `copies` and `holding`: this node's (delivery/).
+        `gathering` and `acceptances`: this host's. `is_confined`: this node belongs to a tenant,
+        and may not see registrations other than its own."""
         self.port = port
         self.is_confined = is_confined
         self.visit = visit
@@ -276,11 +276,12 @@ class VisitHandler:
         return known
 
     def give_back(self, attribute: str) -> None:
-        """This host does not serve the tree: the publisher has to look for it again."""
+        """Give the events of a tree back that this host does not serve. The publisher has to find
+        the tree again."""
         self._give_back(attribute, [event.sequence for event in self._events(attribute)])
 
     def give_back_all(self) -> None:
-        """This host takes nothing of the visit."""
+        """Give the whole visit back."""
         for attribute in trees_of(self.visit):
             self.give_back(attribute)
 
@@ -303,7 +304,8 @@ class VisitHandler:
 
     @property
     def matched(self) -> int:
-        """How many events are matched here; the others are passed on or given back."""
+        """Return the number of events that are matched here; the others are passed on or given
+        back."""
         if self.whole and not self._visitors:
             return len(self.visit.events)
         return len({event.sequence for _, events, _ in self.accepted() for event in events})
@@ -320,7 +322,7 @@ class VisitHandler:
                     yield name, mine, len(here)
 
     def match(self) -> None:
-        """Find the interested nodes of what was accepted."""
+        """Find the interested nodes for the accepted events."""
         if not self.whole and not self.parts:
             return
         if self.index is None:
@@ -347,8 +349,8 @@ class VisitHandler:
                 self._trace(traced, events, found)
 
     def _match_pivot(self, index: SharedIndex, events: Sequence[Event]) -> list[NodeMatches]:
-        """What each interested node gets of these: an event once, however many of its registrations
-        match."""
+        """Return the events for each interested node. A node gets an event once, however many of
+        its registrations match."""
         whole = dict.fromkeys(() if self._visitors else self.whole)
         batch: dict[NodeId, NodeMatches] = {}
         closely: dict[int, None] = {}  # the registration found is of a tree not visited here
@@ -423,8 +425,8 @@ class VisitHandler:
     def _trace(
         self, traced: Sequence[Event], events: Sequence[Event], found: Sequence[NodeMatches]
     ) -> None:
-        """Record what was found of the `traced` ones among these events. A node counts in the tree
-        by which it gets the event."""
+        """Record the matches of the `traced` events among these. A node counts in the tree by which
+        it gets the event."""
         wanted = dict.fromkeys(event.sequence for event in traced)
         numbers = [event.sequence for event in events]
         traced_places = [(at, number) for at, number in enumerate(numbers) if number in wanted]
@@ -439,7 +441,8 @@ class VisitHandler:
         self._trace_matches(traced, recipients)
 
     def _trace_matches(self, traced: Sequence[Event], recipients: Recipients) -> None:
-        """One record for each tree in which an event has found somebody. The others are counted."""
+        """Record one entry for each tree in which an event has matched a node. The other trees are
+        only counted."""
         if self._visitors or self.parts:
             unmatched: dict[str, int] = {}
             alone = 0
@@ -472,7 +475,7 @@ class VisitHandler:
     # --- what leaves ---
 
     def finish(self) -> None:
-        """Send what was collected: forwarded events, deliveries, and the answer."""
+        """Send the results of the visit: forwarded events, deliveries, and the answer."""
         hop = self.visit.hop + 1
         for node, (host, by_tree) in self.forwarded.items():
             for attribute, some in by_tree.items():
@@ -508,8 +511,8 @@ class VisitHandler:
             self.acceptances.add(self.visit.origin, incarnation, taken, self.locations)
 
     def _groups_of(self, by_tree: Mapping[str, Sequence[Event]]) -> list[Group]:
-        """What is passed on, so that an event is once in the message, or, in counting routing, once
-        for each tree."""
+        """Group the events to pass on, so that each event is in the message once; in counting
+        routing, once for each tree."""
         if self.index is None or len(by_tree) == 1:
             return [((attribute,), events) for attribute, events in by_tree.items()]
         trees: dict[int, list[str]] = {}

@@ -77,7 +77,7 @@ from overlay.upper_tree.visits import Trees, select_events, trees_by_place, tree
 
 
 class WaitingEvents(msgspec.Struct):
-    """What waits of one process of a publisher."""
+    """The waiting events of one process of a publisher."""
 
     origin: Peer
     incarnation: int
@@ -94,7 +94,7 @@ class QueuedEvents:
         self._waiting: dict[tuple[NodeId, int], WaitingEvents] = {}
 
     def __len__(self) -> int:
-        """How many events are known to wait."""
+        """Return the number of events known to wait."""
         return sum(len(each.events) for each in self._waiting.values())
 
     def add(self, visit: Visit, now: float) -> None:
@@ -154,18 +154,18 @@ class QueuedEvents:
 
 
 class VisitQueue:
-    """What a host has still to match: the most urgent first, without starvation (P6). Times are the
-    Port's; levels are 1 (most urgent) and up.
+    """The queue of visits that a host still has to match: the most urgent first, without starvation
+    (P6). Times are the Port's; levels are 1 (most urgent) and up.
 
-    A priority queue whose order is fixed when something comes in: at time t with level l it is due
-    at t + l * `ageing`, and what is due first is served first. So the more urgent of two that came
-    together goes first, and an event that has waited `ageing` seconds is as good as one of the next
-    lower level that comes now. Nothing that comes more than (LEVELS - 1) * `ageing` later can
-    overtake it: that is what keeps the less urgent from starving, however much of the urgent there
-    is. With `ageing` 0 it is first in, first out.
+    A visit that arrives at time t with level l is due at t + l * `ageing`, and the visit that is
+    due first is served first. So of two visits that arrive together the more urgent is served
+    first, and a visit that has waited `ageing` seconds ranks equal to one of the next more urgent
+    level that arrives now. A visit that arrives more than (LEVELS - 1) * `ageing` later cannot
+    overtake it, which keeps less urgent visits from starving under any load of urgent ones. With
+    `ageing` 0 the order is first in, first out.
 
-    What has the same level stays in order. The queue is bounded in events and in bytes; its user
-    sees to `is_full`.
+    Visits of the same level keep their order. The queue is bounded in events and in bytes; its user
+    checks `is_full`.
     """
 
     def __init__(self, ageing: float) -> None:
@@ -309,12 +309,13 @@ class VisitScheduler:
         self._tell_waiting()
 
     def served_loads(self) -> ServedLoads:
-        """What is to measure the loads of the host's virtual nodes, by what this one measures."""
+        """Return the load measurement of the host's virtual nodes, based on this scheduler's
+        meter."""
         return ServedLoads(self.port, self._meter, self.queue)
 
     @property
     def load(self) -> HostLoad | None:
-        """What to tell publishers of this host's work; None: nothing waits."""
+        """Return the load to report to publishers; None: no events wait."""
         waiting = self.queue.events
         return self._meter.report(waiting) if waiting else None
 
@@ -332,7 +333,7 @@ class VisitScheduler:
         return max(found, SLICE_CALM) if found else SLICE_FIRST
 
     def _fits_turn(self, events: int) -> bool:
-        """Whether a host that has nothing else to do may match so many more in this turn."""
+        """Return whether an otherwise idle host may match `events` further events in this turn."""
         return self._served + events <= min(self._in_time, MATCH_AT_ONCE)
 
     def _tell_waiting(self) -> None:
@@ -344,8 +345,8 @@ class VisitScheduler:
                 self.port.send(origin, Accepted(incarnation, (), (), self.load))
 
     def _serve_first(self, most: int, bytes_most: int = SLICE_BYTES) -> int:
-        """Serve what is due first, at most so many events and about so many bytes. How many events
-        that were."""
+        """Serve the visit that is due first, at most `most` events and about `bytes_most` bytes.
+        Return the number of events served."""
         visit, came = self.queue.pop(most, bytes_most)
         self._queued.remove(visit)
         self._serve(visit, came)

@@ -23,7 +23,7 @@ FLOATS, TEXTS, TRUTHS, INTEGERS = {float}, {str}, {bool}, {int}
 
 
 class UniformBatch(NamedTuple):
-    """What the events of an admissible batch have in common."""
+    """The properties that all events of an admissible batch share."""
 
     names: tuple[str, ...]
     """All have these attributes, each with a value."""
@@ -63,7 +63,7 @@ def uniform_batch(drafts: Sequence[Draft]) -> UniformBatch | None:
 
 
 def refusal(draft: Draft) -> str | None:
-    """Why an event can not be admitted, or None."""
+    """Return why an event cannot be admitted, or None."""
     attributes = draft.attributes
     fault = name_fault(tuple(attributes))
     if fault is None and (size := weigh_event(attributes, draft.payload)) > ITEM_MOST:
@@ -81,7 +81,7 @@ def refusal(draft: Draft) -> str | None:
 
 @lru_cache(maxsize=KINDS)
 def name_fault(names: tuple[str, ...]) -> str | None:
-    """Why an event can not have attributes of these names, or None."""
+    """Return why an event cannot have attributes with these names, or None."""
     if len(names) > MAX_ATTRIBUTES:
         return f"{len(names)} attributes; at most {MAX_ATTRIBUTES} are allowed"
     for name in names:

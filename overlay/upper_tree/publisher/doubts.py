@@ -19,8 +19,9 @@ Taken = tuple[tuple[str, ...], tuple[int, ...]]
 
 
 class Doubts:
-    """For each tree at most `HOSTS_DOUBTED_MOST` hosts, with `DOUBTED_MOST` events each: what is
-    beyond is not believed, and goes to another host after a while."""
+    """Keeps acceptances from hosts that a tree's owner has not named yet, until the owner answers.
+    For each tree it keeps at most `HOSTS_DOUBTED_MOST` hosts with `DOUBTED_MOST` events each. It
+    ignores further acceptances, and their events are sent to another host after a while."""
 
     def __init__(self, me: NodeId, locations: LocationCache) -> None:
         self._me = me
@@ -52,9 +53,11 @@ class Doubts:
         doubted.update(dict.fromkeys(sequences[: DOUBTED_MOST - len(doubted)]))
 
     def settle(self, attribute: str) -> list[tuple[NodeId, tuple[int, ...], bool]]:
-        """The owner has answered, or says that there are no subscribers. Returns who has accepted
-        what, and whether it is a host: the hosts first, since what one of them has accepted need
-        not be sent again because of another node."""
+        """Remove and return the doubted acceptances of a tree whose owner has answered, or has said
+        that there are no subscribers. Each entry has the node that sent the acceptance, the
+        sequence numbers of the events, and whether the node is a host of the tree. Hosts come
+        first, because an event that a host has accepted need not be sent again on account of
+        another node."""
         found = [
             (host, tuple(sequences), self._locations.is_confirmed(attribute, host))
             for host, sequences in self._by_tree.pop(attribute, {}).items()

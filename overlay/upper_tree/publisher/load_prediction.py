@@ -69,20 +69,22 @@ class HostEstimate(msgspec.Struct):
     """What was sent and not accepted since: when, and how many events; the oldest first."""
 
     def queue(self, now: float, service: float) -> float:
-        """How many events are predicted to wait there now, if it has this service rate."""
+        """Return the predicted number of events waiting at the host. `service`: the host's assumed
+        service rate."""
         own = self._own_backlog(now, service)
         if now - self.reported_at > REPORT_FOR:
             return own
         return max(own, predicted_queue(self.load, now - self.reported_at))
 
     def sent(self, events: int, now: float, service: float) -> None:
-        """This publisher has sent the host `events` more events."""
+        """Note that this publisher has sent the host `events` more events."""
         self.backlog = self._own_backlog(now, service) + events
         self.backlog_at = now
         self.sends.append((now, events))
 
     def reported(self, load: HostLoad, upto: float, now: float) -> None:
-        """It has accepted what was sent up to `upto`, and reports its load."""
+        """Note a report of the host: it has accepted everything sent up to `upto`, and its load is
+        `load`."""
         while self.sends and self.sends[0][0] <= upto:
             self.sends.popleft()
         self.load, self.reported_at = load, now
@@ -95,8 +97,8 @@ class HostEstimate(msgspec.Struct):
 
 
 class LoadPredictor:
-    """One publisher's estimates of hosts. Bounded: the host that reported longest ago goes first.
-    Times are the Port's seconds."""
+    """One publisher's estimates of the load of hosts. The number of estimates is bounded: the host
+    whose report is the oldest is forgotten first. Times are the Port's seconds."""
 
     def __init__(self) -> None:
         self._estimates: BoundedDict[NodeId, HostEstimate] = BoundedDict(
@@ -106,14 +108,14 @@ class LoadPredictor:
         self._usual = 0.0  # the service rate that was reported last by any host; 0: none was
 
     def __len__(self) -> int:
-        """How many hosts are remembered."""
+        """Return the number of remembered hosts."""
         return len(self._estimates)
 
     def reported(
         self, node: NodeId, load: HostLoad | None, now: float, upto: float | None = None
     ) -> None:
-        """A host's report; None: nothing waits there. It has accepted what was sent to it up to
-        `upto` (None: everything)."""
+        """Note a host's report (None: no events wait there). The host has accepted everything sent
+        to it up to `upto` (None: everything)."""
         estimate = self._estimates.get(node)
         if load is not None:
             self._busy[node] = None
@@ -128,8 +130,8 @@ class LoadPredictor:
         self._estimates.renew(node, estimate)
 
     def sent(self, node: NodeId, events: int, now: float) -> None:
-        """This publisher has sent events to a host. While no host has reported a queue, nothing is
-        remembered."""
+        """Note that this publisher has sent events to a host. Nothing is remembered until some host
+        has reported a queue."""
         if not self._usual:
             return
         estimate = self._estimates.get(node)
@@ -152,8 +154,8 @@ class LoadPredictor:
 
     @property
     def at_once(self) -> int | None:
-        """For how many events a host is to be chosen together: what it matches within
-        `SPREAD_SECONDS`, or `SPREAD_EVENTS`. None: nothing waits anywhere."""
+        """Return for how many events to choose a host together: as many as a host matches within
+        `SPREAD_SECONDS`, or `SPREAD_EVENTS`. None: no events wait at any host."""
         if not self._busy:
             return None
         rate = self._usual
@@ -161,8 +163,8 @@ class LoadPredictor:
         return max(least, int(SPREAD_SECONDS * rate))
 
     def update(self, now: float) -> bool:
-        """Forget who is no longer behind. Whether something may have waited anywhere, so that
-        `best` may answer differently."""
+        """Forget hosts that are no longer behind. Return whether events may have waited at some
+        host, so that the result of `best` may have changed."""
         before = bool(self._busy)
         for node in list(self._busy):
             if self._queue(node, now) < 1:

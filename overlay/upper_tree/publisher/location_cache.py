@@ -201,7 +201,7 @@ class LocationCache:
 
     @property
     def unheld(self) -> int:
-        """How many trees are known that no event waits for; for checks."""
+        """The number of known trees for which no event waits. Used by checks."""
         return sum(name not in self._held for name in self._trees)
 
     # --- where trees are ---
@@ -233,7 +233,8 @@ class LocationCache:
             tree.found = f", found by {by} at hop {hops}"
 
     def how_found(self, attributes: Iterable[str]) -> tuple[str, ...]:
-        """Of each tree, in words; "" if it is not remembered."""
+        """Return, for each tree, a description of how it was found; "" if that is not
+        remembered."""
         trees = map(self._trees.get, attributes)
         return tuple(["" if tree is None else tree.found for tree in trees])
 
@@ -294,7 +295,7 @@ class LocationCache:
         self._held.discard(attribute)
 
     def forget(self, attribute: str, node: NodeId) -> None:
-        """Remove a node that does not serve the tree (any more) from what is known of it."""
+        """Remove a node that does not, or no longer does, serve the tree from the known hosts."""
         if (tree := self._trees.get(attribute)) is not None:
             tree.forget(node)
             self.changes += 1
@@ -332,8 +333,8 @@ class LocationCache:
         return known is not None and known[1] <= now
 
     def absent_until(self, attribute: str) -> float:
-        """When the owner is to be asked again whether the tree has subscribers; infinite unless it
-        said that there are none."""
+        """Return the time at which to ask the owner again whether the tree has subscribers;
+        infinite unless the owner said that it has none."""
         known = self._absent.get(attribute)
         return inf if known is None else known[1]
 
@@ -352,8 +353,9 @@ class LocationCache:
         return True
 
     def invalidate(self, attribute: str, epoch: int, until: float) -> None:
-        """There is a subscriber now whom *no subscribers*, or the summary, does not admit. Until
-        `until`, answers under an older epoch are stale: they may come later than this."""
+        """Discard a *no subscribers* answer or a summary because there is now a subscriber that it
+        does not admit. Until `until`, answers under an epoch older than `epoch` are stale, since
+        they may have been delayed on the way."""
         self._absent.pop(attribute, None)
         self.summaries.invalidate(attribute)
         self._invalidated.renew(attribute, (epoch, until))
@@ -389,7 +391,8 @@ class LocationCache:
         return [one for one in found if arc.owns(attribute_key(one[0]))]
 
     def _is_stale(self, attribute: str, epoch: int, now: float) -> bool:
-        """Whether an answer under this epoch may be older than what is known."""
+        """Return whether an answer under this epoch may be older than the known state of the
+        tree."""
         since, until = self._invalidated.get(attribute, (0, 0.0))
         if epoch < since and until > now:
             return True

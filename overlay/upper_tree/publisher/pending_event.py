@@ -53,7 +53,7 @@ SENT: Final = PairState.SENT
 
 
 class PairMove(StrEnum):
-    """What happens to a pair."""
+    """The kinds of transition of a pair."""
 
     ROUTED = "it leaves for a host"
     UNLOCATED = "no host of its tree is known, or its owner is asked for another one"
@@ -89,7 +89,7 @@ PAIR_MOVES: Final = PairMoves(
 
 
 class PairStatus(msgspec.Struct, frozen=True, gc=False):
-    """Where a pair is, and since when."""
+    """The state of a pair, and the time since which it has been in this state."""
 
     state: PairState
     since: float
@@ -115,8 +115,8 @@ class PendingEvents(msgspec.Struct, eq=False):
 
     @property
     def places(self) -> dict[str, Cut]:
-        """Where the values of the event, if it is only one, lie in the value spaces of its
-        trees."""
+        """Return the place of each value in the value space of its tree. Used where there is a
+        single event."""
         if self._places is None:
             self._places = {EVENT_TREE: place(True)}
             values = self.events[0].attributes.items()
@@ -129,7 +129,7 @@ PendingPair = tuple[PendingEvents, str]
 
 
 def in_state(state: PairState, pairs: Iterable[PendingPair]) -> list[PendingPair]:
-    """Those of these pairs that are in this state."""
+    """Return the pairs that are in this state."""
     return [
         pair
         for pair in pairs

@@ -144,11 +144,12 @@ class Coalescer:
 
 
 class RouteQueue:
-    """Pairs that a turn has no room to route (C5, C6), in order.
+    """An ordered queue of pairs that exceed what one turn may route (C5, C6).
 
-    Where a tree is found, or a host lost, everything that waited for it has to go somewhere: up to
-    `tree.pending` pairs, each of which is looked up by itself. In one turn that took 0.15 s, in
-    which the node did nothing else. So a turn routes `PAIRS_AT_ONCE` of them."""
+    When a tree is found, or a host lost, all pairs that waited for it must be routed again: up to
+    `tree.pending` pairs, each with its own lookup. Routing all of them in one turn took 0.15 s,
+    during which the node did nothing else. So a turn routes at most `PAIRS_AT_ONCE` pairs.
+    """
 
     def __init__(self, port: Port) -> None:
         self._port = port
@@ -165,8 +166,8 @@ class RouteQueue:
         self._routed = 0
 
     def take(self) -> tuple[list[PendingPair], bool] | None:
-        """The next pairs that this turn may route, as `waiting`. None: no more; `RouteDue` comes if
-        some wait."""
+        """Return the next pairs that this turn may route, in the form of `waiting`. None: the turn
+        may route no further pairs; if some still wait, a `RouteDue` timer is set."""
         if self._turn != self._port.now:
             self._turn, self._routed = self._port.now, 0
         if not self.waiting:
@@ -184,14 +185,14 @@ class RouteQueue:
 
 
 class FirstSearches:
-    """Trees that are new to a publisher: when they may be visited by what waits for them.
+    """Decides when waiting events may visit trees that are new to a publisher.
 
-    They are looked for at the same time, and found one by one. Were each visited when it is found,
-    the events that wait for the tree found first would come before all others, whichever was
-    published first. So an event that waits for a tree waits for those of earlier events, too,
-    unless some search takes longer than `SEARCH_TOGETHER`. That is so only for trees that nothing
-    is known of: events for trees that are known leave at once, and so does what has to be sent
-    again. Times are the Port's seconds."""
+    The trees are searched for at the same time, and found one by one. If each were visited as soon
+    as it is found, the events for the first tree found would overtake all earlier events. So an
+    event that waits for a tree also waits for the trees of earlier events, unless a search takes
+    longer than `SEARCH_TOGETHER`. This concerns only trees about which nothing is known: events for
+    known trees, and events that are sent again, leave at once. Times are the Port's seconds.
+    """
 
     def __init__(self, port: Port) -> None:
         self._port = port
@@ -243,16 +244,20 @@ class FirstSearches:
 
 
 class PendingWindow:
-    """How many pairs may be pending: what hosts accept within a fraction of a second.
+    """Bounds the number of pending pairs by the number that hosts accept within a fraction of a
+    second.
 
-    More does not make hosts faster: it only waits, in queues that the heartbeats of clusters and
-    hosts pass through as well. On a machine whose processes are all late, some seconds of events in
-    all queues make all hosts look dead: visits are sent again elsewhere, leases end, primaries are
-    replaced, and that is further work. So the bound follows the rate at which events are accepted,
-    as congestion control by delay does (TCP Vegas), between a least and what `tree.pending` allows.
-    On slow networks it is more by what is under way: twice the shortest time of an acceptance of
-    late. While a tree is looked for its events wait here, and others should not wait for them: then
-    some more may be pending. Times are the Port's seconds."""
+    A higher bound does not make hosts faster. The events would only wait longer in queues that the
+    heartbeats of clusters and hosts also pass through. On a machine whose processes are all late,
+    some seconds of events in all queues make all hosts look dead: visits are sent again elsewhere,
+    leases end and primaries are replaced, which is further work. So the bound follows the rate at
+    which events are accepted, like delay-based congestion control (TCP Vegas), between a minimum
+    and the maximum that `tree.pending` allows.
+
+    On slow networks the bound also includes the events on the way: twice the shortest recent time
+    of an acceptance. While a tree is searched for, its events wait here and should not delay
+    others, so the bound is then somewhat higher. Times are the Port's seconds.
+    """
 
     def __init__(self, most: int, now: float) -> None:
         self._most = most
@@ -265,7 +270,8 @@ class PendingWindow:
         """So many may be pending where all trees are known."""
 
     def most(self, is_searching: bool) -> int:
-        """How many may be pending. `is_searching`: some of them wait for a tree to be found."""
+        """Return how many pairs may be pending. `is_searching`: some of them wait for a tree to be
+        found."""
         return min(max(self.pairs, WINDOW_SEARCHING), self._most) if is_searching else self.pairs
 
     def accepted(self, pairs: int, took: float | None, now: float) -> None:
@@ -327,7 +333,7 @@ class PendingStore:
         their trees' attributes."""
 
     def __len__(self) -> int:
-        """How many events some tree has not accepted yet."""
+        """Return the number of events that at least one tree has not accepted yet."""
         return self.in_flight + self._coalescer.count
 
     # --- how many there may be ---
@@ -338,13 +344,13 @@ class PendingStore:
         return self.pairs < self._window.most(bool(self._seeking)) and self.bytes < self.most
 
     def await_room(self) -> None:
-        """There was no room for something: emit RoomAgain when there is. (It would not do to
-        compare before and after each acceptance: the window changes between these as well.)"""
+        """Ask for a `RoomAgain` event once there is room. (Comparing before and after each
+        acceptance would not suffice: the window also changes between acceptances.)"""
         self._is_room_awaited = True
 
     @property
     def room(self) -> int:
-        """How many events of the size of those before them may be admitted at once."""
+        """Return how many events, of the size of the largest seen, may be admitted now."""
         return (self.most - self.bytes) // self._largest
 
     def await_receipts(self, events: Sequence[Event]) -> dict[int, None]:
@@ -366,7 +372,7 @@ class PendingStore:
         return self._coalescer.submit(by_names, largest, self.in_flight)
 
     def hold_over(self) -> tuple[ByNames, int] | None:
-        """`HoldOver` has come. Returns what is to be sent now, as `submit`."""
+        """Handle `HoldOver`. Return what to send now, in the form of `submit`."""
         return self._coalescer.hold_over()
 
     def add_batch(self, events: Sequence[Event], route: Route, largest: int) -> None:
@@ -441,8 +447,8 @@ class PendingStore:
         self._queue.route_due()
 
     def take_queued(self) -> tuple[list[PendingPair], bool] | None:
-        """The next queued pairs that this turn may route, and whether hosts that were known for
-        them proved wrong. None: no more in this turn."""
+        """Return the next queued pairs that this turn may route, and whether known hosts of these
+        pairs have proved wrong. None: this turn may route no further pairs."""
         return self._queue.take()
 
     def awaiting(self, attribute: str) -> dict[int, None]:
@@ -485,8 +491,8 @@ class PendingStore:
     def accept(
         self, host: NodeId, taken: Iterable[tuple[tuple[str, ...], tuple[int, ...]]]
     ) -> Acceptance:
-        """A host has accepted events: per entry attributes of trees, and sequence numbers. What is
-        not pending (any more) is passed over."""
+        """Handle a host's acceptance of events. Each entry of `taken` has attributes of trees and
+        sequence numbers. Pairs that are not, or no longer, pending are ignored."""
         before = self.pairs
         events: list[Sequence[Event]] = []
         done: list[int] = []

@@ -60,10 +60,11 @@ VisitsByHost = dict[NodeId, tuple[Peer, list[Group]]]
 
 
 class SilentTrees:
-    """The trees all of whose known hosts are silent.
+    """The trees of which every known host is silent.
 
-    Their owners give the virtual nodes of silent hosts another host, and are asked for it from time
-    to time. What was sent to the silent hosts may still be accepted there.
+    Their owners assign the virtual nodes of silent hosts to another host. The publisher asks the
+    owners for it from time to time. The silent hosts may still accept events that were sent to
+    them.
     """
 
     def __init__(self) -> None:
@@ -123,12 +124,12 @@ class Publisher(Machine):
 
     @property
     def numbered(self) -> int:
-        """How many events this node's process has published."""
+        """The number of events that this node's process has published."""
         return self._sequence
 
     @property
     def unaccepted(self) -> int:
-        """How many events some tree has not accepted yet."""
+        """The number of events that at least one tree has not accepted yet."""
         return len(self.pending)
 
     # --- publishing ---
@@ -174,8 +175,9 @@ class Publisher(Machine):
         self._dispatch_all(self.pending.hold_over())
 
     def _dispatch_all(self, due: tuple[ByNames, int] | None) -> None:
-        """Send events, by the names of their attributes, to the hosts of their trees, if there are
-        some: none exceeds so many bytes."""
+        """Send the events of `due`, grouped by the names of their attributes, to the hosts of their
+        trees. `due` also has the size in bytes of the largest event; None: there are no events to
+        send."""
         if due is None:
             return
         by_names, largest = due
@@ -248,16 +250,16 @@ class Publisher(Machine):
     def _route_later(
         self, pairs: Sequence[PendingPair], why: PairMove, stale: bool = False
     ) -> None:
-        """Route what has waited, or has to be sent again, in the order of publication and behind
-        what waits already; what is beyond the work of a turn follows in the next. `stale`: as
-        `_route`."""
+        """Route pairs that have waited, or have to be sent again, in the order of publication and
+        behind the pairs already queued. Pairs that exceed the limit of this turn follow in the
+        next. `stale`: as in `_route`."""
         if pairs:
             self.pending.enqueue(pairs, why, stale)
             self._route_queued()
         self.locations.trim()
 
     def _route_queued(self) -> None:
-        """Route what is queued, as far as the turn may."""
+        """Route queued pairs, up to the limit of this turn."""
         while (part := self.pending.take_queued()) is not None:
             self._send_part(*part)
 
@@ -317,7 +319,7 @@ class Publisher(Machine):
         self._ask_summaries(list(unknown))
 
     def _awaited(self) -> tuple[SentBefore, ...]:
-        """What waits for trees that were looked for lately."""
+        """Return the events that wait for trees that were recently searched for."""
         found: list[SentBefore] = []
         for name, since in self.pending.searches.unfinished.items():
             numbers = self.pending.awaiting(name)
@@ -498,8 +500,9 @@ class Publisher(Machine):
         self.port.emit(TreesFound())
 
     def on_tree_absent(self, event: TreeAbsent) -> None:
-        """There are no subscribers: these pairs need no host, except those of events that were
-        published after the answer's term ended (a slow answer)."""
+        """Handle the owner's answer that a tree has no subscribers. Drop the waiting pairs of this
+        tree, except those of events that were published after the answer's term ended (a slow
+        answer)."""
         self.pending.searches.ended(event.attribute)
         self._settle_absent(event.attribute)
         waiting = self.pending.located(event.attribute)
@@ -509,13 +512,13 @@ class Publisher(Machine):
         self.port.emit(TreesFound())
 
     def _settle_absent(self, attribute: str) -> None:
-        """Nobody subscribes, so it does not matter who has accepted."""
+        """Accept all doubted acceptances of a tree that has no subscribers."""
         for host, sequences, _ in () if self._doubts is None else self._doubts.settle(attribute):
             self.pending.accept(host, [((attribute,), sequences)])
 
     def on_trees_found(self, event: TreesFound) -> None:
-        """One visit per host, not one per tree, in the order of publication: an event waits for the
-        trees of earlier ones that are looked for, too."""
+        """Send one visit per host, not one per tree, in the order of publication. An event also
+        waits for the trees of earlier events that are still searched for."""
         self._route_later(self.pending.take_found(), PairMove.LOCATED)
 
     def on_search_over(self, timer: SearchOver) -> None:
@@ -526,15 +529,15 @@ class Publisher(Machine):
     # --- silent hosts and lost links ---
 
     def on_link_down(self, event: LinkDown) -> None:
-        """What was sent to this host and is not accepted is sent to another one."""
+        """Send events that the lost host has not accepted to another host."""
         lost = event.peer.id
         self.locations.forget_node(lost)
         self.replicas.suspect_silent(lost, self.port.now)
         self._route_later(self.pending.host_lost(lost), PairMove.FAILED, stale=True)
 
     def on_retry_due(self, timer: RetryDue) -> None:
-        """Send what waits for silent hosts to other replicas. For what has waited for longer than
-        `tree.retry` (a host on the way may have died) the owner is asked."""
+        """Send events that wait for silent hosts to other replicas. Ask the owner about events that
+        have waited for longer than `tree.retry`, since a host on the way may have died."""
         self._retry.rang()
         now = self.port.now
         self.replicas.expire(now)

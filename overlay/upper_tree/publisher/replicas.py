@@ -48,9 +48,9 @@ from overlay.upper_tree.publisher.load_prediction import LoadPredictor
 
 
 class LastWord(msgspec.Struct):
-    """When a host last accepted events, or said that some wait there. A record that is changed in
-    place: it is written for every acceptance, and assigning to a `BoundedDict` costs a
-    microsecond."""
+    """The time at which a host last accepted events, or reported that events wait there. The record
+    is changed in place: it is written for every acceptance, and assigning to a `BoundedDict` costs
+    a microsecond."""
 
     at: float
     wait: float = 0.0
@@ -58,7 +58,7 @@ class LastWord(msgspec.Struct):
     late."""
 
     def heard(self, took: float, load: HostLoad | None, now: float) -> None:
-        """It accepted something after `took` seconds, or reports its load."""
+        """Note that the host accepted events after `took` seconds, or reported its load."""
         if load is not None and load.service > 0:
             took = max(took, load.queue / load.service)
         if self.wait:
@@ -78,7 +78,8 @@ class Ranking(msgspec.Struct):
 
 
 class ReplicaSelector:
-    """One publisher's choice among the hosts of a virtual node. Times are the Port's seconds."""
+    """One publisher's choice among the hosts that replicate a virtual node. Times are the Port's
+    seconds."""
 
     def __init__(
         self,
@@ -90,10 +91,11 @@ class ReplicaSelector:
         machine: str = "",
         processors: int = 1,
     ) -> None:
-        """`timeout_most`: seconds after which a host is silent however slow hosts were before.
-        `by_time`: whether a host that is behind is passed over (P7). `health`: what is known of the
-        hosts' health; None: nothing ever. `region`: where the publisher is; `machine`: the one
-        that it runs on, with so many `processors` ("": no host is on it)."""
+        """`timeout_most`: the seconds after which a host counts as silent, however slow hosts were
+        before. `by_time`: whether a host that is behind is passed over (P7). `health`: the known
+        health of hosts; None: it is never known. `region`: the publisher's region. `machine`: the
+        publisher's machine ("": no host is on it). `processors`: the number of processors of this
+        machine."""
         self.me = me
         self.region = region
         self._machine = machine
@@ -149,8 +151,8 @@ class ReplicaSelector:
         return self.predictor.best(self._apart(order), self._now) if self.by_time else order[0]
 
     def _apart(self, order: Sequence[Peer]) -> Sequence[Peer]:
-        """Those of these hosts, in this order, that do not wait for the same processors: of the
-        publisher's own machine only so many as it is worth."""
+        """Return the hosts, in this order, that do not compete for the same processors. Of the
+        hosts on the publisher's own machine, keep only as many as its processors can serve."""
         here = [host.id for host in order if machine_of(host) == self._machine][self._here :]
         return [host for host in order if host.id not in here] if here else order
 
@@ -221,7 +223,8 @@ class ReplicaSelector:
         return max(self.timeout_most, min(WAIT_FACTOR * last.wait, WAIT_MOST))
 
     def silent_from(self, node: NodeId, since: float) -> float:
-        """When a host is silent that was sent something at `since`, if it accepts nothing more."""
+        """Return the time from which a host counts as silent that was sent something at `since` and
+        accepts nothing further."""
         last = self._heard_at.get(node)
         return (since if last is None else max(since, last.at)) + self.timeout
 
@@ -238,7 +241,7 @@ class ReplicaSelector:
         self._suspected.renew(what, until)
 
     def expire(self, now: float) -> None:
-        """End the suspicions that are over, and update the predictions of who is behind."""
+        """Drop expired suspicions, and update the predictions of which hosts are behind."""
         self._now = now
         if self.predictor.update(now):
             self._choose_again()
@@ -264,5 +267,5 @@ class ReplicaSelector:
             ranking.chosen, ranking.chosen_at = best, self.changes
 
     def __len__(self) -> int:
-        """How many suspicions there are; for checks."""
+        """Return the number of suspicions. Used by checks."""
         return len(self._suspected)

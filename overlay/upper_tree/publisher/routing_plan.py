@@ -95,12 +95,12 @@ class BatchPlan(NamedTuple):
 
     @property
     def summaries(self) -> list[CachedSummary]:
-        """Those by which events are checked."""
+        """The summaries against which events are checked."""
         found = [summary for *_, summary in self.spread if summary is not None]
         return found + [summary for one in self.skippable for summary in one.summaries]
 
     def route_events(self, events: Sequence[Event]) -> list[RoutedEvents]:
-        """Where each of these events goes; those that go to the same hosts together."""
+        """Group the events by the hosts to which they go."""
         hosts: dict[NodeId, Peer] = {}
         decisions = zip(*self._decide(events, hosts), strict=True)
         groups: dict[tuple[NodeId | bool, ...], list[Event]] = {}
@@ -111,8 +111,9 @@ class BatchPlan(NamedTuple):
     def _decide(
         self, events: Sequence[Event], hosts: dict[NodeId, Peer]
     ) -> Iterator[list[NodeId | bool]]:
-        """What is decided for each of the events: a column for each host that they may skip, and
-        for each spread tree, whose hosts are added to `hosts`."""
+        """Decide where each event goes. Each row of the result belongs to an event; it has a column
+        for each host that the event may skip and for each spread tree. The hosts of spread trees
+        are added to `hosts`."""
         are_checked = self.skippable or any(summary is not None for *_, summary in self.spread)
         spots = [places_of(event) for event in events] if are_checked else []
         for one in self.skippable:
@@ -141,7 +142,8 @@ class BatchPlan(NamedTuple):
     def _routed(
         self, goes: tuple[NodeId | bool, ...], events: list[Event], hosts: dict[NodeId, Peer]
     ) -> RoutedEvents:
-        """What was decided: of hosts whether they are visited, of spread trees where."""
+        """Return the hosts of a group of events from the decisions in `goes`: for each skippable
+        host whether it is visited, for each spread tree the host."""
         route = dict(self.fixed)
         skipped: list[str] = []
         for one, admitted in zip(self.skippable, goes, strict=False):
@@ -158,7 +160,7 @@ class BatchPlan(NamedTuple):
 
 
 def places_of(event: Event) -> dict[str, Cut | None]:
-    """Where each of an event's values lies in the value space of its tree."""
+    """Return, by attribute, the place of each value in the value space of its tree."""
     return dict(zip(event.attributes, places(event.attributes.values()), strict=True))
 
 
@@ -228,7 +230,7 @@ def plan_routing(
 def _skippable(
     found: BatchPlan, host: Peer, trees: tuple[str, ...], locations: LocationCache, now: float
 ) -> SkippableHost | None:
-    """How events may skip a host; None: they may not, or hardly would."""
+    """Return how events may skip a host; None: they may not, or would hardly ever."""
     rate = locations.summaries.skip_rate(host.id, trees, now)
     if rate.is_useless or EVENT_TREE in trees:
         return None

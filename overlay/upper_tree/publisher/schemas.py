@@ -24,8 +24,8 @@ class EventSchemas(Protocol):
     published, and counted."""
 
     def fault(self, draft: Draft) -> str:
-        """Where and why an event is not what the schema of its type says; "": it is, or there is
-        none."""
+        """Return where and why an event does not conform to the schema of its type; "" if it
+        conforms or there is no schema."""
         ...
 
     def parked(self, draft: Draft, fault: str) -> Draft:
@@ -50,7 +50,8 @@ def fits(port: Port, drafts: Sequence[Draft]) -> bool:
 
 
 def settled(port: Port, draft: Draft) -> tuple[Draft, str | None]:
-    """What is published for an event, and why it is refused; None: it is not."""
+    """Return the draft to publish for an event, and the reason if it is refused (None: it is
+    not)."""
     schemas = schemas_of(port)
     fault = "" if schemas is None else schemas.fault(draft)
     if schemas is None or not fault:
@@ -66,7 +67,7 @@ def settled(port: Port, draft: Draft) -> tuple[Draft, str | None]:
 
 
 def foreseen(port: Port, draft: Draft) -> str:
-    """Why an event would be refused if it were published; "": it would not."""
+    """Return why an event would be refused if it were published; "" if it would not."""
     schemas = schemas_of(port)
     if schemas is None or schemas.otherwise != "refuse":
         return ""
@@ -74,8 +75,8 @@ def foreseen(port: Port, draft: Draft) -> str:
 
 
 def row_refusal(port: Port, draft: Draft) -> str:
-    """Why an event is not appended; "": it is. Rows of a stream have places: another event cannot
-    take theirs, so what would be parked is refused."""
+    """Return why an event cannot be appended; "" if it can. Rows of a stream have fixed places
+    which another event cannot take, so an event that would be parked is refused."""
     schemas = schemas_of(port)
     fault = "" if schemas is None else schemas.fault(draft)
     if schemas is None or not fault:

@@ -86,8 +86,8 @@ class CachedSummary(msgspec.Struct):
     events_from: float = -math.inf  # … since then
 
     def count_events(self, events: int, now: float, within: float) -> int:
-        """So many more events have come. Returns how many came in the last `within` seconds, or a
-        part of them."""
+        """Count `events` further events. Return how many events came in the last `within` seconds,
+        or in a part of them."""
         if now - self.events_from > within:
             self.events, self.events_from = 0, now
         self.events += events
@@ -95,7 +95,8 @@ class CachedSummary(msgspec.Struct):
 
     @property
     def is_useless(self) -> bool:
-        """Whether it is checked no more, since it admits nearly everything."""
+        """Whether events are no longer checked against the summary because it admits nearly all of
+        them."""
         return self.checked >= CHECKS_LEAST and self.skipped * SKIPS_SHARE < self.checked
 
     def is_fresh(self, now: float) -> bool:
@@ -151,7 +152,8 @@ class SkipRate(msgspec.Struct):
     skipped: int = 0  # … and not admitted by any
 
     def record(self, checked: int, admitted: int) -> None:
-        """So many events were checked against all of the summaries, and admitted by any."""
+        """Count `checked` events that were checked against all of the summaries, of which
+        `admitted` were admitted by at least one."""
         self.checked += checked
         self.skipped += checked - admitted
 
@@ -175,7 +177,7 @@ class SummaryCache:
         )
 
     def __len__(self) -> int:
-        """How many trees have an entry."""
+        """Return the number of trees that have an entry."""
         return len(self._cached)
 
     # --- skipping ---
@@ -194,8 +196,8 @@ class SummaryCache:
         return cached
 
     def skip_rate(self, host: NodeId, trees: tuple[str, ...], now: float) -> SkipRate:
-        """How often events skip a host that they would visit for these trees; counted again after
-        `USELESS_FOR`."""
+        """Return the rate at which events skip a host that they would visit for these trees. The
+        count is restarted after `USELESS_FOR`."""
         rate = self._rates.get((host, trees))
         if rate is None or now - rate.since > USELESS_FOR:
             rate = SkipRate(now)
@@ -210,8 +212,9 @@ class SummaryCache:
         return cached is None or not cached.is_fresh(now)
 
     def claim_refresh(self, attribute: str, now: float, events: int = 1) -> bool:
-        """So many events visit a tree that `needs_refresh`: whether the owner is to be asked for
-        its summary, for who asks then. False from now on until `SUMMARY_RETRY`."""
+        """Count `events` events that visit a tree for which `needs_refresh` is true. Return whether
+        the caller must now ask the owner for the summary. After returning True, return False until
+        `SUMMARY_RETRY` has passed."""
         cached = self._entry(attribute)
         if cached.is_fresh(now) or cached.count_events(events, now, self._term) < self._worth:
             return False
@@ -219,8 +222,9 @@ class SummaryCache:
         return True
 
     def claim_early(self, now: float) -> list[str]:
-        """The trees worth a place in a question that is sent anyway, for who asks then: those whose
-        summary was used lately and expires soon, and those that events visit without one."""
+        """Return the trees whose summaries the caller should ask for in a question that is sent
+        anyway: those whose summary was recently used and expires soon, and those that events visit
+        without a summary."""
         found = [
             name
             for name, cached in self._cached.items()

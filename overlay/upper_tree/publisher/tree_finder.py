@@ -100,7 +100,7 @@ class TreeFinder(Machine):
 
     @property
     def machines(self) -> tuple[Machine, ...]:
-        """This one, and the one that looks at who recalls."""
+        """This machine, and the one that checks who recalls events."""
         return (self,) if self.claims is None else (self, self.claims)
 
     def handlers(self) -> Handlers:
@@ -316,8 +316,8 @@ class TreeFinder(Machine):
                 self._find(attribute, search)
 
     def on_ring_left(self, event: RingLeft) -> None:
-        """This node is in another ring: other nodes own the trees. Reject all that the former
-        owners answered or will answer."""
+        """Handle that this node has moved to another ring, in which other nodes own the trees.
+        Reject all past and future answers of the former owners."""
         self.locations.clear()
         self._asked.clear()
         for search in self.searches.values():
@@ -330,7 +330,7 @@ class TreeFinder(Machine):
         return {name: search for name, search in self.searches.items() if search.stage != "walk"}
 
     def on_ask_again_due(self, timer: AskAgainDue) -> None:
-        """Ask once more what was not answered in time, after another lookup."""
+        """Repeat unanswered questions after another lookup."""
         self._again.rang()
         due = {
             a: search for a, search in self._asking().items() if search.again_at <= self.port.now
