@@ -302,6 +302,8 @@ HOMES = {
     "wsproto": ("canopy.gateway",),
     "mqtt5": ("canopy.gateway",),
     "kademlia": ("canopy.wire",),
+    "zeroconf": ("canopy.wire",),
+    "ifaddr": ("canopy.wire",),
     "rpcudp": ("canopy.wire",),
     "cryptography": ("canopy.wire",),
     "textual": ("canopy.tui",),

@@ -9,6 +9,7 @@ from cryptography import x509
 
 from bench.mutations.planting import fault, replace, replace_constant
 from canopy.wire.directory import kademlia_fixes
+from canopy.wire.directory.local_network import Announcements
 from canopy.wire.directory.signed_kademlia import Address, Cookies
 from canopy.wire.directory.signed_records import DirectoryKeys
 from canopy.wire.keys import beliefs
@@ -312,6 +313,20 @@ def security_directory_believes_any_record() -> None:
         return True
 
     replace(DirectoryKeys.vouches, always)
+
+
+@fault(
+    "A48",
+    "tests/attacks/directory/test_attacks_local_network.py",
+    "test_only_numbers_of_own_networks_are_dialled",
+)
+def security_announcements_name_any_address() -> None:
+    """A node dials whatever address is announced on its local network."""
+
+    def always(self: Announcements, host: str) -> bool:
+        return True
+
+    replace(Announcements._is_near, always)
 
 
 @fault("A33", TENANTS, "test_a_leaf_over_its_quota_is_refused_and_hears_why")

@@ -13,6 +13,7 @@ EXTRAS: Final = {
     "spark": ("pyspark", "pyarrow"),
     "gateway": ("wsproto", "mqtt5"),
     "schema": ("jsonschema_rs",),
+    "mdns": ("zeroconf",),
 }
 """Extra to the libraries that it brings; pyproject.toml has the same with their versions."""
 

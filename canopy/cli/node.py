@@ -73,6 +73,11 @@ def hide_tokens() -> bool:
     default=None,
     help="Use the Kademlia directory: with keys on any address, else on loopback.",
 )
+@click.option(
+    "--mdns/--no-mdns",
+    default=None,
+    help="Find nodes of the local network by multicast DNS; needs keys.",
+)
 @click.option("--trace/--no-trace", "traced", default=None, help="Write trace records.")
 @click.option("--trace-dir", metavar="DIR", type=click.Path(), help="Folder of the trace records.")
 @click.option("--trace-sample", type=float, metavar="SHARE", help="Share of events traced, 0 to 1.")

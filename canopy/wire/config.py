@@ -132,6 +132,7 @@ class NodeConfig(Settings, frozen=True):
     drain_timeout: Seconds = 10.0  # leave after so long even if not drained; guess, to be measured
     # by the time that a primary with full logs takes to hand over its arc
     directory: bool = True  # the Kademlia directory; without keys on loopback only
+    mdns: bool = False  # find nodes of the local network by multicast DNS; needs keys
     seed: int | None = None  # of the node's generator; None: from the system
     region: Region = ""  # where it is, a path: eu/de; delivery by region (overlay/regions.py)
     tier: Tier = 0  # a higher one: it takes in what comes for its region, before others there

@@ -232,6 +232,16 @@ FOUND_MOST: Final = 64
 """Addresses from the directory that become seeds: seeds are redialled for ever, so there must not
 be many. Guess; to be measured by dials per second of a node whose seeds are all dead."""
 
+NEAR_MOST: Final = 16
+"""Addresses from the local network (`mdns`) that become seeds, as above. Guess; to be measured
+likewise. One that is a member's leads to all others."""
+
+ANNOUNCED_HOSTS: Final = 4
+"""Addresses of one announcement on the local network: of both kinds, and of two interfaces."""
+
+NEAR_ANSWER: Final = 1_000
+"""Milliseconds for what belongs to an announcement to come. Guess; most announcements are whole."""
+
 ENTRY_ADDRESSES: Final = 16
 """Addresses of one entry. Guess; to be measured by how many of them a joining node tries."""
 

@@ -195,7 +195,7 @@ class Directory:
     def _serve(self, host: str, port: int, on_running: Callable[[], None]) -> None:
         loop = asyncio.new_event_loop()
         try:
-            silence_libraries(self._log)
+            silence_libraries(self._log, "kademlia", "rpcudp", "asyncio")
             loop.set_exception_handler(self._on_fault)
             server = self._make_server(is_loopback(host))
             loop.run_until_complete(server.listen(port, interface=host))
@@ -250,9 +250,9 @@ def cancel_all(loop: asyncio.AbstractEventLoop) -> None:
         loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
 
 
-def silence_libraries(log: Log) -> None:
+def silence_libraries(log: Log, *names: str) -> None:
     """Have the libraries' loggers write to `log` on level debug, and nowhere else."""
-    for name in ("kademlia", "rpcudp", "asyncio"):
+    for name in names:
         logger = logging.getLogger(name)
         if not logger.handlers:
             logger.addHandler(Forward(log))

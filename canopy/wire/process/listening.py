@@ -1,16 +1,22 @@
-"""The TCP port of a node, and how many sockets its process may have."""
+"""The TCP port of a node, how many sockets its process may have, and its multicast DNS."""
 
 from __future__ import annotations
 
 import errno
 import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Final
 
 import trio
 
 from canopy.wire.addresses import join_address, split_address
 from canopy.wire.config import NodeConfig
+from canopy.wire.directory.local_network import LocalNetwork
+from canopy.wire.driver import TrioDriver
+from canopy.wire.log import Log
 from overlay.machine import Peer
+from overlay.rights import Role
 
 
 class StartError(Exception):
@@ -79,3 +85,26 @@ def raise_file_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         except (ValueError, OSError):
             return  # macOS reports a hard limit that it does not grant
+
+
+def open_mdns(
+    driver: TrioDriver,
+    config: NodeConfig,
+    peers: Sequence[str],
+    role: Role | None,
+    log: Log,
+) -> LocalNetwork | None:
+    """Multicast DNS, if it is configured. `role`: that of the node's certificate; None: it has no
+    keys. Raises StartError without keys, or the library."""
+    if not config.mdns:
+        return None
+    if role is None:
+        raise StartError(
+            "mdns needs the node's keys, since anybody on the network can announce anything: "
+            "make them with `canopy keys` (docs/guide/security.md), or set mdns: false"
+        )
+    if find_spec("zeroconf") is None:
+        raise StartError(
+            "mdns needs zeroconf, not installed here: pip install 'canopy-overlay[mdns]'"
+        )
+    return LocalNetwork(driver, config.overlay, peers, log, announces=role is not Role.LEAF)

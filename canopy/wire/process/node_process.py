@@ -49,7 +49,7 @@ from canopy.wire.process.compiling import prepare_matching
 from canopy.wire.process.copies import boot_number, explain_conflict, inform_other
 from canopy.wire.process.feed import FeedError, TelemetryFeed
 from canopy.wire.process.health_watch import HealthWatch
-from canopy.wire.process.listening import StartError, listen, listen_at, raise_file_limit
+from canopy.wire.process.listening import StartError, listen, listen_at, open_mdns, raise_file_limit
 from canopy.wire.process.machine_load import MachineLoad, freeze_heap, return_large_blocks
 from canopy.wire.process.operating import Watched
 from canopy.wire.process.reloading import ConfigSource, Reloading, ReloadOutcome, open_schemas
@@ -260,6 +260,8 @@ class NodeProcess:
     async def run(self) -> int:
         """Listen, serve until drained or interrupted, leave. Returns the exit code."""
         raise_file_limit()
+        role = None if self.security is None else self.security.own.principal.role
+        near = open_mdns(self.driver, self.config, self.peers, role, self.log)
         listeners, self.me = await listen(self.config, self.folder.node)
         self.driver.attach(self._build(self), self)
         with (
@@ -292,8 +294,10 @@ class NodeProcess:
                 await nursery.start(self._control.serve, self.folder.prepare_socket())
                 self.folder.publish_address(self.me.address)
                 await self._serve_remote(nursery)
+                bound = listeners[0].socket.getsockname()[:2]
+                if near is not None:
+                    nursery.start_soon(near.run, self.me.address, bound[0])
                 if self.config.directory:
-                    bound = listeners[0].socket.getsockname()[:2]
                     await self._discovery.start(nursery, self.me, bound)
                 await self._watched.listen(self.config.metrics.listen)
                 self._watched.manager.ready("looks for its way into the overlay")
