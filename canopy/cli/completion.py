@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypeVar
+
 import click
 
 from canopy.cli.constants import COMPLETION_TIMEOUT
+
+if TYPE_CHECKING:
+    from overlay.client import Command, Reply
+
+R = TypeVar("R", bound="Reply")
 
 
 def context_names(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -16,14 +24,40 @@ def context_names(ctx: click.Context, parameter: click.Parameter, incomplete: st
 
 def attribute_names(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """The attributes that the node has seen lately and that begin so; none without a node."""
-    from canopy.client.client import connect
-    from canopy.client.errors import ControlError
     from overlay.client import Attributes, GetAttributes
 
-    where = ctx.params.get("connect")
+    found = _asked(ctx, GetAttributes(0), Attributes)
+    return _beginning(found.names if found else (), incomplete)
+
+
+def stream_names(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The streams of the overlay that begin so; none without a node."""
+    from overlay.client import GetStreams, Streams
+
+    found = _asked(ctx, GetStreams(0), Streams)
+    return _beginning(sorted(one.name for one in found.streams) if found else (), incomplete)
+
+
+def place_names(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Attributes and streams."""
+    return [
+        *attribute_names(ctx, parameter, incomplete),
+        *stream_names(ctx, parameter, incomplete),
+    ]
+
+
+def _asked(ctx: click.Context, question: Command, kind: type[R]) -> R | None:
+    """The answer of the command's node; None if none comes while a user waits for it."""
+    from canopy.client.client import connect
+    from canopy.client.errors import ControlError
+
     try:
+        where = ctx.params.get("connect")
         with connect(where, timeout=COMPLETION_TIMEOUT, reconnect=0.0) as client:
-            names = client.ask(GetAttributes(0), Attributes, COMPLETION_TIMEOUT).names
+            return client.ask(question, kind, COMPLETION_TIMEOUT)
     except ControlError:
-        return []
+        return None
+
+
+def _beginning(names: Iterable[str], incomplete: str) -> list[str]:
     return [name for name in names if name.startswith(incomplete)]

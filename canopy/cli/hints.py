@@ -32,6 +32,9 @@ SYNONYMS: Final = {
 }
 """Other systems' names of commands, and ours in the order in which they are looked for."""
 
+WHOLE: Final = 1_000
+"""Characters of a command's first sentence that a list of commands shows: all."""
+
 ALIASES: Final = frozenset(
     (
         *("subscribe", "publish", "create", "delete", "remove", "list", "update"),
@@ -86,6 +89,18 @@ class HintingGroup(click.Group):
         if args[:1] == ["help"] and "help" not in self.list_commands(ctx):
             args = [*args[1:], "--help"]
         return super().parse_args(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """As `click.Group`, but with whole sentences: what does not fit goes on below."""
+        named = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [
+            (name, command.get_short_help_str(WHOLE))
+            for name, command in named
+            if command is not None and not command.hidden
+        ]
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

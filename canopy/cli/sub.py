@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from canopy.cli.completion import attribute_names
+from canopy.cli.completion import attribute_names, stream_names
 from canopy.cli.connect import node_options, open_client, seal_option
 from canopy.cli.constants import EVENTS_LOOKED_AT, NAMES_TIMEOUT, REMIND_EVERY
 from canopy.cli.delivery import Show, printer, template_of, warn_of_absent
@@ -89,7 +89,13 @@ class NodeSearch:
     help="Subscribe to nothing: show what the selector NEW would gain and lose over OLD.",
 )
 @click.option("--name", default="", help="A name for the subscription, in traces and the TUI.")
-@click.option("--stream", metavar="STREAM", default="", help="Read the events of a stream instead.")
+@click.option(
+    "--stream",
+    metavar="STREAM",
+    default="",
+    shell_complete=stream_names,
+    help="Read the events of a stream instead.",
+)
 @click.option(
     "--from",
     "start",

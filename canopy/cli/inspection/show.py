@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from canopy.cli.completion import attribute_names
+from canopy.cli.completion import place_names
 from canopy.cli.connect import node_options, open_client
 from canopy.cli.constants import WATCH_INTERVAL
 from canopy.cli.display import Screen, paced
@@ -240,7 +240,7 @@ def _cluster_row(cluster: ClusterInfo) -> tuple[str, ...]:
 
 
 @click.command()
-@click.argument("name", shell_complete=attribute_names)
+@click.argument("name", shell_complete=place_names)
 @node_options
 def where(name: str, as_json: bool, timeout: float, connect: str | None, wait: float) -> None:
     """Show which nodes serve NAME, an attribute or a stream: the cluster that owns the attribute

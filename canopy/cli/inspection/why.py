@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from canopy.cli.completion import stream_names
 from canopy.cli.connect import node_options, open_client
 from canopy.cli.output import console, label, plain, print_json, table
 
@@ -111,7 +112,9 @@ MARKS: Final = {"true": "[green]✓[/]", "false": "[red]✗[/]", "unknown": "[ye
 @click.command()
 @click.argument("event")
 @click.argument("subscription", default="")
-@click.option("--stream", default="", help="EVENT is an offset of this stream.")
+@click.option(
+    "--stream", default="", shell_complete=stream_names, help="EVENT is an offset of this stream."
+)
 @click.option("--shard", default=0, help="With --stream: the shard, of one that has several (0).")
 @node_options
 def why(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
+from canopy.cli.completion import stream_names
 from canopy.cli.connect import (
     connect_option,
     format_option,
@@ -67,7 +68,13 @@ def _types(ctx: click.Context, parameter: click.Parameter, value: str) -> dict[s
     is_flag=True,
     help="Publish nothing: show which subscriptions would get the events.",
 )
-@click.option("--stream", metavar="NAME", default="", help="Append the events to a stream instead.")
+@click.option(
+    "--stream",
+    metavar="NAME",
+    default="",
+    shell_complete=stream_names,
+    help="Append the events to a stream instead.",
+)
 @click.option(
     "--producer",
     metavar="NAME",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from canopy.cli.completion import stream_names
 from canopy.cli.connect import node_options, open_client
 from canopy.cli.output import console, label, plain, print_json
 from canopy.cli.streams.manage import parse_period, parse_size
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("name", metavar="STREAM")
+@click.argument("name", metavar="STREAM", shell_complete=stream_names)
 @click.option(
     "--keep-for",
     "keep_seconds",
@@ -119,7 +120,7 @@ FOR_GOOD = (
 
 
 @click.command("edit-group")
-@click.argument("name", metavar="STREAM")
+@click.argument("name", metavar="STREAM", shell_complete=stream_names)
 @click.option("--group", required=True, metavar="NAME", help="The consumer group.")
 @click.option("--selector", metavar="SELECTOR", help='Which new events it gets; "": all of them.')
 @click.option(

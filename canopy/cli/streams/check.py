@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from canopy.cli.bars import Bars
+from canopy.cli.completion import stream_names
 from canopy.cli.connect import json_option, node_options, open_client
 from canopy.cli.errors import FAILURE, OK, CommandError
 from canopy.cli.output import console, label, plain, print_json, table
@@ -40,7 +41,7 @@ def _rate(ctx: click.Context, option: click.Parameter, value: str) -> int:
 
 
 @click.command()
-@click.argument("name", metavar="[STREAM]", default="")
+@click.argument("name", metavar="[STREAM]", default="", shell_complete=stream_names)
 @click.option(
     "--rate",
     default="16M",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from canopy.cli.completion import stream_names
 from canopy.cli.connect import node_options, open_client
 from canopy.cli.errors import CommandError
 from canopy.cli.output import console, label, print_json, table
@@ -31,7 +32,7 @@ def _rows(
 
 
 @click.command()
-@click.argument("name", metavar="STREAM")
+@click.argument("name", metavar="STREAM", shell_complete=stream_names)
 @click.option("--group", required=True, metavar="NAME", help="The consumer group.")
 @click.option(
     "--retry",
@@ -122,7 +123,7 @@ def _row(letter: DeadLetter) -> tuple[str, ...]:
 
 
 @click.command()
-@click.argument("name", metavar="STREAM")
+@click.argument("name", metavar="STREAM", shell_complete=stream_names)
 @click.option("--group", required=True, metavar="NAME", help="The consumer group.")
 @node_options
 def forget(

@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from canopy.cli.bars import Bars
+from canopy.cli.completion import stream_names
 from canopy.cli.connect import node_options, open_client, seal_option
 from canopy.cli.errors import CommandError
 from canopy.cli.extras import require
@@ -83,7 +84,7 @@ LOOK: Final = 0.5
 
 
 @click.command()
-@click.argument("name", metavar="STREAM")
+@click.argument("name", metavar="STREAM", shell_complete=stream_names)
 @click.argument("offset", type=click.IntRange(min=0))
 @click.option("--shard", default=0, help="The shard, of a stream that has several (0).")
 @seal_option
@@ -146,7 +147,7 @@ def _bound(text: str | None) -> _Bound:
 
 
 @click.command()
-@click.argument("name", metavar="STREAM")
+@click.argument("name", metavar="STREAM", shell_complete=stream_names)
 @click.argument("selector", default="")
 @click.option(
     "--from", "start", default="first", metavar="WHERE", help="first, keys, OFFSET or TIME."

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from canopy.cli.completion import stream_names
 from canopy.cli.connect import node_options, open_client
 from canopy.cli.errors import CommandError
 from canopy.cli.output import console, label, plain, print_json, table
@@ -72,13 +73,22 @@ def parse_period(ctx: click.Context, option: click.Parameter, value: str | None)
     "--capture", default="", metavar="SELECTOR", help="Append the published events that match."
 )
 @click.option(
-    "--source", "sources", multiple=True, metavar="STREAM", help="Append the rows of STREAM, too."
+    "--source",
+    "sources",
+    multiple=True,
+    metavar="STREAM",
+    shell_complete=stream_names,
+    help="Append the rows of STREAM, too.",
 )
 @click.option(
     "--where", default="", metavar="SELECTOR", help="With --source: only rows that match."
 )
 @click.option(
-    "--mirror", default="", metavar="STREAM", help="Have the rows of STREAM, with their offsets."
+    "--mirror",
+    default="",
+    metavar="STREAM",
+    shell_complete=stream_names,
+    help="Have the rows of STREAM, with their offsets.",
 )
 @click.option("--region", default="", help="Have the replicas at nodes of this region.")
 @click.option("--drop-unread", is_flag=True, help="Keep nothing for durable consumers.")
@@ -231,7 +241,7 @@ def ls(as_json: bool, timeout: float, connect: str | None, wait: float) -> None:
 
 
 @click.command()
-@click.argument("name", metavar="STREAM")
+@click.argument("name", metavar="STREAM", shell_complete=stream_names)
 @node_options
 def info(name: str, as_json: bool, timeout: float, connect: str | None, wait: float) -> None:
     """Show a stream with all its replicas: who leads, how far each one is. Of its consumer groups,
@@ -470,7 +480,7 @@ def troubles(stream: StreamInfo) -> list[str]:
 
 
 @click.command()
-@click.argument("name", metavar="STREAM")
+@click.argument("name", metavar="STREAM", shell_complete=stream_names)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @node_options
 def rm(

@@ -6,6 +6,7 @@ import time
 
 import click
 
+from canopy.cli.completion import stream_names
 from canopy.cli.connect import node_options, open_client
 from canopy.cli.errors import CommandError
 from canopy.cli.hints import HintingGroup
@@ -24,7 +25,7 @@ def tx() -> None:
 
 
 @tx.command()
-@click.argument("stream", required=False, default="")
+@click.argument("stream", required=False, default="", shell_complete=stream_names)
 @node_options
 def ls(stream: str, as_json: bool, timeout: float, connect: str | None, wait: float) -> None:
     """List the transactions that are not decided: of STREAM, or of all streams.
@@ -79,7 +80,7 @@ def print_parked(count: int) -> None:
 
 
 @tx.command()
-@click.argument("stream")
+@click.argument("stream", shell_complete=stream_names)
 @click.argument("transaction")
 @click.argument("decision", type=click.Choice(["commit", "rollback"]))
 @node_options

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import click
 
+from canopy.cli.completion import stream_names
 from canopy.cli.connect import json_option
 from canopy.cli.output import console, label, plain, print_json, table
 from canopy.cli.sync.options import by_table, chosen, config_option
@@ -33,7 +34,13 @@ def lag_picture(lags: Sequence[float | None], unknown: str = "?") -> str:
 
 @click.command()
 @click.argument("name", metavar="NAME")
-@click.option("--stream", required=True, metavar="STREAM", help="Over which stream (one shard).")
+@click.option(
+    "--stream",
+    required=True,
+    metavar="STREAM",
+    shell_complete=stream_names,
+    help="Over which stream (one shard).",
+)
 @click.option("--from", "source", default="", metavar="URL", help="Capture from this database.")
 @click.option("--to", "target", default="", metavar="URL", help="Apply to this database.")
 @click.option(

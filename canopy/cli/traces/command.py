@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from canopy.cli.completion import stream_names
 from canopy.cli.connect import connect_option, json_option
 from canopy.cli.errors import OK, UNDECIDED, WRONG, CommandError
 from canopy.cli.extras import require
@@ -77,7 +78,12 @@ trace.add_command(streams)
 
 @trace.command()
 @click.argument("folder", metavar="DIR", required=False)
-@click.option("--stream", metavar="NAME", help="Records from a stream, instead of DIR.")
+@click.option(
+    "--stream",
+    metavar="NAME",
+    shell_complete=stream_names,
+    help="Records from a stream, instead of DIR.",
+)
 @click.option("--records", metavar="DIR", help="Where --stream puts them, and leaves them.")
 @connect_option
 @click.option("--out", metavar="DIR", required=True, help="Folder of the report.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -176,6 +177,7 @@ def test_every_command_has_help_with_an_example(capsys: pytest.CaptureFixture[st
         for name in section:
             shown = out_of(capsys, name, "--help")
             assert "Usage: canopy" in shown
+            assert not re.search(r"[^\]]\.\.\.$", shown, re.M), f"{name}: a sentence is cut off"
     for name in ("node", "demo", "tui", "sub", "pub", "why", "status", "ring", "where"):
         assert f"\n  canopy {name}" in out_of(capsys, name, "--help")
     shown = out_of(capsys, "--help")

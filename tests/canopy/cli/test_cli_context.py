@@ -13,7 +13,8 @@ from click.testing import CliRunner
 
 from canopy.cli.main import canopy, main
 from canopy.client.contexts import contexts_path
-from overlay.client import Attributes, Command, GetAttributes, GetPeers, Peers, Reply
+from overlay.client import Attributes, Command, GetAttributes, GetPeers, GetStreams, Peers, Reply
+from tests.canopy.cli.scripted_node import streams_of
 from tests.support.real.fake_control import FakeControl
 
 
@@ -22,6 +23,8 @@ def answer(command: Command) -> Iterator[Reply]:
         yield Peers(command.request, ())
     elif isinstance(command, GetAttributes):
         yield Attributes(command.request, ("mag", "magType", "place", "wind speed"))
+    elif isinstance(command, GetStreams):
+        yield streams_of(command)
 
 
 @pytest.fixture(autouse=True)
@@ -148,7 +151,7 @@ def completed(*words: str) -> list[str]:
     return [line.partition(",")[2] for line in ended.output.splitlines() if line]
 
 
-def test_the_shell_completes_commands_contexts_and_attributes(tmp_path: Path) -> None:
+def test_the_shell_completes_commands_contexts_attributes_and_streams(tmp_path: Path) -> None:
     assert completed("sta") == ["status"]
     main(["context", "add", "lab", str(tmp_path / "n")])
     assert completed("status", "--connect", "l") == ["lab"]
@@ -156,4 +159,7 @@ def test_the_shell_completes_commands_contexts_and_attributes(tmp_path: Path) ->
     with FakeControl(tmp_path / "n", answer):
         assert completed("where", "--connect", "lab", "ma") == ["mag", "magType"]
         assert completed("sub", "--connect", "lab", "pl") == ["place"]
+        assert completed("stream", "info", "--connect", "lab", "al") == ["alarms"]
+        assert completed("sub", "--connect", "lab", "--stream", "al") == ["alarms"]
+        assert completed("where", "--connect", "lab", "al") == ["alarms"]
     assert completed("where", "--connect", "lab", "ma") == [], "without a node there are none"
