@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import json
+import os
 import shlex
 import signal
 import sys
@@ -266,6 +267,7 @@ def main(args: Sequence[str] | None = None) -> int:
         print(listed())
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what runs is ended as well
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # nodes compile what they import once
     STATE.mkdir(parents=True, exist_ok=True)
     with (STATE / "lock").open("w", encoding="utf-8") as lock:
         try:
