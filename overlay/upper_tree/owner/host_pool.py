@@ -82,7 +82,7 @@ class HostPool(Machine):
                 self.port.send(host, AskToHost(cluster.key, cluster.ring))
 
     def end(self) -> None:
-        """This node leads no cluster (any more)."""
+        """Forget all hosts, because this node does not, or no longer does, lead a cluster."""
         self._hosts.clear()
         self._asked.clear()
         self._unconfirmed.clear()
@@ -139,7 +139,8 @@ class HostPool(Machine):
         self._ask(others)
 
     def settle(self, wanted: int) -> None:
-        """So many would do now: give hosts up if that has been half for long."""
+        """Give up surplus hosts. `wanted`: the number of hosts that suffices now. Hosts are given
+        up only after half of them, or fewer, have sufficed for `POOL_KEPT`."""
         now = self.port.now
         if wanted * 2 > self._wanted or not self._wanted:
             self._enough_since = None
@@ -156,8 +157,8 @@ class HostPool(Machine):
     def cover(
         self, regions: Sequence[Region], lacking: Sequence[Region], preferred: Sequence[Peer]
     ) -> None:
-        """Have a host in each of these regions; ask one node in each of those that are `lacking`,
-        the `preferred` first. What is there for other regions only is given up."""
+        """Keep a host in each of `regions`. In each region of `lacking`, ask one node to host, the
+        `preferred` nodes first. Surplus hosts in other regions are given up."""
         cluster, now = self._clusters.cluster, self.port.now
         self._regions = tuple(regions)
         spare = [node for node, host in self._hosts.items() if not self._covers(host)]

@@ -48,7 +48,7 @@ def fair_share(nodes: Sequence[PlacedNode], hosts: int, elsewhere: float = 0.0) 
 
 
 class HostSelector:
-    """The hosts of a cluster and what they serve. Has no state of its own."""
+    """The hosts of a cluster and the trees that they serve. Has no state of its own."""
 
     def __init__(
         self,
@@ -95,9 +95,12 @@ class HostSelector:
         return in_order[: max(healthy, self._settings.replicas)]
 
     def fit_members(self) -> list[Peer]:
-        """The cluster's members that may host: the match brokers. In a small cluster, so that a
-        virtual node has two, and where no more hosts can be found for a load, the standby and the
-        primary as well. Never empty."""
+        """Return the members of the cluster that may host.
+
+        These are the match brokers. The standby and the primary are added in a small cluster, so
+        that a virtual node has two hosts, and when no further hosts can be found for the load.
+        Never empty.
+        """
         cluster = self._clusters.cluster
         if cluster is None:
             return [self._port.me]
@@ -117,7 +120,8 @@ class HostSelector:
         return pool.is_short and pool.has_room_for(peer, [*others, *pool.hosts()])
 
     def emptiest_hosts(self) -> tuple[Peer, ...]:
-        """As many hosts as a virtual node has replicas, those with the fewest registrations."""
+        """Return the hosts with the fewest registrations, as many as a virtual node has
+        replicas."""
         load, silent = self._trees.loads(), self._hosts.is_silent
         fit = sorted(self.fit_hosts(), key=lambda peer: (silent(peer.id), load.get(peer.id, 0)))
         return self._replicas(fit, load)
@@ -152,7 +156,7 @@ class HostSelector:
         return (hosts[0], *others[: self._settings.replicas - 1])
 
     def virtual_nodes(self) -> list[PlacedNode]:
-        """All virtual nodes, where they are or are going to be, and what they ask for."""
+        """Return all virtual nodes with their current or future hosts and their loads."""
         loads, now = self._hosts.loads, self._port.now
         return [
             PlacedNode(

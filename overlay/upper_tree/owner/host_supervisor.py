@@ -104,7 +104,7 @@ class SilentHosts:
         self._suspected.pop(node, None)
 
     def clear(self) -> None:
-        """This node is no primary (any more)."""
+        """Forget all suspicions, because this node is not, or no longer, a primary."""
         self._suspected.clear()
         self._due.cancel()
 
@@ -139,7 +139,7 @@ class SilentHosts:
         return True
 
     def __len__(self) -> int:
-        """How many are remembered; for checks."""
+        """Return the number of remembered hosts. Used by checks."""
         return len(self._suspected)
 
 
@@ -188,15 +188,17 @@ class HostSupervisor(Machine):
     # --- the role ---
 
     def begin(self, hosts: list[Peer]) -> None:
-        """This node leads the cluster: `hosts` may have serving leases from the one before."""
+        """Begin to supervise hosts as the new primary. `hosts` may have serving leases from the
+        previous primary."""
         self._leaving.clear()
         self._lost_at.clear()
         self.leases.begin(hosts)
         self.loads.begin(self.port.now, are_known=not hosts)
 
     def begin_elected(self, lost: Peer, members: list[Peer], hosts: list[Peer]) -> None:
-        """This node was elected in the place of `lost`. A member may even have begun to serve a
-        tree in which no other node knows it as a host: all are sent what is theirs."""
+        """Begin to supervise hosts after this node was elected in place of `lost`. A member may
+        have begun to serve a tree without any other node knowing it as a host, so send every member
+        the trees that it hosts."""
         me = self.port.me.id
         self._lost_at.clear()
         if lost.id != me:
@@ -220,7 +222,7 @@ class HostSupervisor(Machine):
     # --- reachability ---
 
     def on_link_down(self, event: LinkDown) -> None:
-        """A silent host is given no more to do."""
+        """Give a silent host no further work."""
         self._unreachable[event.peer.id] = None
         self._silent.forget(event.peer.id)
         if self._clusters.is_primary and not event.left:
@@ -300,8 +302,9 @@ class HostSupervisor(Machine):
             self.port.send(peer, TreesHosted(start, key, self._authority.epoch, hosted, ring))
 
     def replaced(self, attributes: Iterable[str]) -> tuple[tuple[str, float], ...]:
-        """Those of these trees that have lost a host within `REPLACED_FOR`, or are new here, and
-        how many seconds ago. What such a host held for others has gone with it."""
+        """Return those of these trees that lost a host within `REPLACED_FOR`, or are new here,
+        with the number of seconds since then. Events that such a host held for others are lost
+        with it."""
         now = self.port.now
         found = [
             (name, now - self._lost_at.setdefault(name, now))
@@ -316,7 +319,7 @@ class HostSupervisor(Machine):
 
     @property
     def unreachable(self) -> int:
-        """How many lost nodes are remembered."""
+        """The number of remembered lost nodes."""
         return len(self._unreachable)
 
     def may_be_given_trees(self, node: NodeId) -> bool:
@@ -343,8 +346,8 @@ class HostSupervisor(Machine):
         return any(node not in self._unreachable for node in owned.stale_hosts)
 
     def has_serving_stale(self, owned: OwnedTree) -> bool:
-        """Whether a stale host may serve by what is not known here: one that can be reached, or a
-        lost one whose serving lease is not over."""
+        """Return whether a stale host of this tree may serve with an outdated map: one that is
+        reachable, or a lost one whose serving lease has not expired."""
         may_serve = self.leases.may_serve
         return any(n not in self._unreachable or may_serve(n) for n in owned.stale_hosts)
 
@@ -392,8 +395,8 @@ class HostSupervisor(Machine):
                 self.leases.send(node, *arc, self._authority.epoch)
 
     def on_serving_reply(self, sender: Peer, message: ServingReply) -> None:
-        """A host has answered a serving beat, and reports what it is asked for: the next beat
-        prolongs its lease."""
+        """Handle a host's answer to a serving beat, and its load report. The next beat prolongs the
+        host's lease."""
         self.leases.on_reply(sender, message)
         if self._clusters.is_primary and self.leases.attends(sender.id):
             self.loads.reported(sender.id, message.load, self.port.now)

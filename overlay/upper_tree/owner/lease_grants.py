@@ -40,7 +40,7 @@ class ServingBeatDue(Timer, frozen=True):
 
 
 class LeaseGrant(msgspec.Struct):
-    """What the owner knows of one host's serving lease."""
+    """The owner's record of one host's serving lease."""
 
     peer: Peer
     until: float | None  # when the lease is over for certain; None: it never had one
@@ -86,7 +86,8 @@ class LeaseGrants:
         self._number = 0  # of the last beat to any host: never used again by this process
 
     def begin(self, hosts: Iterable[Peer]) -> None:
-        """This node is the primary now: `hosts` may have leases from the one before."""
+        """Begin to grant leases as the new primary. `hosts` may have leases from the previous
+        primary."""
         until = self.port.now + self.most
         self._hosts = {host.id: LeaseGrant(host, until) for host in hosts}
 
@@ -110,12 +111,13 @@ class LeaseGrants:
         return node in self._attended
 
     def last_answer(self, node: NodeId) -> tuple[float, float]:
-        """When a host answered a beat last, and how long it takes to (seconds; 0: not known)."""
+        """Return when a host last answered a beat, and how long its answers take (seconds; 0:
+        unknown)."""
         grant = self._hosts.get(node)
         return (0.0, 0.0) if grant is None else (grant.heard_at, grant.round_trip)
 
     def grant_soon(self) -> None:
-        """There are trees that no lease covers yet: a beat to every host is due at once."""
+        """Send a beat to every host at once, because some trees have no lease yet."""
         for grant in self._hosts.values():
             grant.owed = True
 
@@ -185,5 +187,5 @@ class LeaseGrants:
         return grant is not None and grant.until is not None and grant.until > self.port.now
 
     def left(self, peer: Peer) -> None:
-        """This host has left in order: it serves no more."""
+        """End the lease of a host that has left in order and no longer serves."""
         self._hosts[peer.id] = LeaseGrant(peer, self.port.now)

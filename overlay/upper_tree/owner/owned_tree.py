@@ -57,8 +57,8 @@ class SummaryState:
         self._size, self._made_at = size, now
 
     def is_current(self, size: int) -> bool:
-        """Whether there is a summary, of which not too much has ended. `size`: how many
-        registrations the tree has now."""
+        """Return whether there is a summary and few of its registrations have ended. `size`: the
+        present number of registrations of the tree."""
         return self.current is not None and self._size - size <= size // SUMMARY_STALE_SHARE
 
     def may_rebuild(self, now: float) -> bool:
@@ -81,8 +81,8 @@ class SummaryState:
 
 
 class HostLoads:
-    """How much each host serves (C6): the registrations in its virtual nodes, plus one for each
-    virtual node. What a tree adds is counted again only after it has changed."""
+    """The load of each host (C6): the number of registrations in its virtual nodes, plus one for
+    each virtual node. The share of a tree is counted again only after the tree has changed."""
 
     def __init__(self) -> None:
         self._total: dict[NodeId, int] = {}
@@ -194,11 +194,11 @@ class ScanThrottle:
 
 
 class OwnedTree:
-    """One tree with what the primary alone knows of it. Times are the Port's seconds.
+    """One tree, with the state that only its primary has. Times are the Port's seconds.
 
     A change of the map goes through `begin_change`, `commit_change` and `finish_change`, or ends
-    with `abandon_change` before it is committed. Meanwhile the hosts that were sent it are
-    awaited: `await_host`, then `host_acknowledged` or `host_lost`.
+    with `abandon_change` before it is committed. Until then this object waits for the hosts that
+    were sent the change: `await_host`, then `host_acknowledged` or `host_lost`.
     """
 
     def __init__(self, tree: Tree, popularity: Popularity, loads: HostLoads) -> None:
@@ -249,7 +249,7 @@ class OwnedTree:
         return pending
 
     def unregister(self, ids: Iterable[str]) -> None:
-        """Forget what was pending and counted of registrations that the log has removed."""
+        """Drop the pending state and the counts of registrations that the log has removed."""
         for id_ in ids:
             self._pending.pop(id_, None)
             self._popularity.remove(self._boxes.pop(id_, ()))
@@ -328,8 +328,8 @@ class OwnedTree:
             pending.installed.pop(host.id, None)
 
     def begin_epoch(self) -> None:
-        """Under a new epoch no host answers what was said under the one before, not even to the
-        same primary: a change that is under way is abandoned, and every host is stale."""
+        """Abandon a change that is under way, and mark every host as stale. Under a new epoch no
+        host answers messages of the previous one, even if the primary is the same."""
         for map_ in self.maps():
             for host in map_.hosts().values():
                 self.mark_stale(host)
@@ -399,7 +399,7 @@ class OwnedTree:
 
     @property
     def change_reason(self) -> MapReason:
-        """Why the last change of the map was begun."""
+        """Return why the last change of the map was begun."""
         return self._reason
 
     def begin_change(self, new: PartitionMap, reason: MapReason) -> None:
@@ -480,7 +480,8 @@ class OwnedTree:
     # --- sizes ---
 
     def registration_counts(self) -> list[int]:
-        """How many registrations each virtual node has, of the coming map if there is one."""
+        """Return the number of registrations of each virtual node, of the coming map if there is
+        one."""
         map_, size = self._next or self.tree.map, len(self.tree.registrations)
         if len(map_.entries) == 1:
             return [size]
@@ -537,11 +538,11 @@ class OwnedTrees(dict[str, OwnedTree]):
 
     @property
     def registrations(self) -> int:
-        """How many registrations they have together."""
+        """The total number of registrations of all trees."""
         return sum(len(owned.tree.registrations) for owned in self.values())
 
     def interest(self) -> Counter[Region]:
-        """Their registrations by the region of the subscriber ("": none)."""
+        """Count the registrations of all trees by the region of the subscriber ("": none)."""
         found: Counter[Region] = Counter()
         for owned in self.values():
             found.update(owned.tree.interest)
@@ -553,7 +554,7 @@ class OwnedTrees(dict[str, OwnedTree]):
         return owned
 
     def drop(self, attribute: str) -> None:
-        """Decide about this tree no more. KeyError if it is not there."""
+        """Stop deciding about this tree. Raises KeyError if it is not there."""
         self.pop(attribute).forget_boxes()
         self._loads.changed(attribute)
 

@@ -81,8 +81,8 @@ class Owner(Machine):
         self._merge_phase = MergePhase.NONE
 
     def assignment(self, map_: PartitionMap, attribute: str, node: NodeId) -> Assign:
-        """What a host is sent of this map of a tree. All its hosts get the same token, another one
-        under each epoch."""
+        """Return the assignment of a host in this map of a tree. All hosts of the tree get the same
+        token, and a new one under each epoch."""
         token = self._tokens.make("visits", attribute, serial=map_.version[0])
         return map_.assignment(attribute, node, token)
 
@@ -93,7 +93,7 @@ class Owner(Machine):
         return self.decides_key(attribute_key(attribute))
 
     def decides_key(self, key: Key) -> bool:
-        """Whether this node decides about what is owned with `key` now."""
+        """Return whether this node currently decides about the tree or entry with this key."""
         return self._merge_phase < MergePhase.STOPPED and self.clusters.owns(key)
 
     def may_locate(self, attribute: str) -> bool:
@@ -229,8 +229,8 @@ class Owner(Machine):
             self.rebalance_soon()
 
     def on_elected(self, event: Elected) -> None:
-        """The former primary cannot be asked: any host may have been sent what is not in the log,
-        or not have been sent what is."""
+        """Lead the cluster after an election. The former primary cannot be asked, so any host may
+        have been sent messages that are not in the log, or may lack entries that are."""
         members = list(event.cluster.members())
         self.hosts.begin_elected(event.lost, members, list(self._state.hosts()))
         self.hosts.watch()
@@ -257,13 +257,13 @@ class Owner(Machine):
         return self.trees.adopt(self._state.trees[attribute])
 
     def enter_merge_phase(self, phase: MergePhase) -> None:
-        """Note how far the end of this node's ring is (`NONE`: it does not end), of which
-        registry_merge.py decides."""
+        """Note the phase in which the end of this node's ring is (`NONE`: the ring does not end).
+        registry_merge.py decides about it."""
         self._merge_phase = phase
 
     @property
     def merge_phase(self) -> MergePhase:
-        """How far these trees are on their way to another ring."""
+        """The phase of the move of these trees to another ring."""
         return self._merge_phase
 
     def rebalance_soon(self, delay: float = REBALANCE_DELAY) -> None:

@@ -58,7 +58,7 @@ T = TypeVar("T")
 
 
 class HostUse(NamedTuple):
-    """What hosts are asked for beside the virtual nodes that are placed, and which are busy."""
+    """The load of hosts apart from the virtual nodes to be placed, and the busy hosts."""
 
     elsewhere: Mapping[NodeId, float] = {}
     busy: tuple[NodeId, ...] = ()
@@ -127,8 +127,9 @@ def runs_of(
     share: float = float("inf"),
     shards_apart: bool = True,
 ) -> list[list[PlacedNode]]:
-    """The virtual nodes in runs, each of which belongs on one host. `shards_apart`: two shards of
-    a value that is in use do not, since an event would take as long as without them."""
+    """Group the virtual nodes into runs, each of which belongs on one host. `shards_apart`: place
+    two shards of a value that is in use in different runs, because on one host an event would take
+    as long as without shards."""
     by_tree: dict[str, list[PlacedNode]] = {}
     for node in nodes:
         by_tree.setdefault(node.attribute, []).append(node)
@@ -220,12 +221,13 @@ class RunAssignment:
 
     @property
     def rounds(self) -> int:
-        """After so many `add_replica` each run has as many as it is to have."""
+        """The number of `add_replica` calls after which each run has all its replicas."""
         return max(self.replicas, default=0)
 
     def add_replica(self) -> None:
-        """One more host for each run that is to have one, if there is one: first for the run of
-        which most is somewhere already. In the first round no host gets two runs."""
+        """Add one host to each run that lacks replicas, if one is available: first to the run
+        that has most of its virtual nodes on the host already. In the first round no host gets
+        two runs."""
         first = not any(self.chosen)
         open_runs = {
             number
@@ -371,8 +373,8 @@ class Placement:
     def _relieved(
         self, nodes: Sequence[PlacedNode], hosts: Sequence[Peer], use: HostUse
     ) -> Places | None:
-        """Where what relieves the busy hosts is moved, and all else stays; None: that takes a new
-        plan."""
+        """Return places that move only enough virtual nodes to relieve the busy hosts; None: this
+        needs a new plan."""
         least = min(self.replicas, len(hosts))
         if use.regions or any(len(node.hosts) < least for node in nodes):
             return None
@@ -452,8 +454,8 @@ class LoadRelief:
                     self._filled[host] += 1 + node.registrations
 
     def places(self) -> Places | None:
-        """Where all virtual nodes are to be; None: so few moves do not relieve the busy hosts, or
-        some virtual node has no host that may serve it."""
+        """Return the places of all virtual nodes; None: a few moves do not relieve the busy hosts,
+        or a virtual node has no host that may serve it."""
         if not all(host in self._hosts for at in self._at for host in at):
             return None
         for number in self._by_load():
@@ -500,7 +502,7 @@ class LoadRelief:
         return False
 
     def _part(self, number: int) -> float:
-        """What a virtual node asks each of its hosts for."""
+        """Return the load that a virtual node puts on each of its hosts."""
         return self._nodes[number].busy / len(self._at[number])
 
     def _fits(self, number: int, host: NodeId) -> bool:

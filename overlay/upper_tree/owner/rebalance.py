@@ -86,7 +86,7 @@ Cuts = dict[int, list[tuple[Cut, float]]]
 
 
 class SlowValue(NamedTuple):
-    """A value of which one event takes long, and into how many parts it should be cut."""
+    """A value whose events each take long, and the number of parts into which to cut it."""
 
     hot: HotValue
     parts: int
@@ -144,7 +144,7 @@ class Rebalance(Machine):
         self._scan_further()
 
     def _make_plan(self) -> Plan:
-        """Cut what is asked for too much, and plan who hosts what."""
+        """Cut virtual nodes that are overloaded, and plan the hosts of each."""
         now, loads = self.port.now, self._hosts.loads
         loads.expire(now)
         for attribute in self._relieved.keys() - self._trees.keys():
@@ -246,13 +246,13 @@ class Rebalance(Machine):
         return is_cutting
 
     def _asked_of(self, owned: OwnedTree) -> float:
-        """What a tree's events ask for, of late."""
+        """Return the recent load of a tree's events."""
         loads, now = self._hosts.loads, self.port.now
         each = [loads.recent(owned.attribute, e.interval, now) for e in owned.tree.map.entries]
         return sum([busy for busy, _ in each])
 
     def _cuts(self, owned: OwnedTree, share: float, hosts: int) -> Cuts:
-        """Where to cut virtual nodes between values."""
+        """Return where to cut virtual nodes between values."""
         loads, now = self._hosts.loads, self.port.now
         found: Cuts = {}
         for index, entry in enumerate(owned.tree.map.entries):
@@ -283,9 +283,10 @@ class Rebalance(Machine):
         return SlowValue(hot, ceil(seconds / SHARD_SECONDS))
 
     def _shard_cuts(self, owned: OwnedTree) -> Cuts:
-        """Where to cut virtual nodes of which one event takes long: around the value that has most
-        of their events, and within it. Where only many events come more replicas take them: each
-        event visits one of these, and nothing has to be gathered."""
+        """Return where to cut virtual nodes whose events each take long: around the value with
+        most of the events, and within it. Where the load comes only from the number of events,
+        more replicas serve them instead: each event visits one replica, and nothing has to be
+        gathered."""
         found: Cuts = {}
         hosts = min(len(self._selector.fit_hosts()), CUTS_MOST)
         there = Counter(entry.interval.around() for entry in owned.tree.map.entries)
@@ -357,8 +358,8 @@ class Rebalance(Machine):
         self._owner.rebalance_soon(SCAN_PERIOD)
 
     def _recruit(self, members: int) -> None:
-        """Hosts for the load, those first who subscribe most: what they host they need not be
-        sent."""
+        """Recruit members to host the load, first those that subscribe most: they need not be sent
+        the events that they host."""
         cluster, now = self._clusters.cluster, self.port.now
         self._clusters.want(members)
         trees = [owned.tree for owned in self._trees.values()]
@@ -407,7 +408,8 @@ class Rebalance(Machine):
             self._clusters.request_split(middle)
 
     def _load(self) -> ClusterLoad:
-        """What the cluster owns: with little, and too few members, it merges with the next one."""
+        """Return the load of the cluster's trees. A cluster with little load and too few members
+        merges with the next one."""
         trees, epoch = self._trees, self._owner.epoch
         load = self._hosts.loads.total(self.port.now)
         return ClusterLoad(len(trees), trees.registrations, load, epoch)
@@ -435,9 +437,9 @@ class Rebalance(Machine):
         return owned.is_changing
 
     def _prepare_departure(self, owned: OwnedTree) -> bool:
-        """What has to be done before a tree can go to its next owner: no SUBACK may wait for a host
-        that cannot be reached, and stale hosts have to be restored, since that owner does not know
-        of them. Whether there was something."""
+        """Prepare a tree to go to its next owner, and return whether there was anything to do. No
+        SUBACK may wait for an unreachable host. Stale hosts have to be restored, since the next
+        owner does not know of them."""
         is_reachable = self._hosts.is_reachable
         if owned.pending and not all(map(is_reachable, owned.tree.map.hosts())):
             each = [self._reachable_hosts(entry) for entry in owned.tree.map.entries]
@@ -496,8 +498,9 @@ class Rebalance(Machine):
         return owned.tree.map.moved(self._owner.next_version(), found)
 
     def _relief(self, entry: Entry, hosts: Sequence[Peer]) -> Peer | None:
-        """Who serves a virtual node beside its `hosts`, if all of these are silent: who does so
-        already, else who has the fewest registrations."""
+        """Return an additional host for a virtual node whose `hosts` are all silent: one that
+        already serves it, or else the one with the fewest registrations. None if they are not all
+        silent."""
         is_silent = self._hosts.is_silent
         if not all(is_silent(host.id) for host in hosts):
             return None
@@ -606,7 +609,7 @@ class Rebalance(Machine):
 
     @staticmethod
     def _gained(owned: OwnedTree, new: PartitionMap, host: Peer) -> list[Interval]:
-        """What the host will serve and has not all registrations for."""
+        """Return the intervals of `new` for which the host does not have all registrations yet."""
         served = () if host.id in owned.stale_hosts else owned.tree.map.hosted_by(host.id)
         return [
             interval

@@ -33,7 +33,7 @@ class TransferDue(Timer, frozen=True):
 
 
 class Transfer(msgspec.Struct):
-    """What is being sent for one change of a tree's map."""
+    """The state of the transfer of registrations for one change of a tree's map."""
 
     owned: OwnedTree
     map: PartitionMap
@@ -65,8 +65,8 @@ class RegistrationTransfers(Machine):
     def begin(
         self, owned: OwnedTree, new: PartitionMap, gained: Mapping[Peer, tuple[Interval, ...]]
     ) -> None:
-        """`new` is being prepared: each host is sent what is registered in the intervals that it
-        gains, then its part of the map; now, as far as a turn may, and in the next ones."""
+        """Begin to prepare `new`: send each host the registrations in the intervals that it gains,
+        then its part of the map. A turn sends as much as it may, and the next turns the rest."""
         groups: dict[tuple[Interval, ...], list[Peer]] = {}
         for host, intervals in gained.items():
             groups.setdefault(intervals, []).append(host)

@@ -42,7 +42,7 @@ VirtualNode = tuple[str, Interval]
 
 
 class NodeLoad(msgspec.Struct):
-    """What one virtual node asks for, in shares of a host's time."""
+    """The load of one virtual node, in shares of a host's time."""
 
     reports: dict[NodeId, VirtualNodeLoad] = {}
     most: float = 0.0
@@ -59,7 +59,8 @@ class NodeLoad(msgspec.Struct):
         return max(reported, self.estimated) if now < self.estimated_until else reported
 
     def alone(self, now: float) -> float:
-        """Of that, for events that visit nothing else where they meet this virtual node."""
+        """Return the part of `busy` that is due to events that visit nothing else at the hosts of
+        this virtual node."""
         reported = sum([load.alone for load in self.reports.values()])
         return max(reported, self.estimated_alone) if now < self.estimated_until else reported
 
@@ -91,7 +92,7 @@ class HotValue(NamedTuple):
 
 
 class HostState(msgspec.Struct):
-    """What one host reported last."""
+    """The last report of one host."""
 
     at: float
     busy: float
@@ -108,7 +109,8 @@ class ReportedLoads:
         self._nodes: BoundedDict[VirtualNode, NodeLoad] = BoundedDict(LOADS_REMEMBERED)
 
     def begin(self, now: float, are_known: bool) -> None:
-        """This node leads from now on, or leads no more. `are_known`: no host serves yet."""
+        """Forget all reports, because this node begins or ceases to lead. `are_known`: no host
+        serves yet."""
         self._known_at = float("-inf") if are_known else now + REPORTS_WITHIN
         self._hosts.clear()
         self._nodes.clear()
@@ -133,7 +135,7 @@ class ReportedLoads:
         self._hosts[host] = state
 
     def forget(self, host: NodeId, now: float) -> HostState | None:
-        """A host is lost, or reports anew: what it reported last, which does not count any more."""
+        """Remove and return the last report of a host that is lost or reports anew."""
         before = self._hosts.pop(host, None)
         if before is not None:
             for key in before.nodes:
@@ -181,13 +183,13 @@ class ReportedLoads:
         return now >= self._known_at
 
     def node(self, attribute: str, interval: Interval) -> NodeLoad | None:
-        """What a virtual node asks for; None: next to nothing."""
+        """Return the load of a virtual node; None: it is negligible."""
         return self._nodes.get((attribute, interval))
 
     def event_seconds(self, attribute: str, interval: Interval) -> float:
-        """What one event of a virtual node takes of a host's time, by the last reports of hosts
-        that are busy with it; 0: not known. Hosts measure their events as a whole, so one that has
-        more to do with others does not say what these take."""
+        """Return how many seconds of a host's time one event of a virtual node takes, by the last
+        reports of hosts that it keeps busy; 0: unknown. Hosts measure their events as a whole, so
+        the report of a host that is busier with other virtual nodes does not count."""
         node = self._nodes.get((attribute, interval))
         reports = {} if node is None else node.reports
         found = [
@@ -216,11 +218,12 @@ class ReportedLoads:
         return HotValue(value, below / total, weights[spot] / total)
 
     def total(self, now: float) -> float:
-        """What all virtual nodes ask for, by the last reports."""
+        """Return the load of all virtual nodes, by the last reports."""
         return sum([node.busy(now) for node in self._nodes.values()])
 
     def recent(self, attribute: str, interval: Interval, now: float) -> tuple[float, float]:
-        """The recent most that a virtual node asked for, and of that what it asked for alone."""
+        """Return the recent maximum of the load of a virtual node, and of its load from events that
+        visit nothing else."""
         node = self._nodes.get((attribute, interval))
         return (0.0, 0.0) if node is None else node.recent(now)
 
@@ -238,7 +241,8 @@ class ReportedLoads:
         return state.busy >= OVERLOADED or (state.was_busy and state.busy >= BUSY)
 
     def elsewhere(self, host: NodeId) -> float:
-        """What a host is asked for by other owners and for other work than this owner's trees."""
+        """Return the load of a host from other owners and from other work than this owner's
+        trees."""
         state = self._hosts.get(host)
         if state is None:
             return 0.0
@@ -281,8 +285,9 @@ def middle_by_load(asked: Sequence[tuple[Key, float]]) -> Key | None:
 def cuts_by_load(
     interval: Interval, places: Sequence[tuple[Cut, float]], parts: int
 ) -> list[tuple[Cut, float]]:
-    """Where to cut a virtual node into about `parts` parts of equal load, with the share of the
-    load below each cut. `places` in order, with what each stands for.
+    """Choose where to cut a virtual node into about `parts` parts of equal load. Returns the cuts,
+    each with the share of the load below it. `places` are in order, each with its share of the
+    load.
 
     Cuts lie between values that events have, and are short. A value that has a part's load by
     itself gets a part of its own.

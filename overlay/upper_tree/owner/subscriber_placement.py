@@ -24,8 +24,8 @@ Hosts = Mapping[tuple[str, Interval], tuple[Peer, ...]]
 
 
 def cuts_of(tree: Tree) -> dict[Cut, Peer]:
-    """Where the registrations cut the value space, each place with the first subscriber that has it
-    there; `SUBSCRIBER_CUTS_MOST` at most."""
+    """Return the places at which the registrations cut the value space, each with the first
+    subscriber that has it there; at most `SUBSCRIBER_CUTS_MOST`."""
     whole = (tree.map.entries[0].interval.lo, tree.map.entries[-1].interval.hi)
     found: dict[Cut, Peer] = {}
     for each in tree.registrations.values():

@@ -32,7 +32,7 @@ class LeafHoldings:
         self._trees: dict[NodeId, dict[str, int]] = {}
 
     def of(self, subscriber: NodeId) -> tuple[int, int]:
-        """How many registrations a subscriber's node has, and in how many trees."""
+        """Return how many registrations a subscriber's node has, and in how many trees."""
         return self._total.get(subscriber, 0), len(self._trees.get(subscriber, ()))
 
     def has(self, subscriber: NodeId, attribute: str) -> bool:
@@ -67,7 +67,7 @@ HOLDERS_PER_ENTRY = 256
 
 
 class Operation(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """One entry of the log. Logs are stored: a class that is renamed keeps its tag."""
+    """One entry of the log. Logs are stored, so a renamed class keeps its tag."""
 
 
 class TreeOperation(Operation, frozen=True):
@@ -124,9 +124,8 @@ class CacheHoldersChanged(Operation, frozen=True, tag="Told"):
 
 
 class DirectoryChanged(Operation, frozen=True):
-    """From now on `value` is what the directory has under `name`, which is owned with the key
-    `key_of(name)`. What it means is known to whoever wrote it (streams/directory/). Empty: there
-    is nothing under that name."""
+    """Sets the directory entry `name` to `value`; empty: removes the entry. The entry is owned with
+    the key `key_of(name)`. Only the writer knows the meaning of the value (streams/directory/)."""
 
     name: str
     value: bytes
@@ -162,7 +161,7 @@ class Tree:
     def __init__(
         self, attribute: str, map_: PartitionMap, leaves: LeafHoldings | None = None
     ) -> None:
-        """`leaves`: where what leaves have in it is counted, with what they have in others."""
+        """`leaves`: the counts of leaves' registrations over all trees, which this tree updates."""
         self._leaves = LeafHoldings() if leaves is None else leaves
         self.attribute = attribute
         self.map = map_
@@ -216,8 +215,8 @@ class Tree:
 
 
 class ClusterState:
-    """What the cluster's log says of its trees, of the holders of their summaries and of its
-    part of the directory, by applying its entries."""
+    """The state of the cluster's trees, of the holders of their summaries and of its part of the
+    directory, made by applying the entries of the cluster's log."""
 
     def __init__(self) -> None:
         self._highest: Version | None = (0, 0)  # None: to be found among the trees
@@ -268,8 +267,8 @@ class ClusterState:
                     self.directory.pop(name, None)
 
     def operations(self, wanted: Callable[[Key], bool] = lambda _: True) -> Iterator[Operation]:
-        """The operations that make the state of these keys from nothing. All cache holders
-        are named: of which trees they have summaries is not logged."""
+        """Yield the operations that make the state of these keys from an empty one. All cache
+        holders are named, because the log does not record of which trees they have summaries."""
         for attribute, tree in self.trees.items():
             if wanted(attribute_key(attribute)):
                 yield from tree.operations()

@@ -87,7 +87,7 @@ class LeafInbox(Machine):
         self._is_due = False  # the timer is set
 
     def __len__(self) -> int:
-        """How many counts wait."""
+        """Return the total weight of the waiting messages."""
         return self._weight
 
     def handlers(self) -> Handlers:
@@ -112,12 +112,14 @@ class LeafInbox(Machine):
             self.port.set_timer(max(0.0, self._free_at - self.port.now), LeafDue())
 
     def charge(self, weight: int) -> None:
-        """What is being done takes more than its message tells."""
+        """Add to the weight of the message being handled, because it takes more work than its size
+        shows."""
         if self._is_working:
             self._charged += weight
 
     def on_leaf_due(self, timer: LeafDue) -> None:
-        """One turn. A bad message is only counted: it is too late to close its sender's link."""
+        """Run one turn. A bad message is only counted, because it is too late to close its sender's
+        link."""
         self._is_due = False
         done = self._work()
         self._free_at = self.port.now + done * PACE
@@ -126,7 +128,7 @@ class LeafInbox(Machine):
             self.port.set_timer(self._free_at - self.port.now, LeafDue())
 
     def _work(self) -> int:
-        """Do as much as a turn may. Returns what it was."""
+        """Handle as many messages as one turn may. Return their weight."""
         done, kind = 0, None
         self._charged, self._is_working = 0, True
         try:
@@ -165,8 +167,8 @@ class LeafInbox(Machine):
 
 
 def pieces(message: Message) -> Iterator[Message]:
-    """The message in parts, each of which is little work, or one registration. Of parts with
-    several registrations all are of one tree: others may plant a tree each."""
+    """Split a message into parts that each take little work, or are one registration. All
+    registrations of a part are of one tree, since each further tree may have to be created."""
     match message:
         case Register(registrations=many):
             some: list[Registration] = []

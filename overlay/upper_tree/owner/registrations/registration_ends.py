@@ -50,7 +50,8 @@ def registrations_of(tree: Tree, subscriber: NodeId) -> tuple[str, ...]:
 
 
 class RegistrationLeases:
-    """When each subscriber (and incarnation of it) was last heard of. Times are the Port's."""
+    """The times at which each subscriber, and each of its incarnations, was last heard. Times are
+    the Port's."""
 
     def __init__(self, term: float) -> None:
         """`term`: seconds for which a lease runs after each renewal."""
@@ -313,8 +314,8 @@ class RegistrationEnds(Machine):
             self.port.emit(MatchingInterrupted(peer, UNHEARD, tuple(trees), self.port.now))
 
     def _unheard(self, tree: Tree, ids: Iterable[str]) -> list[Peer]:
-        """Those of their subscribers that were no longer heard. (Others run again, or have ended
-        these registrations.)"""
+        """Return the subscribers of these registrations that are silent. (The others run again, or
+        have ended the registrations.)"""
         subscribers = {s.id: s for s in (tree.registrations[id_].subscriber for id_ in ids)}
         is_silent = self._leases.is_silent
         return [p for p in subscribers.values() if is_silent(p.id, self.port.now)]
@@ -332,7 +333,8 @@ class RegistrationEnds(Machine):
         self._report_divided(name for name in self._trees if event.arc.owns(attribute_key(name)))
 
     def _report_divided(self, attributes: Iterable[str]) -> None:
-        """The subscribers of these trees may lack what was published where they were not known."""
+        """Report to the subscribers of these trees that they may lack events published where they
+        were unknown."""
         concerned: dict[NodeId, tuple[Peer, list[str]]] = {}
         for attribute in attributes:
             registrations = self._trees[attribute].tree.registrations.values()

@@ -148,7 +148,7 @@ class Summaries(Protocol):
         follows in this turn."""
 
     def send_recalls(self) -> None:
-        """Ask publishers for what was invalidated, each in one message."""
+        """Recall invalidated summaries from publishers, with one message to each publisher."""
 
     def is_admitted(self, pending: PendingRegistration) -> bool:
         """Whether no publisher has a cached summary any more that does not admit it."""
@@ -165,7 +165,7 @@ class Summaries(Protocol):
 
 
 class FreshRegistration(NamedTuple):
-    """One that was taken and is not in the log yet."""
+    """A registration that was taken and is not in the log yet."""
 
     registration: Registration
     incarnation: int
@@ -174,9 +174,10 @@ class FreshRegistration(NamedTuple):
 class Registry(Machine):
     """Takes registrations for the trees that this node owns.
 
-    What a turn takes goes into the log in one step, to each host in one message per tree, and is
-    acknowledged likewise; each registration has its own answer all the same. What a turn takes is
-    what has come: nothing waits for more."""
+    The registrations taken in a turn go into the log in one step and to each host in one message
+    per tree, and are acknowledged in the same way. Each registration still has its own answer. A
+    turn takes the registrations that have arrived, and does not wait for more.
+    """
 
     def __init__(
         self,
@@ -244,8 +245,9 @@ class Registry(Machine):
         self.enqueue(sender, message)
 
     def take_renewal(self, sender: Peer, message: Renew) -> None:
-        """A renewal comes: it is looked at now, or when its turn comes. Raises ProtocolError if a
-        tree is named twice: each is looked through for what is the sender's."""
+        """Queue a renewal. It is checked now, or when its turn comes. Raises ProtocolError if it
+        names a tree twice, since checking a tree goes through all of the sender's registrations in
+        it."""
         if len({attribute for attribute, _, _ in message.trees}) < len(message.trees):
             raise ProtocolError("a renewal that names a tree twice")
         self.enqueue(sender, message)
@@ -256,8 +258,8 @@ class Registry(Machine):
         inbox.take(sender, message)
 
     def _put_off(self, leaf: Peer, message: Message, seconds: float) -> None:
-        """There is no room for a message of a leaf. What it has not registered it may ask for again
-        in so many seconds; the rest it sends again by itself."""
+        """Refuse a message of a leaf for lack of room. The leaf may ask again in `seconds` seconds
+        for registrations that it has not made; it repeats other messages by itself."""
         if isinstance(message, Register):
             reason = f"an owner takes {1 / PACE:,.0f} registrations per second of all leaves"
             self._come_again(leaf, message.registrations, seconds, reason)
@@ -341,8 +343,8 @@ class Registry(Machine):
         return True
 
     def _has_room(self, registration: Registration) -> bool:
-        """Whether its subscriber, if it is a leaf, may have it beside what it has and what this
-        turn has taken of it."""
+        """Return whether the subscriber may have this registration. If it is a leaf, its existing
+        registrations and those taken in this turn count."""
         if registration.confined is None:
             return True
         plants = registration.attribute not in self._trees
@@ -375,14 +377,15 @@ class Registry(Machine):
         self._fresh_of[registration.subscriber.id] += 1
 
     def _finish(self) -> None:
-        """Do for all that was taken what they need together."""
+        """Finish the turn: log and acknowledge all registrations taken."""
         self._log_fresh()
         again, self._again = self._again, {}
         for attribute, registrations in again.items():
             self._acknowledge(self._trees[attribute].tree, registrations)
 
     def _log_fresh(self) -> None:
-        """Write what was taken to the log, in one step, and bring about its SUBACKs."""
+        """Write the taken registrations to the log in one step, and start their
+        acknowledgements."""
         fresh, self._fresh = tuple(self._fresh.values()), {}
         if not fresh:
             return
@@ -434,7 +437,7 @@ class Registry(Machine):
         return owned
 
     def on_role_changed(self, event: RoleChanged) -> None:
-        """What waits for SUBACKs is no longer this node's once it leads no cluster."""
+        """Forget pending SUBACKs when this node leads no cluster."""
         if event.role != "primary":
             self._unlogged.clear()
             self._all_soon.cancel()

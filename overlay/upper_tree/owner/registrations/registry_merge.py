@@ -74,7 +74,7 @@ class TreeStop:
         )
 
     def forget(self) -> None:
-        """This node owns these trees no more."""
+        """Forget that the trees are being stopped, because this node no longer owns them."""
         self._stopping = False
 
     def cancel(self) -> None:
@@ -183,7 +183,7 @@ class RegistryMerge(Machine):
                 self.port.send(peer, Adopt(batch, since))
 
     def _missing(self) -> Iterator[tuple[str, list[Registration]]]:
-        """What is not adopted yet, by attribute."""
+        """Yield the registrations that are not adopted yet, by attribute."""
         for attribute, owned in self._trees.items():
             adopted = self._adopted.get(attribute, {})
             rest = [r for id_, r in owned.tree.registrations.items() if id_ not in adopted]
@@ -294,7 +294,7 @@ class ArcMerge(Machine):
             self._step()
 
     def on_stop_step_due(self, timer: StopStepDue) -> None:
-        """Look again what has stopped."""
+        """Check again which trees have stopped."""
         self._due.rang()
         if self._under_way:
             self._step()
@@ -318,7 +318,8 @@ class ArcMerge(Machine):
             self._stop.cancel()
 
     def on_role_changed(self, event: RoleChanged) -> None:
-        """This node leads the cluster no more: the next primary finds in the log how far it is."""
+        """Stop the merge here when this node no longer leads the cluster. The next primary finds
+        its progress in the log."""
         if self._under_way and event.role != "primary":
             self._end()
             self._stop.forget()

@@ -78,7 +78,7 @@ class TreeRestoration(Machine):
         self.replicas[event.key] = ClusterState()
 
     def on_entry_observed(self, event: EntryObserved) -> None:
-        """One more entry of another cluster's log."""
+        """Apply one more entry of another cluster's log."""
         self.replicas[event.key].apply(decode(event.entry))
 
     def on_observed_arc(self, event: ObservedArc) -> None:
@@ -87,13 +87,13 @@ class TreeRestoration(Machine):
         self.replicas[event.key].drop_keys(lambda key: not in_arc(key, event.start, event.key))
 
     def on_observed_ended(self, event: ObservedEnded) -> None:
-        """This node observes that cluster no more."""
+        """Drop the replica of a cluster that this node no longer observes."""
         self.replicas.pop(event.key, None)
 
     # --- restoring ---
 
     def on_replanted(self, event: Replanted) -> None:
-        """This node leads the arc of a lost cluster, or of several: restore what is known of it."""
+        """Restore the known state of the arcs of lost clusters which this node now leads."""
         now = self.port.now
         self._arc = self._clusters.cluster if event.others else event.lost
         self._until, self._latest = now + RESTORE_LEAST, now + RESTORE_MOST
@@ -117,8 +117,8 @@ class TreeRestoration(Machine):
             self._clusters.forget_log(key)
 
     def on_elected(self, event: Elected) -> None:
-        """This node leads on with its own log after another branch of the cluster has led: what
-        that one registered is not in the log, and is registered again."""
+        """Expect registrations to be made again after another branch of the cluster has led. This
+        node continues with its own log, which lacks the registrations made in that branch."""
         if event.forked:
             now = self.port.now
             self._arc = event.cluster
@@ -187,7 +187,7 @@ class TreeRestoration(Machine):
         self._owner.rebalance_soon(0.0)
 
     def _operations(self, tree: Tree) -> Iterator[Operation]:
-        """What makes the same tree with other hosts."""
+        """Yield the operations that make the same tree with other hosts."""
         hosts = self._owner.selector.hosts_for_new_tree()
         entries = tuple(msgspec.structs.replace(e, hosts=hosts) for e in tree.map.entries)
         yield MapChanged(tree.attribute, self._owner.next_version(), entries)
