@@ -10,7 +10,7 @@ import pytest
 from harness.overlays import acknowledged, assert_exact, grown, with_role
 from overlay.upper_tree.clients.clients import LocalClients
 from overlay.upper_tree.clients.constants import ENDED_AT_ONCE
-from overlay.upper_tree.host.host import Hosting
+from overlay.upper_tree.host.assigned_trees import AssignedTrees
 from overlay.upper_tree.host.hosted_tree import HostedTree
 from overlay.upper_tree.owner.constants import CHANGE_COST, SCANNED_AT_ONCE
 from overlay.upper_tree.owner.host_supervisor import HostSupervisor
@@ -86,7 +86,7 @@ def test_a_selector_of_very_many_attributes_is_planted_with_work_in_proportion(
         counted=(OwnedTree, "shares"),
         watched=(HostSupervisor, "watch"),
         asked=(Registry, "_is_due"),
-        located=(Hosting, "_access_point"),
+        located=(AssignedTrees, "_access_point"),
         removed=(OwnedTrees, "drop"),
     )
     world = grown(3)

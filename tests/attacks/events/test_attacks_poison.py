@@ -22,7 +22,7 @@ from overlay.client import (
     Subscribe,
     TakeEvents,
 )
-from overlay.upper_tree.host.host import Hosting
+from overlay.upper_tree.host.assigned_trees import AssignedTrees
 from overlay.upper_tree.host.visit_handler import VisitHandler
 from overlay.upper_tree.messages import Deliver, Install, Register, Registration, Undelivered, Visit
 from overlay.upper_tree.subscriber.receiver import Receiver
@@ -228,7 +228,7 @@ def test_a_command_that_brings_a_fault_to_light_is_refused(monkeypatch: pytest.M
 
 def test_what_belongs_to_owners_still_ends_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is left of an owner's state nobody knows: what is on disk is whole."""
-    poison(monkeypatch, Hosting, "on_assign", lambda *_: True)
+    poison(monkeypatch, AssignedTrees, "on_assign", lambda *_: True)
     world = grown(3)
     world.subscribe("n1", "x > 0")
     with pytest.raises(PoisonedError):

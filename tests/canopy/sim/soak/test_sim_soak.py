@@ -20,7 +20,7 @@ from canopy.sim.world.world import World
 from canopy.wire.transport.codec import WireCodec
 from harness.overlays import acknowledged, grown, settings, wait, with_role
 from overlay.machine import Peer
-from overlay.upper_tree.host.host import Hosting
+from overlay.upper_tree.host.assigned_trees import AssignedTrees
 from overlay.upper_tree.host.hosted_tree import HostedTree
 from overlay.upper_tree.messages import Uninstall
 
@@ -100,10 +100,10 @@ def test_some_seeds_are_green_and_the_same_each_time() -> None:
 
 
 def test_a_bad_seed_ends_the_soak_with_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    def kept(self: Hosting, sender: Peer, message: Uninstall) -> None:
+    def kept(self: AssignedTrees, sender: Peer, message: Uninstall) -> None:
         """The node does nothing."""
 
-    monkeypatch.setattr(Hosting, "on_uninstall", kept)
+    monkeypatch.setattr(AssignedTrees, "on_uninstall", kept)
     done = CliRunner().invoke(sim, ["soak", "--seeds", "30", "--json", "--quiet", "--shrink", "0"])
     assert done.exit_code == 1
     facts = json.loads(done.stdout)
