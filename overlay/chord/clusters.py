@@ -69,9 +69,9 @@ class Clusters(Machine):
         restored: Sequence[bytes] = (),
         health: Health | None = None,
     ) -> None:
-        """`founder`: this node has no seeds and founds the ring at its start, unless it served or
-        voted in one before. `restored`: what was stored. `health`: what is known of the nodes'
-        health; None: nothing ever."""
+        """`founder`: this node has no seeds, and founds the ring at its start unless it served or
+        voted in one before. `restored`: the stored records. `health`: the known health of nodes;
+        None: it is never known."""
         super().__init__(port)
         self.health = health = health or Health(port)
         chosen = election or ElectionSettings()
@@ -169,7 +169,7 @@ class Clusters(Machine):
 
     @property
     def role(self) -> Role:
-        """This node's role in its cluster."""
+        """The role of this node in its cluster."""
         return self.cluster_role.kind
 
     @property
@@ -277,7 +277,7 @@ class Clusters(Machine):
         self.handovers.transfer(entries)
 
     def hand_to_successor(self, entries: Sequence[bytes]) -> None:
-        """Answer to ArcMerging: the state of the whole arc, of which nothing is served any more."""
+        """Answer ArcMerging with the state of the whole arc, which this node no longer serves."""
         self.merges.hand_over(entries)
 
     def arc_stored(self) -> None:
@@ -422,7 +422,7 @@ class Clusters(Machine):
         self.role_changes.rival_named(event.sender, event.cluster)
 
     def _resume(self, cluster: Cluster) -> None:
-        """This node served in `cluster` when its former process ended."""
+        """Resume in `cluster`, in which this node served when its former process ended."""
         self.port.count("resumed")
         self.recovery.resume()
         self.log.resume(cluster)

@@ -45,12 +45,14 @@ def new_fork(epoch: int, seen: int, rng: Random) -> int:
 
 
 def fork_count(epoch: int) -> int:
-    """How many forks led to this epoch; 0 for epochs that only elections granted."""
+    """Return the number of forks that led to this epoch; 0 for epochs that only elections
+    granted."""
     return epoch // FORK
 
 
 def fork_id(epoch: int) -> int:
-    """What all epochs of one fork have in common: the epoch without its count of elections."""
+    """Return the part that all epochs of one fork share: the epoch without its count of
+    elections."""
     return epoch >> ELECTION_BITS
 
 
@@ -67,10 +69,11 @@ def above_fork(epoch: int, rng: Random) -> int:
 
 
 def granting(ring: str, key: Key, epoch: int, primary: NodeId) -> bytes:
-    """What a voter of the cluster `key` signs: this node leads it under this epoch."""
+    """Return the statement that a voter of the cluster `key` signs: `primary` leads it under this
+    epoch."""
     return statement("grant", ring, key, epoch, primary)
 
 
 def sealing(cluster: Cluster) -> bytes:
-    """What the primary signs of its description: all of it."""
+    """Return the statement that the primary signs: its whole description of the cluster."""
     return statement("cluster", replace(cluster, seal=None))

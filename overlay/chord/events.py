@@ -78,10 +78,10 @@ class Committed(LocalEvent, frozen=True):
 
 
 class Elected(LocalEvent, frozen=True):
-    """This node leads a cluster whose former primary `lost` (perhaps this node, before it was
-    started again) could not hand over: what it sent to hosts and publishers beside the log is
-    unknown. Follows RoleChanged. `forked`: the log may lack what another branch of the cluster
-    committed."""
+    """This node leads a cluster whose former primary `lost` (perhaps this node, before a restart)
+    could not hand over. Messages of `lost` to hosts and publishers that are not in the log are
+    unknown. Follows RoleChanged. `forked`: the log may lack entries that another branch of the
+    cluster committed."""
 
     cluster: Cluster
     lost: Peer
@@ -89,25 +89,25 @@ class Elected(LocalEvent, frozen=True):
 
 
 class ArcDivided(LocalEvent, frozen=True):
-    """This node has led `arc` while another one led it, or a part of it, out of sight: either may
-    have lacked registrations that the other had. At the one that goes on as at the one that ends,
-    which has all that it had until RoleChanged follows."""
+    """This node has led `arc` while another node unknowingly led it as well, or a part of it. Each
+    may have lacked registrations that the other had. Emitted both at the node that continues to
+    lead and at the one that stops, which keeps its state until RoleChanged follows."""
 
     arc: Cluster
 
 
 class Replanted(LocalEvent, frozen=True):
-    """This node leads an arc from now on whose cluster `lost` is gone with all that it held:
-    subscribers there have to register again. `others`: so are all other clusters of the ring, whose
-    arcs this node leads as well. Follows RoleChanged."""
+    """This node now leads an arc whose cluster `lost` is gone with all its state, so subscribers
+    there have to register again. `others`: all other clusters of the ring are gone as well, and
+    this node leads their arcs, too. Follows RoleChanged."""
 
     lost: Cluster
     others: bool = False
 
 
 class ClusterForked(LocalEvent, frozen=True):
-    """News of a cluster that went on without its majority, or in the place of another: what was
-    registered there may be missing."""
+    """A cluster continued without its majority, or in place of another. Registrations made there
+    may be missing."""
 
     cluster: Cluster
 
@@ -232,7 +232,7 @@ class ClusterMoved(LocalEvent, frozen=True):
 
 
 class ClaimBelieved(LocalEvent, frozen=True):
-    """Where nodes have keys: what this description says against what was known is believed by now
+    """Where nodes have keys: a description that contradicted the known state is now believed
     (`ring.claims`)."""
 
     cluster: Cluster
@@ -251,8 +251,8 @@ class PrimarySuspected(LocalEvent, frozen=True):
 
 
 class OtherRing(LocalEvent, frozen=True):
-    """There is another ring, in which `peer` serves, as far as is known, perhaps with a description
-    of its `cluster`. The one with the smaller id goes on."""
+    """There is another ring, in which `peer` serves as far as is known, perhaps with a description
+    of its `cluster`. The ring with the smaller id continues."""
 
     ring: str
     peer: Peer
@@ -260,8 +260,8 @@ class OtherRing(LocalEvent, frozen=True):
 
 
 class RingLeft(LocalEvent, frozen=True):
-    """This node has gone over to the ring `into`: what it knew of clusters, owners and trees was of
-    the ring that it left. RingKnown follows."""
+    """This node has moved to the ring `into`. Its knowledge of clusters, owners and trees was about
+    the former ring. RingKnown follows."""
 
     ring: str
     into: str

@@ -78,7 +78,7 @@ from overlay.machine import Key, NodeId, Peer, Port, Timer, by_id
 
 
 class Backing:
-    """What nodes have said of themselves lately."""
+    """Recent statements of nodes about the ring in which they serve."""
 
     def __init__(self, port: Port, votes: Callable[[NodeId], bool | None]) -> None:
         """`votes`: whether a node may lead clusters, by its certificate; None: it is not known."""
@@ -89,7 +89,8 @@ class Backing:
         self._heard: BoundedDict[str, dict[NodeId, float]] = BoundedDict(RINGS_MOST)
 
     def ask(self, ring: str, nodes: Iterable[Peer]) -> None:
-        """Ask these nodes what they serve in; each once in a while."""
+        """Ask these nodes in which ring they serve, each at most once in `BACKING_AGAIN`
+        seconds."""
         now = self._port.now
         self._since.setdefault(ring, now)
         for peer in nodes:
@@ -116,7 +117,7 @@ class Backing:
             self._heard.setdefault(cluster.ring, {})[sender.id] = self._port.now
 
     def backers(self, ring: str) -> int:
-        """How many serve in a ring by their own word, at most `BACKERS_MOST`."""
+        """Return how many nodes say that they serve in a ring, at most `BACKERS_MOST`."""
         since = self._port.now - BACKING_HOLDS
         heard = self._heard.get(ring, {})
         return min(sum(at >= since for at in heard.values()), BACKERS_MOST)
@@ -181,7 +182,7 @@ class Merging:
     # -- which ring is better ---------------------------------------------------------------------
 
     def _is_better(self, ring: str) -> bool:
-        """Whether the own ring goes over to this one, by what is known now."""
+        """Return whether the own ring should move to this one, by the present knowledge."""
         if not self.ring.is_signed():
             return ring < self.state.ring
         theirs, ours = self._backing.backers(ring), self._own_backers()
@@ -196,8 +197,8 @@ class Merging:
         )
 
     def _own_backers(self) -> int:
-        """How many voters serve in the own ring, counted as for others: a primary knows it, others
-        go by what those say who are known to serve."""
+        """Return the number of voters that serve in the own ring, counted as for other rings. A
+        primary knows it; other nodes count the statements of nodes known to serve."""
         own = self.role.cluster
         if own is not None and self.role.is_primary:
             return min(len(own.members()), BACKERS_MOST)
@@ -327,7 +328,8 @@ class Merging:
             self._switch_ring(into)
 
     def _switch_or_inform(self, into: Cluster) -> None:
-        """Of a node that serves nowhere: go over if its ring has no leaders, else inform some."""
+        """At a node that serves in no cluster: move to the other ring if the own one has no
+        leaders, else inform some of its leaders."""
         is_leaderless = self.port.now - max(self._met, self._led) > RING_LEADERLESS_AFTER
         if is_leaderless or self._end_said or self._is_unbacked(into):
             self._switch_ring(into)
@@ -503,8 +505,8 @@ class Merging:
             self._go_over(sender, message.into)
 
     def _end_claimed(self, sender: Peer, message: RingEnded) -> None:
-        """Where nodes have keys: that a ring has ended is looked at by those that are in it, as
-        whether another one is better is; nobody else needs to know."""
+        """Handle the news, where nodes have keys, that a ring has ended. The nodes of that ring
+        check it in the same way as whether another ring is better. Other nodes ignore it."""
         into = message.into
         if self.state.ring != message.ring or self._is_doubted(into.primary.id):
             return

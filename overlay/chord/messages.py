@@ -18,12 +18,12 @@ from overlay.machine import Key, Message, NodeId, Peer, Uint53, Version
 
 
 class Cluster(msgspec.Struct, frozen=True, array_like=True):
-    """What any node may know of a cluster. Of two descriptions the one with the higher version is
-    newer.
+    """The description of a cluster that any node may have. Of two descriptions the one with the
+    higher version is newer.
 
-    It owns the keys of the arc (start, key]: those after `start` up to and including `key`; where
-    both are equal it owns the whole ring. `key` is its identity. `version` is (epoch, number): a
-    new primary raises the epoch, any other change the number.
+    The cluster owns the keys of the arc (start, key]: those after `start` up to and including
+    `key`. If both are equal it owns the whole ring. `key` is its identity. `version` is (epoch,
+    number): a new primary raises the epoch, any other change the number.
     """
 
     ring: str
@@ -77,7 +77,7 @@ class Cluster(msgspec.Struct, frozen=True, array_like=True):
         return replace(self, version=(epoch, 0), grants=(), seal=None, **fields)
 
     def served_by(self, primary: Peer, *others: Peer) -> Cluster:
-        """This description with these members; the first of `others` is the standby."""
+        """Return this description with other members. The first of `others` becomes the standby."""
         standby = others[0] if others else None
         return replace(self, primary=primary, standby=standby, brokers=others[1:])
 
@@ -103,7 +103,7 @@ class Cluster(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Find(Message, frozen=True):
-    """Who owns `key`? Passed on towards the owner, which answers `origin` itself."""
+    """Asks for the owner of `key`. Passed on towards the owner, which answers `origin` directly."""
 
     overtakes = True
 
@@ -169,8 +169,8 @@ class Membership(Message, frozen=True):
 
 
 class Leaving(Message, frozen=True):
-    """From a member to its primary: it wants to leave. What it hosts is to move; then it is
-    released."""
+    """From a member to its primary: it wants to leave. The primary moves its virtual nodes to other
+    hosts, then releases it."""
 
     key: Key
 
@@ -251,8 +251,8 @@ class MergeState(Message, frozen=True):
 
 
 class AskMerge(Message, frozen=True):
-    """From the cluster that has promised to take this arc to the members of the other one: what has
-    become of it?"""
+    """From the cluster that has promised to take this arc to the members of the other cluster: asks
+    for the state of the arc."""
 
     arc: Cluster
 
@@ -330,8 +330,8 @@ class MergeReply(Message, frozen=True):
 
 
 class RingEnded(Message, frozen=True):
-    """The ring `ring` is no more, all that was registered there is in the ring of `into`: go over.
-    Each node passes it on when it receives it first."""
+    """The ring `ring` has ended. All its registrations are in the ring of `into`, to which the
+    receiver should move. Each node passes this on when it first receives it."""
 
     ring: str
     into: Cluster

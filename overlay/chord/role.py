@@ -17,7 +17,7 @@ from overlay.machine import Key, NodeId, Peer, Port
 
 
 class RecruitingView(Protocol):
-    """What a cluster needs of the view (overlay/lower_random)."""
+    """The interface to the view (overlay/lower_random) that a cluster uses."""
 
     def peers(self) -> tuple[Peer, ...]:
         """All neighbours in the random graph."""
@@ -36,7 +36,7 @@ class RecruitingView(Protocol):
 
 
 class RingPart(Protocol):
-    """What has to be called on the ring when this node's role changes
+    """The interface to the ring that is called when this node's role changes
     (`overlay.chord.ring.ring.Ring`)."""
 
     def serve_as_primary(
@@ -45,7 +45,7 @@ class RingPart(Protocol):
         predecessor: Cluster | None = None,
         successors: tuple[Cluster, ...] = (),
     ) -> None:
-        """This node is the primary of `cluster`, which is new or has changed."""
+        """Serve as the primary of `cluster`, which is new or has changed."""
 
     def sealed(self, cluster: Cluster) -> Cluster:
         """`cluster`, signed if this node leads it, where nodes have keys."""
@@ -55,11 +55,12 @@ class RingPart(Protocol):
         (None)."""
 
     def handed_over(self, cluster: Cluster) -> None:
-        """This node was the primary of `cluster`, which another node leads now."""
+        """Note that another node now leads `cluster`, of which this node was the primary."""
 
 
 class DescriptionStore(Protocol):
-    """Where the description of the own cluster is kept on disk (`cluster.journal.Journal`)."""
+    """The interface that stores the own cluster's description on disk
+    (`cluster.journal.Journal`)."""
 
     def store_cluster(self, cluster: Cluster | None) -> None:
         """Store the description; None: this node serves nowhere."""
@@ -110,7 +111,7 @@ class ClusterRole:
 
     @property
     def kind(self) -> Role:
-        """This node's role by the newest description."""
+        """The role of this node by the newest description."""
         cluster, me = self.cluster, self.port.me.id
         if cluster is None or not cluster.has_member(me):
             return "none"
@@ -133,9 +134,9 @@ class ClusterRole:
         return self.cluster is not None and self.cluster.primary.id == self.port.me.id
 
     def resume(self, cluster: Cluster) -> None:
-        """This node served in `cluster` when its former process ended, and does until it hears
-        otherwise. If it led, it has to be elected again: it does not know any more what it sent
-        to others that is in no log."""
+        """Resume in `cluster`, in which this node served when its former process ended, until it
+        hears otherwise. If this node led, it has to be elected again, since it no longer knows the
+        messages it sent that are in no log."""
         self.must_be_elected = cluster.primary.id == self.port.me.id
         self._describe(cluster)
         self._ring.serve_as_member(cluster)
@@ -169,9 +170,9 @@ class ClusterRole:
     def leave_cluster(
         self, reason: str, successor: Cluster | None = None, stored: bool = False
     ) -> None:
-        """This node serves no more. `successor`: the description without it, of which the ring
-        neighbours have to hear. `stored`: no other node took its place, so it serves again when it
-        starts again."""
+        """Stop serving. `successor`: the description without this node, about which the ring
+        neighbours are told. `stored`: no other node took its place, so it serves again after a
+        restart."""
         if self.cluster is None:
             return
         self.cluster = None
@@ -204,8 +205,8 @@ class ClusterRole:
         return 0.0 if self._idle_since is None else self.port.now - self._idle_since
 
     def reserve_for(self, cluster: Key, primary: NodeId) -> None:
-        """This node has accepted to serve in `cluster`: until its `primary` sends the description
-        it accepts no other."""
+        """Reserve this node for `cluster`, which it has agreed to join. It accepts no other until
+        the `primary` sends the description."""
         self._reserved = (cluster, primary)
         self.advertise_idle()
 
@@ -219,14 +220,15 @@ class ClusterRole:
         self.advertise_idle()
 
     def start_leaving(self) -> None:
-        """This node drains and is recruited no more. One that serves nowhere has left at once."""
+        """Begin to drain this node, which is then no longer recruited. A node that serves in no
+        cluster has left at once."""
         self.leaving = True
         self.advertise_idle()
         if self.cluster is None:
             self.left = True
 
     def finish_leaving(self) -> None:
-        """This node has drained: it may stop."""
+        """Note that this node has drained, and may stop."""
         self.left = True
 
     def announce(self) -> None:

@@ -90,8 +90,9 @@ class RoleChanges(LeadershipParts):
             self.election.raise_epoch(above_fork(voted_epoch, self.port.rng))
 
     def _is_kept_from(self, member: NodeId) -> bool:
-        """Whether a member has got nothing of the log since this node leads. It serves here, but
-        has voted in another branch of the cluster that is no more, and helps no lower epoch."""
+        """Return whether a member has received nothing of the log since this node began to lead.
+        Such a member serves here, but has voted in another branch of the cluster that has ended,
+        and does not support a lower epoch."""
         led_for = self.port.now - self.heartbeat.led_since
         return led_for >= NOT_LOST_AFTER and not self.leader_log.has_answered(member)
 
@@ -102,7 +103,7 @@ class RoleChanges(LeadershipParts):
     # -- this node leads -------------------------------------------------------------------------
 
     def found(self, cluster: Cluster) -> None:
-        """Lead a new cluster, of which this node is the only member."""
+        """Found and lead a new cluster with this node as its only member."""
         self.port.count("founded")
         self._begin_branch(self.port.now)
         self.members.begin()
@@ -126,8 +127,9 @@ class RoleChanges(LeadershipParts):
             self.port.send(peer, Moved(cluster))
 
     def take_over_arc(self, lost: Cluster, epoch: int) -> None:
-        """The cluster before this one is lost: have the voters grant its arc, but for what is ours
-        already (an older description of it may reach back over our own key)."""
+        """Have the voters grant the arc of the lost preceding cluster, except the part that this
+        cluster already owns (an older description of the lost one may reach back over the own
+        key)."""
         own = self.role.own
         self.election.take_over_arc(own.key if lost.owns(own.key) else lost.start, epoch)
 
@@ -167,7 +169,8 @@ class RoleChanges(LeadershipParts):
             self.port.emit(Elected(cluster, before.primary, forked))
 
     def _begin_branch(self, since: float, is_fork: bool = False) -> None:
-        """This node leads; the cluster was led without a gap from `since` on."""
+        """Begin a branch that this node leads. The cluster was led without a gap from `since`
+        on."""
         self._led_since, self._is_fork, self._forks_before = since, is_fork, None
 
     # -- another node leads ----------------------------------------------------------------------
@@ -220,10 +223,10 @@ class RoleChanges(LeadershipParts):
             self.members.leave_cluster("fenced", other)
 
     def _meets(self, own: Cluster, other: Cluster) -> bool:
-        """Whether `other`, though it cannot prove where it comes from, is to be taken for another
-        fork. Nor can a fork itself, so of two that meet neither is believed, and each would outvote
-        the other for ever. It is one if others have granted what it claims; and a primary that
-        votes alone has nobody who speaks against it."""
+        """Return whether `other`, which cannot prove its origin, is treated as another fork. A fork
+        cannot prove its own origin either, so of two forks that meet neither is believed, and each
+        would outvote the other for ever. `other` counts as a fork if other nodes have granted its
+        claim, or if this primary is the only voter, so that nobody can contradict `other`."""
         lone = self.log.majority() == 1
         return fork_count(own.epoch) > 0 and (lone or self.ring.is_followed(other))
 
@@ -235,8 +238,8 @@ class RoleChanges(LeadershipParts):
             self.election.raise_epoch(above_fork(other.epoch, self.port.rng))
 
     def _may_raise(self, node: NodeId) -> bool:
-        """Where nodes have keys: whether another election because of what this node says is not one
-        too many, since it may lie. Counts it."""
+        """Count and limit elections that are caused by statements of `node`, which may lie. Return
+        whether one more is allowed; always True where nodes have no keys."""
         since, times = self._raised.get(node, (float("-inf"), 0))
         if self.port.now >= since + RAISE_AGAIN:
             since, times = self.port.now, 0
@@ -244,8 +247,8 @@ class RoleChanges(LeadershipParts):
         return times < RAISES_MOST or not self.ring.is_signed()
 
     def rival_named(self, sender: Peer, other: Cluster) -> None:
-        """A primary that stops says what it has led. If that was this arc, or a part of it, on the
-        other side of a partition, the trees have to hear of it."""
+        """Handle a stopping primary's statement of the arc that it led. If it led this arc, or a
+        part of it, on the other side of a partition, tell the trees."""
         own = self.role.led
         if own is None or sender.id != other.primary.id or other.epoch >= own.epoch:
             return
@@ -259,9 +262,9 @@ class RoleChanges(LeadershipParts):
         return own.key != other.key or fork_id(own.epoch) != fork_id(other.epoch)
 
     def _override_fork(self, own: Cluster, other: Cluster) -> None:
-        """This cluster was never lost: give back what it took in the place of another that was not
-        lost either, and have the voters grant an epoch above that of the cluster that took its own
-        place."""
+        """Override a fork of this cluster, which was never lost: give back the arcs taken in place
+        of other clusters that were not lost either, and have the voters grant an epoch above that
+        of the cluster that took its place."""
         self.port.count("forks_overridden")
         if self._forks_before is None and not self._is_fork:
             self._forks_before = fork_count(own.epoch)
@@ -290,8 +293,7 @@ class RoleChanges(LeadershipParts):
         return forked and self._was_always_led()
 
     def _count_before(self, own: Cluster) -> int:
-        """How many forks there were before those that this cluster, which this node leads, has
-        overridden."""
+        """Return the number of forks before those that this node's cluster has overridden."""
         return fork_count(own.epoch) if self._forks_before is None else self._forks_before
 
     def _was_always_led(self) -> bool:

@@ -46,7 +46,7 @@ from overlay.settings import ElectionSettings
 
 
 class CampaignDue(Timer, frozen=True):
-    """This node's turn to become a candidate, unless another has won meanwhile."""
+    """Fires when this node should become a candidate, unless another has won in the meantime."""
 
 
 class CampaignTimeout(Timer, frozen=True):
@@ -75,7 +75,7 @@ class ElectionOutcome(Protocol):
     """The receiver of a campaign's result (`role_changes.RoleChanges`)."""
 
     def election_won(self, cluster: Cluster, campaign: Campaign) -> None:
-        """This node leads: `cluster` is the description under its epoch."""
+        """Handle that this node leads. `cluster` is the description under its new epoch."""
 
     def transfer_failed(self) -> None:
         """Too few voters let this node lead in the place of a primary that leaves."""
@@ -135,7 +135,8 @@ class Election:
         return [peer.id for peer in self.health.healthy_first(cluster.others())].index(me)
 
     def on_local_stall(self, event: LocalStall) -> None:
-        """This node stood still, and may again: others become candidates first for a while."""
+        """Let others become candidates first for a while, because this process stalled and may
+        stall again."""
         self._stalled_until = self.port.now + STALLED_FOR
 
     def on_campaign_due(self, timer: CampaignDue) -> None:
@@ -174,9 +175,9 @@ class Election:
             self._request_votes(pre_vote=True, transfer=False)
 
     def _hear_of(self, epoch: int) -> None:
-        """Some voter has voted for this epoch, as it says. One that lies raises the next epoch by a
-        few forks each time, so that there is always a higher one; what is true and further is
-        reached in some rounds."""
+        """Note an epoch for which some voter says that it has voted. A lying voter raises the next
+        epoch by only a few forks each time, so that a higher epoch always remains; a true epoch
+        beyond this step is reached in a few rounds."""
         own = self.role.cluster
         known = max(self._highest_epoch, 0 if own is None else own.epoch)
         self._highest_epoch = max(known, min(epoch, known + EPOCH_STEP_MOST))
@@ -186,7 +187,7 @@ class Election:
         self._campaign_failed()
 
     def cancel(self) -> None:
-        """There is a primary: end any campaign."""
+        """End any campaign, because there is a primary."""
         self.campaign = self.arc = None
         self.port.cancel_timer(CampaignTimeout())
         self.port.cancel_timer(CampaignDue())

@@ -61,7 +61,8 @@ class StagedSnapshot:
 
 
 class FollowerLog:
-    """This node's copy of the log: entries, votes, and the messages that a follower handles."""
+    """This node's copy of the log: its entries and votes, and the handling of the messages to a
+    follower."""
 
     def __init__(self, role: ClusterRole, journal: Journal, settings: ClusterSettings) -> None:
         self.role = role
@@ -96,7 +97,7 @@ class FollowerLog:
         return EMPTY if self.voter_log is None else self.voter_log.position
 
     def is_of(self, key: Key) -> bool:
-        """Whether this node has a log, and it is that of the cluster `key`."""
+        """Return whether this node has a log, and it is that of the cluster `key`."""
         return self.voter_log is not None and self.voter_log.key == key
 
     @property
@@ -114,7 +115,8 @@ class FollowerLog:
 
     @property
     def fenced(self) -> bool:
-        """Whether this primary has voted for a higher epoch: it may commit no more in its own."""
+        """Whether this node, as the primary, has voted for a higher epoch. It may then commit
+        nothing further in its own epoch."""
         cluster = self.role.cluster
         if cluster is None:
             return False
@@ -223,8 +225,8 @@ class FollowerLog:
             self._unsaid = True
 
     def primary_heard(self, primary: Peer) -> None:
-        """A heartbeat of the own primary has come. Say how far this copy is, if that was not sent
-        before; then what is missing comes again."""
+        """Handle a heartbeat of the own primary. Send the position of this copy if it was not sent
+        before, so that the primary sends missing entries again."""
         if self._unsaid:
             self._unsaid = False
             self._say_position(primary)

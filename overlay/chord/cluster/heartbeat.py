@@ -43,20 +43,20 @@ from overlay.settings import ElectionSettings
 
 
 class ElectionTimeout:
-    """How long a primary may be silent before its voters act (P3, P4; Lifeguard's idea of a
-    measured timeout). All values are seconds.
+    """The time for which a primary may be silent before its voters act (P3, P4; Lifeguard's idea of
+    a measured timeout). All values are seconds.
 
-    A fixed time is wrong in some network: where frames are lost or slow, usual delays would count
-    as a death, and where they are not, a death would be noticed late. So the primary measures how
-    long its heartbeats take until a majority has answered, retransmissions included, and tells its
-    voters with each heartbeat how long to wait. One slow voter changes nothing, since a majority
-    answers without it.
+    A fixed timeout is wrong in some network: where frames are lost or slow, usual delays would
+    count as a death, and elsewhere a death would be noticed late. So the primary measures how long
+    its heartbeats take until a majority has answered, retransmissions included, and tells its
+    voters with each heartbeat how long to wait. A single slow voter does not change the result,
+    since a majority answers without it.
 
-    The longest recent time counts, and is forgotten by halves. The timeout is twice that, so that
-    one heartbeat of two may be that late. An answer that took longer than the voters were asked to
-    wait counts as just so long: the majority was out of reach, which says little of how slow the
-    network is. One that has become slow is followed all the same, since the timeout can double each
-    time.
+    The longest recent time counts, and decays by halves. The timeout is twice that time, so that
+    one of two heartbeats may be that late. An answer that took longer than the present timeout
+    counts as if it had taken exactly the timeout: the majority was unreachable, which says little
+    about the speed of the network. The timeout still follows a network that has become slow, since
+    it can double each time.
     """
 
     def __init__(self, least: float, most: float, heartbeat: float) -> None:
@@ -139,8 +139,9 @@ class Heartbeat:
     # -- at the primary --------------------------------------------------------------------------
 
     def lead(self, supporters: Mapping[NodeId, float], since: float) -> None:
-        """This node leads from now on. `supporters` voted for it, each with the seconds, from
-        `since` on, for which it votes for no other: they are the first lease."""
+        """Begin to lead. `supporters` are the nodes that voted for this node, each with the
+        seconds, counted from `since`, for which it votes for no other node. They are the first
+        lease."""
         self.led_since = self.port.now
         self.port.cancel_timer(PrimarySilent())
         self._sent.clear()
@@ -221,20 +222,20 @@ class Heartbeat:
         return self._led_from if now - self.heard_at <= LEADERLESS_AFTER else now
 
     def start_following(self) -> None:
-        """There is a (new) primary: wait a whole election timeout for its heartbeat."""
+        """Follow a new primary: wait for its heartbeat for a whole election timeout."""
         self.port.cancel_timer(HeartbeatDue())
         self._heard()
 
     def resume(self, timeout: float) -> None:
-        """This process has just been started; the one before may have promised a primary that still
-        relies on it to wait for `timeout` seconds. That says nothing of how long messages take
-        now."""
+        """Resume after the start of this process. The previous process may have promised to wait
+        for `timeout` seconds, and a primary may still rely on this. The value is no measure of
+        present message delays."""
         self._timeout_at = max(self._timeout_at, self.port.now + timeout)
         self._heard()
 
     def voted(self) -> None:
-        """This voter has just voted: the candidate may lead by now and rely on its lease, so no
-        other gets a vote before that ends."""
+        """Note that this node has just voted. The candidate may lead already and rely on its lease,
+        so no other candidate gets a vote before the lease ends."""
         self._heard()
 
     def end(self) -> None:

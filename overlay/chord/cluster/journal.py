@@ -49,7 +49,8 @@ def size_of(item: LogEntry) -> int:
 
 
 class VoterLog:
-    """One cluster's log at one voter: position, configuration, a bounded tail of entries."""
+    """One cluster's log at one voter: its position, its configuration and a bounded tail of
+    entries."""
 
     def __init__(self, key: Key, position: Version, config: Configuration, kept: int) -> None:
         """`kept`: the limit of the bytes of the tail's entries."""
@@ -157,7 +158,7 @@ _decoder = msgspec.msgpack.Decoder(
 
 
 class Journal:
-    """The one writer of the node's state file; it knows what has to be in it."""
+    """The only writer of the node's state file. It knows which records the file must contain."""
 
     def __init__(self, port: Port, restored: Sequence[bytes] = ()) -> None:
         """`restored`: the records of earlier starts. msgspec.MsgspecError if they are none."""
@@ -212,7 +213,7 @@ class Journal:
     # -- what changes ----------------------------------------------------------------------------
 
     def store_vote(self, vote: VoteRecord) -> None:
-        """This vote counts for its cluster from now on."""
+        """Store this vote as the one that counts for its cluster."""
         self._keep(vote)
         self._append(vote)
 
@@ -223,9 +224,9 @@ class Journal:
             self._append(StoredCluster(cluster))
 
     def store_election_timeout(self, seconds: float) -> None:
-        """A primary relies on this node to wait for so long, and none for longer. What is stored is
-        twice that, and less only when it is `STORED_TIMEOUT_SHARE` times as long: it is written
-        rarely."""
+        """Store how long this node must wait: a primary relies on it for `seconds`, and none for
+        longer. The stored value is twice that. It is reduced only when it is `STORED_TIMEOUT_SHARE`
+        times as long, so that it is written rarely."""
         stored = self.election_timeout
         if seconds > stored or seconds * STORED_TIMEOUT_SHARE < stored:
             self.election_timeout = 2.0 * seconds
@@ -250,7 +251,7 @@ class Journal:
             self.unstored -= count
 
     def begin(self, voter_log: VoterLog, entries: Sequence[bytes]) -> None:
-        """This log takes the place of any other."""
+        """Replace any other log by this one."""
         self._has_log = True
         self._store(*self._whole(_snapshot(voter_log, entries)), anew=True)
 
@@ -298,7 +299,8 @@ class Journal:
             self._store(*self._whole(), anew=True)
 
     def _whole(self, *log: Snapshot) -> list[bytes]:
-        """All that has to be in the file, which is to take the place of what is there."""
+        """Return all records that the file must contain, encoded, to replace its present
+        contents."""
         rest = (StoredTimeout(self.election_timeout), StoredCluster(self.cluster), self.offered)
         records = (*self.votes.values(), *rest, *log)
         encoded = [_encoder.encode(record) for record in records]

@@ -78,7 +78,7 @@ def log_pieces(
 
 
 class FollowerProgress(Progress):
-    """What the primary knows of one copy of the log."""
+    """The primary's record of one copy of the log."""
 
     __slots__ = ("asked",)
 
@@ -89,7 +89,7 @@ class FollowerProgress(Progress):
 
 
 class VoterCandidates(Protocol):
-    """Which members may become voters: those that stay (`membership.departures.Departures`)."""
+    """The members that may become voters: those that stay (`membership.departures.Departures`)."""
 
     def staying(self, cluster: Cluster) -> tuple[Peer, ...]:
         """The members of `cluster` that are not about to go, the primary first."""
@@ -148,7 +148,8 @@ class LeaderLog:
         self.reconfigure()
 
     def forget(self) -> None:
-        """This node serves in the cluster no more: its log ends, and has no followers."""
+        """End the log and forget its followers, because this node no longer serves in the
+        cluster."""
         self.local.forget_log()
         self.tracker = Tracker(self.port.me.id, self.tracker.first)
 
@@ -220,7 +221,8 @@ class LeaderLog:
             self._change_voters()
 
     def restart_follower(self, peer: Peer) -> None:
-        """A voter is reachable again: what was under way to it is lost, so ask how far it is."""
+        """Ask a voter that is reachable again how far its copy is, since messages that were on the
+        way to it are lost."""
         if self.role.is_primary and self.tracker.forget(peer.id):
             self.reconfigure()
 
@@ -258,8 +260,9 @@ class LeaderLog:
         return heard >= majority(len(rest))
 
     def _wanted_voters(self) -> dict[NodeId, Peer]:
-        """Who should vote: an odd number, since four voters tolerate no more losses than three and
-        two none. A primary that leaves counts the others only."""
+        """Return the members that should vote. Their number is odd, since four voters tolerate
+        no more losses than three, and two tolerate none. A primary that leaves counts only the
+        others."""
         wanted = [p for p in self.candidates.staying(self.role.own) if p.id != self.port.me.id]
         wanted[1:] = sorted(wanted[1:], key=lambda p: not self.local.is_voter(p.id))
         if self.role.leaving:
@@ -296,9 +299,9 @@ class LeaderLog:
     # -- replication -----------------------------------------------------------------------------
 
     def on_hello_reply(self, sender: Peer, message: ClusterHelloReply) -> None:
-        """A follower says how far it is: send what it lacks, or ask the registry for a snapshot. An
-        answer to an older question than the last is passed over: what was sent meanwhile, perhaps
-        the whole state, would be sent once more."""
+        """Handle a follower's position: send the entries that it lacks, or ask the registry for a
+        snapshot. Ignore an answer to an older question than the last, because the follower may have
+        been sent entries, or the whole state, since then."""
         follower = self._follower(sender, message.key, message.epoch)
         voter_log = self.local.voter_log
         if follower is None or voter_log is None:
@@ -324,8 +327,9 @@ class LeaderLog:
         self._send(follower.peer, message.position, entries)
 
     def dropped(self, event: MessageDropped) -> None:
-        """A message to a follower was dropped, since the link had no room: it is greeted once
-        more with the next round of recruiting, and then gets what it lacks."""
+        """Handle that a message to a follower was dropped because its link had no room. The next
+        round of recruiting greets the follower again, and it is then sent the entries that it
+        lacks."""
         message = event.message
         if isinstance(message, ClusterHello):
             key, epoch = message.cluster.key, message.cluster.epoch

@@ -15,8 +15,9 @@ from overlay.machine import Duration, Key, Message, NodeId, Peer, Uint53, Versio
 
 
 class Configuration(msgspec.Struct, frozen=True, array_like=True):
-    """What the log itself says of the cluster; the newest in a node's log counts, committed or not
-    (Ongaro's single-server changes, *Consensus: bridging theory and practice*, section 4)."""
+    """The members and voters of the cluster as its log states them. The newest configuration in a
+    node's log counts, committed or not (Ongaro's single-server changes, *Consensus: bridging theory
+    and practice*, section 4)."""
 
     voters: tuple[Peer, ...]
     start: Key  # of the arc
@@ -31,7 +32,7 @@ class Configuration(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LogEntry(msgspec.Struct, frozen=True, array_like=True):
-    """One entry: of the registry (`body`) or of the cluster itself (`config`)."""
+    """One entry: an operation of the registry (`body`) or a change of the cluster (`config`)."""
 
     epoch: Uint53
     body: bytes = b""

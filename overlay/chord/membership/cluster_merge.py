@@ -48,7 +48,7 @@ from overlay.settings import ClusterSettings
 
 
 class ClusterLoad(Struct, frozen=True):
-    """What a cluster owns, as its primary counts it."""
+    """The load of a cluster, as its primary counts it."""
 
     trees: int
     registrations: int
@@ -67,7 +67,7 @@ class ClusterLoad(Struct, frozen=True):
 
 
 class OtherChanges(Protocol):
-    """What else may change the arc: a hand-over, or the end of the ring."""
+    """Other changes of the arc that may be under way: a hand-over, or the end of the ring."""
 
     @property
     def is_under_way(self) -> bool:
@@ -75,7 +75,7 @@ class OtherChanges(Protocol):
 
 
 class ClusterMerge:
-    """One merge that is under way and not decided."""
+    """A merge that is under way and not decided."""
 
     def __init__(self, arc: Cluster, into: Cluster, until: float) -> None:
         self.arc = arc  # this cluster as it is
@@ -118,8 +118,8 @@ class ClusterMerges(LeadershipParts):
         self._load = load
 
     def consider(self) -> None:
-        """Regularly, at the primary: begin a merge if it is time to, repeat what was not answered,
-        or give it up."""
+        """Run regularly at the primary: begin a merge if it is due, repeat unanswered messages, or
+        give the merge up."""
         own, now = self.role.led, self.port.now
         if own is None:
             return
@@ -240,7 +240,7 @@ class ClusterMerges(LeadershipParts):
         self._not_before = self.port.now + MERGE_AGAIN * (0.5 + self.port.rng.random())
 
     def forget(self) -> None:
-        """This node leads no more, or another cluster: there is nothing to merge here."""
+        """Forget the merge, because this node no longer leads, or leads another cluster."""
         self.current = self._entries = self._load = self._small_since = None
         self._state_sent = float("-inf")
 
@@ -287,8 +287,8 @@ class ClusterMerges(LeadershipParts):
         self.members.disband("merged into the next cluster", self.ring.successor())
 
     def on_ask(self, sender: Peer, message: AskMerge) -> None:
-        """A cluster that has promised to take an arc asks what has become of it: say so if it is
-        not given and not about to be."""
+        """Answer a cluster that has promised to take an arc and asks about its state. Reply if the
+        arc was not given away and is not about to be."""
         own, arc = self.role.led, message.arc
         if own is None or not own.owns(arc.key) or self.leader_log.config_pending:
             return

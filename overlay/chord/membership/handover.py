@@ -39,7 +39,7 @@ class HandOverTimeout(Timer, frozen=True):
 
 
 class HandOver:
-    """One hand-over that is under way."""
+    """A hand-over that is under way."""
 
     def __init__(self, kind: Literal["split", "leave"], arc: Cluster) -> None:
         self.kind = kind
@@ -172,7 +172,7 @@ class HandOvers(LeadershipParts):
         )
 
     def forget(self) -> None:
-        """This node leads no more: there is nothing to hand over."""
+        """Forget the hand-over, because this node no longer leads."""
         self._middle = None
         self._end()
 
@@ -227,7 +227,7 @@ class HandOvers(LeadershipParts):
                 self.leave()
 
     def on_ask_arc(self, sender: Peer, message: AskArc) -> None:
-        """The coming primary of an arc asks what was decided."""
+        """Answer the coming primary of an arc, which asks for the decision about it."""
         own, voter_log = self.role.led, self.log.voter_log
         if (
             own is None
@@ -348,6 +348,6 @@ class HandOvers(LeadershipParts):
         self.port.emit(ArcGone(arc))
 
     def _end(self) -> None:
-        """There is no hand-over under way any more."""
+        """End the present hand-over."""
         self.current = None
         self.port.cancel_timer(HandOverTimeout())

@@ -49,7 +49,7 @@ class Departures:
         self._moving: dict[NodeId, None] = {}
 
     def clear(self) -> None:
-        """This node begins to lead, or leads no more."""
+        """Forget all departures, because this node begins or ceases to lead."""
         self._leaving.clear()
         self._moving.clear()
 
@@ -58,7 +58,7 @@ class Departures:
         self._leaving[peer.id] = peer
 
     def end_leaving(self, node: NodeId) -> None:
-        """Forget that `node` is about to leave: it serves no more, or stays after all."""
+        """Forget that `node` is about to leave, because it no longer serves, or stays after all."""
         self._leaving.pop(node, None)
 
     def is_leaving(self, node: NodeId) -> bool:
@@ -70,7 +70,8 @@ class Departures:
         self._moving = {peer.id: None for peer in peers}
 
     def end_moving(self) -> None:
-        """Forget who was to go to a split-off cluster: the split is done, or given up."""
+        """Forget which members were to go to a split-off cluster, because the split is done or
+        given up."""
         self._moving.clear()
 
     def is_moving(self, node: NodeId) -> bool:
@@ -91,7 +92,7 @@ class AskPrimary(Timer, frozen=True):
 
 
 class LeaveAnyway(Timer, frozen=True):
-    """This node was not released in time."""
+    """Fires when this node was not released in time."""
 
 
 @dataclass(eq=False)
@@ -118,7 +119,7 @@ class ClusterMembers:
     # -- at the primary --------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """This node leads a cluster from now on: forget what a former primary's lists said."""
+        """Begin to lead a cluster: forget the lists of a former primary."""
         self.departures.clear()
         self._removed.clear()
         self._unreachable.clear()
@@ -126,7 +127,7 @@ class ClusterMembers:
         self.port.cancel_timer(AskPrimary())
 
     def disband(self, reason: str, successor: Cluster | None = None) -> None:
-        """This node may lead no more, and no other member takes over: release all members.
+        """Release all members, because this node may no longer lead and no other member takes over.
         `successor`: another cluster that has the arc."""
         own = self._led()
         for member in own.others():
@@ -307,7 +308,7 @@ class ClusterMembers:
             self.leave()
 
     def on_released(self, sender: Peer, message: Released) -> None:
-        """This node serves no more, or is not needed where it was recruited."""
+        """Handle that this node no longer serves, or is not needed where it was recruited."""
         own = self.role.cluster
         if own is None:
             if self.role.is_reserved_for(message.key, sender.id):
@@ -336,8 +337,9 @@ class ClusterMembers:
     # -- links -----------------------------------------------------------------------------------
 
     def on_link_up(self, event: LinkUp) -> None:
-        """A member that was lost returns: admit it again where its vote is needed, else tell it
-        that it serves no more. To a member whose primary returns: ask how things stand."""
+        """Handle the return of a peer. A lost member is admitted again if its vote is needed;
+        otherwise it is told that it no longer serves. A member whose primary returns asks it for
+        the present state."""
         own = self.role.cluster
         if own is None:
             return
@@ -380,7 +382,7 @@ class ClusterMembers:
     # -- parts -----------------------------------------------------------------------------------
 
     def _is_authorised(self, sender: Peer, cluster: Cluster) -> bool:
-        """Whether `sender` may tell this node what `cluster` says of it."""
+        """Return whether `sender` may tell this node about `cluster`."""
         own = self.role.cluster
         if self.ring.ring not in ("", cluster.ring):
             return False
@@ -404,9 +406,9 @@ class ClusterMembers:
         )
 
     def _is_proven(self, sender: Peer, cluster: Cluster) -> bool:
-        """Where nodes have keys: whether `cluster` is the word of its primary, and believed if it
-        says that another than the own primary leads (`ring.claims`); `on_claim_believed` may
-        follow. True elsewhere."""
+        """Return whether `cluster` is signed by its primary and, if it names a primary other than
+        the present one, believed (`ring.claims`). If it is not, `on_claim_believed` may follow.
+        Always True where nodes have no keys."""
         own = self.role.cluster
         if self.ring.claims.signer is None or cluster.primary.id == self.port.me.id:
             return True
@@ -419,7 +421,7 @@ class ClusterMembers:
         return self.ring.admits(cluster)
 
     def on_claim_believed(self, event: ClaimBelieved) -> None:
-        """What was doubted is believed by now: it may be about the own cluster."""
+        """Handle that a doubted description is now believed. It may be about the own cluster."""
         own, other = self.role.cluster, event.cluster
         if own is None:  # its primary has said once that this node serves in it
             concerns = other.has_member(self.port.me.id)
@@ -450,9 +452,9 @@ class ClusterMembers:
         return next(iter(self.health.healthy_first(staying)), None)
 
     def leave_cluster(self, reason: str, successor: Cluster | None = None) -> None:
-        """This node serves in its cluster no more: it was released, the cluster has ended, or
-        another serves its arc. `successor`: of a primary, the description without it, or of the
-        cluster that has its arc now."""
+        """Leave the cluster: this node was released, the cluster has ended, or another serves its
+        arc. `successor`: at a primary, the description without this node, or of the cluster that
+        now has its arc."""
         self.leader_log.forget()
         self.heartbeat.end()
         self.port.cancel_timer(AskPrimary())
@@ -470,8 +472,8 @@ class ClusterMembers:
             self.leave()
 
     def _follow(self) -> None:
-        """There is a primary: no election, and its heartbeats count. Answer the HELLO that it sent
-        when this node did not follow it yet."""
+        """Follow a primary: end any election, and expect its heartbeats. Answer the HELLO that it
+        sent before this node followed it."""
         self.election.cancel()
         self.heartbeat.start_following()
         self.log.answer_hello()

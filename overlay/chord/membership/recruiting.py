@@ -155,7 +155,7 @@ class Recruiting:
             self._refused[timer.node] = self.port.now + RECRUIT_AGAIN
 
     def on_reservation_over(self, timer: ReservationOver) -> None:
-        """This node may be recruited again."""
+        """Let this node be recruited again."""
         if self.role.is_reserved:
             self.role.release_reservation()
 

@@ -61,7 +61,7 @@ class TakingIn(LeadershipParts):
         return self._arriving is not None or self.log.config.promised is not None
 
     def is_arriving(self, key: Key) -> bool:
-        """Whether `key` lies in an arc of which this node does not have everything yet."""
+        """Return whether `key` lies in an arc whose state this node has not received completely."""
         return self._arriving is not None and self._arriving[0].owns(key)
 
     def report(self, load: ClusterLoad) -> None:
@@ -69,7 +69,8 @@ class TakingIn(LeadershipParts):
         self._load = load
 
     def forget(self) -> None:
-        """This node leads no more: what was arriving is in the log, or comes again."""
+        """Forget arriving state, because this node no longer leads. The state is in the log, or is
+        sent again."""
         self._pieces.clear()
         self._load = self._arriving = None
 
@@ -136,7 +137,7 @@ class TakingIn(LeadershipParts):
         return both.fits(self.recruiting.settings, MERGE_ROOM)
 
     def consider(self) -> None:
-        """Regularly, at the primary: ask what has become of a promised arc."""
+        """Run regularly at the primary: ask about a promised arc."""
         own = self.role.led
         promised = None if own is None or self.log.voter_log is None else self.log.config.promised
         if promised is None or self.leader_log.config_pending or not self.heartbeat.has_lease():

@@ -28,8 +28,9 @@ class Observed(Message, frozen=True):
 
 
 class ObserverEntries(Message, frozen=True):
-    """What follows in the log after the position `after`; without items: the primary lives, and its
-    log ends there. `awaited`: nothing is acknowledged to a subscriber before this copy has it."""
+    """The entries of the log after the position `after`. Without items: the primary lives, and its
+    log ends there. `awaited`: the primary acknowledges nothing to a subscriber before this copy has
+    it."""
 
     key: Key
     epoch: Uint53
@@ -39,7 +40,8 @@ class ObserverEntries(Message, frozen=True):
 
 
 class ObserverSnapshot(Message, frozen=True):
-    """One piece of the whole state at `position`, in as many messages as it needs."""
+    """One piece of the whole state at `position`. The state is sent in as many messages as it
+    needs."""
 
     key: Key
     epoch: Uint53
@@ -52,7 +54,7 @@ class ObserverSnapshot(Message, frozen=True):
 
 
 class ObserverReleased(Message, frozen=True):
-    """From the primary: the copy is needed no more."""
+    """From the primary: the copy is no longer needed."""
 
     key: Key
 

@@ -61,7 +61,7 @@ class ObservedLogs:
         self.copies: dict[Key, ObservedLog] = {}
 
     def position(self, key: Key) -> Version:
-        """How far the copy of this cluster's log is; (0, 0) if there is none."""
+        """Return the position of the copy of this cluster's log; (0, 0) if there is none."""
         kept = self.copies.get(key)
         return EMPTY if kept is None else kept.position
 

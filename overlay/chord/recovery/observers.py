@@ -52,7 +52,7 @@ CATCH_UP, REPLICATE = ProgressState.CATCH_UP, ProgressState.REPLICATE
 
 
 class ObserverProgress(Progress):
-    """What the primary knows of one copy. One that catches up waits for the whole state."""
+    """The primary's record of one copy. A copy that catches up waits for the whole state."""
 
     __slots__ = ("asked_at", "awaited", "copy", "pieces", "position", "said_at", "waits")
 
@@ -134,7 +134,8 @@ class Observers:
         self.port.watch("observers", tuple(wanted.values()))
 
     def _wanted(self) -> list[Peer]:
-        """Who should keep a copy: who would lead if this cluster were lost."""
+        """Return the nodes that should keep a copy: those that would lead if this cluster were
+        lost."""
         cluster, now = self.role.own, self.port.now
         self._refused = {node: until for node, until in self._refused.items() if until > now}
         successor = next((c for c in self.ring.later_clusters() if c.key != cluster.key), None)
@@ -165,20 +166,21 @@ class Observers:
         self.port.emit(ObserversProgressed())
 
     def peer_lost(self, node: NodeId) -> None:
-        """This observer does not answer: await it no more."""
+        """Stop waiting for an observer that does not answer."""
         if self.observers.pop(node, None) is not None:
             self._refused[node] = self.port.now + OBSERVER_AGAIN
             self.port.emit(ObserversProgressed())
 
     def dropped(self, event: MessageDropped) -> None:
-        """The link to an observer had no room for something: its copy lacks that from now on, and
-        what it answers does not show it. It is asked again after a while."""
+        """Drop an observer when its link had no room for a message: its copy now lacks the message,
+        and its answers do not show this. It is asked again after a while."""
         message = event.message
         if isinstance(message, Observe | ObserverEntries | ObserverSnapshot):
             self.peer_lost(event.peer.id)
 
     def end(self) -> None:
-        """This node leads no more; the next primary chooses its own observers."""
+        """Drop all observers, because this node no longer leads. The next primary chooses its
+        own."""
         if self.observers:
             self.observers.clear()
             self.port.watch("observers", ())
@@ -193,7 +195,7 @@ class Observers:
         return all(o.match > index for o in self.observers.values() if o.awaited)
 
     def on_observed(self, sender: Peer, message: Observed) -> None:
-        """Note how far an observer's copy is; send what it lacks."""
+        """Note the position of an observer's copy, and send the entries that it lacks."""
         observer = self.observers.get(sender.id)
         if (
             observer is None
@@ -226,7 +228,8 @@ class Observers:
         self.port.emit(ObserversProgressed())
 
     def _catch_up(self, observer: ObserverProgress, position: Version) -> None:
-        """Its copy ends at `position`: it gets what follows, or everything."""
+        """Send an observer whose copy ends at `position` the following entries, or the whole
+        state."""
         voter_log = self.log.voter_log
         assert voter_log is not None
         if position != EMPTY and voter_log.after(position) is not None:
@@ -257,7 +260,7 @@ class Observers:
             observer.say(self.port.now)
 
     def on_log_grown(self, event: LogGrown) -> None:
-        """Send what was appended in this turn."""
+        """Send the entries that were appended in this turn."""
         self.leader_log.growth_handled()
         if self.role.led is None or self.role.led.epoch != self._epoch:
             return

@@ -73,7 +73,7 @@ class RecoveryRound(Timer, frozen=True):
 
 
 class RecoveryAnswersDue(Timer, frozen=True):
-    """Those who were asked have had their time."""
+    """Fires when the time for answers to a recovery question is over."""
 
 
 class LostCluster:
@@ -88,7 +88,7 @@ class LostCluster:
 
 
 class RecoveryAttempt:
-    """This node asks others whether it may lead a lost cluster."""
+    """An attempt of this node to lead a lost cluster, for which it asks other nodes."""
 
     def __init__(self, lost: LostCluster, epoch: int, now: float) -> None:
         self.lost = lost
@@ -120,16 +120,18 @@ class Agreement(NamedTuple):
 
 
 class RecoveryOutcome(Protocol):
-    """Who acts when this node may take the place of a lost cluster (`role_changes.RoleChanges`)."""
+    """The interface that acts when this node may take the place of a lost cluster
+    (`role_changes.RoleChanges`)."""
 
     def lead_own_log(self, epoch: int) -> None:
-        """As one of its members: lead it under the fork `epoch` with the own log."""
+        """Lead the cluster, as one of its members, under the fork `epoch` with the own log."""
 
     def lead_empty(self, cluster: Cluster, lost: Cluster) -> None:
-        """As an outsider: found `cluster`, with an empty log, in the place of `lost`."""
+        """Found `cluster`, as an outsider, with an empty log in place of `lost`."""
 
     def take_over_arc(self, lost: Cluster, epoch: int) -> None:
-        """As the ring successor: have the own voters grant `epoch` or more, and add its arc."""
+        """Have the own voters, as the ring successor, grant `epoch` or a higher one, and add the
+        arc of `lost`."""
 
 
 @dataclass(eq=False)
@@ -159,12 +161,12 @@ class Recovery:
         self._outcome = outcome
 
     def resume(self) -> None:
-        """This process has just been started; its node served in a cluster before, whose other
-        members may be starting, too."""
+        """Begin after a start of this process. Its node served in a cluster before, and the other
+        members may be starting as well."""
         self._began = self.port.now
 
     def cluster_left(self) -> None:
-        """This node serves in no cluster (any more): it waits for none to start."""
+        """Stop waiting for members to start, because this node serves in no cluster."""
         self._began = float("-inf")
 
     # -- suspicion -------------------------------------------------------------------------------
@@ -251,7 +253,7 @@ class Recovery:
     # -- whose turn it is ------------------------------------------------------------------------
 
     def _attempt_at(self, lost: LostCluster) -> float:
-        """When it is this node's turn to ask; infinity if it never is."""
+        """Return when it is this node's turn to ask; infinity if it never is."""
         wait = self._attempt_delay(lost)
         lost_after = max(self.settings.fork_after, LOST_ROUND_TRIPS * self.heartbeat.round_trip())
         since = lost.since
@@ -260,7 +262,7 @@ class Recovery:
         return inf if wait is None else max(since + lost_after + wait, lost.not_before)
 
     def _attempt_delay(self, lost: LostCluster) -> float | None:
-        """How much longer than others this node waits; None: it is not for this node to act."""
+        """Return how much longer than others this node waits; None: it should not act."""
         own, cluster = self.role.cluster, lost.cluster
         if self.role.leaving or self.role.is_reserved or (own is None and not self.serves):
             return None
@@ -418,7 +420,7 @@ class Recovery:
         self._outcome.lead_empty(mine, lost.cluster)
 
     def _standing(self, cluster: Cluster) -> Standing:
-        """This node's own; its log is newer than the description."""
+        """Return this node's own standing. Its log is newer than the description."""
         return self.log.is_of(cluster.key), self._position(cluster.key)
 
     def _position(self, key: Key) -> Version:

@@ -48,13 +48,13 @@ Claim = tuple[str, Key, int, NodeId]
 
 
 class ClaimDue(Timer, frozen=True):
-    """Who was asked about a claim has had the time to answer."""
+    """Fires when the time for answers about a claim is over."""
 
     claim: Claim
 
 
 class Doubt:
-    """A claim of which those are asked who should know."""
+    """A claim, with the nodes that are asked about it and their answers."""
 
     def __init__(self, cluster: Cluster, known: tuple[Cluster, ...]) -> None:
         self.cluster = cluster
@@ -70,15 +70,15 @@ def voters_majority(members: int) -> int:
 
 
 def is_plausible(cluster: Cluster, known: Cluster | None) -> bool:
-    """Whether a cluster may have forked as often as its epoch says, compared with what is known of
-    it. The bound keeps a lying claim from using up the highest epochs."""
+    """Return whether the number of forks in a cluster's epoch is plausible, given the known
+    description. The bound keeps a lying claim from using up the highest epochs."""
     if known is None:
         return fork_count(cluster.epoch) <= FIRST_FORKS_MOST
     return fork_count(cluster.epoch) <= fork_count(known.epoch) + CLAIM_FORKS_MOST
 
 
 class Claims:
-    """What this node asked because of claims, and what came of it."""
+    """The questions of this node about claims, and their results."""
 
     def __init__(self, port: Port, signer: Signer | None, wait: float) -> None:
         """`wait`: seconds for which those that are asked may take."""
@@ -150,7 +150,7 @@ class Claims:
         return self._is_granted_by(cluster, cluster.members(), 2)
 
     def _is_granted_by(self, cluster: Cluster, nodes: Sequence[Peer], enough: int) -> bool:
-        """Whether so many of these nodes have granted what `cluster` claims."""
+        """Return whether at least `enough` of these nodes have granted the claim of `cluster`."""
         if self.signer is None:
             return False
         granters = {node.id: None for node in nodes}
@@ -180,10 +180,10 @@ class Claims:
         is_reachable: Callable[[Peer], bool],
         is_led: bool = True,
     ) -> bool:
-        """Whether `cluster`, which is sealed, is to be believed although it contradicts `known`.
-        If not yet, those members are asked that are reachable, of `known` and of what was known of
-        the cluster before that took its place; `ClaimBelieved` may follow. `is_led`: this node
-        serves in it and knows a primary."""
+        """Return whether the sealed description `cluster` is believed although it contradicts
+        `known`. If that is undecided, ask the reachable members of `known`, and of the description
+        that was known before the cluster took its place; `ClaimBelieved` may follow. `is_led`: this
+        node serves in the cluster and knows a primary."""
         claim = _claim(cluster)
         believed, until = self._settled.get(claim, (False, float("-inf")))
         if until > self.port.now:
@@ -225,8 +225,8 @@ class Claims:
         return False
 
     def prove(self, cluster: Cluster, voters: Sequence[Peer]) -> None:
-        """Believe what `cluster`, which is sealed, claims if a majority of `voters` has granted it:
-        those of its log, of which this node has a copy."""
+        """Believe the claim of the sealed description `cluster` if a majority of `voters` has
+        granted it. `voters` are the voters of the cluster's log, of which this node has a copy."""
         claim = _claim(cluster)
         believed, until = self._settled.get(claim, (False, float("-inf")))
         if (believed and until > self.port.now) or not self._is_granted_by(
@@ -239,9 +239,10 @@ class Claims:
             self._settle(claim, True)
 
     def heard(self, sender: Peer, said: Cluster, unled: bool) -> None:
-        """A node says how things stand, perhaps because it was asked about a claim. What it only
-        remembers (`unled`) and is no news here speaks for nothing: of those who all miss a primary
-        each would refuse the one that there is because of the others."""
+        """Handle a node's description of a cluster, perhaps the answer to a question about a claim.
+        A description that the node only remembers (`unled`) and that is not newer than the known
+        one counts for neither side: otherwise nodes that all miss a primary would refuse an
+        existing primary because of each other."""
         for claim, doubt in list(self._doubts.items()):
             if sender.id not in doubt.unheard:
                 continue
@@ -298,13 +299,13 @@ def _enough(cluster: Cluster) -> int:
 
 
 def _count(nodes: Mapping[NodeId, None], cluster: Cluster) -> int:
-    """How many of these nodes are members."""
+    """Return how many of these nodes are members of the cluster."""
     return sum(peer.id in nodes for peer in cluster.members())
 
 
 def _is_lost(doubt: Doubt) -> bool:
-    """Whether what was known is no longer there: too few of its members know it for a majority,
-    or fewer than know the other."""
+    """Return whether the formerly known clusters are gone: in each, fewer members than a majority
+    still know it, and at most one more than those that know the other."""
     return all(
         _count(doubt.disagree, each) < _enough(each)
         and _count(doubt.agree, each) >= _count(doubt.disagree, each) - 1

@@ -46,10 +46,10 @@ class KnownClusters:
         return self._clusters.get(key)
 
     def learn(self, cluster: Cluster) -> bool:
-        """Keep `cluster` unless a description at least as new is known. True if it was news.
+        """Keep `cluster` unless a description at least as new is known. Return True if it was news.
 
-        A cluster always owns its own key, so one whose key another owns under a higher epoch is
-        no more.
+        A cluster always owns its own key, so a cluster whose key another owns under a higher epoch
+        has ended.
         """
         old = self._clusters.get(cluster.key)
         if old is not None and not cluster.is_newer_than(old):
@@ -68,7 +68,7 @@ class KnownClusters:
         return True
 
     def forget(self, key: Key, version: Version) -> None:
-        """Drop what is known of the cluster `key` unless it is newer than `version`."""
+        """Drop the description of the cluster `key` unless it is newer than `version`."""
         cluster = self._clusters.get(key)
         if cluster is not None and cluster.version <= version:
             self._drop(key)
@@ -108,9 +108,9 @@ class KnownClusters:
         return tuple(self._hints.values())
 
     def owner(self, key: Key) -> Cluster | None:
-        """The owner of `key` by the newest descriptions: the first cluster at or after it, if its
-        arc reaches back that far. (A part that was split off lies before what it was split from, so
-        the first one is also the newest.)"""
+        """Return the owner of `key` by the newest descriptions: the first cluster at or after it,
+        if its arc reaches back that far. (A split-off part lies before the cluster from which it
+        was split, so the first one is also the newest.)"""
         if not self._keys:
             return None
         at = bisect_left(self._keys, key) % len(self._keys)

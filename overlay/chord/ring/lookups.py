@@ -95,7 +95,7 @@ class Lookups:
                 self._try(lookup)
 
     def arc_changed(self) -> None:
-        """This node became a primary, or its arc changed: it can answer some lookups itself."""
+        """Answer lookups from this node's own arc, after it became a primary or its arc changed."""
         own = self.state.led
         for lookup in list(self._by_number.values()):
             if own is not None and own.owns(lookup.key):
@@ -152,7 +152,7 @@ class Lookups:
         self._found(lookup, cluster, message.hop)
 
     def claim_believed(self, cluster: Cluster) -> None:
-        """What this says is believed by now: it may have been an answer."""
+        """Handle that a claim is now believed. It may be the answer to a lookup."""
         for lookup in list(self._by_number.values()):
             doubted = lookup.doubted
             if doubted is not None and doubted.cluster.primary.id == cluster.primary.id:

@@ -82,7 +82,7 @@ class RingWalk:
         self._go_on()
 
     def moved(self, sender: Peer, cluster: Cluster) -> None:
-        """The node that was asked is no primary any more, but knows who is."""
+        """Handle that the node asked is no longer a primary, but knows the present one."""
         if self._asked is not None and sender.id == self._asked.id:
             if cluster.primary.id not in (sender.id, self.port.me.id):
                 self._following = (cluster, *self._following)
@@ -137,8 +137,8 @@ class Ring(Machine):
         votes: Callable[[NodeId], bool | None] = lambda node: True,
         signer: Signer | None = None,
     ) -> None:
-        """`votes`: whether a node may lead clusters; None: that is not known. `signer`: signs what
-        this node says of its cluster, where nodes have keys."""
+        """`votes`: whether a node may lead clusters; None: unknown. `signer`: where nodes have
+        keys, signs this node's descriptions of its cluster."""
         super().__init__(port)
         self.settings = settings
         self.state = RingState(port, settings, votes, signer)
@@ -168,8 +168,9 @@ class Ring(Machine):
         self.lookups.find(key)
 
     def owner(self, key: Key) -> Cluster | None:
-        """Who owned `key` when it was last heard of; costs no message and may be out of date. None
-        as well while its primary does not answer: to be looked up, there may be another."""
+        """Return the last known owner of `key`. Sends no message, and may be out of date. None also
+        while its primary does not answer: the key should then be looked up, since it may have
+        another owner."""
         state, own = self.state, self.state.own
         found = own if own is not None and own.owns(key) else state.known.owner(key)
         if found is None or not state.is_reachable(found.primary):
@@ -179,8 +180,8 @@ class Ring(Machine):
         return found
 
     def covering(self, key: Key) -> Cluster | None:
-        """The cluster in whose arc `key` lies by what is known here, whether or not its primary
-        answers; costs no message and may be out of date."""
+        """Return the known cluster whose arc contains `key`, whether or not its primary answers.
+        Sends no message, and may be out of date."""
         own = self.state.own
         return own if own is not None and own.owns(key) else self.state.known.owner(key)
 
@@ -206,12 +207,12 @@ class Ring(Machine):
         self.state.learn(cluster)
 
     def admits(self, cluster: Cluster) -> bool:
-        """Whether a description that came with another message may be acted on: what is proven or
-        not doubted (`claims`)."""
+        """Return whether a description that came with another message may be acted on: it is
+        proven, or not doubted (`claims`)."""
         return self.state.admits(cluster)
 
     def is_signed(self) -> bool:
-        """Whether nodes have keys, and sign what they say of clusters."""
+        """Return whether nodes have keys, and sign their descriptions of clusters."""
         return self.state.claims.signer is not None
 
     def settles(self, cluster: Cluster) -> bool:
@@ -238,8 +239,8 @@ class Ring(Machine):
         predecessor: Cluster | None = None,
         successors: tuple[Cluster, ...] = (),
     ) -> None:
-        """This node is the primary of `cluster`, which is new or has changed. The neighbours count
-        only when it was not its primary before."""
+        """Serve as the primary of `cluster`, which is new or has changed. The neighbours count only
+        if this node was not its primary before."""
         state = self.state
         if state.become_primary(cluster):
             for known in (predecessor, *successors):
@@ -262,13 +263,14 @@ class Ring(Machine):
         self.stabilisation.begin()
 
     def took(self, arc: Cluster) -> None:
-        """The arc of the cluster before ours is part of our own now: that cluster is no more."""
+        """Note that the arc of the preceding cluster is now part of this one, and that cluster has
+        ended."""
         self.state.known.forget(arc.key, arc.version)
         self.state.pointers.forget(arc.key)
         self.stabilisation.begin()
 
     def serve_as_member(self, cluster: Cluster | None) -> None:
-        """This node is another member of `cluster`, or of none."""
+        """Serve as a member of `cluster` other than its primary, or of no cluster."""
         state = self.state
         if state.led:
             self.stabilisation.end()
@@ -285,9 +287,8 @@ class Ring(Machine):
                 self.port.send(neighbour.primary, Moved(cluster))
 
     def rejoin(self, cluster: Cluster, lost: Peer) -> None:
-        """This node has taken the place of the primary `lost` (perhaps its own, before it was
-        started again): the neighbours, as far as they are known here, hear of it at once
-        (REJOIN)."""
+        """Tell the known neighbours at once (REJOIN) that this node has taken the place of the
+        primary `lost`, which may be this node before a restart."""
         known = self.state.known
         if lost.id != self.port.me.id:
             known.mark_unreachable(lost.id, self.port.now)
@@ -335,7 +336,7 @@ class Ring(Machine):
         self.ring_walk.moved(sender, message.cluster)
 
     def on_claim_believed(self, event: ClaimBelieved) -> None:
-        """What a description says against what was known is believed by now."""
+        """Handle that a description which contradicted the known state is now believed."""
         self.state.learn(event.cluster)
         self.lookups.claim_believed(event.cluster)
 

@@ -130,7 +130,7 @@ class Pointers:
         return before != (self.predecessor, len(self.successors))
 
     def forget(self, key: Key) -> None:
-        """The cluster `key` is no more."""
+        """Drop the ended cluster `key` from the pointers."""
         if self.predecessor is not None and self.predecessor.key == key:
             self.predecessor = None
         self.successors = tuple(c for c in self.successors if c.key != key)
@@ -148,7 +148,7 @@ class Pointers:
 
 
 class RingState:
-    """What lookups, stabilisation and walks share. Only its own methods write it."""
+    """The state that lookups, stabilisation and walks share. Only its own methods write it."""
 
     def __init__(
         self,
@@ -204,12 +204,13 @@ class RingState:
         return any(cluster.primary.id == node for cluster in (*own, *self.known))
 
     def learn(self, cluster: Cluster) -> bool:
-        """Take a description from any node. True if it was news. Emits Fenced where it
+        """Take a description from any node. Return True if it was news. Emits Fenced if it
         contradicts the own cluster under a higher epoch.
 
-        Where nodes have keys, a primary that may not lead is not believed, and one of which nothing
-        is known fences nobody: it is asked, and what it says of itself counts. What `admits`
-        does not admit is not believed either."""
+        Where nodes have keys, a primary that may not lead is not believed. A cluster about which
+        nothing is known fences nobody: its primary is asked, and its own answer counts.
+        Descriptions that `admits` rejects are not believed either.
+        """
         if not self.admits(cluster):
             return False
         return self._learn(cluster)
@@ -241,8 +242,9 @@ class RingState:
         return False
 
     def _doubt_known(self, known: Cluster, older: Cluster) -> None:
-        """An older description of a cluster names another primary. Perhaps what is known was the
-        first that was heard of it, and is not true: ask those whom the older one names."""
+        """Check the known description after an older one named another primary. The known one may
+        be false, if it was the first heard of its cluster, so ask the members that the older one
+        names."""
         claims = self.claims
         if known.epoch == older.epoch or known is self.own or not claims.is_sealed(older):
             return
@@ -256,8 +258,8 @@ class RingState:
         return found
 
     def _contradicted(self, cluster: Cluster, before: Cluster | None) -> Cluster | None:
-        """What is known and not true any more, if `cluster` is true, but for what a primary itself
-        may say of its cluster."""
+        """Return the known description that would be outdated if `cluster` were true, apart from
+        changes that a primary itself may make to its cluster; None if there is none."""
         if before is not None:
             if before.primary.id != cluster.primary.id or before.epoch != cluster.epoch:
                 return before
@@ -316,9 +318,9 @@ class RingState:
             claims.remember(before)
 
     def settles(self, cluster: Cluster) -> bool:
-        """At a primary that a majority follows: whether a claim of its arc, of which the voters'
-        grant is not known, is believed by now. Who serves in its cluster is asked, or who served in
-        the one in whose place that is."""
+        """Return whether to believe a claim of the arc that this primary leads although no grant of
+        the voters is known; True at nodes that are no primary. A majority follows this node. The
+        members of the claiming cluster, or of the cluster in whose place it is, are asked."""
         own = self.led
         return own is None or self._believes(cluster, own)
 
@@ -329,7 +331,7 @@ class RingState:
         )
 
     def _contradicts(self, cluster: Cluster) -> bool:
-        """Whether this node would serve no more, if the description is true."""
+        """Return whether this node would no longer serve if the description is true."""
         led, own = self.led, self.own
         if led is not None:
             return overlaps(cluster, led) and cluster.epoch > led.epoch
@@ -357,9 +359,9 @@ class RingState:
             self.port.send(hint.primary, Contact(self.port.me.id))  # are we fenced, or forgotten?
 
     def _check_for_conflict(self, own: Cluster, hint: RingHint) -> None:
-        """Let the primary that `hint` names know of us, if its cluster contradicts our own or our
-        pointers pass it by: after a partition two rings may run through the same keys, and no node
-        of the one asks a node of the other. It answers with what it is."""
+        """Tell the primary named by `hint` about this cluster if its cluster contradicts ours, or
+        our pointers pass it by: after a partition two rings may use the same keys, while no node of
+        one asks a node of the other. It answers with its own description."""
         first = self.pointers.first()
         doubtful = hint.primary.id != self.port.me.id and (
             own.owns(hint.key)
@@ -502,11 +504,11 @@ class RingState:
         self.port.emit(OtherRing(ring, peer, cluster))
 
     def ring_ended(self, ring: str, into: Cluster) -> None:
-        """`ring` is no more; its nodes go over to the one of `into`."""
+        """Note that the ring `ring` has ended and its nodes move to the ring of `into`."""
         self.ended[ring] = into
 
     def switch_ring(self, into: Cluster) -> None:
-        """This node, which serves nowhere, belongs to the ring of `into` from now on."""
+        """Move this node, which serves in no cluster, to the ring of `into`."""
         left, self.ring = self.ring, into.ring
         self.known.clear()
         self.former = None

@@ -61,13 +61,14 @@ class Stabilisation:
         self._heard_at = 0.0  # … and when a cluster that ends there was last heard
 
     def begin(self) -> None:
-        """This node is a primary now, or its pointers changed: talk to the neighbours at once."""
+        """Contact the neighbours at once, because this node became a primary or its pointers
+        changed."""
         self.port.set_timer(self._jitter(self.state.settings.fix_fingers), FingerRound())
         self.watch()
         self._stabilise()
 
     def end(self) -> None:
-        """This node takes no part in the ring any more."""
+        """Stop taking part in the ring."""
         self.port.cancel_timer(StabiliseRound())
         self.port.cancel_timer(FingerRound())
         self.port.watch("ring", ())
