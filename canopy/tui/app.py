@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, ClassVar
 
 from textual.app import App, SystemCommand
@@ -23,7 +24,7 @@ from canopy.tui.model.attachment import Attachment, Changes
 from canopy.tui.model.client import Connector, connector
 from canopy.tui.model.saved import SavedSubscriptions, saved_path
 from canopy.tui.screens.base import MainScreen
-from canopy.tui.screens.export import AsObject
+from canopy.tui.screens.export import AsObject, write_new
 from canopy.tui.screens.help import HelpScreen
 from canopy.tui.screens.live import LiveScreen
 from canopy.tui.screens.overlay import OverlayScreen
@@ -257,7 +258,19 @@ class CanopyApp(App[int]):
             self._feed(TELEMETRY_PERIOD),
         )
         yield SystemCommand("Stop telemetry", "End the node's telemetry feed", self._feed(0.0))
+        yield SystemCommand(
+            "Save a picture of the screen", "As SVG, into this folder", self._save_picture
+        )
         yield SystemCommand("Theme", "Choose the colours", self.action_change_theme)
+
+    def _save_picture(self) -> None:
+        path = Path(time.strftime("canopy-%Y%m%d-%H%M%S.svg"))
+        try:
+            write_new(path, [self.export_screenshot()])
+        except OSError as error:
+            self.notify(f"{path}: {error.strerror}", severity="error", markup=False)
+        else:
+            self.notify(f"saved {path}", markup=False)
 
     def _feed(self, period: float) -> Callable[[], None]:
         def on_reply(reply: Reply) -> None:

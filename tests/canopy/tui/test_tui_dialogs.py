@@ -96,6 +96,28 @@ def test_help_opens_and_closes_and_fits_a_small_terminal() -> None:
     play(scenario, size=(80, 24))
 
 
+def test_a_picture_of_the_screen_is_saved_into_this_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    async def scenario(rig: Rig) -> None:
+        await rig.until(lambda: rig.app.attachment.up)
+        (save,) = [
+            command.callback
+            for command in rig.app.get_system_commands(rig.app.screen)
+            if command.title == "Save a picture of the screen"
+        ]
+        save()
+        (picture,) = tmp_path.glob("canopy-*.svg")
+        assert "</svg>" in picture.read_text(encoding="utf-8")
+        monkeypatch.setattr("time.strftime", lambda form: picture.name)
+        save()  # within the same second
+        await rig.sees(f"saved {picture.name}", "File exists")
+
+    play(scenario, size=(60, 24))
+
+
 def test_the_palette_has_every_action_with_its_key() -> None:
     async def scenario(rig: Rig) -> None:
         await rig.until(lambda: rig.app.attachment.up)
