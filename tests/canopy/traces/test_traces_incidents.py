@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from overlay.chord.epochs import FORK
 from tests.support.traces.runs import (
     ABOVE_5,
     EVIL,
@@ -45,7 +46,7 @@ def eventful(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Analysed:
             what=what,
             peer=o.names[0],
             name="c" * 40 if what != "link down" else "",
-            epoch=3,
+            epoch=FORK + 3,
             reason=f"in place of {o.names[2]} {EVIL}",
         )
         o.wait(wait)
@@ -101,6 +102,7 @@ def test_what_several_nodes_saw_is_one_incident_of_the_report(eventful: Analysed
     assert page.count("<td>link down</td>") == 2 + 2  # half a minute apart; two nodes
     assert page.count("<circle") == 6
     assert "<td>2 nodes</td>" in page
+    assert f"<td>cccccccc, {FORK + 3}</td>" in page
     assert "connections to 3 nodes were lost, and clusters elected another primary 1 time" in page
     assert "in place of node-2" in page
     assert EVIL not in page
