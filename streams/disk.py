@@ -45,7 +45,7 @@ class ReadDone(LocalEvent, frozen=True):
 
 
 class DiskFailed(LocalEvent, frozen=True):
-    """This request was not carried out, or only in part. `full`: the disk has no room."""
+    """A request that was not carried out, or only in part. `full`: the disk has no room."""
 
     shard: str
     ticket: int

@@ -150,7 +150,7 @@ class StreamMachines:
         )
 
     def _intake(self, shard: str) -> IntakeInfo | None:
-        """What a shard takes in here by itself."""
+        """Return the state of capturing and copying into a shard; None: there is neither."""
         captured, copied = self.captures.status(shard), self.copies.status(shard)
         if captured is None or copied is None:
             return captured or copied
@@ -174,7 +174,7 @@ class StreamMachines:
 
     @property
     def unanswered(self) -> int:
-        """What programs have asked for and no leader has answered."""
+        """Return the number of requests of programs that no leader has answered."""
         return self.producers.unanswered + self.transactors.unanswered
 
     @property

@@ -46,7 +46,7 @@ class AccessPoints(Machine):
     """Attribute → nodes that can enter an event into its tree."""
 
     def __init__(self, port: Port, settings: ViewSettings, health: Health | None = None) -> None:
-        """`health`: what is known of nodes' health; None: nothing ever."""
+        """`health`: the known health of nodes; None: it is never known."""
         super().__init__(port)
         self._health = health or Health(port)
         self._settings = settings
@@ -59,12 +59,12 @@ class AccessPoints(Machine):
         self._shuffles = 0
 
     def __len__(self) -> int:
-        """How many attributes are known, those served here included."""
+        """Return the number of known attributes, including those served here."""
         return len(self._local) + sum(attribute not in self._local for attribute in self._table)
 
     @property
     def cached(self) -> int:
-        """How many attributes are in the table, at most ``view.access_points``."""
+        """The number of attributes in the table, at most ``view.access_points``."""
         return len(self._table)
 
     # --- use ---
@@ -152,7 +152,8 @@ class AccessPoints(Machine):
             self._mark_stale(attribute, peer_id, version)
 
     def set_local(self, points: Sequence[AccessPoint]) -> None:
-        """All trees that this node serves now; replaces what was said before."""
+        """Set the access points of all trees that this node now serves, in place of the former
+        ones."""
         self._local = {point.attribute: point for point in points}
 
     def serve(self, point: AccessPoint) -> None:
@@ -161,19 +162,20 @@ class AccessPoints(Machine):
         self._local[point.attribute] = point
 
     def withdraw(self, attribute: str) -> None:
-        """This node does not serve that tree any more. Nothing happens if it did not."""
+        """Remove the access point of a tree that this node no longer serves. Does nothing if it did
+        not."""
         self._local.pop(attribute, None)
 
     def enter_ring(self, ring: str) -> None:
-        """This node belongs to the ring with this id now: access points of any other lead into
-        trees that do not know its subscribers, and are removed."""
+        """Note that this node now belongs to the ring with this id. Access points of any other ring
+        are removed, since they lead into trees that do not know its subscribers."""
         self.ring = crc32(ring.encode())
         for attribute in list(self._table):
             self._keep(attribute, lambda each: each.point.ring == self.ring)
 
     def age_entries(self) -> None:
-        """One shuffle later: every point in the table is older by one; what is older than
-        ``view.access_point_age`` leaves."""
+        """Age every point in the table by one shuffle. Points older than ``view.access_point_age``
+        are removed."""
         self._shuffles += 1
         oldest = self._shuffles - self._settings.access_point_age
         for attribute, entries in list(self._table.items()):

@@ -72,7 +72,7 @@ class Crawl(Machine):
         access_points: AccessPoints,
         health: Health | None = None,
     ) -> None:
-        """`health`: what is known of nodes' health; None: nothing ever."""
+        """`health`: the known health of nodes; None: it is never known."""
         super().__init__(port)
         self._health = health or Health(port)
         self._settings = settings
@@ -84,7 +84,7 @@ class Crawl(Machine):
 
     @property
     def open_walks(self) -> int:
-        """How many walks of this node have not ended, at most MAX_OPEN_WALKS + 1."""
+        """The number of unfinished walks of this node, at most MAX_OPEN_WALKS + 1."""
         return len(self._open)
 
     def walk(self, attributes: Sequence[str], hops: int | None = None) -> None:
@@ -136,8 +136,9 @@ class Crawl(Machine):
     def _look_up(
         self, attributes: Iterable[str], origin: Peer
     ) -> tuple[list[AccessPoint], list[str]]:
-        """What this node's table has, and the rest. An entry that names the origin does not count:
-        the origin itself knows best what it serves."""
+        """Split the attributes: return the access points in this node's table, and the attributes
+        without one. Entries that name the origin do not count, since the origin knows best which
+        trees it serves."""
         exclude = "" if origin.id == self.port.me.id else origin.id
         points = {name: self._access_points.points(name, exclude) for name in attributes}
         found = [point for known in points.values() for point in known]

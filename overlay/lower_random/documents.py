@@ -42,7 +42,7 @@ class DocumentChanged(LocalEvent, frozen=True):
 
 
 class Documents(Machine):
-    """One node's part in spreading them."""
+    """One node's part in spreading the documents."""
 
     def __init__(
         self,
@@ -81,7 +81,8 @@ class Documents(Machine):
         self.port.emit(DocumentChanged(kind))
 
     def _lost(self, kind: str, version: int) -> None:
-        """What was believed is not any more (its root was dropped): others may have another."""
+        """Handle that the current document is no longer believed, because its root was dropped.
+        Send the remaining version to the linked nodes, which may have another document."""
         self._versions[kind] = version
         for peer in self._linked.values():
             self.port.send(peer, _version(kind, version))
@@ -97,11 +98,12 @@ class Documents(Machine):
                 self.port.send(event.peer, _version(kind, version))
 
     def on_link_down(self, event: LinkDown) -> None:
-        """It will compare versions when its link comes up again."""
+        """Forget the peer. It compares versions when its link comes up again."""
         self._linked.pop(event.peer.id, None)
 
     def on_version(self, sender: Peer, message: DocumentVersion) -> None:
-        """Send what the other lacks, or ask for what it has."""
+        """Send the document if the sender's version is older, or ask for it if the sender's is
+        newer."""
         self._compare(sender, message.kind, message.version)
 
     def on_revocations_known(self, sender: Peer, message: RevocationsKnown) -> None:

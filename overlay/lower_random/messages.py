@@ -14,9 +14,9 @@ Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
 
 
 class PeerRecord(msgspec.Struct, frozen=True, array_like=True):
-    """Where nodes have keys: a node's signature over how it is reached, or over a cluster that it
-    leads, until a time in seconds since 1970, and the certificates that say that there is such a
-    node (`peer_records`)."""
+    """Where nodes have keys: a node's signature over its addresses, or over a cluster that it
+    leads, valid until a time in seconds since 1970, with the certificates which prove that the node
+    exists (`peer_records`)."""
 
     until: Uint53
     signature: Signature
@@ -98,7 +98,7 @@ class Walk(Message, frozen=True):
     ring: Uint53 = 0  # CRC-32 of the id of the origin's ring: only its access points count
 
     def data_units(self) -> int:
-        """One per attribute, as in the figures of the paper."""
+        """The size in units: one for each attribute, as in the figures of the paper."""
         return len(self.attributes)
 
 
@@ -119,8 +119,8 @@ DocumentKind = Annotated[str, msgspec.Meta(max_length=16)]
 
 
 class DocumentVersion(Message, frozen=True):
-    """The version of the sender's document of this kind (0: none): who has a later one sends it,
-    who has an earlier one answers with its own."""
+    """The version of the sender's document of this kind (0: none). A receiver with a later version
+    sends its document; one with an earlier version answers with its version."""
 
     capability = "documents"
 
@@ -193,7 +193,7 @@ class WalkFailed(LocalEvent, frozen=True):
 
 
 class AskClock(Message, frozen=True):
-    """What does the receiver's wall clock show?"""
+    """Asks for the time of the receiver's wall clock."""
 
     overtakes = True
     capability = "clocks"

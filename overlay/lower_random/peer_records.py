@@ -54,12 +54,12 @@ class Tombstones:
 
 
 def signed_part(peer: Peer, until: int) -> bytes:
-    """What a node signs of itself."""
+    """Return the statement that a node signs about itself."""
     return statement("peer", peer, until)
 
 
 def hinted_part(hint: RingHint, until: int) -> bytes:
-    """What a primary signs of its cluster."""
+    """Return the statement that a primary signs about its cluster."""
     return statement("ring hint", hint.ring, hint.key, hint.version, hint.primary, until)
 
 
@@ -77,7 +77,7 @@ class PeerRecords:
         self._verified: BoundedDict[bytes, bytes] = BoundedDict(RECORDS_KEPT)  # what, by seal
 
     def own(self) -> PeerRecord | None:
-        """This node's record, signed again when half of its time is over."""
+        """Return this node's record. It is signed again when half of its time is over."""
         if self._signer is None:
             return None
         if self._is_due(self._signer, self._own):

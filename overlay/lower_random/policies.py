@@ -27,7 +27,7 @@ class PolicyStore(DocumentStore, Protocol):
 
     @property
     def policy(self) -> Policy | None:
-        """What the document says; None: there is none."""
+        """The policy in the document; None: there is no document."""
 
 
 class PolicyChanged(LocalEvent, frozen=True):
@@ -35,7 +35,7 @@ class PolicyChanged(LocalEvent, frozen=True):
 
 
 class Policies(Machine):
-    """Which policy holds at this node, and what it says of the node's own tenant."""
+    """The policy that applies at this node, and its rules for the node's own tenant."""
 
     def __init__(
         self,
@@ -69,8 +69,8 @@ class Policies(Machine):
     # --- for the programs of this node ---
 
     def denies_subscription(self, selector: str) -> str:
-        """Why nothing would remain of a selector (which compiles) for this node's tenant; "":
-        something does. Raises SelectorError if what remains is too large."""
+        """Return why nothing would remain of a selector (which compiles) for this node's tenant; ""
+        if something does. Raises SelectorError if the remainder is too large."""
         if not self.tenant:
             return ""
         if denial := self.confinement.denial(self.tenant):
@@ -78,8 +78,9 @@ class Policies(Machine):
         return self.confinement.remains(self.tenant, selector).denial
 
     def remainder(self, selector: str) -> Callable[[], list[object]] | None:
-        """What makes the tree of what the policy leaves of a selector (which compiles) for this
-        node's tenant; None: it has none, and nothing is taken away."""
+        """Return a function that makes the tree of a selector (which compiles) as narrowed by the
+        policy for this node's tenant; None: the node has no tenant, and the selector is not
+        narrowed."""
         if not self.tenant:
             return None
         try:
@@ -94,8 +95,8 @@ class Policies(Machine):
         return bool(self.tenant) or self._is_leaf
 
     def over_quota(self, registrations: int, trees: int) -> tuple[str, str] | None:
-        """Why this node may not have `registrations` registrations in `trees` attribute trees: a
-        code and the reason; None: it may."""
+        """Return a code and the reason why this node may not have `registrations` registrations in
+        `trees` attribute trees; None: it may."""
         most = self.confinement.of(self.tenant).quota.subscriptions if self.tenant else 0
         if not most or registrations <= most:
             share = over_share(registrations, trees, most) if self._is_leaf else ""
@@ -107,14 +108,15 @@ class Policies(Machine):
         )
 
     def denied(self, batch: Sequence[Attributes]) -> list[bool]:
-        """Which of these events this node's tenant may not publish; empty: none."""
+        """Return, for each event, whether this node's tenant may not publish it; empty: it may
+        publish all."""
         if not self.tenant:
             return []
         allowed = self.confinement.may_publish(self.tenant, batch)
         return [] if all(allowed) else [not one for one in allowed]
 
     def publication_denial(self) -> str:
-        """Why an event is `denied`, for the program that published it."""
+        """Return the reason why an event is `denied`, for the program that published it."""
         known = self.confinement
         return known.denial(self.tenant) or (
             f"policy {known.version} permits {self.tenant} to publish only: "
@@ -122,7 +124,8 @@ class Policies(Machine):
         )
 
     def describe(self, attributes: Attributes) -> str:
-        """What the policy says of an event that the tenant asked for; "" where there is none."""
+        """Describe the policy's decision about an event that the tenant asked about; "" if the node
+        has no tenant."""
         if not self.tenant:
             return ""
         known = self.confinement

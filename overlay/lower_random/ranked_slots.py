@@ -56,7 +56,7 @@ class HeardPeers:
         return len(self._known)
 
     def learn(self, entry: Neighbour, now: int) -> None:
-        """There is news of a peer in the shuffle with number `now`."""
+        """Note an entry about a peer, received in the shuffle with number `now`."""
         node, spoke = entry.peer.id, now - entry.age
         if entry.age > HEARD_FOR:
             return
@@ -87,7 +87,8 @@ class HeardPeers:
         return [entry.peer for entry, _ in self._known.values()]
 
     def entry(self, node: NodeId, now: int) -> Neighbour:
-        """One of them as an entry of the shuffle `now`. Raises KeyError if it is none of them."""
+        """Return the entry of a known peer, with its age in the shuffle `now`. Raises KeyError if
+        the peer is unknown."""
         entry, spoke = self._known[node]
         aged: Neighbour = replace(entry, age=now - spoke)
         return aged
@@ -101,7 +102,7 @@ PRIME = 2**61 - 1
 
 
 class Slot:
-    """One place of a view: its seed, and who has it."""
+    """One place of a view: its seed, and the peer that holds it."""
 
     def __init__(self, rng: Random) -> None:
         self.factor = rng.randrange(1, PRIME)
@@ -111,8 +112,8 @@ class Slot:
 
 
 class RankedSlots:
-    """The slots of one view, and who was heard of. `near`: the number of slots that prefer peers of
-    the own region to all others, and the rest prefers the others."""
+    """The slots of one view, and the known peers. `near`: the number of slots that prefer peers of
+    the own region to all others; the remaining slots prefer peers of other regions."""
 
     def __init__(self, size: int, near: int, is_near: Callable[[Peer], bool], rng: Random) -> None:
         self._rng = rng
@@ -123,8 +124,8 @@ class RankedSlots:
         self._next = 0  # which slot gets another seed next
 
     def offer(self, peer: Peer) -> NodeId:
-        """A peer that has no slot was heard of. Returns who has none now, after others have moved:
-        the peer itself, another one, or "" where there was room."""
+        """Offer a slot to a peer that has none; other peers may move. Return the peer left without
+        a slot: this one, another one, or "" if there was room."""
         while True:
             hashed, is_near = self._hash(peer.id), self._is_near(peer)
             best, rank = -1, (2, 0)
@@ -160,7 +161,7 @@ class RankedSlots:
         return number
 
     def is_better(self, peer: Peer, number: int) -> bool:
-        """Whether this peer is better for the slot `number` than who has it."""
+        """Return whether this peer is better for the slot `number` than its holder."""
         rank = self._rank(number, self._hash(peer.id), self._is_near(peer))
         return rank < self._slots[number].rank
 
@@ -169,7 +170,7 @@ class RankedSlots:
         return int.from_bytes(digest, "big")
 
     def _rank(self, number: int, hashed: int, is_near: bool) -> tuple[int, int]:
-        """Of a peer in a slot; the lower the better."""
+        """Return the rank of a peer in a slot; lower is better."""
         slot = self._slots[number]
         is_wanted = is_near is (number < self._near)
         return (not is_wanted, (slot.factor * hashed + slot.offset) % PRIME)

@@ -42,12 +42,12 @@ class Detour(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> tuple[NodeId, int, bool]:
-        """What distinguishes it from all others of this node."""
+        """The key that distinguishes this detour from all others of this node."""
         return (self.peer.id, self.number, self.is_accepted)
 
 
 class RelayPorts(msgspec.Struct, frozen=True):
-    """What `Relaying` needs of its node beside the Port."""
+    """The interface to the node that `Relaying` uses beside the Port."""
 
     others: Callable[[], Sequence[Peer]]  # nodes that may help
     is_direct: Callable[[NodeId], bool]  # a node answers, and not by way of another
@@ -112,8 +112,8 @@ class Relaying(Machine):
     # --- what comes ---
 
     def on_relayed(self, sender: Peer, message: Relayed) -> None:
-        """Pass on what is for another node; hand what is for this one to the links. Raises
-        ProtocolError for what a helper may not bring."""
+        """Pass on a frame for another node; hand a frame for this node to the links. Raises
+        ProtocolError for a message that a helper may not send."""
         origin = message.origin
         if message.to.id != self.port.me.id:
             self._pass_on(sender, message)

@@ -102,7 +102,7 @@ class RingHints:
         return hint
 
     def sample(self, rng: Random) -> tuple[RingHint, ...]:
-        """What an exchange carries: the own hint, and some others at random."""
+        """Return the hints for an exchange: the own one, and some others at random."""
         own = self._own
         others = [hint for hint in self._heard.values() if hint != own]
         some = rng.sample(others, min(RING_HINTS_PER_EXCHANGE, len(others)))
@@ -115,12 +115,12 @@ def _until(hint: RingHint) -> int:
 
 
 class TieredNodes:
-    """Nodes that are meant to pass on for their region, as gossip brings them (M1, M2): those of
-    the highest tiers of each region, at most `TIERED_PER_REGION`; the region that was heard of
-    first is forgotten first.
+    """Nodes that should pass on for their region, learnt by gossip (M1, M2): those of the highest
+    tiers of each region, at most `TIERED_PER_REGION`. The region that was learnt first is forgotten
+    first.
 
-    Nodes with a tier are few, and views change all the time: what is heard of them is kept apart
-    from the view until contact fails.
+    Nodes with a tier are few, and views change all the time, so these nodes are kept apart from the
+    view until contact with them fails.
     """
 
     def __init__(self) -> None:
@@ -215,7 +215,7 @@ class View(Machine):
         return tuple(entry.peer for entry in self._entries.values())
 
     def own_entry(self) -> Neighbour:
-        """This node, as its exchanges name it."""
+        """Return this node's entry for its exchanges."""
         me, record = self.port.me, self._records.own()
         return Neighbour(me, 0, self._is_idle, self._load(), record)
 
@@ -228,8 +228,8 @@ class View(Machine):
         return tuple(self._entries.values())
 
     def idle_peers(self) -> tuple[Peer, ...]:
-        """Neighbours that serve in no cluster: those first that host little, in steps of a quarter
-        of what they can, and of these the youngest entry."""
+        """Return the neighbours that serve in no cluster. Those with little load come first, in
+        steps of a quarter of their capacity, and at equal load the youngest entry."""
         idle = [entry for entry in self._entries.values() if entry.idle]
         idle.sort(key=lambda entry: (entry.load // 25, entry.age))
         return tuple(entry.peer for entry in idle)
@@ -264,7 +264,7 @@ class View(Machine):
     # --- the exchange ---
 
     def on_shuffle_due(self, timer: ShuffleDue) -> None:
-        """One period later: age everything, give up partners that did not reply, and begin an
+        """Begin the next period: age all entries, give up partners that did not reply, and begin an
         exchange with the oldest neighbour."""
         self._set_timer()
         self._shuffles += 1
@@ -295,8 +295,8 @@ class View(Machine):
                 self._take(slots.heard.entry(peer.id, self._shuffles), [], first_hand=False)
 
     def on_shuffle(self, sender: Peer, message: Shuffle) -> None:
-        """A neighbour begins an exchange: reply with as much, and take what it sent. Raises
-        ProtocolError for an exchange beyond all bounds."""
+        """Handle an exchange that a neighbour begins: reply with as many entries, and take those
+        that it sent. Raises ProtocolError for an exchange beyond all bounds."""
         _check(message)
         self._tombstones.remove(sender.id)
         mine = self._choose(sender.id)
@@ -408,7 +408,7 @@ class View(Machine):
         self._entries[who] = entry
 
     def _renewed(self, known: Neighbour, entry: Neighbour, first_hand: bool) -> Neighbour:
-        """What is kept of a node that is known already and was heard of again."""
+        """Return the entry to keep for a known node about which a new entry came."""
         record, other = known.record, entry.record
         if record is not None and (other is None or other.until < record.until):
             return msgspec.structs.replace(entry, peer=known.peer, record=record)
@@ -417,8 +417,8 @@ class View(Machine):
         return entry
 
     def _victim(self, entry: Neighbour, replaceable: list[NodeId]) -> NodeId | None:
-        """Which entry leaves for this one, if any: one of `replaceable`, of the same kind (near or
-        far). A kind that has less than its share takes a place of the other."""
+        """Return the entry to replace by this one, or None: one of `replaceable` of the same kind
+        (near or far). A kind that has less than its share takes a place of the other."""
         if not self.port.me.region:
             return next((node for node in replaceable if node in self._entries), None)
         kind = self._is_near(entry.peer)
@@ -480,8 +480,8 @@ class View(Machine):
             self._shuffle_with(event.peer)
 
     def on_link_down(self, event: LinkDown) -> None:
-        """Contact failed: the peer leaves the view. A peer that only reset the session stays, but
-        what it was asked may be lost."""
+        """Remove a peer from the view after contact with it failed. A peer that only reset the
+        session stays, but requests to it may be lost."""
         if event.end is SessionEnd.RESET:
             self._asked.pop(event.peer.id, None)
         else:

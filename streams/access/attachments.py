@@ -208,7 +208,8 @@ class Attachments(Machine, Generic[AttachmentT, PartT]):
         self.port.reply(client, Failed(request, *reason))
 
     def end(self, attachment: AttachmentT, reason: Cause) -> None:
-        """Fail an attachment. Its program gets what has come before, and then the reason."""
+        """Fail an attachment. Its program receives the rows that came before, and then the
+        reason."""
         if attachment.failed is not None:
             return
         self.count_end(goes_on=False)
@@ -448,11 +449,11 @@ class Attachments(Machine, Generic[AttachmentT, PartT]):
 
 
 class LeaderLoad:
-    """When each leader was heard, and which sessions it is opening.
+    """The times at which each leader was last heard, and the sessions that it is opening.
 
-    A leader that opens or serves thousands of sessions is late with some of them. Opening these
+    A leader that opens or serves thousands of sessions is late with some of them, and opening these
     again would only add to its work. So a leader counts as silent when no session hears from it; a
-    single session is left only after a longer time.
+    single session is given up only after a longer time.
     """
 
     def __init__(self) -> None:

@@ -22,8 +22,8 @@ KEPT: Final = 4_096
 
 
 class StreamLocated(LocalEvent, frozen=True):
-    """Where a stream's shards are led, as its owner says now (None: nowhere). `answering`: as in
-    `StreamFound`."""
+    """The present leaders of a stream's shards, as its owner names them (None: no leader).
+    `answering`: as in `StreamFound`."""
 
     name: str
     entry: StreamEntry
@@ -47,8 +47,8 @@ class StreamLocated(LocalEvent, frozen=True):
 
 
 class StreamMissing(LocalEvent, frozen=True):
-    """There is no such stream (code unknown), or nobody said where it is (code time-out): of a
-    stream that this node has known, only an owner that knows of its removal is believed."""
+    """There is no such stream (code unknown), or no node answered where it is (code time-out).
+    About a stream that this node has known, only an owner that knows of its removal is believed."""
 
     name: str
     code: str

@@ -84,14 +84,14 @@ CONFLICT: Final = "conflict"
 
 
 class Cause(NamedTuple):
-    """Why something does not happen."""
+    """A code and a text for why a request cannot be carried out."""
 
     code: str
     text: str
 
 
 def replaced() -> Cause:
-    """The stream that was meant is no more."""
+    """Return the cause for a stream that was removed and replaced by another."""
     return Cause(REMOVED, "the stream was removed, and there is another one")
 
 

@@ -136,7 +136,7 @@ def stream_key(stream: str) -> Key:
 
 
 def fault_in_options(options: StreamOptions) -> str:
-    """Why these options contradict each other; "": they do not."""
+    """Return why these options contradict each other; "" if they do not."""
     if options.shards > 1 and not options.by:
         return "several shards need --by ATTRIBUTE, which chooses the shard of an event"
     if options.replicas % 2 == 0:
@@ -179,7 +179,7 @@ def fault_in_options(options: StreamOptions) -> str:
 
 
 def fault_in_entry(entry: StreamEntry) -> str:
-    """Why no owner can have founded this stream; "": one can."""
+    """Return why no owner can have founded this stream; "" if one can."""
     if len(entry.places) != entry.options.shards:
         return "a stream has a place for each of its shards"
     return fault_in_stream_name(entry.name) or fault_in_options(entry.options)
@@ -208,7 +208,7 @@ _OUTSIDE: Final = re.compile(r"Expected `\w+` (of length )?([<>])= (-?[\d.]+) - 
 
 
 def unfit(error: msgspec.ValidationError) -> str:
-    """Why options are invalid, with their names on the command line."""
+    """Return why options are invalid, with their names on the command line."""
     found = _OUTSIDE.match(str(error))
     if found is None:
         return str(error)

@@ -93,7 +93,7 @@ class OwnerQuestions(Machine):
                 self.port.send(event.cluster.primary, question.message(ticket))
 
     def on_owner_unknown(self, event: OwnerUnknown) -> None:
-        """Nobody answered for the ring: the timer tries again."""
+        """Do nothing: the ring did not answer, and the timer tries again."""
 
     def on_stream_elsewhere(self, sender: Peer, message: StreamElsewhere) -> None:
         """Another cluster owns the name, or none just now."""
@@ -122,7 +122,8 @@ class OwnerQuestions(Machine):
 
 
 def _fits(name: str, found: StreamFound) -> bool:
-    """Whether this can be the stream of that name: it has shards, and says of each who leads."""
+    """Return whether `found` can be the stream of this name: it has shards, and a leader (or none)
+    is stated for each."""
     places = found.entry.places
     return found.entry.name == name and 0 < len(places) == len(found.leaders)
 

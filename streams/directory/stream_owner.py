@@ -264,8 +264,8 @@ class StreamOwner(Machine):
     def _say_unknown(
         self, sender: Peer, ticket: int, name: str, known: StreamEntry | None = None
     ) -> None:
-        """There is no stream of that name, or (`known`) none any more. Where that is not sure, the
-        asker is to ask again."""
+        """Answer that there is no stream of that name, or that `known` was removed. If this node
+        may not have the whole directory yet, the asker is told to ask again."""
         if known is None and self._is_in_doubt():
             self.port.send(sender, StreamElsewhere(ticket, None))
             return
@@ -274,7 +274,8 @@ class StreamOwner(Machine):
         self.port.send(sender, refused)
 
     def _is_in_doubt(self) -> bool:
-        """Whether this node leads an arc of which it may not have the whole directory yet."""
+        """Return whether this node leads an arc of which it may not have the whole directory
+        yet."""
         return self.port.now < self._doubted_until
 
     def _refuse(self, sender: Peer, ticket: int, code: str, reason: str) -> None:
@@ -325,7 +326,8 @@ class StreamOwner(Machine):
             self._due.within(0.0)
 
     def on_elected(self, event: Elected) -> None:
-        """A fork may lack what a majority has committed: who has shards of it tells."""
+        """Doubt the directory for a while after a fork, which may lack entries that a majority has
+        committed. Nodes with shards of such streams report them."""
         if event.forked:
             self._doubted_until = self.port.now + DOUBTED
 
@@ -400,7 +402,8 @@ class StreamOwner(Machine):
         return self._decided(sorted(found))
 
     def _repeat(self, name: str, known: _Settled, orders: Orders) -> bool:
-        """Say of a settled stream what was said last, if that needs no other look."""
+        """Repeat the last orders for a settled stream. Return whether that was possible without
+        checking the stream again."""
         if not known.is_complete or not self.decides(known.entry.name):
             return False
         for peer, order in known.orders:
@@ -419,7 +422,8 @@ class StreamOwner(Machine):
             self._unsettle(silent)
 
     def _unsettle(self, nodes: set[NodeId]) -> None:
-        """Something may be to be said of all streams of which one of these nodes has shards."""
+        """Check again all streams of which one of these nodes has shards, since new orders may be
+        due."""
         for name, settled in list(self._settled.items()):
             if not nodes.isdisjoint([peer.id for peer, _ in settled.orders]):
                 del self._settled[name]

@@ -335,5 +335,5 @@ class Supervision:
 
 
 def _standing(report: ShardReport) -> tuple[object, ...]:
-    """What a report says but for how far the log is."""
+    """Return a report without the position of the log."""
     return (report.leading, report.is_ready, report.replicas, report.is_barred, report.is_leaving)

@@ -65,7 +65,8 @@ def encode_rows(rows: Iterable[Row]) -> bytes:
 
 
 def lacks_key(key: str, rows: Iterable[Mapping[str, Value | None]]) -> str:
-    """Why rows with these attributes do not fit a stream with the key `key`; "": they do."""
+    """Return why rows with these attributes do not fit a stream with the key `key`; "" if they
+    do."""
     for place, attributes in enumerate(rows):
         if attributes.get(key) is None:
             return f"event {place} of the batch lacks {key}, which is the stream's --key"

@@ -87,7 +87,7 @@ class Chunk(NamedTuple):
 
     @property
     def id(self) -> ChunkId:
-        """Its number and hash."""
+        """The number and hash of the chunk."""
         return ChunkId(self.number, self.hash)
 
     @property

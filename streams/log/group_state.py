@@ -217,7 +217,7 @@ GROUP_ENTRIES: Final = (
 
 
 class Group:
-    """One group, as the log has it."""
+    """The state of one group in the log."""
 
     def __init__(
         self,

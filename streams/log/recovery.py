@@ -33,8 +33,8 @@ class Placed(NamedTuple):
 
 
 class Hole(NamedTuple):
-    """Bytes [at, end) of a segment that are damaged: the chunks `first` to `last`, of which the
-    last has the hash `hash`."""
+    """A damaged range of bytes [at, end) in a segment: the chunks `first` to `last`. The chunk
+    `last` has the hash `hash`."""
 
     at: int
     end: int
@@ -56,7 +56,7 @@ class Scan(NamedTuple):
 
     @property
     def last(self) -> Chunk | None:
-        """Its last valid chunk."""
+        """The last valid chunk of the segment."""
         return self.chunks[-1].chunk if self.chunks else None
 
 

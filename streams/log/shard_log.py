@@ -64,7 +64,7 @@ class Line(NamedTuple):
 
 
 class IndexLine(NamedTuple):
-    """Where in a segment a chunk begins."""
+    """The position of a chunk in a segment."""
 
     number: int
     offset: int
@@ -90,8 +90,8 @@ class Segment:
 
 
 class Place(NamedTuple):
-    """Where to begin to read: no more than `INDEX_BYTES` and a chunk before the wanted chunk, if
-    the segment is indexed."""
+    """The position at which to begin to read: at most `INDEX_BYTES` and one chunk before the wanted
+    chunk, if the segment is indexed."""
 
     segment: str
     at: int
@@ -229,7 +229,7 @@ class ShardLog:
         return gone
 
     def at_number(self, number: int) -> Place | None:
-        """Where to read to find a chunk; None if it is not kept."""
+        """Return where to read to find a chunk; None if it is not kept."""
         if number > self.end.number:
             return None
         place = bisect_right(self.segments, number, key=lambda s: s.number) - 1
@@ -241,8 +241,9 @@ class ShardLog:
         return self.segments[0].offset if self.segments else 0
 
     def before_offset(self, offset: int) -> tuple[int, int]:
-        """(number, first offset) of a kept chunk that is not behind the row with this offset, and
-        no more than `INDEX_BYTES` and a chunk before it if its segment is indexed."""
+        """Return the number and first offset of a kept chunk that does not begin after the row with
+        this offset. If its segment is indexed, the chunk is at most `INDEX_BYTES` and one chunk
+        before that row."""
         place = bisect_right(self.segments, offset, key=lambda s: s.offset) - 1
         return self._before(place, offset, 1)
 

@@ -58,7 +58,8 @@ class Receipt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return shard_name(self.stream, self.shard)
 
     def refuted_by(self, chunk: Chunk) -> str:
-        """Why `chunk`, which has the receipt's number, is not the receipt's chunk; "": it is."""
+        """Return why `chunk`, which has the receipt's number, is not the receipt's chunk; "" if it
+        is."""
         if chunk.hash.hex() != self.hash:
             return f"chunk {chunk.number} has the hash {chunk.hash.hex()}, not {self.hash}"
         if chunk.epoch != self.epoch:

@@ -46,7 +46,7 @@ class Access(NamedTuple):
 
 
 def fault_in_writers(writers: Sequence[str]) -> str:
-    """Why these are no writers; "": they are."""
+    """Return why these are no valid writers; "" if they are."""
     for one in writers:
         kind, colon, name = one.partition(":")
         if one != ANYBODY and not (colon and name and kind in KINDS):
@@ -62,7 +62,7 @@ def named_in(stream: str, names: Sequence[str]) -> bool:
 
 
 def denial(access: Access, producer: str, node: NodeId, asker: Asker | None) -> str:
-    """Why this producer of a node may not append; "": it may."""
+    """Return why this producer of a node may not append; "" if it may."""
     if asker is not None and not named_in(access.stream, asker.streams):
         return (
             f"the policy does not let the tenant {asker.tenant} append to stream {access.stream}: "

@@ -88,8 +88,8 @@ class ShardCapture:
 
     @property
     def is_full(self) -> bool:
-        """Whether the shard has as much as it may have, so that events wait. (What is appended at
-        once, a chunk, may lie beyond that.)"""
+        """Whether the shard has reached its limit, so that events wait. (Rows that are appended
+        together, up to a chunk, may exceed it.)"""
         leader = self.replica.leader
         return leader is not None and bool(leader.retention.full(0, 1))
 
@@ -119,7 +119,7 @@ class ShardCapture:
         self.pump()
 
     def pump(self) -> None:
-        """Append what has not been appended, if this node leads and not too much is under way."""
+        """Append pending events, if this node leads and not too many are under way."""
         leader = self.replica.leader if self.replica.serves else None
         if leader is not self._leader:
             self._leader = leader
@@ -163,7 +163,7 @@ class ShardCapture:
         self.port.count("captured", len(rows))
 
     def look(self) -> None:
-        """Let go what is committed."""
+        """Release committed events."""
         replica = self.replica
         if self._mark is not None and self._mark.number <= replica.committed:
             if replica.log.has(self._mark):
@@ -193,11 +193,11 @@ def _add_head(heads: list[BatchHead], head: BatchHead) -> None:
 
 
 class LookAtCaptures(Timer, frozen=True):
-    """Time to look at what is to be captured."""
+    """Fires when the captures are to be checked."""
 
 
 class _Subscription:
-    """One subscription for a stream. `client`: the number under which it was made."""
+    """One subscription for a stream. `client`: the client number under which it was made."""
 
     def __init__(self, entry: StreamEntry, client: int, now: float) -> None:
         self.entry = entry
@@ -210,12 +210,12 @@ class _Subscription:
 
     @property
     def selector(self) -> str:
-        """What it is registered with."""
+        """The selector of the subscription."""
         return self.entry.options.capture
 
 
 class Captures(Machine):
-    """What this node captures."""
+    """The subscriptions by which this node captures events into streams."""
 
     def __init__(
         self,
@@ -238,7 +238,7 @@ class Captures(Machine):
         self._looks = Alarm(self.port, LookAtCaptures())
 
     def status(self, shard: str) -> IntakeInfo | None:
-        """How far capturing for a shard is; None: nothing is captured for it."""
+        """Return the progress of capturing for a shard; None: nothing is captured for it."""
         capture = self._shards.get(shard)
         subscription = self._subscriptions.get(shard.rpartition("/")[0])
         if capture is None or subscription is None:
@@ -250,7 +250,7 @@ class Captures(Machine):
     # -- subscriptions ---------------------------------------------------------------------------
 
     def on_opened(self, event: Opened) -> None:
-        """This node has a shard."""
+        """Look for the stream of a shard that this node has opened."""
         self._look_for(event.shard.rpartition("/")[0])
 
     def on_described(self, event: StreamDescribed) -> None:
@@ -265,7 +265,8 @@ class Captures(Machine):
         self._looks.within(LOOK)
 
     def on_look(self, timer: LookAtCaptures) -> None:
-        """Subscribe for shards that are here, end what is not wanted, let go what is committed."""
+        """Subscribe for the shards that are here, end subscriptions that are not wanted, and
+        release committed events."""
         self._looks.rang()
         wanted: dict[str, StreamEntry] = {}
         shards: dict[str, None] = {}
@@ -328,7 +329,7 @@ class Captures(Machine):
             self._close(subscription.client)
 
     def on_inner_reply(self, event: InnerReply) -> None:
-        """What a program would be sent."""
+        """Handle a reply that a program with this subscription would be sent."""
         mine = self._by_client.get(event.client)
         reply = event.reply
         if mine is None:
@@ -367,7 +368,7 @@ class Captures(Machine):
             capture.pump()
 
     def on_led(self, event: ShardLed) -> None:
-        """This node leads a shard: what the former leader did not commit is appended."""
+        """Append the events that the former leader of a shard did not commit."""
         self._pump(event.shard)
 
     def on_unled(self, event: ShardUnled) -> None:

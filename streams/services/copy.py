@@ -70,12 +70,12 @@ GAP_MOST: Final = 2**40
 
 
 class LookAtCopies(Timer, frozen=True):
-    """Time to look at what is to be copied."""
+    """Fires when the copies are to be checked."""
 
 
 class OriginReading:
-    """Where one shard of an origin is read, for one shard that this node leads. `client`: the
-    number under which it reads; 0: it does not."""
+    """The reading of one shard of an origin, for one shard that this node leads. `client`: the
+    client number under which it reads; 0: it does not read."""
 
     def __init__(self, stream: str, id_: str, number: int, where: str) -> None:
         """`stream`, `id_`: name and founding id of the origin; `where`: the selector."""
@@ -105,7 +105,7 @@ class OriginReading:
 
 
 class ShardCopy(LedShard):
-    """Of one shard, under one epoch of this node's."""
+    """The copying into one shard, under one epoch of this node."""
 
     def __init__(self, service: Copies, replica: Replica, leader: ShardLeader) -> None:
         super().__init__(service, replica, leader)
@@ -125,7 +125,7 @@ class ShardCopy(LedShard):
         return True
 
     def sources(self) -> tuple[StreamSource, ...]:
-        """What is copied into the shard."""
+        """The sources that are copied into the shard."""
         options = self.entry.options
         return (StreamSource(options.mirror),) if options.mirror else options.sources
 
@@ -165,11 +165,11 @@ class ShardCopy(LedShard):
         return bool(self.leader.retention.full(0, 1))
 
     def floor(self, origin: OriginReading) -> int:
-        """How far the log has an origin's shard."""
+        """Return up to which offset of an origin's shard the log has the rows."""
         return self.replica.state.origins.floor(origin.name)
 
     def losses(self, origin: OriginReading) -> int:
-        """How many times the origin's log had lost rows when that floor was written."""
+        """Return how many times the origin's log had lost rows when the floor was written."""
         return self.replica.state.origins.losses(origin.name)
 
     def begin(self, origin: OriginReading, position: int) -> str:
@@ -200,7 +200,8 @@ class ShardCopy(LedShard):
             self._sent.append(chunk.number)
 
     def take(self, origin: OriginReading) -> str:
-        """Append what has come of an origin's shard. Returns why it cannot be taken; "": it was."""
+        """Append the rows that have come from an origin's shard. Return why they cannot be taken;
+        "" if they were."""
         taken, origin.taken = origin.taken, None
         assert taken is not None
         options = self.entry.options
@@ -270,7 +271,7 @@ class ShardCopy(LedShard):
 
 
 class Copies(ShardService[ShardCopy]):
-    """What this node copies, into the shards that it leads whose streams have origins."""
+    """Copies rows into the shards that this node leads, for streams that have origins."""
 
     kind = ShardCopy
 
@@ -293,7 +294,7 @@ class Copies(ShardService[ShardCopy]):
         self._client = FIRST_CLIENT
 
     def status(self, shard: str) -> IntakeInfo | None:
-        """How far copying into a shard is; None: this node copies nothing into it."""
+        """Return the progress of copying into a shard; None: this node copies nothing into it."""
         copy = self._kept.get(shard)
         if copy is None:
             return None
@@ -330,7 +331,7 @@ class Copies(ShardService[ShardCopy]):
         return copy
 
     def on_described(self, event: StreamDescribed) -> None:
-        """A stream of which this node leads a shard may have origins."""
+        """Look for origins of a stream of which this node may lead a shard."""
         entry = self.hosts.entries[event.id]
         if _copies(entry):
             for shard in entry.shards():
@@ -385,7 +386,7 @@ class Copies(ShardService[ShardCopy]):
         )
 
     def stop(self, origin: OriginReading, fault: str = "") -> None:
-        """Read an origin no more; what was taken and not appended is read again."""
+        """Stop reading an origin. Rows that were read and not appended are read again."""
         client, origin.client, origin.has_begun = origin.client, 0, False
         origin.taken, origin.fault = None, fault
         origin.retry_at = self.port.now + (pacing.SILENT if fault else 0.0)
@@ -393,7 +394,7 @@ class Copies(ShardService[ShardCopy]):
             self._close(client)
 
     def on_inner_reply(self, event: InnerReply) -> None:
-        """What a program would be sent."""
+        """Handle a reply that a program with this reading would be sent."""
         found = self._by_client.get(event.client)
         if found is None:
             return

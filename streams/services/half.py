@@ -109,7 +109,8 @@ class Halves(LedShard):
 
     @classmethod
     def moved(cls, message: Any, leader: Peer | None) -> Message | None:
-        """This node does not lead the shard."""
+        """Return the refusal of a request, because this node does not lead the shard; None: there
+        is none."""
         if isinstance(message, HalfNotKnown):
             return None
         transaction = "" if isinstance(message, AskHalves) else message.transaction
@@ -272,7 +273,8 @@ class Halves(LedShard):
     # -- reviews ---------------------------------------------------------------------------------
 
     def on_look(self, timer: LookAtHalves) -> None:
-        """Ask about halves that nobody decides; park those of which nobody says anything."""
+        """Ask about halves that remain undecided. Park those that are still undecided after
+        `PARK_AFTER`."""
         now = self.clock()
         for half in list(self.replica.state.transactions.halves.values()):
             since = self._asked.get(half.transaction, half.time)
@@ -304,7 +306,8 @@ class Halves(LedShard):
     # -- answers ---------------------------------------------------------------------------------
 
     def stop(self, leader: Peer | None) -> None:
-        """This node leads the shard no more: nobody here knows what becomes of what waits."""
+        """Answer all waiting requests, because this node no longer leads the shard. Their outcome
+        is unknown."""
         waiting = [(sender, n, name) for (_, n), (sender, name) in self._asking.items()]
         for transaction, askers in self._committing.items():
             waiting += [(*asker, transaction) for asker in askers]

@@ -48,7 +48,7 @@ Item = TypeVar("Item")
 def by_peer(
     items: Iterable[tuple[Peer, Item]], most: int
 ) -> Iterator[tuple[Peer, tuple[Item, ...]]]:
-    """What each peer is to be sent, in tuples of at most `most`."""
+    """Yield the items for each peer, in tuples of at most `most`."""
     found: dict[Peer, list[Item]] = {}
     for peer, item in items:
         found.setdefault(peer, []).append(item)
@@ -58,14 +58,14 @@ def by_peer(
 
 
 class HearsCommits(Protocol):
-    """What is called when more of a shard's log is committed."""
+    """The interface that is called when more of a shard's log is committed."""
 
     def committed(self) -> None:
         """More of the log is committed."""
 
 
 class LedShard:
-    """What a service keeps for one shard, under one epoch of this node's. A service defines the
+    """The state of a service for one shard, under one epoch of this node. A service defines the
     handlers and methods that it needs."""
 
     def __init__(self, service: ShardService[Any], replica: Replica, leader: ShardLeader) -> None:
@@ -85,8 +85,8 @@ class LedShard:
 
     @classmethod
     def moved(cls, message: Any, leader: Peer | None) -> Message | None:
-        """The answer to a request for a shard that this node does not lead; `leader`: who does, if
-        that is known. None: there is none."""
+        """Return the answer to a request for a shard that this node does not lead; None: there is
+        none. `leader`: the leader, if it is known."""
         return None
 
     @property
@@ -99,8 +99,8 @@ class LedShard:
         return 0
 
     def stop(self, leader: Peer | None) -> None:
-        """This node leads the shard no more; `leader`: who does, if that is known. Nobody here
-        knows what becomes of what is not committed."""
+        """Stop, because this node no longer leads the shard. `leader`: the new leader, if it is
+        known. The outcome of uncommitted entries is unknown here."""
 
     @property
     def first(self) -> int:
@@ -218,12 +218,12 @@ class Leaderships(Machine):
                     who.committed()
 
     def on_led(self, event: ShardLed) -> None:
-        """This node leads a shard."""
+        """Tell the services that this node leads a shard."""
         for service in self._services:
             service.led(event.shard, event.epoch)
 
     def on_unled(self, event: ShardUnled) -> None:
-        """This node leads a shard no more."""
+        """End the state of a shard that this node no longer leads."""
         self.check(event.shard)
 
     def check(self, shard: str) -> None:
@@ -262,11 +262,11 @@ class ShardService(Machine, Generic[Kept]):
         leaderships.add(self)
 
     def handlers(self) -> Handlers:
-        """Those of the service, and those of what it keeps."""
+        """Return the handlers of the service, and those of the state that it keeps."""
         return self._handlers
 
     def _at_message(self, name: str) -> Handler:
-        """What calls a method of what is kept for the shard that a message names."""
+        """Return a handler that calls a method of the state of the shard that a message names."""
 
         @wraps(getattr(self.kind, name))
         def handle(sender: Peer, message: Any) -> None:
@@ -279,7 +279,7 @@ class ShardService(Machine, Generic[Kept]):
         return handle
 
     def _at_timer(self, name: str) -> Handler:
-        """What calls a method of what is kept for the shards that have set a timer."""
+        """Return a handler that calls a method of the state of each shard that has set a timer."""
 
         @wraps(getattr(self.kind, name))
         def handle(timer: Timer) -> None:
@@ -291,11 +291,11 @@ class ShardService(Machine, Generic[Kept]):
     # -- what a service may define ---------------------------------------------------------------
 
     def make(self, replica: Replica, leader: ShardLeader) -> Kept:
-        """What is kept of a leadership from now on."""
+        """Make the state for a new leadership."""
         return self.kind(self, replica, leader)
 
     def led(self, shard: str, epoch: int) -> None:
-        """This node leads a shard, under `epoch`. Nothing is kept for it yet."""
+        """Begin with a shard that this node leads under `epoch`. There is no state for it yet."""
         replica = self._leading(shard)
         if replica is not None and self.kind.is_wanted(replica):
             self.shard(shard)
@@ -314,7 +314,8 @@ class ShardService(Machine, Generic[Kept]):
         return self._kept
 
     def shard(self, shard: str) -> Kept | None:
-        """Of a shard that this node leads, made now if there is none; None: it does not lead it."""
+        """Return the state of a shard that this node leads, making it if there is none; None: this
+        node does not lead the shard."""
         replica = self._leading(shard)
         kept = self._kept.get(shard)
         if kept is not None and (replica is None or replica.leader is not kept.leader):
@@ -331,7 +332,7 @@ class ShardService(Machine, Generic[Kept]):
         return self._kept.get(shard)
 
     def check(self, shard: str) -> None:
-        """End what is kept for a shard if this node has stopped leading it."""
+        """End the state of a shard if this node has stopped leading it."""
         kept = self._kept.get(shard)
         if kept is not None:
             replica = self._leading(shard)
@@ -339,7 +340,7 @@ class ShardService(Machine, Generic[Kept]):
                 self.end(shard)
 
     def end(self, shard: str) -> None:
-        """This node leads the shard no more."""
+        """End the state of a shard, because this node no longer leads it."""
         kept = self._kept.pop(shard, None)
         if kept is not None:
             self._leaderships.hear_no_more(shard, kept)
@@ -352,15 +353,14 @@ class ShardService(Machine, Generic[Kept]):
     # -- what is done at timers ------------------------------------------------------------------
 
     def due(self, timer: Timer) -> Iterator[Kept]:
-        """A timer has fired: what is kept for the shards that have set it, as far as this node
-        leads them still."""
+        """Yield the state of each shard that has set this timer and that this node still leads."""
         for shard in self.agendas[type(timer)].due():
             if (kept := self.present(shard)) is not None:
                 yield kept
 
     def work(self, timer: Timer, budget: int) -> None:
-        """A timer has fired: do `budget` rows' worth of work, the shards by turns. Those that have
-        work left set the timer again, who has done some behind those who have not."""
+        """Do `budget` rows' worth of work when a timer has fired, the shards by turns. Shards with
+        work left set the timer again; those that were served come after those that were not."""
         agenda, served = self.agendas[type(timer)], list[Kept]()
         for kept in self.due(timer):
             if not kept.has_work:

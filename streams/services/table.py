@@ -76,8 +76,8 @@ class LookAtTables(Timer, frozen=True):
 
 
 class TableChunks:
-    """The chunks of which a table is made, in their order: those of kind Table, then those of the
-    log from the floor on, as far as they are committed."""
+    """The chunks from which a table is made, in order: those of kind Table, then the committed ones
+    of the log from the floor on."""
 
     def __init__(self, led: LedShard) -> None:
         self._replica = led.replica
@@ -159,7 +159,7 @@ class ShardTable(LedShard):
         return reads or (self.writing is not None and self.writing.has_work)
 
     def step(self, budget: int) -> int:
-        """Read what is committed, and write; returns the work done."""
+        """Read committed rows, and write. Return the amount of work done."""
         work = 0
         while work < budget and self._chunks.peek() is not None:
             work += CHUNK_WORK + self._take(self._chunks.take())
@@ -305,7 +305,7 @@ class TableWriting:
         self._rows, self._size = [], 0
 
     def _finish(self) -> None:
-        """All rows are written: raise the floor, if that is still what is wanted."""
+        """Raise the floor after all rows are written, if it is still due."""
         self.is_done = True
         now = self._led.clock()
         if self.leader.retention.floor_due(now) < self.floor:
@@ -325,7 +325,8 @@ class TableServer(ShardService[ShardTable]):
     kind = ShardTable
 
     def __init__(self, leaderships: Leaderships, leading: ReplicaOf) -> None:
-        """As of `ShardService`; it is offered only where the stream has a key."""
+        """The arguments are those of `ShardService`. There is a table only where the stream has a
+        key."""
 
         def keyed(shard: str) -> Replica | None:
             replica = leading(shard)
@@ -334,7 +335,8 @@ class TableServer(ShardService[ShardTable]):
         super().__init__(leaderships, keyed)
 
     def keys(self, shard: str) -> int | None:
-        """How many keys a shard has; None: it has no key, or that is not known here, or not yet."""
+        """Return the number of keys of a shard; None: it has no key, or the number is not known
+        here, or not yet."""
         table = self.shard(shard)
         return len(table.table.places) if table is not None and table.is_complete else None
 

@@ -89,7 +89,7 @@ class ReplicaProgress(Progress):
         self.committed = 0  # the last committed chunk that a message to it has named
 
     def diverges(self, now: float) -> None:
-        """It has said at `now` that what was sent does not follow on its log."""
+        """Note that the follower said at `now` that the sent chunks do not follow on its log."""
         self.heard_at = now
         self.change(ProgressState.PROBE)
 
@@ -121,17 +121,17 @@ class Retention:
         self._removes = bool(keep.time or keep.bytes or keep.ttl or keep.drops_oldest)
 
     def refuse(self, reason: str) -> None:
-        """Take no more rows for this reason, whatever `keep` says; "": take them again."""
+        """Refuse further rows for this reason, whatever `keep` permits; "": take them again."""
         self._obstacle = reason
 
     def full(self, size: int, rows: int) -> str:
-        """Why the shard cannot take `size` bytes and `rows` more; "": it can."""
+        """Return why the shard cannot take `size` bytes and `rows` rows more; "" if it can."""
         if self._obstacle or not self._has_quota:
             return self._obstacle
         return over(self.keep, self._replica.log, self._replica.state.floor, size, rows)
 
     def unfit(self, rows: Iterable[Row]) -> str:
-        """Why the stream has no use for some of these rows; "": it has for all."""
+        """Return why some of these rows do not fit the stream; "" if all do."""
         return lacks_key(self.keep.key, [row.attributes for row in rows]) if self.keep.key else ""
 
     def floor_above(self, keep: Keep, now: int) -> int:
@@ -214,14 +214,14 @@ class ShardLeader:
         self.retention = Retention(replica, self.may_change)
 
     def begin(self) -> None:
-        """Append a chunk of the own epoch, what is to be said of rows that are lost, and ask all
-        others how far they are."""
+        """Append a chunk of the own epoch and a note of lost rows, and ask all others for their
+        positions."""
         self._configure(self.replica.replicas)
         self._note_loss()
         self.ask()
 
     def end(self) -> None:
-        """This node leads no more in this epoch."""
+        """Stop leading in this epoch."""
         self.leads = False
 
     def _note_loss(self) -> None:
@@ -385,8 +385,8 @@ class ShardLeader:
         return self.tracker.followers
 
     def ask_again(self) -> None:
-        """Ask the followers that may lack chunks or do not know what is committed, and every
-        `ROUNDS` times all. The caller repeats this after `pause`."""
+        """Ask the followers that may lack chunks or do not know the committed end, and every
+        `ROUNDS` times all followers. The caller repeats this after `pause`."""
         self._rounds += 1
         if self.is_quiet or self._rounds >= ROUNDS or self.coming:
             self.is_quiet = False
@@ -416,8 +416,8 @@ class ShardLeader:
         return RETRY * ROUNDS if self.retention.keep.forks else QUIET
 
     def stay_in_touch(self) -> float:
-        """Ask followers, of which none lacks anything, if the last time is `ROUNDS` looks ago.
-        Returns since when this has been called in every such time."""
+        """Ask all followers, none of which lacks chunks, if they were last asked `ROUNDS` looks
+        ago. Return since when this has been called without a longer gap than that."""
         now, most = self.replica.port.now, RETRY * ROUNDS
         if now - self._in_touch_at > most:
             self._in_touch_since = now
@@ -428,7 +428,7 @@ class ShardLeader:
         return self._in_touch_since
 
     def ask(self) -> None:
-        """Ask all others how far they are; who is live hears what is committed."""
+        """Ask all others for their positions. Live followers also learn the committed end."""
         self._rounds = 0
         self._asked_at = self.replica.port.now
         mine, now = self.replica, self.replica.port.now
@@ -456,8 +456,8 @@ class ShardLeader:
             self._add_who_is_ready()
 
     def behind(self, sender: Peer, message: ShardBehind) -> None:
-        """A follower's log ends elsewhere: send what follows on its end, if that is in this log,
-        else what follows on what is committed there."""
+        """Handle the reply of a follower whose log ends elsewhere: send the chunks after its end,
+        if this log has it, else those after its committed end."""
         follower = self.tracker.followers.get(sender.id)
         if follower is None or message.epoch != self.epoch:
             return
@@ -472,8 +472,9 @@ class ShardLeader:
         return self.tracker.heard_since(self.replica.replicas, self.replica.port.now) >= since
 
     def _copy(self, follower: ReplicaProgress, number: int) -> None:
-        """Send older chunks, from `number` on, as many as one read of the disk has. Who has been
-        sent the last one gets the next ones as they are appended: links keep the order."""
+        """Send older chunks, from `number` on, as many as one read of the disk returns. A follower
+        that has been sent the last chunk gets further ones as they are appended: links keep the
+        order."""
         follower.read()
 
         def found(pieces: Sequence[tuple[bytes, ...]]) -> None:

@@ -21,7 +21,8 @@ class RequestShardVote(Message, frozen=True, tag="ShardSeal"):
 
 
 class ShardVoteReply(Message, frozen=True, tag="ShardSealed"):
-    """Voted, durably. `intact`: what is not in this log never was (no torn tail, no damage)."""
+    """The sender has voted, durably. `intact`: its log lacks no chunk that it ever had (no torn
+    tail, no damage)."""
 
     shard: Shard
     epoch: Uint53
@@ -56,10 +57,10 @@ class ShardFetched(Message, frozen=True):
 
 
 class ShardAppend(Message, frozen=True):
-    """AppendEntries: chunks in order, each of which names the one before it by its hash. Without
-    chunks it asks whether the follower has chunk `end`. `first`: the first chunk of this epoch;
-    `committed`: the last chunk that is committed; `start`: the first chunk that the leader has: all
-    before it were committed, and are removed."""
+    """AppendEntries: chunks in order, each with the hash of the one before it. Without chunks it
+    asks whether the follower has chunk `end`. `first`: the first chunk of this epoch; `committed`:
+    the last committed chunk; `start`: the first chunk that the leader has: all before it were
+    committed, and are removed."""
 
     shard: Shard
     epoch: Uint53
@@ -89,8 +90,8 @@ class ShardBehind(Message, frozen=True):
 
 
 class ShardMissing(Message, frozen=True):
-    """A replica has a hole where chunks `first` to `last` were, of which the last has `hash`: it
-    asks another one for them. Answered by ShardMissingSent."""
+    """Asks another replica for the chunks `first` to `last`, which a hole has taken from the
+    sender's log. The chunk `last` has the hash `hash`. Answered by ShardMissingSent."""
 
     shard: Shard
     first: Uint53
@@ -110,8 +111,9 @@ class ShardMissingSent(Message, frozen=True):
 
 
 class HardState(msgspec.Struct, frozen=True, array_like=True):
-    """On disk: this replica takes nothing of a lower epoch, and of this one from `candidate` only.
-    `suspect`: its log may lack what it had acknowledged, until a leader has completed it."""
+    """The durable state of a replica: it accepts no messages of a lower epoch, and messages of this
+    epoch only from `candidate`. `suspect`: its log may lack acknowledged chunks, until a leader has
+    completed it."""
 
     epoch: Uint53
     candidate: NodeId

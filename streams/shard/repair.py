@@ -129,7 +129,7 @@ class Repair:
         self.ask()
 
     def _wanted(self) -> tuple[int, bytes]:
-        """Number and hash of the chunk that comes before what is here already."""
+        """Return the number and hash of the chunk before those already received."""
         if self._got:
             return self._got[0].number - 1, self._got[0].previous
         hole = self.holes[0].hole
@@ -139,7 +139,7 @@ class Repair:
         return (chunk.number, chunk.hash) == self._wanted()
 
     def _write_segment(self, first: Chunk) -> None:
-        """One of the segments that are gone is here."""
+        """Write a segment of which all chunks have been received."""
         of, hole = self.holes[0]
         at, name = 0, segment_name(first)
         for chunk in self._got:

@@ -68,7 +68,7 @@ class ShardCampaign:
         self._is_over = True
 
     def voted(self) -> None:
-        """This node's own vote is durable: count it, and ask the others."""
+        """Count this node's own vote, which is durable, and ask the others."""
         mine = self.replica
         intact = not mine.hard_state.suspect
         vote = ShardVoteReply(mine.shard, self.epoch, mine.log.position, intact)
@@ -116,7 +116,8 @@ class ShardCampaign:
         return max(self.votes.values(), key=lambda vote: vote[1].position)
 
     def go_on(self) -> None:
-        """Lead, if the furthest log is here and durable; else fetch what is missing."""
+        """Lead if this node has the furthest log and it is durable; otherwise fetch the missing
+        chunks."""
         mine = self.replica
         if self._is_over or not mine.ready or not self.is_enough():
             return
@@ -156,16 +157,16 @@ class ShardCommitted(LocalEvent, frozen=True):
 
 
 class ShardLed(LocalEvent, frozen=True):
-    """This node leads the shard under `epoch`, and a chunk of its own is committed: it may append
-    what is asked of it, and knows all that was ever committed."""
+    """This node leads the shard under `epoch`, and a chunk of its own is committed. It may append
+    rows on request, and knows all rows that were ever committed."""
 
     shard: str
     epoch: int
 
 
 class ShardUnled(LocalEvent, frozen=True):
-    """This node leads the shard no more. What it has appended and not seen committed may be
-    committed by another, or never."""
+    """This node no longer leads the shard. Chunks that it appended and did not see committed may be
+    committed by another leader, or never."""
 
     shard: str
 
@@ -176,7 +177,7 @@ class Replica(StoredReplica):
     def __init__(
         self, port: Port, disk: LogDisk, shard: str, founders: Sequence[Peer] = ()
     ) -> None:
-        """As of `StoredReplica`."""
+        """The arguments are those of `StoredReplica`."""
         super().__init__(port, disk, shard, founders)
         self.leader: ShardLeader | None = None
         """While this node leads."""
@@ -234,7 +235,7 @@ class Replica(StoredReplica):
         self.leader.begin()
 
     def _stop(self) -> None:
-        """Lead no more, nor try to."""
+        """Stop leading, and stop any campaign."""
         if self.leader is not None:
             self._heard_at = self.port.now
             self.leader.end()
@@ -262,7 +263,7 @@ class Replica(StoredReplica):
         return self._heard_at < since
 
     def on_retry(self, timer: ReplicaRetry) -> None:
-        """Try again what has not been done or answered: reading the disk, repairing, campaigning,
+        """Retry unfinished or unanswered actions: reading the disk, repairing, campaigning,
         replicating."""
         if self.repair is not None:
             self.repair.ask()
@@ -285,7 +286,7 @@ class Replica(StoredReplica):
         super()._open()
 
     def on_opened(self, event: Opened) -> None:
-        """The folder has been read: go on with what it has."""
+        """Continue with the contents of the folder, which has been read."""
         if event.ticket != self._opening:
             return
         found = event.found
@@ -344,7 +345,7 @@ class Replica(StoredReplica):
     # -- damage ----------------------------------------------------------------------------------
 
     def _begin_repair(self, holes: Sequence[FoundHole]) -> None:
-        """Take part in nothing until other replicas have sent what was in the holes."""
+        """Stop taking part until other replicas have sent the chunks of the holes."""
         self.port.count("shard_holes_found", len(holes))
         self.damage.found += len(holes)
         self._stop()
@@ -356,8 +357,9 @@ class Replica(StoredReplica):
         self.retry_soon()
 
     def damaged(self, holes: Sequence[FoundHole]) -> bool:
-        """Holes were found in a log that was read before. Returns whether it repairs them. A
-        shard's only replica keeps what it has, and goes on: nobody can repair it."""
+        """Handle holes that were found in a log that was read before. Return whether this replica
+        repairs them. A shard's only replica keeps its log and continues, since no other can repair
+        it."""
         if self.takes_part and len(self.replicas) > 1:
             self._begin_repair(holes)
             return True
@@ -367,7 +369,7 @@ class Replica(StoredReplica):
         return False
 
     def _not_repaired(self, first: FoundHole) -> None:
-        """Nobody has the chunks of a hole: end the log before it, or begin it behind it."""
+        """End the log before a hole whose chunks no replica has, or begin it after the hole."""
         if first.hole.first:
             self.end_before(first)
         else:  # nobody has what comes before this log: it begins where it does
@@ -418,12 +420,12 @@ class Replica(StoredReplica):
             self.campaign.granted(sender, message)
 
     def on_fenced(self, sender: Peer, message: ShardFenced) -> None:
-        """A replica has voted in a higher epoch: this node leads no more."""
+        """Stop leading, because a replica has voted in a higher epoch."""
         if message.epoch > self.hard_state.epoch:
             self._stop()
 
     def on_fetch(self, sender: Peer, message: ShardFetch) -> None:
-        """A candidate asks for what it lacks."""
+        """Send a candidate the chunks that it lacks."""
         if not self.ready or not self.follows(sender.id, message.epoch):
             return
         end = ChunkId(*message.end)
@@ -532,6 +534,7 @@ class Replica(StoredReplica):
             self.leader.acknowledged(sender, message)
 
     def on_behind(self, sender: Peer, message: ShardBehind) -> None:
-        """A follower needs older chunks, or none of what it was sent fits."""
+        """Send older chunks to a follower that needs them, or that could use none of those it was
+        sent."""
         if self.leader is not None:
             self.leader.behind(sender, message)

@@ -99,7 +99,8 @@ def life_of(keep: Keep, attributes: Mapping[str, Value | None]) -> int:
 
 
 def over(keep: Keep, log: ShardLog, floor: int, size: int, rows: int) -> str:
-    """Why a shard cannot take `size` bytes and `rows` more; "": it can. `floor`: of its state."""
+    """Return why a shard cannot take `size` bytes and `rows` rows more; "" if it can. `floor`: the
+    floor of the shard's state."""
     most_bytes, most_rows = keep.most_bytes, keep.most_rows
     if not most_bytes and not most_rows:
         return ""
@@ -147,8 +148,8 @@ def floor_of(segments: Sequence[Segment], keep: Keep, now: int) -> int:
 
 
 def next_due(log: ShardLog, keep: Keep, now: int) -> float:
-    """When (nanoseconds since 1970) there is more to be let go of for its age, if nothing is
-    appended until then. At once while it is not known how old the segments are."""
+    """Return when (nanoseconds since 1970) further rows expire if nothing is appended until then.
+    Returns `now` while the age of a segment is unknown."""
     lives = [life for life in (keep.time, 0 if keep.ttl_by else keep.ttl) if life]
     begun = [segment.began for segment in log.segments[1:]]
     if lives and not all(begun):

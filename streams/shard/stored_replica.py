@@ -115,7 +115,8 @@ class StoredReplica(Machine):
         return (self.hard_state.candidate, self.hard_state.epoch) == (node, epoch)
 
     def describe(self, terms: ShardTerms) -> None:
-        """Take what the owner says of the stream. A present leader goes on with what it has."""
+        """Take the owner's description of the stream. A present leader keeps the terms that it
+        has."""
         self.terms = terms
 
     def found(self, founders: Sequence[Peer]) -> None:
@@ -136,7 +137,7 @@ class StoredReplica(Machine):
         self._opening = self.disk.open(self.shard)
 
     def _load(self, event: Opened) -> None:
-        """Take what was read of the folder: vote, log and state. A log that may lack something is
+        """Take the contents of the folder: vote, log and state. A log that may lack chunks is
         suspect from now on."""
         found, self._opening = event.found, 0
         try:
@@ -157,7 +158,7 @@ class StoredReplica(Machine):
             self._note_segment(self._newest_segment())
 
     def _has_lost(self, log: ShardLog) -> bool:
-        """Whether a log that was read ends before what it has had on disk."""
+        """Return whether a log that was read ends before a point that was on disk earlier."""
         newest = log.segments[-1].number if log.segments else 0
         return newest < self.hard_state.segment or log.end.number < self.durable
 
@@ -185,8 +186,8 @@ class StoredReplica(Machine):
         self.disk.put(self.shard, msgspec.msgpack.encode(self.hard_state))
 
     def _suspect(self, surplus: Sequence[str] = (), lost_end: int = 0) -> None:
-        """Store that the log may lack something, or that it had rows up to `lost_end`, then cut off
-        what is no log."""
+        """Store that the log may lack chunks, or that it had rows up to `lost_end`, then cut off
+        the invalid part."""
         self.port.count("shard_logs_suspect")
         end = max(lost_end, self.hard_state.lost_end)
         segment = self._newest_segment()
@@ -223,9 +224,9 @@ class StoredReplica(Machine):
         raise NotImplementedError
 
     def take(self, chunks: Sequence[bytes], start: int) -> int:
-        """Add chunks in order, of which the sender has those from `start` on. Returns the number of
-        the last if all of them are in the log now; otherwise 0, and the log is shorter, and is
-        being read again, or they do not follow on it."""
+        """Add chunks in order; the sender has the chunks from `start` on. Return the number of the
+        last one if all of them are in the log now. Otherwise return 0: the chunks do not follow on
+        the log, or the log was cut and is being read again."""
         number = 0
         for data in chunks:
             chunk = read(data)
@@ -283,9 +284,9 @@ class StoredReplica(Machine):
         self._open()
 
     def end_before(self, hole: FoundHole) -> None:
-        """End the log before a hole whose chunks no replica has, and read it again. It may lack
-        what was acknowledged. A shard's only replica keeps copies of what it cuts off: nobody else
-        has that."""
+        """End the log before a hole whose chunks no replica has, and read it again. The log may
+        then lack acknowledged chunks. A shard's only replica keeps copies of the part that it cuts
+        off, since no other node has it."""
         self._suspect(lost_end=self.log.next_offset)
         self.damage.before = self.damage.before or self.state
         self.damage.ended += 1

@@ -205,9 +205,9 @@ class AskGroups(Message, frozen=True):
 
 
 class GroupReport(msgspec.Struct, frozen=True, array_like=True):
-    """A group at one shard. `floor`: the offset below which all rows are done; `scanned`: the one
-    up to which rows were matched, 0: not under this leader; `open`: matching rows that are not
-    done, of which some are `leased` and some `delayed`."""
+    """The state of a group at one shard. `floor`: all rows below this offset are done. `scanned`:
+    rows below this offset were matched; 0: none under this leader. `open`: the number of matching
+    rows that are not done, including those that are `leased` or `delayed`."""
 
     name: str
     options: GroupOptions

@@ -108,7 +108,7 @@ class LogSession:
         self._attempts += 1
 
     def lose(self) -> None:
-        """Forget a session that the log has no more. The next one replaces none."""
+        """Forget a session that the log no longer has. The next session replaces none."""
         self._after = self.number = 0
         self._attempts += 1
 

@@ -77,7 +77,8 @@ class _Append:
 
 
 class _Session:
-    """One producer at one stream: an `AppendSession` for each shard. `client` 0: the node's."""
+    """One producer at one stream: an `AppendSession` for each shard. `client` 0: the node
+    itself."""
 
     def __init__(self, client: int, entry: StreamEntry) -> None:
         self.client = client

@@ -200,7 +200,7 @@ class DurablePosition:
 
 
 class Cursor:
-    """One shard of a reading."""
+    """The state of a reading in one shard."""
 
     def __init__(self, place: int, shard: str, start: ReadFrom, window: int) -> None:
         """`window`: the credit of the leader (`cost`)."""

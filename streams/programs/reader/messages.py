@@ -231,11 +231,11 @@ class AskRow(Message, frozen=True):
 
 
 class RowFacts(Message, frozen=True):
-    """The fate of a row. `state`: *kept*, *past its time*, *removed* (by retention) or *not yet*;
-    the log has the offsets `first` to `next`. `producer` and `number`: from the head of its batch.
-    `readers`: name, selector and position of each durable consumer and group, and what it has done
-    with the row (`overlay.stream_client.RowReader`). `fork`: the fork from which the row was
-    copied, and where its offset was `at`."""
+    """The fate of a row. `state`: *kept*, *past its time*, *removed* (by retention) or *not yet*.
+    The log has the offsets `first` to `next`. `producer` and `number`: from the head of its batch.
+    `readers`: the name, selector and position of each durable consumer and group, and the state of
+    the row there (`overlay.stream_client.RowReader`). `fork`: the fork from which the row was
+    copied, in which it had the offset `at`."""
 
     shard: Shard
     ticket: Number

@@ -99,7 +99,7 @@ LOOK: Final = 1.0
 
 
 class LookAtAppends(Timer, frozen=True):
-    """Time to look at who has waited for too long."""
+    """Fires when requests that have waited too long are to be looked for."""
 
 
 Join = Callable[[JoinFork, ProducerState | None], ProducerState | Wrong]
@@ -210,7 +210,7 @@ class Appender(LedShard):
         self._done(request)
 
     def _judged(self, message: AppendRows) -> list[New | Repeated] | Wrong:
-        """What to do with each batch, or why the request is refused."""
+        """Return how to handle each batch, or why the request is refused."""
         known = self.replica.state.producers.get(message.producer)
         following = self._following.get(message.producer, known.next if known else 0)
         if known is not None and message.sequence < following and self._queue:
@@ -231,7 +231,8 @@ class Appender(LedShard):
     def _obstacle(
         self, producer: str, size: int, batches: Sequence[RowBatch] = ()
     ) -> tuple[str, str] | None:
-        """Why nothing of this producer can be taken just now."""
+        """Return a code and reason why no rows of this producer can be taken at present; None: they
+        can."""
         if self._sizes and self.port.now - self._progress > MAJORITY_WAIT:
             return NO_MAJORITY, "no majority of the shard's replicas answers"
         mine = self._bytes.get(producer, 0)
@@ -290,7 +291,8 @@ class Appender(LedShard):
         self.when_committed(lambda: self.port.send(sender, answer))
 
     def _misses(self, known: ProducerState | None, message: OpenProducer) -> Wrong | None:
-        """Why the producer is not the one that is meant; None: it is."""
+        """Return why the producer at this shard is not the one that the program means; None: it
+        is."""
         if known is None and (message.known or message.after):
             return Wrong(EXPIRED, "this producer is not known here, or not any more")
         if known is not None and known.token == message.token:
@@ -308,7 +310,8 @@ class Appender(LedShard):
         return Wrong(FENCED, f"session {known.session} has replaced {message.after}")
 
     def _make_room(self) -> bool:
-        """Forget who has been idle for long, if there are too many. Returns whether one fits."""
+        """If there are too many producers, forget those that have been idle for long. Return
+        whether there is room for one more."""
         producers = self.replica.state.producers
         if len(producers) < PRODUCERS_MOST:
             return True
@@ -324,7 +327,8 @@ class Appender(LedShard):
     # -- chunks ----------------------------------------------------------------------------------
 
     def flush(self, everything: bool = False) -> None:
-        """Append what is queued: as whole chunks, and what is left if there are few under way."""
+        """Append the queued rows in whole chunks. Append a partial chunk as well if few are under
+        way."""
         while (
             self._queue
             and self.leader.leads
@@ -447,7 +451,8 @@ class Appender(LedShard):
                 )
 
     def _done(self, request: _Request) -> None:
-        """One of the things is there for which a request waits; answer it after the last one."""
+        """Note that one of the conditions of a request is met. Answer the request after the last
+        one."""
         request.waits -= 1
         if request.waits or request not in self._requests:
             return
@@ -472,11 +477,12 @@ class Appender(LedShard):
             self.later(LookAtAppends, LOOK)
 
     def stop(self, leader: Peer | None) -> None:
-        """Answer all requests that wait, since this node leads no more."""
+        """Answer all waiting requests, because this node no longer leads."""
         self.refuse_all(MOVED, leader)
 
     def refuse_all(self, code: str, leader: Peer | None) -> None:
-        """This node leads the shard no more: nobody here knows what becomes of what is pending."""
+        """Answer all pending requests with `code`. Their outcome is unknown, because this node no
+        longer leads the shard or its disk is full."""
         assert code in (MOVED, DISK_FULL)
         requests, self._requests = self._requests, {}
         self._queue.clear()
@@ -506,7 +512,7 @@ class Appender(LedShard):
 
 
 class FlushAppends(LocalEvent, frozen=True):
-    """Append what has come in together."""
+    """Requests to append the rows that have arrived in this turn."""
 
 
 class AppendServer(ShardService[Appender]):
@@ -520,8 +526,8 @@ class AppendServer(ShardService[Appender]):
         leading: ReplicaOf,
         join: Join | None = None,
     ) -> None:
-        """`join`: what a fork says of a producer that comes from the main log; the others: as of
-        `ShardService`."""
+        """`join`: returns the state in a fork of a producer that comes from the main log. The other
+        arguments are those of `ShardService`."""
         super().__init__(leaderships, leading)
         self._join = join
         self._full: dict[str, None] = {}  # shards whose disk has had no room since the last write
@@ -572,7 +578,7 @@ class AppendServer(ShardService[Appender]):
         return appender
 
     def flush(self, shard: str) -> None:
-        """Append what is queued for a shard, if this node leads it."""
+        """Append the rows queued for a shard, if this node leads it."""
         if (appender := self.present(shard)) is not None:
             appender.flush(everything=True)
 
@@ -603,7 +609,7 @@ class AppendServer(ShardService[Appender]):
         self._full.pop(event.shard, None)
 
     def on_disk_failed(self, event: DiskFailed) -> None:
-        """A shard's disk has failed: nothing is known of what was not answered."""
+        """Fail the pending requests of a shard whose disk has failed. Their outcome is unknown."""
         if event.full:
             self._full[event.shard] = None
             if (appender := self._kept.get(event.shard)) is not None:

@@ -25,7 +25,7 @@ class Repeated(NamedTuple):
 
 
 class Wrong(NamedTuple):
-    """It cannot be appended."""
+    """The code and reason of a refused append."""
 
     code: str
     reason: str
@@ -33,9 +33,9 @@ class Wrong(NamedTuple):
 
 
 def replaced(known: ProducerState | None, token: str) -> Wrong | None:
-    """Why a program cannot go on as the producer, in another session; None: it can, or it begins
-    again. Whose session was ended by another program's has to begin again: rows below the number
-    that comes next may not be its own."""
+    """Return why a program cannot continue as the producer in another session; None: it can, or it
+    begins anew. A program whose session was ended by another program's has to begin anew, because
+    rows below the next number may not be its own."""
     opener = opener_of(token)
     if not opener.resumed:
         return None
@@ -50,8 +50,8 @@ def replaced(known: ProducerState | None, token: str) -> Wrong | None:
 def judge(
     known: ProducerState | None, session: int, following: int, sequence: int, count: int
 ) -> New | Repeated | Wrong:
-    """What to do with a batch of `session` with `count` rows from `sequence` on. `known`: what the
-    log says of its producer; `following`: the number that comes next, with what is queued."""
+    """Return how to handle a batch of `session` with `count` rows from `sequence` on. `known`: the
+    producer's state in the log. `following`: the next number, after the queued rows."""
     if known is None:
         return Wrong(EXPIRED, "this producer is not known here: it was idle for too long")
     if known.session != session:
@@ -67,7 +67,7 @@ def judge(
 
 
 def places(window: tuple[Appended, ...], sequence: int, count: int) -> tuple[Appended, ...] | None:
-    """Where the rows are, by a producer's window; None if it does not have all of them."""
+    """Return where the rows are, by a producer's window; None if it does not have all of them."""
     found, at, end = [], sequence, sequence + count
     for run in window:
         last = min(end, run.sequence + run.count)

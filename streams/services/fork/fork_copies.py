@@ -84,7 +84,7 @@ class MainRows:
         runs.append(MainRun(head.sequence, end, chunk, place))
 
     def runs(self, head: BatchHead) -> list[MainRun]:
-        """Where there are rows with numbers of this batch."""
+        """Return the runs that contain rows with numbers of this batch."""
         end = head.sequence + head.count
         runs = self._runs.get(head.producer, ())
         return [run for run in runs if run.sequence < end and run.end > head.sequence]
@@ -110,8 +110,8 @@ def parts(
     main: MainRows,
     chunks: Mapping[int, Chunk],
 ) -> list[JudgedRows]:
-    """What is to be done with the rows of a fork's chunk, in their order. `floor`: rows below this
-    offset are dealt with; `chunks`: those of `chunks_needed`."""
+    """Judge the rows of a fork's chunk, in order. `floor`: rows below this offset are already
+    handled. `chunks`: those of `chunks_needed`."""
     rows, offset, found = rows_of(chunk), chunk.first, list[JudgedRows]()
     known = {number: rows_of(each) for number, each in chunks.items()}
     for head in heads_of(chunk):
@@ -177,7 +177,7 @@ FORKS_AT_ONCE: Final = 16
 
 
 class _Job:
-    """One chunk of a fork, from whom it came."""
+    """One chunk of a fork, and the node that sent it."""
 
     def __init__(self, sender: Peer, fork: str, chunk: Chunk) -> None:
         self.sender, self.fork, self.chunk = sender, fork, chunk
@@ -185,7 +185,7 @@ class _Job:
 
 
 class ShardForkCopies(LedShard):
-    """Of one shard, under one epoch of this node's."""
+    """The copying of forks into one shard, under one epoch of this node."""
 
     def __init__(self, service: ForkCopies, replica: Replica, leader: ShardLeader) -> None:
         super().__init__(service, replica, leader)
@@ -212,7 +212,7 @@ class ShardForkCopies(LedShard):
         return self._jobs.get(job.fork) is job and self.leader.leads
 
     def _go_on(self, job: _Job) -> None:
-        """Do what comes next, and come back when what has to be read is there."""
+        """Take the next step of a job, and return to it when the rows to be read have arrived."""
         known = self.replica.state.forks.known.get(job.fork)
         if known is not None and known.chunk >= job.chunk.number:
             self._wait(job)
@@ -328,8 +328,8 @@ class ShardForkCopies(LedShard):
 
 
 class ForkCopies(ShardService[ShardForkCopies]):
-    """All shards that this node leads, as holders of their forks see them. When it leads a shard no
-    more, holders repeat at the next leader what was not answered."""
+    """The copying of forks into all shards that this node leads. When it no longer leads a shard,
+    the holders of forks repeat unanswered requests at the next leader."""
 
     kind = ShardForkCopies
 
@@ -339,6 +339,7 @@ class ForkCopies(ShardService[ShardForkCopies]):
         leading: ReplicaOf,
         flush: Callable[[str], None],
     ) -> None:
-        """As of `ShardService`; `flush`: append what is queued for a shard."""
+        """`flush`: appends the rows queued for a shard. The other arguments are those of
+        `ShardService`."""
         super().__init__(leaderships, leading)
         self.flush = flush

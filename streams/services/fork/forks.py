@@ -99,7 +99,7 @@ class Forks(Machine):
         return None if split_shard(shard)[1] else self._hosts.leading(shard)
 
     def join(self, message: JoinFork, known: ProducerState | None) -> ProducerState | Wrong:
-        """What a fork is to say of a producer that comes from the main log."""
+        """Return a fork's state of a producer that comes from the main log."""
         return joined(message, known, self._hosts.replica(split_shard(message.shard)[0]))
 
     def status(self, shard: str) -> tuple[ForkInfo, ...]:
@@ -138,7 +138,7 @@ class Forks(Machine):
     # -- open and close --------------------------------------------------------------------------
 
     def _why_not(self, shard: str) -> str:
-        """Why no fork of the shard is opened here; "": it may be."""
+        """Return why no fork of the shard is opened here; "" if it may be."""
         replica = self._hosts.replica(shard)
         entry = self._hosts.entries.get(shard.rpartition("/")[0])
         if replica is None or entry is None or entry.removed or split_shard(shard)[1]:
@@ -199,7 +199,7 @@ class Forks(Machine):
             fork.asked.clear()
 
     def on_look(self, timer: LookAtForks) -> None:
-        """Close what is to be closed, and go on with copying."""
+        """Close the forks that are due to be closed, and continue with copying."""
         self._looks.rang()
         for fork in list(self._forks.values()):
             replica = self._hosts.replica(fork.shard)
@@ -275,16 +275,16 @@ class Forks(Machine):
         self._asks.ask(fork.ask)
 
     def on_look_at_chunks(self, timer: LookAtForkChunks) -> None:
-        """Send again what was not answered."""
+        """Send unanswered chunks again."""
         self._asks.look()
 
     def on_located(self, event: StreamLocated) -> None:
-        """Who leads the shards of a stream is known."""
+        """Note the leaders of a stream's shards."""
         self._asks.located(event)
 
     def on_chunk_copied(self, sender: Peer, message: ForkChunkCopied) -> None:
-        """A chunk is committed in the main log: go on behind it. Only who was sent it says so, and
-        of no later chunk: what counts as copied is removed here."""
+        """Continue after a chunk that is committed in the main log. Only a node that was sent the
+        chunk is believed, and about no later chunk, because copied rows are removed here."""
         fork = self._forks.get(fork_shard(message.shard, message.fork))
         if fork is None or fork.ask is None or sender.id not in fork.ask.asked:
             return
@@ -304,8 +304,8 @@ class Forks(Machine):
 def joined(
     message: JoinFork, known: ProducerState | None, main: Replica | None
 ) -> ProducerState | Wrong:
-    """What the fork is to say of the producer. `known`: what it says; `main`: the holder's replica
-    of the main log."""
+    """Return the fork's state of the producer. `known`: its state in the fork. `main`: the holder's
+    replica of the main log."""
     if known is not None and known.session > message.session:
         return Wrong(FENCED, f"session {known.session} of the producer has replaced this one")
     following = max(message.next, committed_in(main, message))

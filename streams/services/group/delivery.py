@@ -104,7 +104,7 @@ class GroupMember:
 
     @property
     def key(self) -> MemberKey:
-        """Its identity at this shard."""
+        """The identity of the member at this shard."""
         return self.peer.id, self.number
 
     @property

@@ -223,7 +223,7 @@ class ShardGroups(LedShard):
         return len(self.replica.state.groups.groups) + len(self._founding)
 
     def _group(self, name: str) -> Group | None:
-        """What the log says of a group, committed or not."""
+        """Return the state of a group in the log, committed or not."""
         return self.replica.state.groups.groups.get(name)
 
     def _joined(self, sender: Peer, message: JoinGroup) -> None:
@@ -257,8 +257,8 @@ class ShardGroups(LedShard):
         self._attach(sender, message, delivery, former)
 
     def _lost(self, group: Group, token: str) -> Cause | None:
-        """What the first program hears that comes as a member of a group which was beyond rows that
-        are lost, or was not done with some that were let go of; None: another one has been told."""
+        """Return the cause for the first program to join a group whose floor was beyond lost rows,
+        or that had not finished rows that were released; None: another program has been told."""
         if not group.told:
             told = GroupEdited(group.name, group.number, group.options, group.longest, token)
             self._write([told])
@@ -325,7 +325,7 @@ class ShardGroups(LedShard):
         return known
 
     def _options(self, group: Group) -> GroupOptions:
-        """Those of a group that are committed."""
+        """Return the committed options of a group."""
         return self._committed.get(group.name, group.options)
 
     def _next_lease(self) -> int:
@@ -372,7 +372,7 @@ class ShardGroups(LedShard):
         self.port.send(sender, refused)
 
     def stop(self, leader: Peer | None) -> None:
-        """This node leads the shard no more."""
+        """End all memberships, because this node no longer leads the shard."""
         members = [m for delivery in self.groups.values() for m in delivery.members.values()]
         for peer, some in by_peer([(one.peer, one.number) for one in members], LISTED_MOST):
             self.port.send(peer, MembersMoved(self.replica.shard, some, leader))
@@ -439,7 +439,7 @@ class ShardGroups(LedShard):
         return work
 
     def on_look_at_leases(self, timer: LookAtLeases) -> None:
-        """End leases that are over and members that nobody has kept; give what is due, and from
+        """End expired leases, and members that no node has kept; give rows that are due, and from
         time to time note floors."""
         before = self.port.now - KEPT
         for delivery in list(self.groups.values()):
@@ -468,8 +468,8 @@ class ShardGroups(LedShard):
             self.flush()
 
     def _shortened(self, delivery: GroupDelivery) -> list[GroupEntry]:
-        """That the longest lease is that of the options, if those before it are over for certain:
-        this leader's own and those of the leaders before it."""
+        """Return an entry which states that the longest lease is that of the options, if all longer
+        ones have certainly expired: this leader's own and those of former leaders."""
         group = delivery.group
         if group.longest == group.options.lease or delivery.name in self._committed:
             return []
@@ -489,7 +489,7 @@ class ShardGroups(LedShard):
         self.flush()
 
     def flush(self) -> None:
-        """Write what is to be written, and answer when that is committed."""
+        """Write the pending entries, and answer when they are committed."""
         if not self.leader.leads:
             return
         entries, self._entries = [*self._founding.values(), *self._entries], []
@@ -695,7 +695,7 @@ class ShardGroups(LedShard):
 
 
 def _fault_of(options: GroupOptions | Cause) -> Cause | None:
-    """Why a group cannot have these options; None: it can."""
+    """Return why a group cannot have these options; None: it can."""
     return options if isinstance(options, Cause) else fault_of_selector(options.selector)
 
 
@@ -705,7 +705,7 @@ class GroupServer(ShardService[ShardGroups]):
     kind = ShardGroups
 
     def __init__(self, leaderships: Leaderships, leading: ReplicaOf) -> None:
-        """As of `ShardService`."""
+        """The arguments are those of `ShardService`."""
         super().__init__(leaderships, leading)
         self._led_at: dict[str, tuple[int, float]] = {}  # (epoch, since when)
 

@@ -29,7 +29,8 @@ class RowPieces:
         return self._loose
 
     def piece(self, indices: Sequence[int]) -> Piece:
-        """Those of the rows with these indices in the chunk, ascending; at least one."""
+        """Return the piece with the rows of the chunk at these indices, which are ascending and at
+        least one."""
         start, count = indices[0], len(indices)
         follows = indices[-1] - start + 1 == count
         places = () if follows else tuple(index - start for index in indices[1:])
@@ -49,7 +50,7 @@ class ChunkRows:
             self._starts.append(self._starts[-1] + len(each.rows))
 
     def attributes(self) -> list[dict[str, Value | None]]:
-        """Those of each row."""
+        """Return the attributes of each row."""
         return [row.attributes for each in self._chunks for row in each.rows]
 
     @property

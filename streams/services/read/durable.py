@@ -44,11 +44,12 @@ COMMIT: Final = 0.1
 
 
 class WritePositions(Timer, frozen=True):
-    """Time to write what is queued of durable consumers."""
+    """Fires when the queued entries of durable consumers are to be written."""
 
 
 class ReadingRefusal(NamedTuple):
-    """Why something is not done. `first`, `next`: with OUT_OF_RANGE, what is there."""
+    """A code and reason for a refusal. `first`, `next`: with OUT_OF_RANGE, the available
+    offsets."""
 
     code: str
     reason: str
@@ -57,7 +58,7 @@ class ReadingRefusal(NamedTuple):
 
 
 class DurableConsumers:
-    """Those of one shard, under one epoch of this node's."""
+    """The durable consumers of one shard, under one epoch of this node."""
 
     def __init__(self, led: LedShard) -> None:
         self._led = led
@@ -71,13 +72,14 @@ class DurableConsumers:
         self._then: list[Callable[[], None]] = []  # when what is queued is committed
 
     def known(self, name: str) -> ConsumerPosition | None:
-        """What the log says of a consumer, committed or not, with what is queued."""
+        """Return the position of a consumer in the log, committed or not, after the queued
+        entries."""
         if name in self._attaching or self._told:
             self.flush()
         return self.replica.state.consumers.get(name)
 
     def obstacle(self, wanted: Durable, selector: str) -> ReadingRefusal | None:
-        """Why a program cannot attach; None: it can."""
+        """Return why a program cannot attach; None: it can."""
         known = self.known(wanted.name)
         if known is None:
             if wanted.resume:
@@ -160,8 +162,8 @@ class DurableConsumers:
         end: int,
         then: Callable[[int | ReadingRefusal], None],
     ) -> None:
-        """A consumer is done with what is below `position`, of the shard's rows below `end`. `then`
-        gets its position when that is committed."""
+        """Note that a consumer is done with all rows below `position`, where the shard's rows end
+        at `end`. `then` is called with its position when that is committed, or with a refusal."""
         known = self.known(name)
         if known is None:
             refusal = ReadingRefusal(EXPIRED, f"the durable consumer {name} is not known any more")
@@ -182,7 +184,7 @@ class DurableConsumers:
         self._led.when_committed(lambda: then(refusal))
 
     def flush(self) -> None:
-        """Append what is queued."""
+        """Append the queued entries."""
         moves = [PositionMoved(*key, position) for key, position in self._moves.items()]
         entries: list[Entry] = [*moves, *self._expiring]
         entries += [*self._told, *self._attaching.values()]

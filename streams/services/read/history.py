@@ -45,7 +45,7 @@ class ChunkFilter:
 
 
 class _Needs:
-    """What one conjunction needs of a row's attributes."""
+    """The conditions of one conjunction on a row's attributes."""
 
     def __init__(self, conjunction: Conjunction) -> None:
         self.values: list[tuple[str, Intervals]] = [
@@ -95,10 +95,10 @@ MESSAGE_BYTES: Final = 512 * 1024
 
 
 class Expiry:
-    """Which rows of a shard that this node leads are past their time: a stream may say how long a
+    """Decides which rows of a shard that this node leads have expired. A stream may set how long a
     row is of use, and so may each row. The age of a row is counted from the time of its chunk by
-    the clock of the shard's leader. Rows that are past it are not delivered;
-    retention removes them, a segment at a time."""
+    the clock of the shard's leader. Expired rows are not delivered; retention removes them, a
+    segment at a time."""
 
     def __init__(self, leader: ShardLeader, clock: Callable[[], int]) -> None:
         """`clock`: nanoseconds since 1970."""
@@ -123,7 +123,7 @@ class Expiry:
 
 
 class HistoryScan:
-    """Where one reading is, and the chunks that it has in hand."""
+    """The position of one reading, and its chunks in memory."""
 
     def __init__(
         self,

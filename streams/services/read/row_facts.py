@@ -84,7 +84,7 @@ class RowFactsServer(Machine):
     def _facts(
         self, replica: Replica, message: AskRow, chunk: Chunk, there: tuple[int, int]
     ) -> RowFacts:
-        """What is known of a row that is kept."""
+        """Return the facts about a row that is kept."""
         index = message.offset - chunk.first
         head, before = _head_of(chunk, index)
         attributes = rows_of(chunk)[index].attributes
@@ -110,7 +110,8 @@ class RowFactsServer(Machine):
     def _readers(
         self, replica: Replica, offset: int, attributes: dict[str, Value | None] | None
     ) -> tuple[tuple[str, str, int, str], ...]:
-        """Of each durable consumer and group: name, selector, position, what became of the row."""
+        """Return, for each durable consumer and group, its name, selector and position, and the
+        state of the row there."""
         found = list(_consumers(replica.state, offset, attributes))
         groups = replica.state.groups.groups
         for name in sorted(groups)[:READERS_MOST]:
@@ -134,7 +135,8 @@ def _head_of(chunk: Chunk, index: int) -> tuple[BatchHead, int]:
 def _consumers(
     state: ShardState, offset: int, attributes: dict[str, Value | None] | None
 ) -> tuple[tuple[str, str, int, str], ...]:
-    """Of each durable consumer: name, selector, position, and what became of the row."""
+    """Return, for each durable consumer, its name, selector and position, and the state of the row
+    there."""
     found = []
     for name in sorted(state.consumers)[:READERS_MOST]:
         known = state.consumers[name]
@@ -155,7 +157,7 @@ def _consumers(
 
 
 def _of_group(group: Group, offset: int, attributes: dict[str, Value | None] | None) -> str:
-    """What became of a row that no member of a group has just now."""
+    """Return the state in a group of a row that no member holds at present."""
     is_done, selector = offset in group.done, group.selector_at(offset)
     if (letter := group.dead.get(offset)) is not None:
         return f"a dead letter after {letter.deliveries} deliveries: {letter.reason}"
@@ -178,7 +180,7 @@ def _of_group(group: Group, offset: int, attributes: dict[str, Value | None] | N
 
 
 class ShardRecords(LedShard):
-    """Of one shard, under one epoch of this node's."""
+    """The records of one shard's rows, under one epoch of this node."""
 
     _recorded: int | None = None  # the last chunk that was looked at
 
@@ -218,6 +220,6 @@ class ShardRecords(LedShard):
 
 
 class RowRecords(ShardService[ShardRecords]):
-    """Records what is committed at the shards that this node leads."""
+    """Records committed rows of the shards that this node leads."""
 
     kind = ShardRecords

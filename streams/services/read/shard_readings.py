@@ -103,7 +103,7 @@ def shared(
 
 
 def _parts(wanted: Sequence[Wanted]) -> Iterator[Wanted]:
-    """The same, with no more readings together than fit into a message."""
+    """Split the items so that the readings of each fit into one message."""
     for marks, places in wanted:
         if len(marks) <= LISTED_MOST:
             yield marks, places
@@ -148,7 +148,7 @@ class MarkPositions(Timer, frozen=True):
 
 
 class LookAtShardReadings(Timer, frozen=True):
-    """Time to look at who is there."""
+    """Fires when the leader checks which readings are still there."""
 
 
 class ShardReadings(LedShard):
@@ -350,7 +350,7 @@ class ShardReadings(LedShard):
         )
 
     def stop(self, leader: Peer | None) -> None:
-        """This node leads the shard no more."""
+        """End all readings, because this node no longer leads the shard."""
         for reading in self.readings.values():
             reading.scan = None
         self._tell_moved(list(self.readings.values()), leader)
@@ -413,7 +413,7 @@ class ShardReadings(LedShard):
             self.later(LookAtShardReadings, LOOK)
 
     def on_write_positions(self, timer: WritePositions) -> None:
-        """Write what is queued of durable consumers."""
+        """Write the queued entries of durable consumers."""
         self.durable.flush()
 
     def on_mark_positions(self, timer: MarkPositions) -> None:
@@ -463,7 +463,7 @@ class ShardReadings(LedShard):
         return work
 
     def _skip_to_end(self) -> None:
-        """Nobody is at the tail: it is at the end of what is committed."""
+        """Move the tail to the end of the committed log. No reading is at the tail."""
         self.tail.number, self.tail.position = self.replica.committed + 1, self.end
 
     def _step_tail(self, budget: int) -> int:
@@ -554,7 +554,7 @@ class ShardReadings(LedShard):
         self._get_ready(reading)
 
     def _waker(self, reading: ShardReading) -> Callable[[], None]:
-        """What is called when chunks that a reading waited for are there."""
+        """Return the function to call when chunks have arrived for which a reading waited."""
 
         def go_on() -> None:
             if self.readings.get(reading.key) is reading:
@@ -612,8 +612,8 @@ class ShardReadings(LedShard):
 
 
 def _some(chunks: list[Chunk], rows: int) -> list[Chunk]:
-    """The first of these chunks: at least one, `rows` rows or a little more, and no more than fit
-    into one message."""
+    """Return the first of these chunks: at least one, with at least `rows` rows if there are as
+    many, and no more chunks than fit into one message."""
     size = 0
     for count, chunk in enumerate(chunks):
         size += len(chunk.data)
@@ -624,7 +624,8 @@ def _some(chunks: list[Chunk], rows: int) -> list[Chunk]:
 
 
 def _predicate(message: ReadShard) -> Predicate | None:
-    """What a reading wants and may see; None: all rows. Raises SelectorError."""
+    """Return the predicate for the rows that a reading wants and may see; None: all rows. Raises
+    SelectorError."""
     asked = compile_selector(message.selector) if message.selector else None
     if not message.permitted:
         return asked

@@ -21,7 +21,7 @@ from streams.shard.replica import Replica
 
 
 class TableScan:
-    """Where one such reading is."""
+    """The position of one reading of a table."""
 
     def __init__(
         self,

@@ -128,7 +128,8 @@ ReadingKey = tuple[NodeId, int]
 
 
 class ShardReading:
-    """One program's way through the shard. It is behind the tail while it has a `scan`."""
+    """The position of one program's reading in the shard. It is behind the tail while it has a
+    `scan`."""
 
     def __init__(self, peer: Peer, number: int, selector: str, predicate: Predicate | None) -> None:
         """`predicate`: None for all rows."""
@@ -152,7 +153,7 @@ class ShardReading:
 
     @property
     def key(self) -> ReadingKey:
-        """Its name at this shard."""
+        """The key of the reading at this shard."""
         return self.peer.id, self.number
 
     @property
@@ -162,7 +163,7 @@ class ShardReading:
 
 
 class Matched(NamedTuple):
-    """What the readings at the tail get of some chunks. No reading is in both parts."""
+    """The rows of some chunks for the readings at the tail. No reading is in both parts."""
 
     everything: list[ShardReading]
     """Those that get all rows: `pieces`."""

@@ -32,7 +32,7 @@ ANSWER_WITHIN: Final = 60.0
 
 
 class LogWalk:
-    """One walk over a replica's segments."""
+    """The position of one walk over a replica's segments."""
 
     def __init__(self, replica: Replica, first: str = "", alone: bool = False) -> None:
         """Begin at the segment `first`, "": the oldest; if `alone`, read this segment only."""
@@ -271,7 +271,7 @@ class CheckNow(Timer, frozen=True):
 
 
 class _Walk:
-    """The walk through one replica's log that a person has asked for, and what it has found."""
+    """A requested walk through one replica's log, and its findings."""
 
     def __init__(self, replica: Replica, name: str) -> None:
         self.replica = replica
@@ -290,7 +290,7 @@ class _Walk:
         return self.read + (0 if self.checking is None else self.checking.bytes)
 
     def status(self) -> ShardCheck:
-        """How far this walk is and what it has found, as `canopy stream check` prints it."""
+        """The progress and findings of this walk, as `canopy stream check` prints them."""
         counts = [a - b for a, b in zip(self.replica.damage.counts(), self.before, strict=True)]
         stream, _, number = self.replica.shard.rpartition("/")
         shard = int(number) if number.isdigit() else 0
@@ -330,7 +330,7 @@ class _Run:
 
 
 class AskedChecks(Machine):
-    """One check at a time, of all logs of this node or of those of one stream."""
+    """Runs one check at a time, of all logs of this node or of those of one stream."""
 
     def __init__(
         self,

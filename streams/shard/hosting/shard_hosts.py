@@ -106,7 +106,7 @@ class LookAtLeaving(Timer, frozen=True):
 
 
 class StreamDescribed(LocalEvent, frozen=True):
-    """This node has another entry of a stream than before; it may have shards of the stream."""
+    """This node has a new entry of a stream. It may have shards of the stream."""
 
     id: str
 
@@ -116,7 +116,7 @@ class ShardsReleased(LocalEvent, frozen=True):
 
 
 class HostedShard:
-    """One shard at this node."""
+    """The state of one shard at this node."""
 
     def __init__(self, replica: Replica, now: float) -> None:
         self.replica = replica
@@ -172,8 +172,8 @@ class ShardHosts(Machine):
         keys: Callable[[str], int | None],
         forks: Callable[[str], tuple[ForkInfo, ...]],
     ) -> None:
-        """Have the status of a shard show what it takes in by itself, the number of keys of its
-        table, and its forks at this node. Called once, by whoever builds the services."""
+        """Include in the status of a shard its intake, the number of keys of its table, and its
+        forks at this node. Called once, by the builder of the services."""
         self._intake, self._keys, self._forks = intake, keys, forks
 
     def handlers(self) -> Handlers:
@@ -219,7 +219,7 @@ class ShardHosts(Machine):
         return handle
 
     def start(self) -> None:
-        """Open what is on disk."""
+        """Open the shards on disk."""
         for shard in self.disk.shards():
             self._hold(shard, ())
 
@@ -279,7 +279,7 @@ class ShardHosts(Machine):
         )
 
     def _owner_heard(self, hosted: HostedShard) -> float:
-        """When the owner of a shard was heard last, about whatever shard."""
+        """Return when the owner of a shard was last heard, about any shard."""
         owner = "" if hosted.owner is None else hosted.owner.id
         return max(hosted.ordered_at, self._owners.get(owner, 0.0))
 
@@ -374,8 +374,8 @@ class ShardHosts(Machine):
         replica.lead_above(hosted.fenced)
 
     def _adjust(self, replica: Replica, wanted: Sequence[Peer]) -> None:
-        """Change the replicas one at a time: who is missing comes first, then go those who are too
-        many, and the leader itself never."""
+        """Change the replicas one at a time: first add missing ones, then remove surplus ones, but
+        never the leader."""
         leader = replica.leader
         assert leader is not None
         if wanted == replica.replicas and not leader.coming:
@@ -436,7 +436,8 @@ class ShardHosts(Machine):
             self._tell_owner(hosted)
 
     def on_unled(self, event: ShardUnled) -> None:
-        """This node leads a shard no more: its owner is to find another leader."""
+        """Tell the owner of a shard that this node no longer leads it, so that it finds another
+        leader."""
         hosted = self.hosted.get(event.shard)
         if hosted is not None:
             self._tell_owner(hosted)
@@ -478,7 +479,7 @@ class ShardHosts(Machine):
 
     def on_look_at_shards(self, timer: LookAtShards) -> None:
         """Have leaders remove the rows that retention no longer keeps. Tell the owners of streams
-        about shards here of which no owner has spoken for `UNHEARD` seconds."""
+        about local shards that no owner has mentioned for `UNHEARD` seconds."""
         self._retain()
         late = self.port.now - UNHEARD
         unheard = (s for s, hosted in self.hosted.items() if hosted.ordered_at < late)
@@ -497,7 +498,8 @@ class ShardHosts(Machine):
         self._tell_directory(event.cluster.primary, event.cluster.owns)
 
     def on_replanted(self, event: Replanted) -> None:
-        """This node leads in the place of a lost cluster, and its directory may lack them too."""
+        """Tell the directory about local shards after this node has taken the place of a lost
+        cluster, since its directory may lack them, too."""
         everything = event.others
         self._tell_directory(self.port.me, lambda key: everything or event.lost.owns(key))
 
