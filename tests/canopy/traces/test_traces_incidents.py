@@ -103,7 +103,7 @@ def test_what_several_nodes_saw_is_one_incident_of_the_report(eventful: Analysed
     assert page.count("<circle") == 6
     assert "<td>2 nodes</td>" in page
     assert f"<td>cccccccc, {FORK + 3}</td>" in page
-    assert "connections to 3 nodes were lost, and clusters elected another primary 1 time" in page
+    assert "connections to 3 nodes were lost, and clusters elected a primary 1 time" in page
     assert "in place of node-2" in page
     assert EVIL not in page
 

@@ -151,8 +151,8 @@ def test_a_picture_of_the_run_is_as_long_as_the_run() -> None:
 
 def test_what_did_not_happen_is_not_counted() -> None:
     silent = {"what": "silent", "node": "a"}
-    assert summed_up([silent]) == "No connection was lost, and no cluster elected another primary."
+    assert summed_up([silent]) == "No connection was lost, and no cluster elected a primary."
     down, elected = {"what": "link down", "node": "a"}, {"what": "elected", "node": "b"}
     assert summed_up([down, down, elected]) == (
-        "The connections to 1 node were lost, and clusters elected another primary 1 time."
+        "The connections to 1 node were lost, and clusters elected a primary 1 time."
     )

@@ -51,10 +51,10 @@ def summed_up(rows: Sequence[dict[str, Any]]) -> str:
     lost = len({row["node"] for row in rows if row["what"] == "link down"})
     elected = sum(row["what"] == "elected" for row in rows)
     first = f"The connections to {counted(lost, 'node')} were lost"
-    elections = f"clusters elected another primary {counted(elected, 'time')}"
+    elections = f"clusters elected a primary {counted(elected, 'time')}"
     if not lost:
         first = "No connection was lost"
-    return f"{first}, and {elections if elected else 'no cluster elected another primary'}."
+    return f"{first}, and {elections if elected else 'no cluster elected a primary'}."
 
 
 def _line(findings: Findings, row: dict[str, Any]) -> str:
