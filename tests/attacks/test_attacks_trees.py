@@ -80,7 +80,7 @@ def test_who_may_not_lead_or_is_not_known_displaces_nobody() -> None:
 
 def test_what_a_host_took_counts_when_the_owner_has_named_it() -> None:
     locations = LocationCache(10, ReplicaSelector("me", 3.0))
-    doubts = Doubts("me", locations)
+    doubts = Doubts("me", locations, lambda attribute, sequences: False)
     locations.learn_entry("x", peer("liar"))
     assert doubts.believed("liar", [(("x",), (1, 2))]) == []
     assert doubts.trees() == ("x",)

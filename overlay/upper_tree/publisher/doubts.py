@@ -8,7 +8,7 @@ way, so that nothing is delivered later than without.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from overlay.machine import NodeId
 from overlay.upper_tree.publisher.constants import DOUBTED_MOST, HOSTS_DOUBTED_MOST
@@ -23,7 +23,15 @@ class Doubts:
     For each tree it keeps at most `HOSTS_DOUBTED_MOST` hosts with `DOUBTED_MOST` events each. It
     ignores further acceptances, and their events are sent to another host after a while."""
 
-    def __init__(self, me: NodeId, locations: LocationCache) -> None:
+    def __init__(
+        self,
+        me: NodeId,
+        locations: LocationCache,
+        is_sent: Callable[[str, tuple[int, ...]], bool],
+    ) -> None:
+        """`is_sent`: whether some of these events were sent to a host of this tree, of which
+        nothing may be known any more."""
+        self._is_sent = is_sent
         self._me = me
         self._locations = locations
         self._by_tree: dict[str, dict[NodeId, dict[int, None]]] = {}
@@ -37,7 +45,9 @@ class Doubts:
             if certain:
                 found.append((certain, sequences))
             for name in attributes:
-                if name not in certain and self._locations.knows(name):
+                if name not in certain and (
+                    self._locations.knows(name) or self._is_sent(name, sequences)
+                ):
                     self._doubt(name, host, sequences)
         return found
 
@@ -47,6 +57,7 @@ class Doubts:
 
     def _doubt(self, attribute: str, host: NodeId, sequences: tuple[int, ...]) -> None:
         hosts = self._by_tree.setdefault(attribute, {})
+        self._locations.doubt(attribute)
         if host not in hosts and len(hosts) >= HOSTS_DOUBTED_MOST:
             return
         doubted = hosts.setdefault(host, {})
@@ -58,6 +69,7 @@ class Doubts:
         sequence numbers of the events, and whether the node is a host of the tree. Hosts come
         first, because an event that a host has accepted need not be sent again on account of
         another node."""
+        self._locations.settle(attribute)
         found = [
             (host, tuple(sequences), self._locations.is_confirmed(attribute, host))
             for host, sequences in self._by_tree.pop(attribute, {}).items()

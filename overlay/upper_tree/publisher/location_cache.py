@@ -167,7 +167,8 @@ class KnownTree:
 
 
 class LocationCache:
-    """Bounded: the least recently used tree is evicted, but none that an event waits for (`hold`).
+    """Bounded: the least recently used tree is evicted, but none that an event waits for (`hold`),
+    or an acceptance (`doubt`).
     Times are the Port's seconds."""
 
     def __init__(
@@ -186,6 +187,7 @@ class LocationCache:
         """Grows whenever something is learnt or forgotten that events are routed by."""
         self._trees: OrderedDict[str, KnownTree] = OrderedDict()  # the last used last
         self._held: set[str] = set()
+        self._doubted: set[str] = set()
         self._absent: BoundedDict[str, tuple[float, float]] = BoundedDict(capacity)
         """Attribute without subscribers -> until when that is valid, from when to ask anew."""
         self._invalidated: BoundedDict[str, tuple[int, float]] = BoundedDict(capacity)
@@ -202,7 +204,7 @@ class LocationCache:
     @property
     def unheld(self) -> int:
         """The number of known trees for which no event waits. Used by checks."""
-        return sum(name not in self._held for name in self._trees)
+        return sum(name not in self._held | self._doubted for name in self._trees)
 
     # --- where trees are ---
 
@@ -277,8 +279,12 @@ class LocationCache:
         and `new`."""
         excess = len(self._trees) - self.capacity
         if excess > 0:
-            kept = self._held
-            free = (name for name in self._trees if name not in kept and name != new)
+            held, doubted = self._held, self._doubted
+            free = (
+                name
+                for name in self._trees
+                if name not in held and name not in doubted and name != new
+            )
             for name in list(islice(free, excess)):
                 del self._trees[name]
             self.changes += 1
@@ -293,6 +299,15 @@ class LocationCache:
         """No event waits for this tree any more. It is kept until the next `trim`: those that have
         waited are to be routed first."""
         self._held.discard(attribute)
+
+    def doubt(self, attribute: str) -> None:
+        """Nodes have accepted events that the tree's owner has not named as hosts yet: what it
+        answers will not be forgotten before it was looked at."""
+        self._doubted.add(attribute)
+
+    def settle(self, attribute: str) -> None:
+        """The owner's answer is being looked at: no acceptance waits for it any more."""
+        self._doubted.discard(attribute)
 
     def forget(self, attribute: str, node: NodeId) -> None:
         """Remove a node that does not, or no longer does, serve the tree from the known hosts."""

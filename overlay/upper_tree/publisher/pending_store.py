@@ -646,6 +646,11 @@ class PendingStore:
         records = map(self._single.get, dict.fromkeys(sequences))
         return at_host(host, [record for record in records if record is not None])
 
+    def is_sent(self, attribute: str, sequences: Sequence[int]) -> bool:
+        """Whether some of these events were sent to a host of this tree, and not accepted."""
+        self._part(sequences)
+        return bool(self._pairs_in(SENT, attribute, sequences))
+
     def moved(self, attribute: str, sequences: Sequence[int]) -> list[PendingPair]:
         """A host does not serve this tree (any more). Returns the pairs that were sent to some host
         and not accepted."""

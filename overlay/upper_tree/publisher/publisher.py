@@ -117,7 +117,9 @@ class Publisher(Machine):
         )
         self._plans = RoutingPlans(locations, port.me.id)
         self._silent = SilentTrees()
-        self._doubts = Doubts(port.me.id, locations) if settings.walk.confirm == "always" else None
+        self._doubts: Doubts | None = None
+        if settings.walk.confirm == "always":
+            self._doubts = Doubts(port.me.id, locations, self.pending.is_sent)
         self._recent = RecentVisits(settings.tree.order_hold)
         self._sequence = 0  # of the last event; the first has 1
         self._retry = Alarm(port, RetryDue())

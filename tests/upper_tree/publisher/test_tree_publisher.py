@@ -422,3 +422,26 @@ def test_what_a_host_has_accepted_is_not_sent_again_because_another_node_had_acc
     rig.port.hear(TreeFound("x"))
     assert rig.done() == [1]
     assert rig.visits()[-1] == ("host", ("x",), [2])
+
+
+def test_owners_confirm_the_hosts_of_more_trees_than_there_is_room_for_locations() -> None:
+    rig = Rig(settings(walk={"confirm": "always"}), trees=2)
+    rig.publish(dict.fromkeys("abcde", 1))
+
+    def answer() -> None:
+        for name in "abcde":
+            rig.know(name, name.upper())
+        for name in "abcde":
+            rig.port.hear(TreeFound(name))
+
+    answer()
+    for name in "abcde":
+        rig.accept(name.upper(), name, 1)
+    assert rig.done() == [], "most are forgotten again"
+    answer()
+    assert rig.done() == [1]
+    assert rig.locations.unheld == len(rig.locations._trees)
+    rig.accept("F", "f", 1)
+    rig.accept("A", "a", 1)
+    rig.know("f", "F")
+    assert len(rig.locations._trees) == 2, "there is no room for what was not sent"
