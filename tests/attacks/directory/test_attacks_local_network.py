@@ -118,6 +118,7 @@ async def heard(nodes: dict[str, bool], drivers: dict[str, Dialling]) -> None:
 
 
 def test_nodes_of_an_overlay_hear_of_each_other_and_of_no_leaf() -> None:
+    pytest.importorskip("zeroconf")
     if not multicasts():
         pytest.skip("no multicast on loopback here")
     nodes = {"acme 1": True, "acme 2": True, "acme leaf": False, "other": True}
