@@ -119,7 +119,9 @@ def test_a_library_that_is_missed_later_is_named_with_its_extra(
 def test_extras_are_those_of_the_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     declared = {
-        extra: tuple(re.split(r"[<>=\[]", requirement)[0] for requirement in requirements)
+        extra: tuple(
+            re.split(r"[<>=\[]", requirement)[0].replace("-", "_") for requirement in requirements
+        )
         for extra, requirements in project["optional-dependencies"].items()
         if extra != "all"
     }
