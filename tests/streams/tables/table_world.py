@@ -23,7 +23,7 @@ from streams.shard import kept_chunks
 from streams.shard.replica import Replica, ShardCommitted
 from streams.shard.retention import Keep
 from streams.shard.stored_replica import ShardTerms
-from tests.streams.programs.reader.reading_world import Attributes, ReadingWorld
+from tests.streams.programs.reader.reading_world import AskingProgram, Attributes, ReadingWorld
 from tests.support.shards.producing_world import STREAM
 
 KEY = "k"
@@ -51,26 +51,16 @@ def fold(rows: Mapping[int, Attributes], end: int = 1 << 62) -> Table:
     return found
 
 
-class KeysProgram:
+class KeysProgram(AskingProgram):
     """Reads the newest rows through one node, and what follows; after a crash of its node it goes
     on where it was, or begins anew."""
 
     def __init__(self, world: TableWorld, client: int, node: str, selector: str) -> None:
-        self.world, self.client, self.node, self.selector = world, client, node, selector
-        self.request = self.reading = 0
-        self.is_ready = self.takes = False
+        super().__init__(world, client, node, selector)
         self.rows: dict[int, Any] = {}
         self.position = 0
         self.first_end = self.end = 0  # of the newest rows
         self.is_fresh = True
-        self.failures: list[str] = []
-
-    def ask(self, command: type[Any], *arguments: Any, **more: Any) -> int:
-        self.request += 1
-        machine = self.world.machines_of_programs[self.node]
-        if self.node in self.world.alive:
-            machine.commands()[command](self.client, command(self.request, *arguments, **more))
-        return self.request
 
     def begin(self) -> None:
         self.is_ready = self.takes = False

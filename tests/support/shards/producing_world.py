@@ -55,6 +55,8 @@ class ProducingWorld(ShardWorld):
     no machine has asked."""
 
     codec = WireCodec(list(collect([replication, producing]).values()))
+    programs: dict[int, Any]
+    """What asks nodes, by the number of its client, where a world has such."""
 
     def __init__(self, seed: int, nodes: int = 3, replicas: int = 3) -> None:
         self.servers: dict[str, AppendServer] = {}
@@ -102,6 +104,15 @@ class ProducingWorld(ShardWorld):
             if isinstance(event, LinkDown) and node in self.locators:
                 for told in self.locators[node].told:
                     told(event.peer)
+
+    def break_links(self, node: str) -> None:
+        """The others learn that their links to a node that has crashed are down."""
+        down = LinkDown(self.ports[node].me, "gone", False)
+        for other in sorted(self.alive):
+            self.scheduler.after(self.rng.uniform(0.01, 0.5), self.handle, other, down)
+
+    def _replied(self, client: int, reply: Any) -> None:
+        self.programs[client].answered(reply)
 
     def settle(self, node: str) -> None:
         """Hand out what handlers have emitted."""
@@ -344,9 +355,7 @@ class ProgramWorld(ProducingWorld):
         was_alive = node in self.alive
         super().crash(node)
         if was_alive:
-            down = LinkDown(self.ports[node].me, "gone", False)
-            for other in sorted(self.alive):
-                self.scheduler.after(self.rng.uniform(0.01, 0.5), self.handle, other, down)
+            self.break_links(node)
 
     def append(self) -> None:
         self.work()
@@ -362,9 +371,6 @@ class ProgramWorld(ProducingWorld):
         program = Program(self, client, node, producer, goes_on, resumes)
         self.programs[client] = program
         return program
-
-    def _replied(self, client: int, reply: Any) -> None:
-        self.programs[client].answered(reply)
 
     def work(self) -> None:
         """Some programs append, some begin anew."""

@@ -18,7 +18,6 @@ from canopy.wire.transport.codec import WireCodec, collect
 from harness.logs import SHARD
 from harness.shard_world import WrongError, constants
 from overlay.client import Failed
-from overlay.links.events import LinkDown
 from overlay.machine import LocalEvent, NodeId, Peer
 from overlay.stream_client import (
     AttachGroup,
@@ -387,9 +386,7 @@ class MembershipWorld(GroupsWorld):
             if program.node == node:
                 program.stop()
         if was_alive and self.rng.random() < 0.5:  # else the others notice by silence
-            down = LinkDown(self.ports[node].me, "gone", False)
-            for other in sorted(self.alive):
-                self.scheduler.after(self.rng.uniform(0.01, 0.5), self.handle, other, down)
+            self.break_links(node)
 
     def batch(self, node: str, rows: int) -> EventBatch:
         made = []
@@ -404,9 +401,6 @@ class MembershipWorld(GroupsWorld):
 
     def add(self, client: int, node: str, group: str, name: str) -> None:
         self.programs[client] = SharingProgram(self, client, node, group, name)
-
-    def _replied(self, client: int, reply: Any) -> None:
-        self.programs[client].answered(reply)
 
     def work(self) -> None:
         for program in self.programs.values():

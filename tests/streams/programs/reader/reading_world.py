@@ -27,7 +27,6 @@ from overlay.client import (
     StreamEvent,
     TakeEvents,
 )
-from overlay.links.events import LinkDown
 from overlay.machine import Peer
 from streams.access import attachments
 from streams.log import shard_log
@@ -261,23 +260,14 @@ class Life:
         self.rows: dict[int, Any] = {}
 
 
-class ReadingProgram:
-    """Reads through one node, and checks what comes. After a crash of its node it begins again at
-    its position; a durable one with its token, or as another program at what was committed."""
+class AskingProgram:
+    """Asks the readers of its node."""
 
-    def __init__(
-        self, world: ReadingWorld, client: int, node: str, selector: str, durable: str
-    ) -> None:
-        self.world, self.client, self.node = world, client, node
-        self.selector, self.durable = selector, durable
-        self.packed = not durable and client % 2 == 0
-        self.lives: list[Life] = []
+    def __init__(self, world: ReadingWorld, client: int, node: str, selector: str) -> None:
+        self.world, self.client, self.node, self.selector = world, client, node, selector
         self.request = 0
         self.reading = 0  # request of its BeginReading; 0: it has none
         self.is_ready = self.takes = False
-        self.resumes = False
-        self.token = ""
-        self.commits: dict[int, int] = {}
         self.failures: list[str] = []
 
     def ask(self, command: type[Any], *arguments: Any, **more: Any) -> int:
@@ -286,6 +276,22 @@ class ReadingProgram:
         if self.node in self.world.alive:
             machine.commands()[command](self.client, command(self.request, *arguments, **more))
         return self.request
+
+
+class ReadingProgram(AskingProgram):
+    """Reads through one node, and checks what comes. After a crash of its node it begins again at
+    its position; a durable one with its token, or as another program at what was committed."""
+
+    def __init__(
+        self, world: ReadingWorld, client: int, node: str, selector: str, durable: str
+    ) -> None:
+        super().__init__(world, client, node, selector)
+        self.durable = durable
+        self.packed = not durable and client % 2 == 0
+        self.lives: list[Life] = []
+        self.resumes = False
+        self.token = ""
+        self.commits: dict[int, int] = {}
 
     def begin(self) -> None:
         self.is_ready = self.takes = False
@@ -383,9 +389,7 @@ class ReadingWorld(ConsumingWorld):
         was_alive = node in self.alive
         super().crash(node)
         if was_alive and self.rng.random() < 0.5:  # else the others notice by silence
-            down = LinkDown(self.ports[node].me, "gone", False)
-            for other in sorted(self.alive):
-                self.scheduler.after(self.rng.uniform(0.01, 0.5), self.handle, other, down)
+            self.break_links(node)
 
     def append(self) -> None:
         super().append()
@@ -394,9 +398,6 @@ class ReadingWorld(ConsumingWorld):
     def add(self, client: int, node: str, selector: str, durable: str = "") -> ReadingProgram:
         program = self.programs[client] = ReadingProgram(self, client, node, selector, durable)
         return program
-
-    def _replied(self, client: int, reply: Any) -> None:
-        self.programs[client].answered(reply)
 
     def work(self) -> None:
         for program in self.programs.values():

@@ -13,7 +13,6 @@ from canopy.wire.transport.codec import WireCodec, collect
 from harness.logs import SHARD
 from harness.shard_world import WrongError, constants
 from overlay.client import Done, Draft, Failed
-from overlay.links.events import LinkDown
 from overlay.machine import Peer
 from overlay.stream_client import (
     DecideTransaction,
@@ -221,9 +220,7 @@ class TransactionWorld(HalfWorld):
         was_alive = node in self.alive
         super().crash(node)
         if was_alive:
-            down = LinkDown(self.ports[node].me, "gone", False)
-            for other in sorted(self.alive):
-                self.scheduler.after(self.rng.uniform(0.01, 0.5), self.handle, other, down)
+            self.break_links(node)
 
     def add(self, client: int, node: str, forgets: bool = False) -> TransactionProgram:
         program = self.programs[client] = TransactionProgram(self, client, node, forgets)
@@ -233,9 +230,6 @@ class TransactionWorld(HalfWorld):
         for program in self.programs.values():
             if program.node in self.alive:
                 program.work()
-
-    def _replied(self, client: int, reply: Any) -> None:
-        self.programs[client].answered(reply)
 
     def judge_transactions(self, leader: Replica) -> dict[str, int]:
         """Checker 5, when everything is quiet. Returns how many there are of each outcome."""
