@@ -85,7 +85,7 @@ class HandshakeStage(Enum):
 
 class LinkConnection(HasDeadline):
     """One transport connection. Its deadline is the end of the time for the handshake, or the next
-    repetition of the Hello. It is dialled for a session or for a seed, never for both."""
+    repetition of the Hello. It is dialled either for a session or for a seed, never for both."""
 
     __slots__ = (
         *("id", "write", "shut", "is_direct", "stage", "give_up_at", "session", "seed"),
@@ -136,7 +136,8 @@ class LinkConnection(HasDeadline):
         session.attach(self)
 
     def ask_for(self, session: LinkSession) -> None:
-        """This connection asks who is there, to carry `session` if it is the right node."""
+        """Note that this connection asks which node is at the other end, to carry `session` if it
+        is the right one."""
         self.candidate_for = session
 
     def answered(self, now: float) -> None:
@@ -145,8 +146,8 @@ class LinkConnection(HasDeadline):
         self.take_over_at = now + DETOUR_GRACE
 
     def may_take_over(self, now: float) -> bool:
-        """That moment is over. False, once, if this node itself looks late: it may not have read
-        yet what the link says."""
+        """Return whether the grace period of the direct link is over. Returns False once if this
+        node itself is late, because it may not have read yet the frames that came on the link."""
         late, self.take_over_at = now - self.take_over_at, NEVER
         if late < LATE_LEAST or self._is_excused:
             return True
@@ -161,7 +162,7 @@ class LinkConnection(HasDeadline):
         self.session.propose(self)
 
     def attach_seed(self, seed: Seed) -> None:
-        """This connection asks who is at the address of `seed`."""
+        """Note that this connection asks which node is at the address of `seed`."""
         self.seed = seed
         seed.attached()
 
@@ -209,7 +210,7 @@ class LinkConnection(HasDeadline):
         self.attach_session(session)
 
     def postpone(self, seconds: float) -> None:
-        """This node stalled for so long: the handshake gets the time back."""
+        """Extend the time for the handshake by `seconds`, for which this node stalled."""
         self.give_up_at += seconds
 
 
@@ -307,7 +308,7 @@ class ConnectionTable:
             connection.postpone(seconds)
 
     def shut(self, reason: str) -> None:
-        """Close all, and accept no more."""
+        """Close all connections, and accept no further ones."""
         self._is_shut = True
         for connection in list(self._connections.values()):
             self.close(connection, reason)

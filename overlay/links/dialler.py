@@ -67,7 +67,7 @@ class Penalties:
         self._penalties.renew(peer, Penalty(violations, now, max(now + wait, last.until)))
 
     def until(self, peer: NodeId) -> float:
-        """When `peer` may connect again; 0 if it has no penalty."""
+        """Return when `peer` may connect again; 0 if it has no penalty."""
         penalty = self._penalties.get(peer)
         return 0.0 if penalty is None else penalty.until
 
@@ -103,8 +103,9 @@ class Dialler(LinkParts):
     # --- up ---
 
     def want(self, peer: Peer, session: LinkSession | None) -> LinkSession | None:
-        """There is something to send to `peer`, whose `session` (None: there is none) is not
-        CONNECTED: open or resume it, and dial. None if that cannot be."""
+        """Open or resume the session with `peer`, to which there is something to send, and dial.
+        `session` is not CONNECTED; None: there is no session. Returns None if this is
+        impossible."""
         if self._is_stopped:
             return None
         now = self._node.clock()

@@ -22,7 +22,7 @@ TOO_LARGE: Final = "message too large"
 
 
 class SessionEnd(Enum):
-    """What the end of a session says about the peer."""
+    """The meaning of the end of a session for the state of the peer."""
 
     UNREACHABLE = auto()  # it is silent, or does not answer dials, or broke the protocol
     GONE = auto()  # its process ended: the dial was refused, or another node has its address
@@ -30,8 +30,9 @@ class SessionEnd(Enum):
 
 
 class LinkUp(LocalEvent, frozen=True):
-    """The session with `peer` is CONNECTED. `fresh`: it is a new session, so that the peer may have
-    restarted and lost what was said to it before. `incarnation`: of its process; 0: not known."""
+    """The session with `peer` is CONNECTED. `fresh`: it is a new session, so the peer may have
+    restarted and lost earlier messages. `incarnation`: the incarnation of its process; 0:
+    unknown."""
 
     peer: Peer
     fresh: bool
@@ -54,11 +55,11 @@ class LinkDown(LocalEvent, frozen=True):
 
 class LinkSuspected(LocalEvent, frozen=True):
     """`peer` does not acknowledge within the retransmission time-out: it is paused, or the link is
-    broken. What was sent may still arrive; if nothing is heard for `links.dead_after`, LinkDown
-    follows. (The suspicion of SWIM, section 4.2, from the link's own traffic.)
+    broken. Messages sent to it may still arrive; if nothing is heard for `links.dead_after`,
+    LinkDown follows. (The suspicion of SWIM, section 4.2, from the link's own traffic.)
 
     `unacknowledged` are messages that were not named before in this suspicion. The event is emitted
-    again while it lasts, as long as there are more of them.
+    again during the suspicion if there are further ones.
     """
 
     peer: Peer
@@ -128,7 +129,8 @@ class SeedFailed(LocalEvent, frozen=True):
 
 
 class Transport(Protocol):
-    """What carries frames: TCP, or the simulator's virtual network. Methods queue and return."""
+    """The transport of frames: TCP, or the simulator's virtual network. Methods queue and
+    return."""
 
     def dial(self, address: str) -> ConnectionId:
         """Begin to connect to "host:port". `Links.on_opened` or `Links.on_closed` follows, in a
@@ -138,7 +140,7 @@ class Transport(Protocol):
         """Send one frame. Frames of a connection stay in order."""
 
     def close(self, connection: ConnectionId, reason: str) -> None:
-        """Close after what was written has left, or give up dialling. No `on_closed` follows."""
+        """Close after the written frames have left, or give up dialling. No `on_closed` follows."""
 
 
 class Detours(Protocol):
@@ -163,7 +165,7 @@ class Codec(Protocol):
         """A list of messages as the body of a batch."""
 
     def encode_one(self, message: Message) -> bytes:
-        """One message, to be joined with others by `join`."""
+        """Encode one message, to be joined with others by `join`."""
 
     def join(self, encoded: Sequence[bytes]) -> bytes:
         """Messages that were encoded one by one as the body of one batch."""

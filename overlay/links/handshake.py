@@ -71,8 +71,8 @@ class EstablishedListener(Protocol):
     """Called when a handshake is complete and a connection carries a session."""
 
     def session_established(self, session: LinkSession, missing: Iterable[InFlightBatch]) -> None:
-        """The session is connected: send these batches, which were not acknowledged, again, then
-        what is queued."""
+        """Handle that the session is connected: send these unacknowledged batches again, then the
+        queued ones."""
 
 
 @dataclass(eq=False)
@@ -184,7 +184,7 @@ class Handshake(LinkParts):
         self._dialler.connection_lost(connection, bye.reason)
 
     def _why_never(self, greeting: Hello | Welcome) -> str:
-        """Why this node does not link to the sender at all; empty if it does."""
+        """Return why this node never links to the sender; empty if it may."""
         if not agreed_version(greeting, self._newest):
             theirs = spoken(greeting.protocol, max(greeting.protocol, greeting.newest))
             return f"{theirs} is not spoken here, but {spoken(OLDEST_PROTOCOL, self._newest)}"
@@ -222,8 +222,9 @@ class Handshake(LinkParts):
         self._establish(connection, session, hello, start)
 
     def _acknowledge_to(self, peer_id: NodeId) -> None:
-        """The peer asks who is here, perhaps since its link is silent: if that is not broken, an
-        acknowledgement on it comes before the answer by way of another node."""
+        """Acknowledge on the present session to a peer that asks who is here, perhaps because its
+        link is silent. If the link is not broken, the acknowledgement arrives before the answer by
+        way of another node."""
         session = self._sessions.find(peer_id)
         if session is not None and session.state is SessionState.CONNECTED:
             assert session.connection is not None, "CONNECTED without a connection"
@@ -299,7 +300,8 @@ class Handshake(LinkParts):
         self._establish(connection, session, welcome, welcome.expected)
 
     def _on_name(self, connection: LinkConnection, welcome: Welcome) -> None:
-        """Who is at the address: another node than expected, or a seed's."""
+        """Handle the name of the node at the address: a node other than the expected one, or a
+        seed's node."""
         peer = welcome.peer
         expected = connection.session
         if connection.candidate_for is not None:
@@ -498,5 +500,5 @@ def is_of_another(connection: LinkConnection, frame: Frame) -> bool:
 
 
 def superseded(later: Peer, process: ProcessName) -> Superseded:
-    """The answer to a process of a node of which a later one is known."""
+    """Return the answer to a process of a node of which a later process is known."""
     return Superseded(later, process.incarnation, process.boot)

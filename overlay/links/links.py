@@ -256,7 +256,7 @@ class Links:
         return session is not None and capability in session.capabilities
 
     def session_counts(self) -> tuple[int, int]:
-        """How many sessions are active (connected or dialling), and how many dormant."""
+        """Return the numbers of active (connected or dialling) and of dormant sessions."""
         return self._sessions.active, self._sessions.dormant
 
     def connections(self) -> tuple[ConnectionId, ...]:
@@ -284,8 +284,8 @@ class Links:
         self._connections.accept(connection, principal=principal)
 
     def on_detour_accepted(self, connection: ConnectionId) -> None:
-        """A peer greets this node by way of another one; from now on `on_frame` takes what it says
-        there."""
+        """Accept a peer's connection by way of another node. From now on `on_frame` takes its
+        frames."""
         self._connections.accept(connection, is_direct=False)
 
     def on_opened(self, connection: ConnectionId, principal: NodeId = "") -> None:
@@ -341,7 +341,7 @@ class Links:
         self._dialler.connection_lost(found, reason)
 
     def deadline(self) -> float | None:
-        """When `on_tick` is to be called (monotonic seconds), None if nothing is pending."""
+        """Return when `on_tick` is to be called (monotonic seconds); None if nothing is pending."""
         due = self._deadlines.next_due()
         if not self._acks:
             return due
@@ -349,8 +349,8 @@ class Links:
         return ack if due is None else min(due, ack)
 
     def on_tick(self, late: float = 0.0) -> None:
-        """Do what has fallen due. Calling too early or twice does no harm. `late`: seconds by which
-        the node's other timers are late."""
+        """Do all work that is due. Calling too early or twice does no harm. `late`: seconds by
+        which the node's other timers are late."""
         now = self._clock()
         due = self._deadlines.next_due()
         if due is not None:
@@ -491,9 +491,10 @@ class Links:
     # --- what falls due ---
 
     def _on_local_stall(self, late: float, now: float) -> None:
-        """This node stalled: peers that it did not hear meanwhile may have spoken. After a stall
-        for which they count as dead who stalls they may have closed, and their goodbye may be lost:
-        they have to answer a probe soon."""
+        """Handle a stall of this node. Peers may have sent frames that it has not read, so the
+        stall does not count against them. After a stall longer than `dead_after`, peers may have
+        closed their sessions, and their goodbyes may be lost, so they have to answer a probe
+        soon."""
         self._count("local_stalls", 1)
         self._emit(LocalStall(late))
         settings = self._settings

@@ -40,22 +40,23 @@ well. About what the frame's head and the objects that are kept for it take."""
 
 
 class ProcessName(NamedTuple):
-    """Which process of a node speaks: of two the greater was started later, and only its word
-    counts."""
+    """The identity of a process of a node. Of two processes the greater was started later, and only
+    its messages count."""
 
     incarnation: Uint53  # grows with each start from one data folder
     boot: Uint63  # when it was started: two copies of a folder may have one incarnation
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """What travels on a connection: one of the six kinds below."""
+    """A unit of transmission on a connection: one of the six kinds below."""
 
 
 class Hello(Frame, frozen=True):
     """First frame of the side that dialled: asks the peer to open or to resume a session.
 
-    With `to` empty (an address of the peer list) or naming another node it only asks who is there:
-    the answer is a Welcome with session 0, after which a Hello to the right node may follow.
+    With `to` empty (an address of the peer list) or naming another node it only asks for the peer's
+    identity: the answer is a Welcome with session 0, after which a Hello to the right node may
+    follow.
     """
 
     protocol: Uint53  # the oldest version that the sender speaks …
@@ -111,10 +112,10 @@ class Welcome(Frame, frozen=True):
 
 
 class Superseded(Frame, frozen=True):
-    """A later process has the receiver's id: the receiver's own word counts no more.
+    """A later process has the receiver's id: the receiver's messages no longer count.
 
-    Sent to a process that speaks as a node of which the sender knows a later process. After a mere
-    restart the former process is no longer there to receive it.
+    Sent to a process that acts as a node of which the sender knows a later process. After an
+    ordinary restart the former process is no longer there to receive it.
     """
 
     peer: Peer  # the receiver's id, with the address of the later process

@@ -22,7 +22,7 @@ class DigestMismatchError(Exception):
 
 
 class Arrival(Enum):
-    """How an incoming batch was classified."""
+    """The kinds of incoming batches."""
 
     IN_ORDER = auto()  # taken
     FILLS_GAP = auto()  # taken, and later ones are buffered: `next_buffered` may have the next one
@@ -70,11 +70,11 @@ class ReceiveBuffer:
         return batch
 
     def new_gap(self) -> int:
-        """The number of the first batch after a gap that was not reported yet; 0: there is none.
+        """The number of the first batch after an unreported gap; 0: there is none.
 
-        A gap is identified by its end: while it is filled from its beginning it stays the same, and
-        what is left of it is in flight. If some of that is lost again, the batches that follow make
-        a smaller gap.
+        A gap is identified by its end: it stays the same gap while it is filled from its beginning,
+        and the rest of it is in flight. If some of that is lost again, the following batches make a
+        smaller gap.
         """
         if not self._buffered:
             return 0

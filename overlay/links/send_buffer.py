@@ -165,10 +165,11 @@ class SendBuffer:
         return True
 
     def resume(self, expected: int, credit: int) -> list[InFlightBatch]:
-        """A new connection: the peer expects the batch `expected` next. What to send again.
+        """Resume on a new connection, on which the peer expects the batch `expected` next. Return
+        the batches to send again.
 
-        What it has acknowledged meanwhile on the former connection counts: on a busy node the
-        greeting may be the older news. Raises ProtocolError if the batch was never sent.
+        Acknowledgements that came on the former connection count: on a busy node the greeting may
+        be older. Raises ProtocolError if the batch was never sent.
         """
         self.acknowledge(max(expected, self.acknowledged), credit)
         self._gap = (-1, 0)
@@ -196,9 +197,10 @@ class SendBuffer:
         return self.in_flight[: max(0, end - self.acknowledged)]
 
     def measured(self, round_trip: float, size: int) -> None:
-        """A batch was acknowledged after `round_trip` seconds, in which the peer acknowledged
-        `size` bytes: have in flight what it handles in the shortest round trip and `QUEUE_DELAY`.
-        (The window of TCP Vegas: Brakmo and Peterson 1995, section 3.2.)"""
+        """Adapt the window after a batch was acknowledged after `round_trip` seconds, in which the
+        peer acknowledged `size` bytes. The window is the amount that the peer handles in the
+        shortest round trip and `QUEUE_DELAY`. (The window of TCP Vegas: Brakmo and Peterson 1995,
+        section 3.2.)"""
         self._shortest = min(self._shortest, round_trip)
         target = self._shortest + QUEUE_DELAY
         if round_trip > target:
@@ -208,7 +210,8 @@ class SendBuffer:
             self.window = min(int(self.window * self._growth), self._settings.window)
 
     def take_queued(self) -> list[tuple[bytes, Message]]:
-        """Take what was never sent, and so cannot have arrived, encoded and as a message."""
+        """Remove and return the messages that were never sent, and so cannot have arrived, each
+        encoded and as a message."""
         queued = list(self.queued)
         self.queued.clear()
         self.queued_bytes = 0

@@ -77,7 +77,7 @@ class SessionState(Enum):
 
 
 class Carrier(Protocol):
-    """What a session knows of the connection that dials for it or carries it."""
+    """The interface to the connection that dials for a session or carries it."""
 
     @property
     def id(self) -> ConnectionId:
@@ -105,7 +105,7 @@ class Carrier(Protocol):
 
 
 class LinkSession(HasDeadline):
-    """What this node knows of its session with one peer. Times are monotonic seconds."""
+    """This node's state of its session with one peer. Times are monotonic seconds."""
 
     __slots__ = (
         *("peer", "number", "state", "reason", "connection", "is_watched", "since"),
@@ -243,7 +243,8 @@ class LinkSession(HasDeadline):
             self.candidate = None
 
     def allow_dial(self, at: float) -> None:
-        """There is something to send: dial at `at`, with no back-off from former failures."""
+        """Dial at `at`, because there is something to send, without back-off from former
+        failures."""
         self._attempts = 0
         self.dial_at = at
 
@@ -252,8 +253,8 @@ class LinkSession(HasDeadline):
         self.dials += 1
 
     def established(self, greeting: Hello | Welcome, newest: int, now: float) -> None:
-        """The handshake is done: take what the peer says of itself. `newest`: the newest version of
-        the protocol that this node offers."""
+        """Take the peer's statements about itself after the handshake. `newest`: the newest version
+        of the protocol that this node offers."""
         self.peer = greeting.peer
         self.version = agreed_version(greeting, newest)
         self.capabilities = greeting.capabilities
@@ -336,8 +337,8 @@ class LinkSession(HasDeadline):
         return Ack(self._receive_buffer.expected, self._settings.window, gap, 0, answers)
 
     def make_question(self, now: float) -> Ack:
-        """A question to the peer what it has: the link is not idle, and is answered if the peer
-        lives."""
+        """Make a question to the peer about the batches that it has. Sending it counts as use of
+        the link, and the peer answers if it lives."""
         self.last_used = now
         self._asked += 1
         self._asked_at = now
@@ -346,7 +347,8 @@ class LinkSession(HasDeadline):
         return msgspec.structs.replace(self.make_ack(now), asks=self._asked)
 
     def make_answer(self, now: float, question: int) -> Ack:
-        """The answer to the peer's question: what is here, and which batch comes after a gap."""
+        """Make the answer to the peer's question: the batches received, and the batch that follows
+        a gap."""
         self.last_used = now
         answer = self.make_ack(now, self._receive_buffer.gap_end(), question)
         self.last_written = now + ACK_DELAY  # of two that watch each other only one asks
@@ -361,7 +363,8 @@ class LinkSession(HasDeadline):
         return self._send_buffer.queue_limit > before
 
     def _resize_queue(self, now: float) -> None:
-        """What may wait is what is written while the peer is out of reach (T3)."""
+        """Set the limit of the queue to the amount that is written while the peer is unreachable
+        (T3)."""
         buffer = self._send_buffer
         self._replay.wrote(buffer.written)
         buffer.written = 0
@@ -369,8 +372,8 @@ class LinkSession(HasDeadline):
         self._resize_at = now + BACKLOG_PERIOD
 
     def ack_within(self, share: int) -> float | None:
-        """Within how many seconds what has arrived is to be acknowledged, which is noted: at once,
-        where that is 1/`share` of the window. None: that is scheduled already."""
+        """Return the seconds within which arrived batches must be acknowledged, and note that this
+        is scheduled; 0 if they make up 1/`share` of the window. None: it is scheduled already."""
         if self._ack_bytes * share >= self._settings.window:
             return 0.0
         if self._ack_timed:
@@ -410,7 +413,8 @@ class LinkSession(HasDeadline):
         return self._send_buffer.has_data()
 
     def take_queued(self) -> list[tuple[bytes, Message]]:
-        """Take what was never sent, encoded and as a message: another session may send it."""
+        """Remove and return the messages that were never sent, each encoded and as a message.
+        Another session may send them."""
         return self._send_buffer.take_queued()
 
     def understands(self, message: Message) -> bool:
@@ -445,9 +449,10 @@ class LinkSession(HasDeadline):
         return found
 
     def answered(self, question: int, acknowledged: int, gap: int) -> list[InFlightBatch]:
-        """The peer answers a question of this node. What was sent before that on this connection
-        and is missing there is lost, since a connection keeps the order: what to send again. Raises
-        ProtocolError if the peer lacks what it has acknowledged, or was never asked."""
+        """Handle the peer's answer to a question of this node. A connection keeps the order, so
+        batches sent before the question on this connection and missing there are lost. Return the
+        batches to send again. Raises ProtocolError if the peer lacks batches that it has
+        acknowledged, or was never asked."""
         if question > self._asked:
             raise ProtocolError("answers what was never asked")
         if question < self._asked or self._is_answered:
@@ -480,7 +485,7 @@ class LinkSession(HasDeadline):
         self._await_acknowledgement(now)
 
     def _await_acknowledgement(self, now: float) -> None:
-        """Count the time from now on until what is in flight should have been acknowledged."""
+        """Restart the time within which the batches in flight should be acknowledged."""
         self._waits_since = now
         self._is_excused = False
         self.ask_at = now + self._rto if self._send_buffer.in_flight else NEVER
@@ -497,12 +502,12 @@ class LinkSession(HasDeadline):
         self._latest, self._latest_at = max(round_trip, faded), now
 
     def is_overdue(self, now: float) -> bool:
-        """Whether what is in flight should have been acknowledged by now: the peer is to be asked.
+        """Return whether the batches in flight are overdue, so that the peer must be asked.
 
-        The first time that this node itself looks late it waits as long again: what the peer said
-        meanwhile may not be read yet. Else the time doubles (RFC 6298, section 5.5), and the peer
-        is suspected if it was silent meanwhile, or if it was asked before and did not answer: who
-        acknowledges or answers late is not silent.
+        The first time that this node itself is late, it waits for the same time again, because it
+        may not have read the peer's frames yet. Otherwise the time doubles (RFC 6298, section 5.5),
+        and the peer is suspected if it was silent in the meantime, or was asked before and did not
+        answer: a peer that acknowledges or answers late is not silent.
         """
         if now < self.ask_at:
             return False
@@ -562,7 +567,7 @@ class LinkSession(HasDeadline):
         return self.last_heard + SILENT_HEARTBEATS * self._settings.heartbeat
 
     def look_due(self) -> float:
-        """When another way to the peer is to be looked for, as long as nothing changes."""
+        """Return when to look for another way to the peer if nothing changes."""
         return NEVER if self.candidate is not None else max(self._silent_at(), self._look_at)
 
     def look_back_due(self) -> float:
@@ -606,8 +611,8 @@ class LinkSession(HasDeadline):
         self.is_watched = is_watched
 
     def postpone_deadlines(self, seconds: float, now: float, patience: float) -> None:
-        """This node stalled for so long: do not count the time against the peer, but count it as
-        dead after `patience` seconds if it is not heard until then."""
+        """Do not count a stall of this node of `seconds` seconds against the peer, but count the
+        peer as dead if it is not heard within `patience` seconds."""
         latest = now - self._settings.dead_after + patience
         self.last_heard = min(self.last_heard + seconds, latest)
         self.since = min(self.since + seconds, now)
@@ -622,7 +627,7 @@ class LinkSession(HasDeadline):
         return until
 
     def next_deadline(self) -> float:
-        """When something of this session falls due next."""
+        """Return when the next action of this session is due."""
         settings = self._settings
         if self.state is SessionState.CONNECTING:
             dial = self.dial_at if self.connection is None else NEVER

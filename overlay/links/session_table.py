@@ -56,12 +56,12 @@ class SessionTable:
 
     @property
     def dormant(self) -> int:
-        """How many sessions are suspended: they keep their state and have no connection."""
+        """The number of suspended sessions, which keep their state and have no connection."""
         return len(self._dormant)
 
     @property
     def active(self) -> int:
-        """How many sessions are connected or dialling."""
+        """The number of sessions that are connected or dialling."""
         return len(self._sessions) - len(self._dormant)
 
     @property

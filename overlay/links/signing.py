@@ -17,8 +17,8 @@ from overlay.machine import NodeId, Uint53
 
 
 class Signature(msgspec.Struct, frozen=True, array_like=True):
-    """That `signer` has made a statement, which stands beside this. `key` and `generation`: from
-    which its id follows, so that nothing else need be known of it."""
+    """The proof that `signer` has made the accompanying statement. Its id follows from `key` and
+    `generation`, so nothing else need be known about it."""
 
     signer: NodeId
     key: Annotated[bytes, msgspec.Meta(max_length=32)]
@@ -49,7 +49,7 @@ class Signer(Protocol):
         ids that sign: that there is such a node is another question."""
 
     def chain(self) -> Chain:
-        """What shows others that this node is one of the overlay."""
+        """The certificates which prove to others that this node belongs to the overlay."""
 
     def vouches(self, node: NodeId, chain: Chain, votes: bool = False) -> bool:
         """Whether the overlay has certified this node, as one that others may rely on (`votes`: as

@@ -252,14 +252,14 @@ class LocalClients(Machine):
             )
 
     def on_policy_changed(self, event: PolicyChanged) -> None:
-        """Record what it leaves of the subscriptions of a tenant's programs."""
+        """Record how the new policy narrows the subscriptions of a tenant's programs."""
         for mine in self.subscriptions.values() if self._policies.tenant else ():
             left = self._policies.remainder(mine.predicate.text)
             self.port.trace("confined", subscription=mine.id, permitted=left)
 
     @property
     def numbered(self) -> int:
-        """How many subscriptions this node's process has made."""
+        """The number of subscriptions that this node's process has made."""
         return self._number
 
     def on_subscriptions_ready(self, event: SubscriptionsReady) -> None:
@@ -323,7 +323,7 @@ class LocalClients(Machine):
         self.port.reply(client, Done(command.request))
 
     def resume_session(self, client: int, command: ResumeSession) -> None:
-        """The client has a new connection: say what it has subscribed."""
+        """Reply with the subscriptions of a client that has a new connection."""
         mine = [self.subscriptions[id_] for id_ in self._by_client.get(client, ())]
         self.port.reply(client, SessionResumed(command.request, tuple(map(self._info, mine))))
 
@@ -373,8 +373,8 @@ class LocalClients(Machine):
         self._end_some()
 
     def leave(self) -> None:
-        """The node leaves: refuse what is published or subscribed from now on, and what still waits
-        for room; end all subscriptions, and say so to their clients."""
+        """Leave: refuse further publications and subscriptions, and those that still wait for room;
+        end all subscriptions, and tell their clients."""
         self._leaving = True
         self.registrar.leave()
         queue, self.queue = self.queue, deque()

@@ -65,23 +65,23 @@ Visited = tuple[str, int, int]
 
 
 class DryVisit(msgspec.Struct):
-    """One event at one tree, or one shard of its value. `replicas`: hosts that can be asked, None
-    before the owner has named them; `asked`: the one that was asked last."""
+    """One event at one tree, or at one shard of its value. `replicas`: the hosts that can be asked,
+    None before the owner has named them. `asked`: the host that was asked last."""
 
     replicas: list[Peer] | None = None
     asked: NodeId = ""
 
 
 class Found(msgspec.Struct):
-    """What is known of one event: why it is refused; whom it would be sent to; how many nodes some
-    host has found at least."""
+    """The findings about one event: why it is refused, to which nodes it would be sent, and the
+    number of nodes that some host has found at least."""
 
     refused: str
     nodes: dict[NodeId, NodeMatch] = {}
     least: int = 0
 
     def add(self, count: int, listed: Iterable[NodeMatch]) -> None:
-        """One host matches this event for `count` nodes."""
+        """Add a host's answer that it matches this event for `count` nodes."""
         self.least = max(self.least, count)
         for match in listed:
             known = self.nodes.get(match.peer.id)
@@ -91,7 +91,7 @@ class Found(msgspec.Struct):
 
 
 class DryRunQuery(msgspec.Struct):
-    """A program's DryRun, while owners and hosts are asked. `open`: what has not been answered."""
+    """A program's DryRun, while owners and hosts are asked. `open`: the unanswered parts."""
 
     client: int
     request: int
@@ -254,7 +254,7 @@ class DryRuns(Machine):
             self.port.set_timer(DRY_RUN_AGAIN, timer)
 
     def on_dry_run_timeout(self, timer: DryRunTimeout) -> None:
-        """Answer with what is known by now."""
+        """Answer with the findings so far."""
         if timer.number in self._queries:
             self._answer(timer.number)
 
@@ -324,7 +324,7 @@ def question(
 
 
 def event_recipients(found: Found, unanswered: Mapping[str, str]) -> EventRecipients:
-    """What the program is answered about one event."""
+    """Return the answer to the program about one event."""
     listed = tuple(
         RecipientInfo(match.peer.id, match.peer.address, match.subscriptions, match.ids)
         for match in sorted(found.nodes.values(), key=lambda match: match.peer.id)

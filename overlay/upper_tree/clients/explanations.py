@@ -106,7 +106,7 @@ class Explanations(Machine):
                 yield mine
 
     def _no_such(self, wanted: str) -> str:
-        """Why a subscription is not explained: the node has others."""
+        """Return why a subscription is not explained: the node has others."""
         known = [mine.name or mine.id for mine in self.clients.subscriptions.values()]
         has = ", ".join(known[:SUBSCRIPTIONS_NAMED]) or "none"
         more = len(known) - SUBSCRIPTIONS_NAMED
@@ -117,15 +117,15 @@ class Explanations(Machine):
         )
 
     def on_ask_event(self, sender: Peer, message: AskEvent) -> None:
-        """Another node asks about an event: answer what is remembered of it."""
+        """Answer another node with the remembered facts about an event."""
         remembered = self.clients.history.find(message.event)
         event, path = (None, ()) if remembered is None else (remembered.event, remembered.path)
         me = self.port.me.id
         self.port.send(sender, EventFacts(message.number, event, tuple(path), me))
 
     def on_event_facts(self, sender: Peer, message: EventFacts) -> None:
-        """What another node remembers. Of an event that was published elsewhere the first one that
-        knows it is believed."""
+        """Add the facts that another node remembers. About an event published elsewhere, the first
+        node that knows it is believed."""
         query = self._queries.get(message.number)
         if query is None:
             return
@@ -139,7 +139,7 @@ class Explanations(Machine):
             self._answer(message.number)
 
     def on_why_timeout(self, timer: WhyTimeout) -> None:
-        """Answer the client with what is known by now."""
+        """Answer the client with the facts known so far."""
         if timer.number in self._queries:
             self._answer(timer.number)
 
@@ -221,8 +221,8 @@ def reason_for(
     remembered: Remembered | None,
     missed: Iterable[DeliveriesGivenUp],
 ) -> Reason:
-    """Why one subscription got the event or not. `missed`: what other nodes reported of deliveries
-    to this one."""
+    """Return why one subscription got the event or not. `missed`: other nodes' reports of
+    deliveries that they gave up."""
     explanation = mine.predicate.explain(event.attributes)
     matches = explanation.verdict is True
     where = ("", "", "", 0)
@@ -248,7 +248,7 @@ def why_not_shown(
     missed: Iterable[DeliveriesGivenUp],
     remembered: Remembered | None = None,
 ) -> str:
-    """What may have become of an event that the subscription matches and was not shown."""
+    """Return the possible reasons why an event that the subscription matches was not shown."""
     missed = list(missed)
     for step in [] if remembered is None else remembered.steps:
         if isinstance(step, Refused):
@@ -269,9 +269,9 @@ def why_not_shown(
 def way_to(
     mine: LocalSubscription, event: Event, remembered: Remembered
 ) -> tuple[tuple[str, str, str, int], str]:
-    """How an event came to a subscription: tree, ends of the virtual node's interval and messages,
-    and the same in words. The event comes to a node once, perhaps through a tree in which another
-    of its subscriptions is registered."""
+    """Return how an event came to a subscription: the tree, the ends of the virtual node's
+    interval, the number of messages, and a description. The event comes to a node once, perhaps
+    through a tree in which another of its subscriptions is registered."""
     delivery, arrival = remembered.shown.get(mine.id), remembered.arrival
     if delivery is not None:
         where = (delivery.attribute, delivery.lo, delivery.hi, delivery.hops)

@@ -101,7 +101,7 @@ class GapReports(Machine):
         self._over.within(GAP_LASTS)
 
     def on_hosts_replaced(self, event: HostsReplaced) -> None:
-        """This node stood still, and what hosts held for it meanwhile is lost with them."""
+        """Report a gap after this node stalled and hosts ended that may have held events for it."""
         reason = (
             "this node stood still, and hosts that may have held events for it have ended: "
             f"events of the last {event.seconds:.1f} s may be missing"

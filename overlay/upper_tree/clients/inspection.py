@@ -158,7 +158,7 @@ class Inspection(Machine):
         return RingClusters(query.request, infos, complete)
 
     def on_query_timeout(self, timer: QueryTimeout) -> None:
-        """Answer the client with what is known by now."""
+        """Answer the client with the results so far."""
         query = self._queries.get(timer.number)
         if query is None:
             return

@@ -85,7 +85,7 @@ class MarkDue(Timer, frozen=True):
 
 
 class Hindrance:
-    """Why deliveries may be incomplete since a time."""
+    """A reason why deliveries may be incomplete since a given time."""
 
     __slots__ = ("over_at", "since")
 
@@ -147,8 +147,8 @@ class LowWater(Machine):
         self._tell_later()
 
     def _in_wall_time(self, mark: float) -> float:
-        """What the wall clock showed then; if it was set since, the earlier of what it shows by its
-        former and its present setting."""
+        """Convert a time of the Port to the wall clock's time. If the clock was set since, take the
+        earlier of the times by its former and its present setting."""
         offset = self._wall() - self.port.now
         if not self._offsets or abs(offset - self._offsets[-1][1]) > CLOCK_SET:
             self._offsets.append((self.port.now, offset))
@@ -176,7 +176,7 @@ class LowWater(Machine):
         known.since, known.over_at = min(known.since, since), self.port.now + most
 
     def cease(self, key: Hashable) -> None:
-        """What hindered has ended; what was held because of it follows."""
+        """Let a hindrance end after `SETTLES`, in which the events that it held up follow."""
         known = self._hindrances.get(key)
         if known is not None:
             known.over_at = min(known.over_at, self.port.now + SETTLES)
@@ -191,8 +191,9 @@ class LowWater(Machine):
             self.cease(MarkDue)
 
     def on_link_down(self, event: LinkDown) -> None:
-        """Another node is out of reach, or holds what it could not send to this one. What a process
-        had that has ended is lost with it."""
+        """Note that deliveries may be incomplete, because another node is unreachable or holds
+        events that it could not send to this one. Events held by a process that has ended are lost
+        with it."""
         if event.left or event.end is SessionEnd.GONE:
             self._hindrances.pop(event.peer.id, None)
             return
@@ -201,5 +202,6 @@ class LowWater(Machine):
             self.cease(event.peer.id)
 
     def on_link_up(self, event: LinkUp) -> None:
-        """The node is in reach again: what it has held follows."""
+        """Let the hindrance of a node that is reachable again end, since the events that it has
+        held follow."""
         self.cease(event.peer.id)

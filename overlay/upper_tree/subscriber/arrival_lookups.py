@@ -30,8 +30,8 @@ class ArrivalLookup(Protocol):
 
 
 class DeliveredLookup:
-    """Of a `Deliver`: all events came through one virtual node, but for those that the message
-    lists as come through other trees."""
+    """The arrivals of the events of one `Deliver`. All came through one virtual node, except those
+    that the message lists with other trees."""
 
     def __init__(self, message: Deliver, sender: NodeId) -> None:
         self.own = EventArrival(message.attribute, message.interval, message.hop, sender)
@@ -51,7 +51,7 @@ class DeliveredLookup:
         return self._apart
 
     def of(self, pivots: Sequence[str], event: Event) -> EventArrival:
-        """How the event came, whatever trees the subscription is registered in."""
+        """Return how the event came, whatever trees the subscription is registered in."""
         apart = self.apart if self._apart is None else self._apart
         return apart.get(event.sequence, self.own)
 
@@ -63,7 +63,7 @@ class DeliveredLookup:
 
 
 class ServedParts:
-    """Of a tree, the parts of the value space that a host served at some moment, in order."""
+    """The parts of a tree's value space that a host served at some moment, in order."""
 
     def __init__(self, spans: tuple[Interval, ...]) -> None:
         self.spans = spans
@@ -79,8 +79,8 @@ class ServedParts:
 
 
 class VisitedLookup:
-    """Of a visit to trees on this very node: events came through one in which the subscription is
-    registered."""
+    """The arrivals of the events of a visit to trees on this node. The events came through one of
+    the trees in which the subscription is registered."""
 
     def __init__(self, visited: Visited, me: NodeId) -> None:
         self._visited = visited
@@ -126,13 +126,13 @@ class VisitedLookup:
 
 
 class ReadyLookup:
-    """Of events that came in different ways, and some of them before."""
+    """The arrivals of events that came in different ways, and some of them earlier."""
 
     def __init__(self, ready: Sequence[Ready]) -> None:
         self._arrivals = {id(each.event): each.arrival for each in ready}
 
     def of(self, pivots: Sequence[str], event: Event) -> EventArrival:
-        """How this event came to subscriptions that are registered in the trees `pivots`."""
+        """Return how this event came to subscriptions that are registered in the trees `pivots`."""
         return self._arrivals[id(event)](pivots, event)
 
     def resolve_later(

@@ -35,7 +35,7 @@ class EndedRegistrations:
         return dict.fromkeys(attribute for attribute, _ in keys)
 
     def add(self, keys: Iterable[RegistrationKey]) -> None:
-        """They end: their owners are to be asked next."""
+        """Add registrations that end. Their owners are to be asked next."""
         self._new.update(dict.fromkeys(keys))
 
     def take(self, now: float, most: int) -> list[RegistrationKey]:
@@ -49,12 +49,12 @@ class EndedRegistrations:
         return taken
 
     def asked(self, key: RegistrationKey, again_at: float) -> None:
-        """Its owner was asked, or looked for, and is asked again at that time: never earlier than
-        another that was given back before."""
+        """Note that the owner of a registration was asked, or looked up, and is to be asked again
+        at `again_at`. The time is never earlier than that of a registration given back before."""
         self._asked[key] = again_at
 
     def next_at(self, now: float) -> float | None:
-        """When there is something to take; None: nothing waits."""
+        """Return when there is a registration to take; None: none waits."""
         return now if self._new else next(iter(self._asked.values()), None)
 
     def answered(self, keys: Iterable[RegistrationKey]) -> None:
@@ -64,7 +64,7 @@ class EndedRegistrations:
             self._asked.pop(key, None)
 
     def ask_all_again(self) -> None:
-        """Their owners are others now: all are to be asked next."""
+        """Have the owners of all registrations asked next, because they have changed."""
         self._new.update(dict.fromkeys(self._asked))
         self._asked.clear()
 
@@ -103,7 +103,8 @@ class LocalRegistration:
 
 
 class LocalRegistrations:
-    """All registrations of this node, by key, by subscription, and by what they wait for."""
+    """All registrations of this node, by key, by subscription, and by owner or reason for which
+    they wait."""
 
     def __init__(self) -> None:
         self.by_key: dict[RegistrationKey, LocalRegistration] = {}
@@ -136,11 +137,12 @@ class LocalRegistrations:
         return self._by_subscription.get(subscription, ())
 
     def unanswered_by(self, owner: NodeId) -> int:
-        """How many were sent to this owner last and are not acknowledged."""
+        """Return how many unacknowledged registrations were last sent to this owner."""
         return self._unanswered_by.get(owner, 0)
 
     def move(self, some: Iterable[LocalRegistration], owner: NodeId) -> None:
-        """Note to whom these were sent last, or what they wait for instead."""
+        """Note the owner to which these registrations were last sent, or the reason for which they
+        wait instead."""
         before: dict[NodeId, int] = {}
         for local in some:
             waiting = self._unacknowledged.get(local.subscription)
@@ -159,11 +161,11 @@ class LocalRegistrations:
             self._unanswered_by.pop(owner, None)
 
     def unanswered_of(self, subscription: str) -> Collection[LocalRegistration]:
-        """Those of a subscription that are not acknowledged."""
+        """Return the unacknowledged registrations of a subscription."""
         return self._unacknowledged.get(subscription, {}).values()
 
     def unanswered(self) -> Iterator[LocalRegistration]:
-        """Those that are not acknowledged, by subscription."""
+        """Yield all unacknowledged registrations, by subscription."""
         for waiting in self._unacknowledged.values():
             yield from waiting.values()
 

@@ -56,19 +56,21 @@ TreePart = tuple[str, Interval]
 
 
 class InnerParts:
-    """By part of a tree, from where to where its values concern only subscriptions within it.
+    """For each part of a tree, the range whose values concern only subscriptions within the part.
 
-    Bounded. What is known shrinks with each subscription that comes, and is forgotten when as many
-    have gone as there were: so it may be less than there is, and never more."""
+    Bounded. A known range shrinks with each subscription that comes, and is forgotten when as many
+    subscriptions have gone as there were. So it may be smaller than the true range, but never
+    larger.
+    """
 
     def __init__(self) -> None:
         self._inner: BoundedDict[TreePart, tuple[Cut, Cut]] = BoundedDict(PARTS_MOST)
         self._gone = 0
 
     def find(self, tree: str, part: Interval, hulls: Iterable[Interval]) -> tuple[Cut, Cut]:
-        """Where the inner values of a part begin and end; they are none if it ends first. `hulls`:
-        what the subscriptions that are registered in this tree alone need of it, read if the part
-        is not known."""
+        """Return where the inner values of a part begin and end; there are none if the end comes
+        first. `hulls`: the ranges that subscriptions registered in this tree alone need of it, read
+        if the part is not known."""
         found = self._inner.get((tree, part))
         if found is None:
             found = (part.lo, part.hi)
@@ -106,7 +108,7 @@ class OrderDue(Timer, frozen=True):
 
 
 class ArrivalTable(Protocol):
-    """How events came, whatever trees a subscription is registered in."""
+    """The arrivals of events, whatever trees a subscription is registered in."""
 
     @property
     def own(self) -> EventArrival:
@@ -118,7 +120,7 @@ class ArrivalTable(Protocol):
 
 
 class Passage(NamedTuple):
-    """How events of one publisher came here together."""
+    """How events of one publisher came to this node together."""
 
     host: NodeId
     """That matched them."""
@@ -153,7 +155,7 @@ class Ready(NamedTuple):
 
 
 class Ways(NamedTuple):
-    """Where events for a subscription are matched."""
+    """The trees and values in which events for a subscription are matched."""
 
     trees: tuple[str, ...]
     hull: Interval
@@ -186,7 +188,7 @@ class WaitingEvent(NamedTuple):
 
 
 class PublisherOrder:
-    """What is known of one publisher's events."""
+    """The state of one publisher's events."""
 
     __slots__ = ("missing", "source", "through", "waiting")
 
@@ -213,8 +215,8 @@ class OrderedReceiver(Protocol):
 
 
 class PublicationOrder(Machine):
-    """Lets events of all publishers wait for earlier ones. Bounded: where too many wait, or their
-    publisher is forgotten, they wait no more."""
+    """Delays events of all publishers until earlier ones have come. Bounded: events no longer wait
+    where too many wait, or where their publisher is forgotten."""
 
     def __init__(
         self,
@@ -425,7 +427,8 @@ class PublicationOrder(Machine):
         return False
 
     def _take_ready(self, state: PublisherOrder) -> list[Ready]:
-        """Take out what waits no more, `SHOWN_AT_ONCE` events at most, unless too many wait."""
+        """Remove and return the events that no longer have to wait, at most `SHOWN_AT_ONCE` unless
+        too many wait."""
         now, through = self.port.now, state.through
         waiting = state.waiting
         numbers = sorted(waiting)
@@ -479,7 +482,7 @@ class PublicationOrder(Machine):
             self._receiver.show_late(self._take_all(state))
 
     def on_order_due(self, timer: OrderDue) -> None:
-        """Show what has waited long enough."""
+        """Show events that have waited long enough."""
         self._alarm.rang()
         for state in [state for state in self._sources.values() if state.waiting]:
             ready = self._take_ready(state)
@@ -488,7 +491,8 @@ class PublicationOrder(Machine):
 
 
 def ways_of(predicate: Predicate, trees: Sequence[str]) -> Ways:
-    """Where events that match the predicate are matched, registered in these trees."""
+    """Return where events that match the predicate are matched if it is registered in these
+    trees."""
     names = tuple(dict.fromkeys(trees)) if len(trees) != 1 else tuple(trees)
     if len(names) != 1 or names[0] == EVENT_TREE:
         return Ways(names, EVERYTHING)

@@ -75,7 +75,8 @@ class PartialMatch(msgspec.Struct):
     matched: dict[str, dict[str, None]] = {}  # by conjunction, the attributes that have matched
 
     def add(self, conjunction: str, attribute: str) -> int:
-        """One attribute of the conjunction has matched. Returns how many have by now."""
+        """Note that one attribute of the conjunction has matched. Return the number of matched
+        attributes."""
         attributes = self.matched.setdefault(conjunction, {})
         attributes[attribute] = None
         return len(attributes)
@@ -122,8 +123,8 @@ class GatheredSubscriptions(GroupedIndex[str, int]):
             self._by_name.pop(name, None)
 
     def shown(self, subscription: str) -> int:
-        """How many events are counted for this subscription: each is counted for one that it
-        matches."""
+        """Return how many events are counted for this subscription. Each event is counted for one
+        subscription that it matches."""
         conjunctions = len(self._predicates[subscription].conjunctions)
         known = map(self._by_name.get, self._names(subscription, conjunctions))
         return self.hits(subscription) + sum([each.named for each in known if each is not None])
@@ -192,8 +193,8 @@ class Receiver(Machine):
         incarnation: int = 0,
         own: OwnToken | None = None,
     ) -> None:
-        """`incarnation`: this node's; 0: it takes what was for any. `own`: the token that
-        deliveries have to show; None: none is asked for."""
+        """`incarnation`: the incarnation of this node; 0: it accepts messages for any. `own`: the
+        token that deliveries have to show; None: no token is required."""
         super().__init__(port)
         self._own = own or OwnToken()
         self._incarnation = incarnation
@@ -260,7 +261,7 @@ class Receiver(Machine):
         self.order.register(subscription, predicate, pivots)
 
     def remove(self, subscription: str, conjunctions: int) -> int:
-        """Show events for this subscription no more; it has `conjunctions` conjunctions. Returns
+        """Stop showing events for this subscription, which has `conjunctions` conjunctions. Return
         the number of this change."""
         self.pivots.pop(subscription, None)
         self._ages.pop(subscription, None)
@@ -275,8 +276,8 @@ class Receiver(Machine):
         return self.latest
 
     def delivered_to(self, subscription: str) -> int:
-        """How many of the events that its client has gathered are counted for this subscription:
-        each is counted for one that it matches."""
+        """Return how many of the events gathered by its client are counted for this subscription.
+        Each event is counted for one subscription that it matches."""
         return self.gathering.shown(subscription)
 
     # --- events ---
@@ -402,8 +403,8 @@ class Receiver(Machine):
     def _without_barred(
         self, events: Sequence[Event], places: Mapping[int, Sequence[int]]
     ) -> dict[int, list[int]]:
-        """The places of events for clients that gather, without those of which only subscriptions
-        of theirs match that are younger."""
+        """Remove from the places of events, by gathering client, those of events that only younger
+        subscriptions of the client match."""
         found: dict[int, list[int]] = {}
         for client, mine in places.items():
             for place_ in mine:
@@ -479,8 +480,8 @@ class Receiver(Machine):
         lookup: ArrivalLookup,
         passage: Passage,
     ) -> tuple[Sequence[Event], ArrivalLookup]:
-        """What may be shown now that events of these sources came, some of them fresh, and how it
-        came."""
+        """Return the events that may be shown after events of these sources came, some of them
+        fresh, and how they came."""
         if len(sources) != 1:
             return fresh, lookup
         (source,) = sources
@@ -545,8 +546,8 @@ class Receiver(Machine):
         lookup: ArrivalLookup,
         named: Sequence[str] = NOTHING_NAMED,
     ) -> Sequence[Event]:
-        """Check the whole predicates of this node's subscriptions and hand over what they want.
-        Returns the events that some subscription wants."""
+        """Check the whole predicates of this node's subscriptions, and hand over matching events.
+        Return the events that match some subscription."""
         batch, gathering = [event.attributes for event in events], self.gathering
         shares = gathering.share_named(batch, named) if named else gathering.share(batch)
         witnesses = dict(zip(shares.wanted, shares.witnesses, strict=True))
@@ -597,8 +598,9 @@ class Receiver(Machine):
     def _trace(
         self, events: Sequence[Event], deliveries: Sequence[Delivery], lookup: ArrivalLookup
     ) -> None:
-        """One record for each subscription that an event is shown to. Which of clients that gather
-        these are is not known yet: the clients' events were found by one subscription each."""
+        """Record an entry for each subscription that an event is shown to. The subscriptions of
+        gathering clients are matched here again, because each event was found by only one of
+        them."""
         found: dict[int, list[str]] = {id(event): [] for event in events}  # by the object's id
         for one in deliveries:
             if (keys := found.get(id(one.event))) is not None:
@@ -631,8 +633,8 @@ class Receiver(Machine):
                 )
 
     def _complete(self, sender: Peer, message: Deliver) -> list[Event]:
-        """Those events that are wanted whole by some conjunction, by now (C8). An event comes twice
-        in a message if it matches very many."""
+        """Return the events of a message for which some conjunction has now matched completely
+        (C8). An event may come twice in a message if it matches very many registrations."""
         complete = []
         trees = tree_of_each(message)
         for event, tree, registrations in zip(

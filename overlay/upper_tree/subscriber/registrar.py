@@ -180,9 +180,9 @@ class Registrar(Machine):
         return tuple(tuple(found.get(f"{subscription}/{n}", ())) for n in range(conjunctions))
 
     def subscribe(self, subscription: str, new: list[LocalRegistration]) -> None:
-        """Register what was planned: all of this turn together, in a message for each owner.
-        `SubscriptionsReady` follows (in this turn where nothing is planned, since nothing can
-        match)."""
+        """Register the planned registrations. Those of one turn are sent together, in one message
+        to each owner. `SubscriptionsReady` follows, in this turn if there are none, since nothing
+        can match."""
         if not new:
             self.port.emit(SubscriptionsReady((subscription,)))
             return
@@ -192,13 +192,13 @@ class Registrar(Machine):
         self._waiting += new
 
     def on_registrations_came(self, event: RegistrationsCame) -> None:
-        """Send what was planned in this turn."""
+        """Send the registrations planned in this turn."""
         self._send_some()
 
     def _places(
         self, predicate: Predicate, conjunction: Conjunction
     ) -> Sequence[tuple[str, str, Interval]]:
-        """Where to register a conjunction of a predicate: trees, each with the text that is matched
+        """Return where to register a conjunction of a predicate: trees, each with the text to match
         there, and the interval."""
         if self.settings.routing == "counting" and conjunction.constraints:
             return [(name, one.text, one.hull) for name, one in conjunction.constraints.items()]
@@ -257,7 +257,7 @@ class Registrar(Machine):
             self._send_some()
 
     def _wait(self, one: LocalRegistration) -> None:
-        """It is to be sent behind the others that wait."""
+        """Queue a registration behind those that wait to be sent."""
         if one.sent_to != WAITING:
             self._local.move((one,), WAITING)
             self._waiting.append(one)
@@ -331,7 +331,7 @@ class Registrar(Machine):
         return None if owner is None else owner.primary
 
     def _look_within(self, delay: float) -> None:
-        """Look for registrations without an answer in so many seconds, or earlier."""
+        """Look for unanswered registrations in `delay` seconds, or earlier."""
         self._look_at = min(self._look_at, self.port.now + delay)
         self._retry.within(delay)
 
@@ -351,8 +351,9 @@ class Registrar(Machine):
             self.port.emit(SubscriptionsReady(ready))
 
     def on_come_again(self, sender: Peer, message: ComeAgain) -> None:
-        """A node has put off what this one has asked of it: registrations are sent again when it
-        has said, and people hear of it. (What else was asked is asked again by who has asked.)"""
+        """Handle that a node has put off requests of this one. Registrations are sent again after
+        the time that it names, and the delay is reported. (Other requests are repeated by their
+        senders.)"""
         seconds = min(message.seconds, PUT_OFF_MOST)
         mine = (self.registrations.get(key) for key in message.registrations)
         put_off = [one for one in mine if one is not None and one.sent_to == sender.id]
@@ -370,7 +371,8 @@ class Registrar(Machine):
         self._say_put_off(sender.id, message)
 
     def _say_put_off(self, node: NodeId, message: ComeAgain) -> None:
-        """As an incident, now and then."""
+        """Report a delay as an incident, at most once in `PUT_OFF_SAID_EVERY` seconds for each node
+        and kind of request."""
         key, now = (node, message.what), self.port.now
         said = {k: at for k, at in self._put_off_said.items() if now - at < PUT_OFF_SAID_EVERY}
         if key not in said:
@@ -381,8 +383,8 @@ class Registrar(Machine):
         self._put_off_said = said
 
     def progress(self, subscription: str) -> tuple[int, int]:
-        """How many registrations of a subscription are not acknowledged, and how many of these
-        wait because their owner takes no more of this node for now."""
+        """Return how many registrations of a subscription are unacknowledged, and how many of these
+        wait because their owner at present accepts no more from this node."""
         unanswered = self._local.unanswered_of(subscription)
         held = sum(one.sent_to in (PUT_OFF, WAITING) for one in unanswered)
         return len(unanswered), held if self._window < math.inf else 0
@@ -439,8 +441,9 @@ class Registrar(Machine):
             self._ended.forget(event.attributes)
 
     def _newly_refused(self, attributes: Iterable[str]) -> dict[str, NodeId]:
-        """Those of which this turn has not seen a refusal yet under the same owner, and who that
-        is ("": not known): many registrations get many refusals together, which say the same."""
+        """Return those of these trees that were not yet refused in this turn under the same owner,
+        each with its owner ("": unknown). Many registrations get many refusals together that state
+        the same."""
         if self._refused_at != self.port.now:
             self._refused_at, self._refused = self.port.now, {}
         owners = {name: self.ring.owner(attribute_key(name)) for name in attributes}
@@ -450,7 +453,7 @@ class Registrar(Machine):
         return new
 
     def on_link_down(self, event: LinkDown) -> None:
-        """What a lost owner has not acknowledged goes to the next one."""
+        """Send registrations that a lost owner has not acknowledged to the next owner."""
         for local in self._local.unanswered():
             if local.sent_to == event.peer.id:
                 local.retry_at = self.port.now + RETRY_PAUSE
@@ -461,8 +464,8 @@ class Registrar(Machine):
         self._renewals.lost(event.lost)
 
     def on_register_due(self, timer: RegisterDue) -> None:
-        """Send more of those that wait, and again what has waited long enough for its answer, after
-        a fresh lookup."""
+        """Send more of the waiting registrations. Repeat, after a fresh lookup, those that have
+        waited long enough for an answer."""
         self._retry.rang()
         if self._look_at <= self.port.now:
             self._look_at = math.inf

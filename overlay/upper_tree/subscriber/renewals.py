@@ -57,8 +57,8 @@ class Renewal:
 
 
 class Confirmations:
-    """When the leases of this node's registrations were confirmed last. Times are the Port's
-    seconds."""
+    """The times at which the leases of this node's registrations were last confirmed. Times are the
+    Port's seconds."""
 
     def __init__(self, lease: float) -> None:
         self._term = DOUBT_SHARE * lease
@@ -81,7 +81,8 @@ class Confirmations:
         return self.unconfirmed_for(attribute, now) > self._term
 
     def doubtful_since(self, now: float) -> float | None:
-        """When the leases of a doubtful tree ran for certain last; None: no tree is doubtful."""
+        """Return when the leases of a doubtful tree were last certain to run; None: no tree is
+        doubtful."""
         earliest = min(self._confirmed_at.values(), default=now)
         return earliest if now - earliest > self._term else None
 
@@ -176,8 +177,9 @@ class Renewals:
         return self._confirmations.is_doubtful(attribute, self.port.now)
 
     def unconfirmed_since(self) -> float | None:
-        """When leases ran last that may have ended in some tree, or since when hosts of one may
-        have been lost while this node stood still; None: all run, and none was."""
+        """Return the last time at which all leases were certain to run, or since when hosts may
+        have been lost while this node stalled, whichever is earlier; None: all leases run, and no
+        host was lost."""
         found = [self._confirmations.doubtful_since(self.port.now)]
         found += [self._stood_since] if self._unasked else []
         return min([since for since in found if since is not None], default=None)
@@ -276,8 +278,9 @@ class Renewals:
             self._renew.within(RETRY_PAUSE)  # a lookup or a handshake takes about so long
 
     def on_local_stall(self, event: LocalStall) -> None:
-        """This node stood still: owners may have ended its registrations meanwhile, so find out now
-        and not when the next renewal is due. Hosts held what came for it, and may have ended."""
+        """Confirm the registrations at once after a stall, because owners may have ended them,
+        without waiting for the next renewal. Hosts that held events for this node may have ended as
+        well."""
         if event.seconds >= STOOD_STILL:
             since = self.port.now - event.seconds - UNDER_WAY
             self._stood_since = min(self._stood_since, since) if self._unasked else since
@@ -289,7 +292,8 @@ class Renewals:
             self._renew.within(0.0)
 
     def on_cluster_forked(self, event: ClusterForked) -> None:
-        """Another cluster leads in the place of an owner: renew soon, to find out what it lacks."""
+        """Renew soon to find missing registrations, because another cluster now leads in place of
+        an owner."""
         if any(event.cluster.owns(attribute_key(attribute)) for attribute, _ in self._local.by_key):
             self.confirm_soon()
 
@@ -300,11 +304,11 @@ class Renewals:
         self._renew.within(self.port.rng.random() * RENEW_WITHIN)
 
     def on_renew_refused(self, sender: Peer, message: RenewRefused) -> None:
-        """The owner does not have what was claimed: register again."""
+        """Register again in the trees for which an owner has refused a renewal."""
         self._repeat(message.trees)
 
     def _repeat(self, trees: Sequence[str]) -> None:
-        """Register again what is registered in these trees."""
+        """Register again all registrations in these trees."""
         if not trees:
             return
         by_tree: dict[str, list[LocalRegistration]] = {name: [] for name in trees}
