@@ -46,7 +46,7 @@ class Backlog:
         self._disconnects: tuple[tuple[float, float], ...] = ()  # (when it ended, seconds)
 
     def wrote(self, size: int) -> None:
-        """So many bytes were written for the peer."""
+        """Note that `size` bytes were written for the peer."""
         self._written += size
         self._burst += size
 
@@ -61,7 +61,7 @@ class Backlog:
         return sum(lasted) / len(lasted) if lasted else self._assumed
 
     def size(self, now: float) -> int:
-        """How many bytes to keep at most from now on."""
+        """Return the maximum number of bytes to keep from now on."""
         out, elapsed = self.disconnect(now), now - self._since
         wanted = float(self._burst + self._burst_before)
         if elapsed >= PERIOD:

@@ -270,11 +270,11 @@ class BeginReading(Command, frozen=True):
 
 
 class TakeEvents(Command, frozen=True):
-    """Take what has come for a reading, named by the request number of its BeginReading. Answered
-    by EventsTaken as soon as there are events, or when a position has moved on without any (some
-    seconds later where thousands of a node's readings wait for that), or when none can come for
-    want of a majority, and when they can again; by Failed when the reading has ended. A program
-    that takes nothing is sent nothing."""
+    """Take the events that have come for a reading, named by the request number of its
+    BeginReading. Answered by EventsTaken as soon as there are events, when a position has moved on
+    without any (some seconds later where thousands of a node's readings wait for that), when no
+    events can come for want of a majority, and when they can again; by Failed when the reading has
+    ended. A program that does not send this command is sent no events."""
 
     reading: int
 
@@ -299,26 +299,26 @@ class Drain(Command, frozen=True):
 
 class Grant(Command, frozen=True):
     """This client's program has consumed `consumed` bytes of frames of deliveries (Delivered,
-    Gathered; each with its four bytes of length) since the connection began, and `credit` more may
-    be under way, at most CREDIT. Handled by the control socket
-    (canopy/wire/control/credit_window.py). Not answered; its request number is no matter."""
+    Gathered; each with its four bytes of length) since the connection began, and `credit` more
+    bytes may be under way, at most CREDIT. Handled by the control socket
+    (canopy/wire/control/credit_window.py). Not answered; the request number is ignored."""
 
     consumed: int
     credit: int
 
 
 class OpenSession(Command, frozen=True):
-    """Open a session (M5): when this client's connection is lost, its subscriptions, and what comes
-    for them, are kept for a while, and `ResumeSession` on another connection goes on with them.
-    Handled by the control socket. Answered by SessionOpened. What is sent unasked after that is
-    numbered: each Delivery, each event of a Gathered, and each notice."""
+    """Open a session (M5): when this client's connection is lost, its subscriptions and the items
+    that come for them are kept for a while, and `ResumeSession` on another connection continues
+    with them. Handled by the control socket. Answered by SessionOpened. Items sent unasked after
+    that are numbered: each Delivery, each event of a Gathered, and each notice."""
 
 
 class ResumeSession(Command, frozen=True):
-    """The first command of a connection: go on with `session`, of which the program has the first
+    """The first command of a connection: continue `session`, of which the program has the first
     `received` numbered items. Answered by SessionResumed, or by Failed (code unknown): the session
-    has ended, or the node was started again. What was asked and not answered on the former
-    connection is no longer answered; request numbers go on behind those of that connection."""
+    has ended, or the node was started again. Unanswered requests of the former connection are no
+    longer answered; request numbers continue after those of that connection."""
 
     session: str
     received: Annotated[int, msgspec.Meta(ge=0)]
@@ -404,17 +404,19 @@ class Subscribed(Reply, frozen=True):
 
 
 class CompleteUntil(Reply, frozen=True):
-    """News for a client that wants marks (request is 0). Of the events that were published before
-    `until` (seconds since 1970, by the node's wall clock) all that its subscriptions were owed have
-    been sent before this, or a notice of the gap has. If the client loses its node, its gap begins
-    at the last mark. (A host reports by itself what it holds and this node has not heard of.)"""
+    """A mark for a client that asked for marks (request is 0). Of the events published before
+    `until` (seconds since 1970, by the node's wall clock), all that the client's subscriptions
+    should get were sent before this, or a notice of the gap was. If the client loses its node, its
+    gap begins at the last mark. (Events that a host holds, and of which this node has not heard,
+    are reported by the host.)"""
 
     until: float
 
 
 class SessionOpened(Reply, frozen=True):
     """This client has a session: `session` resumes it within `kept_for` seconds after its
-    connection is lost; who knows it can resume it. "": the node keeps no sessions."""
+    connection is lost. Any program that knows `session` can resume it. "": the node keeps no
+    sessions."""
 
     session: str
     kept_for: float
@@ -476,7 +478,7 @@ class Published(Reply, frozen=True):
 
 
 class Delivery(msgspec.Struct, frozen=True, array_like=True):
-    """One event for one subscription, with what is known of its way."""
+    """One event for one subscription, with what the node knows of its route."""
 
     subscription: str
     event: Event
@@ -555,7 +557,7 @@ class RingClusters(Reply, frozen=True, tag="Ring"):
 
 
 class Incidents(Reply, frozen=True):
-    """What happened around this node, the newest first."""
+    """Incidents observed by this node, the newest first."""
 
     incidents: tuple[Incident, ...]
 
@@ -625,11 +627,11 @@ class PackedEvents(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class EventsTaken(Reply, frozen=True):
-    """Events in the order of each shard's offsets, and how far was read with them: (shard, offset
-    that follows) where that has changed. `tables`: of a reading that begins with the newest rows,
-    shards of which not all have come yet, and the offset below which they lie. `packed`: the
-    events, of a reading that wants them so. `losses`: as in ReadingReady, of the shards whose logs
-    have lost rows."""
+    """Events in the order of each shard's offsets, and the new position of each shard whose
+    position has changed: (shard, offset that follows). `tables`: for a reading that begins with the
+    newest rows, the shards of which not all rows have come yet, and the offset below which they
+    lie. `packed`: the events, for a reading that asked for packed events. `losses`: as in
+    ReadingReady, for the shards whose logs have lost rows."""
 
     events: tuple[StreamEvent, ...]
     positions: tuple[tuple[int, int], ...]
@@ -648,7 +650,7 @@ class Subscriptions(Reply, frozen=True):
 
 
 class Recipients(Reply, frozen=True):
-    """Who would get the events of a DryRun, in their order."""
+    """The recipients of the events of a DryRun, in the order of the events."""
 
     events: tuple[EventRecipients, ...]
 
@@ -667,8 +669,9 @@ class Attributes(Reply, frozen=True):
 
 
 class Explained(Reply, frozen=True):
-    """What is known of an event: `path`, its steps as lines of text, and one entry of `reasons` for
-    each subscription of this node, with those that have ended and were asked for or got it."""
+    """The facts known about an event: `path`, its steps as lines of text, and one entry of
+    `reasons` for each subscription of this node, including ended ones that were asked for or got
+    the event."""
 
     event: str
     id: str

@@ -94,7 +94,7 @@ class ClockOffsets(Machine):
         self._answer_if_complete(message.number)
 
     def on_clocks_due(self, timer: ClocksDue) -> None:
-        """Answer with what is known by now."""
+        """Answer with the offsets known so far."""
         self._answer(timer.number)
 
     def _answer_if_complete(self, number: int) -> None:

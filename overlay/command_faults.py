@@ -64,7 +64,7 @@ def fault_in_rows_selector(selector: str) -> Fault | None:
 
 
 def fault_in_reading(command: BeginReading) -> Fault | None:
-    """Why a reading cannot begin."""
+    """Return why a reading cannot begin; None if it can."""
     if fault := fault_in_rows_selector(command.selector):
         return fault
     if not command.durable.isprintable():
@@ -94,7 +94,7 @@ def fault_in_group(command: AttachGroup | EditGroup) -> Fault | None:
 
 
 def fault_in_producer(command: BeginProducer) -> Fault | None:
-    """Why a program cannot append as a producer."""
+    """Return why a program cannot append as a producer; None if it can."""
     name = command.producer
     if not name or name.startswith(NODE_PREFIX):
         return "usage", f"a producer has a name that does not begin with {NODE_PREFIX}"
@@ -106,7 +106,7 @@ def fault_in_producer(command: BeginProducer) -> Fault | None:
 
 
 def fault_in_transaction(command: PrepareEvents) -> Fault | None:
-    """Why a transaction cannot be prepared, but for its events."""
+    """Return why a transaction cannot be prepared, apart from its events; None if it can."""
     if not command.events:
         return "usage", "a transaction has one event at least"
     for what, name, most in (
@@ -120,7 +120,7 @@ def fault_in_transaction(command: PrepareEvents) -> Fault | None:
 
 
 def fault_in_stream_name(name: str) -> str:
-    """Why a stream cannot have this name; "": it can."""
+    """Return why a stream cannot have this name; "" if it can."""
     if not name:
         return "a stream needs a name"
     if len(name) > STREAM_NAME_MOST:

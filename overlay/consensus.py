@@ -55,14 +55,15 @@ NEVER: Final = float("-inf")
 
 
 def majority(voters: int) -> int:
-    """The size of a majority of `voters`: the least of which any two sets have one in common."""
+    """Return the size of a majority of `voters`: the least number such that any two sets of this
+    size share a voter."""
     return voters // 2 + 1
 
 
 def quorum_of_storers(voters: int, one_may_lie: bool) -> int:
-    """How many voters have to have stored an entry before it counts as committed: a majority; where
-    one may lie, enough that any electing majority has two of them, but not all voters, of whom one
-    may be silent."""
+    """Return how many voters have to have stored an entry before it counts as committed. This is a
+    majority. If one voter may lie, it is enough that any electing majority contains two of them,
+    but not all voters, since one may be silent."""
     least = majority(voters)
     if not one_may_lie:
         return least
@@ -167,7 +168,7 @@ def is_up_to_date(candidate: Version, mine: Version) -> bool:
 
 
 class ProgressState(Enum):
-    """How a leader sends entries to a follower."""
+    """The modes in which a leader sends entries to a follower."""
 
     PROBE = "probe"
     """It was asked where its log ends, and is sent nothing else."""
@@ -178,7 +179,7 @@ class ProgressState(Enum):
 
 
 class Progress:
-    """One follower, from one leader's point of view."""
+    """One follower, as its leader sees it."""
 
     __slots__ = ("heard_at", "inflight", "match", "peer", "reading", "state")
 
@@ -195,8 +196,8 @@ class Progress:
         """When it was heard last, by the leader's clock."""
 
     def change(self, state: ProgressState) -> None:
-        """Go on in this state. What is being read for it or in flight does not count any more: it
-        may be lost."""
+        """Change to this state. Reads and messages under way for the follower no longer count,
+        since they may be lost."""
         self.state = state
         self.inflight.clear()
         self.reading = False
@@ -213,13 +214,13 @@ class Progress:
             self.state = ProgressState.REPLICATE
 
     def restart(self, state: ProgressState, match: int = 0) -> None:
-        """It has said where its log ends: what it has acknowledged before does not count, but for
-        the entries up to `match`."""
+        """Restart after the follower has stated where its log ends. Its earlier acknowledgements no
+        longer count, except those of entries up to `match`."""
         self.match = match
         self.change(state)
 
     def acknowledge(self, number: int, now: float) -> None:
-        """It has said at `now` that it has the entries up to `number` on disk."""
+        """Note that the follower said at `now` that it has the entries up to `number` on disk."""
         self.heard_at = now
         if number > self.match:
             self.match = number
@@ -236,7 +237,7 @@ Known = TypeVar("Known", bound=Progress)
 
 
 class Tracker(Generic[Known]):
-    """One leader's knowledge in one epoch."""
+    """One leader's knowledge of its followers in one epoch."""
 
     def __init__(self, me: NodeId, first: int) -> None:
         """`first`: number of the first entry of the leader's own epoch."""
@@ -332,7 +333,7 @@ class DurableQueue(Generic[Waiting]):
         self._waiting.append((ticket, item))
 
     def stored(self, ticket: int) -> list[Waiting]:
-        """Take out what has waited for `ticket` or one before."""
+        """Remove and return the items that have waited for `ticket` or an earlier one."""
         waiting, found = self._waiting, []
         while waiting and waiting[0][0] <= ticket:
             found.append(waiting.popleft()[1])

@@ -23,7 +23,7 @@ from overlay.rights import Principal
 
 
 class Vitals(msgspec.Struct, frozen=True):
-    """What a node measures of itself for its health records (docs/design/health.md)."""
+    """The measurements of a node for its own health records (docs/design/health.md)."""
 
     queue: int  # events, visits and deliveries that are not finished
     late_ms: float  # by which its timers were late at most, since `vitals` was called last
@@ -56,7 +56,7 @@ class DrivenNode(Protocol):
 
     @property
     def neighbours(self) -> int:
-        """How many other nodes it knows; 0: it is alone in its overlay."""
+        """The number of other known nodes; 0: this node is alone in its overlay."""
 
     @property
     def unreached(self) -> Mapping[str, str]:
@@ -68,11 +68,12 @@ class DrivenNode(Protocol):
 
     @property
     def numbered(self) -> Mapping[str, int]:
-        """How many events and subscriptions it has given an identity."""
+        """The numbers of events and of subscriptions to which the node has given an identity."""
 
     @property
     def unfinished(self) -> Mapping[str, int]:
-        """What is under way, by kind, without what there is none of; {} when `drained`."""
+        """The amount of unfinished work by kind, without kinds that have none; {} when
+        `drained`."""
 
     @property
     def conflict(self) -> IdentityConflict | None:
@@ -82,11 +83,11 @@ class DrivenNode(Protocol):
     # --- health ---
 
     def vitals(self) -> Vitals:
-        """What the node measures of itself, now and since the last call. No turn of its own."""
+        """Return the node's measurements, now and since the last call. Not a turn of its own."""
 
     def judge_health(self, measured: Mapping[str, float]) -> None:
-        """This was measured of the node and its machine (the fields of a health record): judge by
-        it whether the node is sub-healthy, and say so to others. No turn of its own."""
+        """Judge by these measurements of the node and its machine (the fields of a health record)
+        whether the node is sub-healthy, and tell other nodes. Not a turn of its own."""
 
     def update_health(self, report: HealthReport) -> None:
         """Another health file was read: choose among nodes by it. No turn of its own."""
@@ -94,8 +95,8 @@ class DrivenNode(Protocol):
     # --- connections ---
 
     def on_opened(self, connection: ConnectionId, principal: Principal | None = None) -> None:
-        """A dial of the node succeeded. `principal`: who is there, as far as the transport has
-        authenticated it; None: it does not."""
+        """Handle that a dial of the node succeeded. `principal`: the peer's identity as
+        authenticated by the transport; None: the transport does not authenticate."""
 
     def on_accepted(self, connection: ConnectionId, principal: Principal | None = None) -> None:
         """Another process has dialled the node; `principal` as in `on_opened`."""
@@ -113,7 +114,7 @@ class DrivenNode(Protocol):
     # --- time ---
 
     def deadline(self) -> float | None:
-        """When `on_tick` is due, by the driver's clock; None: no timer is set."""
+        """Return when `on_tick` is due, by the driver's clock; None: no timer is set."""
 
     def on_tick(self) -> None:
         """`deadline` has passed: fire the timers that are due."""
@@ -126,7 +127,7 @@ class DrivenNode(Protocol):
     # --- its own disk ---
 
     def on_stored(self, ticket: int) -> None:
-        """What `Driver.store_later` was given up to this ticket is durable."""
+        """Handle that all records given to `Driver.store_later` up to this ticket are durable."""
 
     # --- keys ---
 
@@ -145,11 +146,12 @@ class DrivenNode(Protocol):
 
 
 class Driver(LinkTransport, Protocol):
-    """What a node uses of its driver, besides dialling, writing and closing connections."""
+    """The part of its driver that a node uses, besides dialling, writing and closing
+    connections."""
 
     @property
     def processors(self) -> int:
-        """How many processors the machine has that the node may use."""
+        """The number of the machine's processors that the node may use."""
 
     @property
     def schemas(self) -> Any:
@@ -159,8 +161,8 @@ class Driver(LinkTransport, Protocol):
         """The time in monotonic seconds, read once per turn."""
 
     def wall(self) -> int:
-        """What the machine's wall clock shows, in nanoseconds since 1970: for people, and for what
-        is kept for a time."""
+        """Return the time of the machine's wall clock, in nanoseconds since 1970: for people, and
+        for data that is kept for a limited time."""
 
     @property
     def hybrid(self) -> HybridClock:
@@ -185,8 +187,8 @@ class Driver(LinkTransport, Protocol):
         """Write trace records of a kind that differ only in the field `name`."""
 
     def trace_marks(self, incarnation: int, first: int, count: int) -> Sequence[bool] | None:
-        """Which of the `count` events that this node publishes now, numbered from `first` on, are
-        to be traced by all nodes; None: all of them."""
+        """Return, for each of the `count` events that this node publishes now, numbered from
+        `first` on, whether all nodes are to trace it; None: all of them."""
 
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
         """The events among these whose trace records are kept."""
@@ -200,8 +202,8 @@ class Driver(LinkTransport, Protocol):
         `alone` of these events found none in any tree, and so have no `match` record."""
 
     def store(self, *records: bytes, anew: bool = False) -> None:
-        """Append to the node's state file, or replace it (`anew`), durable before what is written
-        later leaves."""
+        """Append to the node's state file, or replace it (`anew`). The records are durable before
+        any later write leaves."""
 
     def store_later(self, *records: bytes, anew: bool = False) -> int:
         """As `store`, behind the turn: `DrivenNode.on_stored` follows with this ticket, or a later

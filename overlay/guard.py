@@ -28,13 +28,14 @@ NOBODY = "unauthenticated"
 
 
 class NotAuthenticatedError(ProtocolError):
-    """A node speaks of which this one has forgotten who it is: it connects again."""
+    """A node whose authenticated identity this node has forgotten has sent a message. It connects
+    again."""
 
     is_fault = False
 
 
 class Guard:
-    """Knows who was authenticated, and refuses what is beyond its rights."""
+    """Knows the authenticated nodes, and refuses messages that exceed their rights."""
 
     def __init__(
         self,
@@ -49,9 +50,9 @@ class Guard:
         count: Callable[..., None],
         trace: Callable[..., None],
     ) -> None:
-        """`role` and `tenant`: of this node, None and "" where nodes have no keys; `rules` and
-        `confinement`: what becomes of tenants' messages; `dispatch` takes what is let through,
-        `send` what is answered for it."""
+        """`role` and `tenant`: of this node, None and "" where nodes have no keys. `rules` and
+        `confinement`: how messages of tenants are handled. `dispatch` takes permitted messages,
+        `send` sends the answers to the others."""
         self.role = role
         self.is_leaf = role is Role.LEAF
         self.dispatch = dispatch if role is None else self._check
@@ -119,9 +120,9 @@ class Guard:
             self._dispatch(peer, _without_claims(message))
 
     def withholds(self, message: Message) -> bool:
-        """Whether this node keeps to itself what it was about to send, since its role may not say
-        that. Others make any node say things: whoever asks a leaf what only voters know would have
-        it refuse in words that are a voter's."""
+        """Return whether this node must not send the message, since its role does not permit it.
+        Others can provoke messages: a leaf that is asked for knowledge of voters would otherwise
+        refuse in a message that only voters may send."""
         if self._bound is None or not refusal(self._bound, message):
             return False
         self._count("rights_withheld")
@@ -160,8 +161,8 @@ class Guard:
         return found
 
     def own(self, message: Message) -> tuple[Message, ...]:
-        """What this node takes instead of a message to itself: its own tenant is confined as any
-        other."""
+        """Return the messages that this node handles in place of a message to itself: its own
+        tenant is confined like any other."""
         if self._self is None or type(message) not in self._rules:
             return (message,)
         found = self._outcome(self._self, message)

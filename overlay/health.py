@@ -58,7 +58,7 @@ busy node is not one that is about to fail."""
 
 
 class NodeHealth(msgspec.Struct, frozen=True, array_like=True):
-    """What a file says of a node, or the node of itself."""
+    """The health of a node, as stated by a file or by the node itself."""
 
     severity: Severity
     reason: Annotated[str, Meta(max_length=1_000)]
@@ -73,7 +73,7 @@ class HealthReport(msgspec.Struct, frozen=True):
 
 
 class Clock(Protocol):
-    """What `Health` uses of a node's Port."""
+    """The part of a node's Port that `Health` uses."""
 
     @property
     def now(self) -> float:
@@ -81,8 +81,8 @@ class Clock(Protocol):
 
 
 class Health:
-    """What is known of nodes' health: the newest health file while it is valid, and what nodes say
-    of themselves. Machines that choose among nodes read it."""
+    """The known health of nodes: the newest health file while it is valid, and the nodes' own
+    statements. Machines that choose among nodes read it."""
 
     def __init__(self, clock: Clock) -> None:
         self.own: NodeHealth | None = None
@@ -106,8 +106,9 @@ class Health:
         self._until = self._clock.now + report.valid_for
 
     def judge(self, me: NodeId, measured: Mapping[str, float]) -> None:
-        """This node has `measured` itself (the fields of a health record): it is sub-healthy by the
-        first sign from the root of the tree, until none has been seen for `SIGN_HOLDS`."""
+        """Judge this node by its own measurements (the fields of a health record). It is
+        sub-healthy by the first sign from the root of the tree, until none has been seen for
+        `SIGN_HOLDS`."""
         now = self._clock.now
         found = None
         for sign in OWN_SIGNS:
@@ -173,12 +174,12 @@ class Health:
         return 0 if found is None else found.severity
 
     def reason(self, node: NodeId) -> str:
-        """Why the node is sub-healthy; "" if it is not."""
+        """Return why the node is sub-healthy; "" if it is not."""
         found = self.found(node)
         return "" if found is None else found.reason
 
     def reasons(self, nodes: Iterable[NodeId]) -> dict[NodeId, str]:
-        """Those of `nodes` that are sub-healthy, with the reason for each."""
+        """Return those of `nodes` that are sub-healthy, with the reason for each."""
         return {node: self.reason(node) for node in nodes if self.severity(node)}
 
     def healthy_first(self, peers: Iterable[Peer]) -> list[Peer]:
@@ -186,7 +187,8 @@ class Health:
         return sorted(peers, key=lambda peer: self.severity(peer.id))
 
     def healthiest(self, peers: Sequence[Peer]) -> Sequence[Peer]:
-        """Those of `peers` with the least severity among them: some, unless there are none."""
+        """Return those of `peers` with the least severity among them; empty only if there are
+        none."""
         if not (self._nodes or self.words) or len(peers) < 2:
             return peers
         least = min(self.severity(peer.id) for peer in peers)

@@ -63,14 +63,15 @@ FAULT = "a fault of this node, which its operators have to look at"
 
 
 def contain(port: Port, what: str, error: Exception) -> str:
-    """Count a fault of this program, and let operators know where it is. `what` was handled.
-    Returns it in words.
+    """Count a fault of this program, and report to operators where it is. `what` was handled.
+    Return a description of the fault.
 
-    A handler that raises what it should not mostly ends the process: of a cluster's log, votes or
-    leases nobody knows what is left of it, and what is on disk is whole. But where users' data
-    goes through, the same data goes through other nodes next: the next host of the tree, all
-    interested nodes, the node at which a program connects again. What ends one would end all,
-    again at each start. So there the event, or command, is refused."""
+    A handler that raises an unexpected error usually ends the process: the state of a cluster's
+    log, votes or leases in memory is then unknown, while the state on disk is whole. But the data
+    of users passes through other nodes next: the next host of the tree, all interested nodes, the
+    node at which a program connects again. Data that ends one node would end all of them, again at
+    each start. So for these the event or command is refused instead.
+    """
     place = extract_tb(error.__traceback__)[-1]
     where = f"{place.filename.rpartition('/')[2]}:{place.lineno}"
     text = f"{what}: {type(error).__name__} at {where}: {str(error)[:200]}"
@@ -166,7 +167,7 @@ class IncidentLog(Machine):
         self._note("elected", now.primary.id, now, text)
 
     def on_fenced(self, event: Fenced) -> None:
-        """This node was primary, and another one is."""
+        """Note that this node was primary, and another one is now."""
         self._note("fenced", event.cluster.primary.id, event.cluster, "leads what was led here")
 
     def on_member_joined(self, event: MemberJoined) -> None:
@@ -178,7 +179,7 @@ class IncidentLog(Machine):
         self._note("member gone", event.peer.id, self._role[0], "serves no more")
 
     def on_ring_left(self, event: RingLeft) -> None:
-        """This node's ring has ended: two rings have become one."""
+        """Note that this node's ring has ended: two rings have become one."""
         text = f"{event.ring} has ended: over to {event.into}"
         self._note("ring ended", self.port.me.id, None, text)
 

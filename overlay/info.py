@@ -107,7 +107,7 @@ class ExplanationLine(msgspec.Struct, frozen=True):
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """Why the event was delivered to one subscription or not."""
+    """The reason why the event was delivered to one subscription or not."""
 
     subscription: str
     name: str
@@ -131,7 +131,7 @@ class RecipientInfo(msgspec.Struct, frozen=True):
 
 
 class EventRecipients(msgspec.Struct, frozen=True):
-    """Who would get one event, as `canopy pub --dry-run` shows it."""
+    """The recipients of one event, as `canopy pub --dry-run` shows them."""
 
     refused: str  # why the event cannot be published; "": it can
     nodes: int = 0  # at least so many if they are more than `listed`
@@ -151,9 +151,9 @@ class OriginInfo(msgspec.Struct, frozen=True):
 
 
 class IntakeInfo(msgspec.Struct, frozen=True):
-    """What a replica takes into its shard by itself. `state`: "captures", or "registers" while the
-    subscription is not acknowledged; "copies" other streams, or "waits" for one; "full": the
-    shard has as much as it may have."""
+    """The capturing and copying of a replica into its shard. `state`: "captures", or "registers"
+    while the subscription is not acknowledged; "copies" other streams, or "waits" for one; "full":
+    the shard has reached its limit."""
 
     state: str
     selector: str
@@ -173,9 +173,9 @@ class ConsumerInfo(msgspec.Struct, frozen=True):
 
 
 class ForkInfo(msgspec.Struct, frozen=True):
-    """A fork of a shard. `state`: "open" where it takes rows, "waits" until it is copied, both at
-    its holder; "copied" where a leader has all or some of it. `rows`: how many the fork has, or
-    how many of them are copied, of which `repeated` were in the main log already, and `conflicting`
+    """A fork of a shard. `state`: "open" while it takes rows, "waits" until it is copied, both at
+    its holder; "copied" at a leader that has all or some of it. `rows`: the number of rows of the
+    fork, or of copied ones; among these, `repeated` were in the main log already, and `conflicting`
     have lost their producer's numbers, which other rows have."""
 
     fork: str
@@ -186,7 +186,7 @@ class ForkInfo(msgspec.Struct, frozen=True):
 
 
 class ReplicaInfo(msgspec.Struct, frozen=True):
-    """One replica of a shard, as it says itself; `state` "silent": it has not answered."""
+    """One replica of a shard, as it describes itself; `state` "silent": it has not answered."""
 
     node: NodeId
     address: str
@@ -268,9 +268,10 @@ class StreamInfo(msgspec.Struct, frozen=True):
 
 
 class GroupShardInfo(msgspec.Struct, frozen=True):
-    """A group at one shard. `floor`: it is done with all rows below; `end`: the offset after the
-    last committed row; `scanned`: how far the shard's leader has looked for rows, 0: not yet;
-    `open`: rows found and not done with, of which some are `leased` and some `delayed`."""
+    """A group at one shard. `floor`: all rows below it are done. `end`: the offset after the last
+    committed row. `scanned`: the offset up to which the shard's leader has looked for rows, 0: not
+    yet. `open`: the number of rows found and not done, including those that are `leased` or
+    `delayed`."""
 
     shard: int
     floor: int
@@ -314,9 +315,9 @@ class TransactionInfo(msgspec.Struct, frozen=True):
 
 
 class AppendReceipt(msgspec.Struct, frozen=True):
-    """Where events of one batch are: the offsets `first` to `first + count - 1` of a shard, in the
-    chunk with this number, epoch and hash (hexadecimal). With shard and stream id it is what
-    `canopy stream verify --receipt` proves."""
+    """The place of events of one batch: the offsets `first` to `first + count - 1` of a shard, in
+    the chunk with this number, epoch and hash (hexadecimal). Together with shard and stream id it
+    is proven by `canopy stream verify --receipt`."""
 
     shard: int
     epoch: int
@@ -341,8 +342,8 @@ class AcceptedEvents(msgspec.Struct, frozen=True, array_like=True):
 
     @staticmethod
     def of(hosts: Mapping[int, Mapping[str, NodeId]]) -> tuple[AcceptedEvents, ...]:
-        """What the hosts of each event, by its sequence number, are together. Events that visit no
-        host are in none."""
+        """Group consecutive events, by sequence number, that have the same hosts. Events that visit
+        no host are in no group."""
         groups: list[AcceptedEvents] = []
         for sequence, found in sorted(hosts.items()):
             last = groups[-1] if groups else AcceptedEvents(0, 0, {})

@@ -51,10 +51,10 @@ highest tier."""
 
 
 class Peer(msgspec.Struct, frozen=True, array_like=True):
-    """A node as others can reach it. Two Peers are the same node if their ids are equal.
+    """A node and how to reach it. Two Peers are the same node if their ids are equal.
 
-    All but the id are hints that may be older than what is so at present: `address` ("host:port"),
-    `region` and `tier`.
+    All fields but the id are hints that may be out of date: `address` ("host:port"), `region` and
+    `tier`.
     """
 
     id: NodeId
@@ -72,8 +72,8 @@ def by_id(peers: Iterable[Peer], besides: NodeId = "") -> dict[NodeId, Peer]:
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
-    """What one node sends to another; named by a noun or by what has happened. No other type can be
-    decoded from the wire."""
+    """A message between nodes, named by a noun or by an event that has happened. No other type can
+    be decoded from the wire."""
 
     overtakes: ClassVar[bool] = False
     """Whether it may come before what was sent earlier and waits on a link whose peer does not keep
@@ -85,7 +85,7 @@ class Message(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     know it."""
 
     def data_units(self) -> int:
-        """How many data-plane messages this counts for: the kind that is held against the lower
+        """Return the number of data-plane messages that this counts for, as compared with the lower
         bound in the figures of CBDLO, section 5.
 
         One event or one attribute that travels from one node to another is one unit; everything
@@ -99,8 +99,8 @@ class Timer(msgspec.Struct, frozen=True):
 
 
 class LocalEvent(msgspec.Struct, frozen=True):
-    """What a machine emits for the machines above it on the same node. Never comes from the
-    wire."""
+    """An event that a machine emits for the machines above it on the same node. Never comes from
+    the wire."""
 
 
 class Stored(LocalEvent, frozen=True):
@@ -146,12 +146,12 @@ class Port(Protocol):
 
     @property
     def processors(self) -> int:
-        """How many processors this node's machine has that the node may use."""
+        """The number of processors of this node's machine that the node may use."""
 
     @property
     def schemas(self) -> Any:
-        """What events of this node's programs have to be: an `EventSchemas`
-        (overlay/upper_tree/publisher/schemas.py); None: anything."""
+        """The schemas to which events of this node's programs must conform: an `EventSchemas`
+        (overlay/upper_tree/publisher/schemas.py); None: there are none."""
 
     def send(self, peer: Peer, message: Message) -> None:
         """Send over the link to `peer` (itself allowed: it is dispatched in this turn, uncounted).
@@ -173,7 +173,7 @@ class Port(Protocol):
     def watch(self, group: str, peers: Sequence[Peer]) -> None:
         """Keep the links to these peers open, so that their silence is noticed (`LinkDown`).
 
-        Replaces what was watched under the same `group` before.
+        Replaces the peers watched under the same `group` before.
         """
 
     def reply(self, client: int, reply: Any) -> None:
@@ -184,10 +184,10 @@ class Port(Protocol):
         `Gathered`."""
 
     def store(self, *records: bytes, anew: bool = False) -> None:
-        """Keep `records` on disk, durable before anything of this turn leaves: frames, and replies
-        to clients; `anew`: instead of all that is stored already. What was stored is handed to the
-        node at its next start, and perhaps a turn's that was not yet durable (overlay/records.py
-        has the whole contract)."""
+        """Keep `records` on disk, durable before any frame or reply of this turn leaves. `anew`: in
+        place of all stored records. The stored records are handed to the node at its next start,
+        perhaps with those of a turn that was not yet durable (overlay/records.py has the whole
+        contract)."""
 
     def store_later(self, *records: bytes, anew: bool = False) -> int:
         """As `store`, but nothing waits for it: the records are durable, in their order among all
@@ -204,16 +204,16 @@ class Port(Protocol):
         of none, and `name` is ``event`` or ``subscription``."""
 
     def trace_marks(self, incarnation: int, first: int, count: int) -> Sequence[bool] | None:
-        """Which of the `count` events that this node publishes now, numbered from `first` on, are
-        to be traced by all nodes; None: all of them."""
+        """Return, for each of the `count` events that this node publishes now, numbered from
+        `first` on, whether all nodes are to trace it; None: all of them."""
 
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
         """The events among these whose trace records are kept (none when tracing is off), so that a
         machine with many events builds no records of the others."""
 
     def row_share(self, kind: str, count: int) -> float:
-        """So many rows of streams are to have records of a kind (``row`` or ``take``): the share of
-        them that gets one, which the records have to name. 0: none."""
+        """Return the share of `count` rows of streams that get a trace record of a kind (``row`` or
+        ``take``); the records have to name it. 0: none."""
 
     def trace_unmatched(self, counts: Mapping[str, int], alone: int) -> None:
         """Count events for which trees found no interested node: `counts` by the tree's attribute.

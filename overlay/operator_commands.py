@@ -16,8 +16,8 @@ class Reload(Command, frozen=True):
 
 
 class ChangedSetting(msgspec.Struct, frozen=True, array_like=True):
-    """A key whose value differs from what it was, both as text. `effective`: since when it holds,
-    "now" or "restart" (of the node)."""
+    """A key whose value has changed, with both values as text. `effective`: from when the new value
+    holds, "now" or "restart" (of the node)."""
 
     key: str
     before: str
@@ -26,8 +26,8 @@ class ChangedSetting(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Reloaded(Reply, frozen=True):
-    """What reading the configuration again has changed. `read`: what was read: the configuration
-    file, or "" where the node has none, and whatever else a reload covers."""
+    """The changes after the configuration was read again. `read`: the sources: the configuration
+    file, or "" where the node has none, and others that a reload covers."""
 
     read: tuple[str, ...]
     changed: tuple[ChangedSetting, ...]

@@ -30,7 +30,7 @@ def entered(mine: str, theirs: str) -> str:
 
 @lru_cache(PAIRS_KEPT)
 def distance(one: str, other: str) -> int:
-    """How many borders an event crosses from one region to another: 0 within one, 2 between
+    """Return how many borders an event crosses from one region to another: 0 within one, 2 between
     ``eu/fr`` and ``eu/de``."""
     return len(_path(one)) + len(_path(other)) - 2 * _common(one, other)
 
@@ -40,7 +40,7 @@ def _path(region: str) -> list[str]:
 
 
 def _common(one: str, other: str) -> int:
-    """How many levels two regions have in common."""
+    """Return how many levels two regions have in common."""
     common = 0
     for mine, theirs in zip(_path(one), _path(other), strict=False):
         if mine != theirs:

@@ -63,9 +63,9 @@ class Reports:
 
     @property
     def pending(self) -> int:
-        """How much is not finished: events that some tree has not accepted, publications that wait
-        for room, subscriptions that are ending, 1 for registrations without an answer, 1 for links
-        with unacknowledged data."""
+        """The amount of unfinished work: events that some tree has not accepted, publications that
+        wait for room, subscriptions that are ending, 1 for registrations without an answer, 1 for
+        links with unacknowledged data."""
         return (
             self.publisher.unaccepted
             + self.clients.waiting
@@ -81,10 +81,10 @@ class Reports:
 
     @property
     def unfinished(self) -> dict[str, int]:
-        """What keeps a draining node from ending, by kind, without what there is none of: 1 for
-        membership in a cluster that it has not left, trees of other nodes that it still serves,
-        events that some tree has not accepted, 1 for ends of registrations without an answer,
-        visits that wait here to be matched, links with unacknowledged data."""
+        """Return the work that keeps a draining node from ending, by kind, without kinds that have
+        none: 1 for membership in a cluster that it has not left, trees of other nodes that it still
+        serves, events that some tree has not accepted, 1 for ends of registrations without an
+        answer, visits that wait here to be matched, links with unacknowledged data."""
         found = {
             "membership": int(not self.clusters.left),
             "events": self.publisher.unaccepted + self.clients.waiting,
@@ -96,8 +96,8 @@ class Reports:
         return {kind: count for kind, count in found.items() if count}
 
     def vitals(self, latest: float, counters: Mapping[str, int]) -> Vitals:
-        """What a health record says of the node. `latest`: by how many seconds its timers were late
-        at most."""
+        """Return the measurements of the node for a health record. `latest`: the most seconds by
+        which its timers were late."""
         links = [one for one in self.links.sessions() if one.state == "CONNECTED"]
         measured = [one.round_trip for one in links if one.round_trip]
         return Vitals(
@@ -148,7 +148,7 @@ class Reports:
         )
 
     def _way(self) -> str:
-        """How this node reaches the owners of keys, as `Status.way` says it."""
+        """Return how this node reaches the owners of keys, as in `Status.way`."""
         clusters = self.clusters
         if clusters.is_primary:
             return "lease" if clusters.is_followed else "no lease"

@@ -19,7 +19,7 @@ from overlay.upper_tree.messages import Register, Visit
 
 
 class Role(IntEnum):
-    """What a node may be, in its certificate."""
+    """The roles that a node's certificate can permit."""
 
     LEAF = 1
     """Publishes and subscribes for its programs; does nothing for others."""
@@ -34,7 +34,7 @@ class Role(IntEnum):
 
 
 class Principal(NamedTuple):
-    """Who is at the other end of a connection, by its certificate."""
+    """The identity at the other end of a connection, by its certificate."""
 
     id: NodeId
     role: Role
@@ -146,7 +146,7 @@ RULES: Final[dict[type[Message], Callable[[NodeId, Any], bool]]] = {
 
 
 def refusal(sender: Principal, message: Message) -> str:
-    """Why `sender` may not send this; empty if it may."""
+    """Return why `sender` may not send this; empty if it may."""
     kind = type(message)
     least = RIGHTS.get(kind.__name__)
     if least is None or sender.role < least:

@@ -114,11 +114,11 @@ class ProducerReady(Reply, frozen=True):
 
 
 class RowReader(msgspec.Struct, frozen=True, array_like=True):
-    """What a durable consumer does with a row. `what`: "read" (the row is below its position and
-    matches its selector), "passed over" (it does not match), "waits", "will pass over"; of a row
-    that the log does not have: "unread" (its position is not beyond it) or "passed". For a group
-    (`name` is "group NAME", `position` its floor) also the member that has the row, or why it is a
-    dead letter."""
+    """The handling of a row by a durable consumer. `what`: "read" (the row is below its position
+    and matches its selector), "passed over" (it does not match), "waits", "will pass over"; for a
+    row that the log does not have: "unread" (its position is not beyond it) or "passed". For a
+    group (`name` is "group NAME", `position` its floor) also the member that has the row, or why it
+    is a dead letter."""
 
     name: str
     selector: str

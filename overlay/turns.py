@@ -28,7 +28,7 @@ class Turns:
         self, clock: Callable[[], float], refused: Callable[[], None] = lambda: None
     ) -> None:
         """`clock` returns monotonic seconds; it is read once per turn. `refused` is called when a
-        peer is found to have said what is none of the protocol after its message was taken."""
+        peer's message is found to violate the protocol after it was taken."""
         self._clock = clock
         self._refused = refused
         self.now = clock()
@@ -137,7 +137,7 @@ class Turns:
                 return
 
     def deadline(self) -> float | None:
-        """When the next timer is due (monotonic seconds), None if there is none."""
+        """Return when the next timer is due (monotonic seconds); None if there is none."""
         while self._timers:
             due, sequence, timer = self._timers[0]
             if self._armed.get(timer) == sequence:

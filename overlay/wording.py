@@ -33,8 +33,8 @@ def counted(number: int, one: str, many: str | None = None) -> str:
 
 
 def no_majority(stream: str, answering: int, replicas: int, shard: int | None = None) -> str:
-    """Why nothing can be written to a stream, the same wherever it is said. `shard`: which one, of
-    a stream with several."""
+    """Say that nothing can be written to a stream for want of a majority; all reports use this
+    text. `shard`: its number, in a stream with several."""
     which = stream if shard is None else f"shard {shard} of {stream}"
     return f"no majority: {answering} of {replicas} replicas of {which} answer"
 

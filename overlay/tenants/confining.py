@@ -83,7 +83,7 @@ def _ask_event(known: Confinement, sender: Principal, message: AskEvent) -> Ruli
 
 
 def refuse(known: Confinement, sender: Principal, message: Message) -> Ruling:
-    """A question that tenants may not ask; who asks hears nothing."""
+    """Refuse a question that tenants may not ask. The asker gets no answer."""
     return Ruling(None, (), 1)
 
 
@@ -100,7 +100,8 @@ RULES: Final[Mapping[type[Message], Rule]] = {
 def outcome(
     rules: Mapping[type[Message], Rule], known: Confinement, sender: Principal, message: Message
 ) -> Ruling:
-    """What becomes of a message of a tenant. Raises ProtocolError for one that no tenant sends."""
+    """Decide how to handle a message of a tenant. Raises ProtocolError for a message that no tenant
+    sends."""
     rule = rules.get(type(message))
     if rule is not None:
         return rule(known, sender, message)

@@ -67,14 +67,15 @@ class Quota(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
 
 
 class Export(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What a tenant shares, of what it may publish itself, and with which tenants."""
+    """The events that a tenant shares, among those it may publish, and the tenants with which it
+    shares them."""
 
     where: Selector
     to: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=TENANTS_MOST)]
 
 
 class TenantPolicy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What one tenant may; an empty selector permits nothing."""
+    """The rights of one tenant; an empty selector permits nothing."""
 
     publish: Selector = ""
     subscribe: Selector = ""
@@ -147,7 +148,7 @@ def visible(policy: Policy) -> dict[str, str]:
 
 
 class Remainder(NamedTuple):
-    """What a policy leaves of a selector."""
+    """The remainder of a selector under a policy."""
 
     selector: str
     """`(asked) AND (permitted)`, or `FALSE`."""
@@ -173,7 +174,7 @@ class Confinement:
         self._narrowed: BoundedDict[tuple[str, str], str] = BoundedDict(KEPT)
 
     def of(self, tenant: str) -> TenantPolicy:
-        """What a tenant may."""
+        """Return the rights of a tenant."""
         found = None if self.reason or self.policy is None else self.policy.tenants.get(tenant)
         return found or TenantPolicy()
 
@@ -183,7 +184,7 @@ class Confinement:
         return self._visible.get(tenant, "")
 
     def denial(self, tenant: str) -> str:
-        """Why a tenant may nothing at all; "": it is named."""
+        """Return why a tenant has no rights at all; "" if the policy names it."""
         if self.reason:
             return self.reason
         assert self.policy is not None
@@ -192,8 +193,9 @@ class Confinement:
         return f"policy {self.version} does not name the tenant {tenant}"
 
     def narrow(self, tenant: str, selector: str) -> str:
-        """What remains of a selector: `(selector) AND (what the tenant may see)`; "" for a selector
-        is all. Raises SelectorError if it does not compile, or is too large with that."""
+        """Return the remainder of a selector: `(selector) AND (the selector of the tenant)`. An
+        empty selector stands for all events. Raises SelectorError if it does not compile, or the
+        result is too large."""
         key = (tenant, selector)
         found = self._narrowed.get(key)
         if found is None:
@@ -282,8 +284,8 @@ the former process registered, until its lease has ended."""
 
 
 def over_share(registrations: int, trees: int, most: int) -> str:
-    """What of it is more than a leaf may have; "": nothing. `most`: registrations that a policy
-    gives it, 0 for none."""
+    """Return which of these numbers exceeds the share of a leaf; "" if none does. `most`: the
+    number of registrations that a policy gives it, 0 for none."""
     most = most or LEAF_REGISTRATIONS
     if registrations > most:
         return f"{most:,} registrations (one for each alternative of a selector)"

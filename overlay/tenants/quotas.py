@@ -86,8 +86,8 @@ class Quotas:
         return self._takes(sender, "refused", 1.0, REFUSED_RATE, REFUSED_MOST / REFUSED_RATE)
 
     def outcome(self, sender: Principal, message: Message) -> Ruling | None:
-        """Return what is done with a leaf's message that exceeds its quota; None if the message is
-        within it."""
+        """Return how a leaf's message that exceeds its quota is handled; None if the message is
+        within the quota."""
         if isinstance(message, Visit):
             return self._visit(sender, message)
         if isinstance(message, Register):

@@ -29,8 +29,8 @@ def keep(predicate: Predicate) -> None:
 
 
 def keep_at_most(count: int) -> None:
-    """Keep so many conjunctions from now on: where one process is many nodes, as in the simulator,
-    they share the predicates of all registrations."""
+    """Keep at most `count` conjunctions from now on. Where one process runs many nodes, as in the
+    simulator, they share the predicates of all registrations."""
     _kept.capacity = count
 
 

@@ -25,8 +25,8 @@ def narrowed_again(known: Confinement, registration: Registration) -> Registrati
 
 
 def narrowed(known: Confinement, registration: Registration, tenant: str) -> Registration:
-    """What its subscriber asked for, AND what its tenant may see. Raises SelectorError if that is
-    too large."""
+    """Return the registration with its subscriber's selector AND the selector of its tenant. Raises
+    SelectorError if the result is too large."""
     asked = registration.asked
     return msgspec.structs.replace(
         registration, selector=known.narrow(tenant, asked), confined=Confined(tenant, asked)

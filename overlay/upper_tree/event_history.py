@@ -98,7 +98,7 @@ class ShownTo(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """What came under the event's identity was refused: `reason`, which begins with "it"."""
+    """A refusal of the content that came under the event's identity. `reason` begins with "it"."""
 
     sender: NodeId
     reason: str
@@ -113,7 +113,7 @@ HistoryNote = PublishedHere | AcceptedAt | Skipped | ShownTo | Refused
 
 
 class Remembered(msgspec.Struct):
-    """What this node remembers of one event."""
+    """The remembered facts about one event."""
 
     event: Event
     steps: list[PublishedHere | AcceptedAt | Skipped | EventArrival | Refused] = []
@@ -174,7 +174,7 @@ class EventHistory:
             self.attributes.popitem(last=False)
 
     def published(self, events: Sequence[Event], largest: int) -> None:
-        """This node has published events, of `largest` bytes at most. What is handed in here is
+        """Note that this node has published events, of `largest` bytes at most. The objects are
         kept and must not change."""
         self._note(events, PublishedHere(), largest * len(events))
 
@@ -243,7 +243,7 @@ class EventHistory:
 
 
 def places(events: Iterable[Event], event: Event) -> list[int]:
-    """Where an event is among several."""
+    """Return the places of an event among several."""
     return [
         place
         for place, other in enumerate(events)

@@ -60,8 +60,8 @@ unsigned ones are taken as well."""
 
 
 class EventProof(msgspec.Struct, frozen=True, array_like=True):
-    """That an event is one of `count` events that its publisher has signed together, the one at
-    `place`: the hashes beside its way to the root are the `path`, from the leaf on."""
+    """The proof that an event is the one at `place` among `count` events that its publisher has
+    signed together. The `path` has the sibling hashes on the way to the root, from the leaf on."""
 
     key: Annotated[bytes, msgspec.Meta(max_length=32)]
     generation: Uint53
@@ -148,7 +148,7 @@ class EventProofs:
         self._known: BoundedDict[tuple[object, ...], bool] = BoundedDict(ROOTS_KEPT)
 
     def sign(self, events: Sequence[Event]) -> list[Event]:
-        """This node's events, of one incarnation, with their proofs."""
+        """Return this node's events, of one incarnation, with their proofs."""
         found: list[Event] = []
         for start in range(0, len(events), BATCH_MOST):
             found += self._sign(events[start : start + BATCH_MOST])
@@ -178,7 +178,7 @@ class EventProofs:
         ]
 
     def fault(self, event: Event) -> Fault:
-        """What is wrong with an event of another node; "": nothing."""
+        """Return the fault of an event of another node; "" if there is none."""
         if event.proof is None:
             return UNSIGNED if self._is_strict else ""
         try:
@@ -204,7 +204,7 @@ class EventProofs:
 def proofs_of(
     signer: Signer | None, mode: SignMode, wall: Callable[[], float]
 ) -> EventProofs | None:
-    """What signs a node's events; None: they are not signed."""
+    """Return the object that signs a node's events; None: they are not signed."""
     return EventProofs(signer, mode, wall) if signer is not None and mode else None
 
 

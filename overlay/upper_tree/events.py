@@ -53,8 +53,8 @@ class SubscriptionLapsed(LocalEvent, frozen=True):
 
 
 class HostsReplaced(LocalEvent, frozen=True):
-    """This node stood still, and hosts of these trees, which may have held events for it, were lost
-    meanwhile: events of the last `seconds` may be missing."""
+    """This node stalled, and hosts of these trees, which may have held events for it, were lost in
+    the meantime: events of the last `seconds` may be missing."""
 
     trees: tuple[str, ...]
     seconds: float
@@ -86,8 +86,8 @@ class EventsAccepted(LocalEvent, frozen=True):
 
 
 class PublicationsRefused(LocalEvent, frozen=True):
-    """A host has refused these events of this node, by its policy or a quota. What
-    `EventsAccepted` says of them is that nothing is awaited any more."""
+    """A host has refused these events of this node, by its policy or a quota. A following
+    `EventsAccepted` only means that nothing more is awaited for them."""
 
     sequences: tuple[int, ...]
     reason: str
@@ -124,14 +124,15 @@ class CopiesReported(LocalEvent, frozen=True):
 
 
 class OwnerRefused(LocalEvent, frozen=True):
-    """A node that was taken for the owner of these attributes answered that it is not. What it said
-    of the true owner is in the ring's cache already."""
+    """A node that was taken for the owner of these attributes answered that it is not. The true
+    owner, if it named one, is in the ring's cache already."""
 
     attributes: tuple[str, ...]
 
 
 class Served(Protocol):
-    """What a receiver needs to know of a tree to say through which virtual node an event came."""
+    """The state of a tree from which a receiver derives through which virtual node an event
+    came."""
 
     @property
     def spans(self) -> Sequence[Interval]:

@@ -44,7 +44,7 @@ EventRate = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
 
 class HostLoad(msgspec.Struct, frozen=True, array_like=True):
-    """What a host reports of its load. A service rate of 0 is not known yet."""
+    """A host's report of its load. A service rate of 0 is unknown."""
 
     arrival: EventRate
     service: EventRate
@@ -57,7 +57,7 @@ than it has."""
 
 
 class VirtualNodeLoad(msgspec.Struct, frozen=True, array_like=True):
-    """What one virtual node asks of one of its hosts."""
+    """The load of one virtual node on one of its hosts."""
 
     attribute: str
     interval: Interval
@@ -77,7 +77,7 @@ class VirtualNodeLoad(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ServedLoad(msgspec.Struct, frozen=True, array_like=True):
-    """What a host is asked for: altogether, and by virtual nodes of one owner."""
+    """The load of a host, in total and by virtual nodes of one owner."""
 
     busy: Share
     nodes: tuple[VirtualNodeLoad, ...]
@@ -88,7 +88,7 @@ class LoadReporter(Protocol):
 
     @property
     def load(self) -> HostLoad | None:
-        """What to report to publishers of this host's work; None: nothing waits."""
+        """The load to report to publishers; None: no events wait."""
 
 
 class LoadMeter:
@@ -127,8 +127,8 @@ class LoadMeter:
             self._asked_busy += seconds
 
     def taken_up(self, served: int, passed_on: int) -> None:
-        """Of the events that arrived, `served` were served here and `passed_on` sent to other
-        hosts."""
+        """Note that of the events that arrived, `served` were served here and `passed_on` sent to
+        other hosts."""
         self._asked_served += served
         self._asked_passed += passed_on
 
@@ -142,10 +142,10 @@ class LoadMeter:
         return HostLoad(self._arrival, self.service, queue)
 
     def demand(self, queue: int, now: float) -> float:
-        """The share of the host's time that events have asked for since the last call, with `queue`
-        of them waiting; 0 while the service rate is not known. Events that are for other hosts, as
-        most of a queue is after virtual nodes have moved, ask for nothing here; what waits is taken
-        to be like what was taken up since the last call."""
+        """Return the share of the host's time that events have asked for since the last call, with
+        `queue` of them waiting; 0 while the service rate is unknown. Events for other hosts, as are
+        most of a queue after virtual nodes have moved, do not count. The waiting events are assumed
+        to be like those taken up since the last call."""
         passed = now - self._asked_at
         service = self.service
         taken = self._asked_served + self._asked_passed

@@ -15,8 +15,8 @@ from overlay.upper_tree.messages import Entry, Location
 
 
 class AskTrees(Message, frozen=True):
-    """Which attributes does the receiver's cluster own? Where is the tree of `attribute` ("": of
-    none in particular)?"""
+    """Asks for the attributes that the receiver's cluster owns, and for the tree of `attribute`
+    ("": of none in particular)."""
 
     overtakes = True
 
@@ -39,9 +39,9 @@ class TreesReport(Message, frozen=True, tag="Trees"):
 
 
 class FindHosts(Message, frozen=True):
-    """Which hosts have the trees of these attributes, which the receiver's cluster owns? Nothing is
-    noted of the asker, unlike with `AskTree`. The answer repeats `number`; only a primary
-    answers."""
+    """Asks for the hosts of these attributes' trees, which the receiver's cluster owns. The owner
+    notes nothing about the asker, unlike with `AskTree`. The answer repeats `number`; only a
+    primary answers."""
 
     number: Uint53
     attributes: tuple[str, ...]
@@ -57,9 +57,9 @@ class HostsFound(Message, frozen=True):
 
 
 class AskMatches(Message, frozen=True):
-    """Which registrations here match these events, which are not published? `events` are numbers of
-    the asker, in the order of `attributes`; `trees`: attributes, each with the numbers of the
-    events that would visit its tree at this host."""
+    """Asks which registrations here match these events, which are not published. `events` are
+    numbers of the asker, in the order of `attributes`; `trees`: attributes, each with the numbers
+    of the events that would visit its tree at this host."""
 
     number: Uint53
     events: tuple[Uint53, ...]
@@ -68,8 +68,8 @@ class AskMatches(Message, frozen=True):
 
 
 class NodeMatch(msgspec.Struct, frozen=True, array_like=True):
-    """One node that an event would be sent to: how many of its subscriptions match, and their ids,
-    as far as the answer has room for them."""
+    """A node that an event would be sent to: the number of its matching subscriptions, and as many
+    of their ids as the answer has room for."""
 
     peer: Peer
     subscriptions: Uint53
@@ -89,7 +89,8 @@ class MatchesFound(Message, frozen=True):
 
 
 class AskEvent(Message, frozen=True):
-    """What does the receiver remember of this event, which it published, or was shown?"""
+    """Asks for the facts that the receiver remembers about this event, which it published or was
+    shown."""
 
     number: Uint53
     event: str

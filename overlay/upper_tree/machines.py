@@ -27,7 +27,7 @@ the processor time per event with one host that they take with four
 
 
 def hosts_of(processors: int) -> int:
-    """How many hosts a machine with `processors` processors counts as."""
+    """Return how many hosts a machine with `processors` processors counts as."""
     return max(1, int(processors * HOSTS_SHARE))
 
 

@@ -66,7 +66,8 @@ class Registration(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def asked(self) -> str:
-        """What the subscriber asked for, of which `selector` is what it may see."""
+        """The selector that the subscriber asked for; `selector` is the part of it that its tenant
+        may see."""
         return self.selector if self.confined is None else self.confined.asked
 
 
@@ -136,7 +137,7 @@ class Unregister(Message, frozen=True):
 
 
 class Unregistered(Message, frozen=True):
-    """They are gone (or never were there)."""
+    """Confirms that the registrations are gone, or never existed."""
 
     attribute: str
     ids: tuple[str, ...]
@@ -209,8 +210,9 @@ class NotOwner(Message, frozen=True):
 
 
 class AskTree(Message, frozen=True):
-    """Where are these attributes' trees, and what is in them? `cached`: per attribute the digest of
-    the summary that the asker has (0: none; empty: none of any). The answer repeats `number`."""
+    """Asks where these attributes' trees are, and for their summaries. `cached`: per attribute the
+    digest of the summary that the asker has (0: none; empty: none of any). The answer repeats
+    `number`."""
 
     attributes: tuple[str, ...]
     number: Uint53 = 0
@@ -218,8 +220,8 @@ class AskTree(Message, frozen=True):
 
 
 class TreeSummary(msgspec.Struct, frozen=True, array_like=True):
-    """Which events a tree's registrations may match. None: the asker has the summary with this
-    digest already."""
+    """The summary of the events that a tree's registrations may match. None: the asker already has
+    the summary with this digest."""
 
     attribute: str
     digest: Uint63
@@ -374,9 +376,9 @@ class Uninstall(Message, frozen=True):
 
 
 class ServingBeat(Message, frozen=True):
-    """From the owner of the arc (start, key]: the receiver may serve what it hosts of the arc for
-    `term` seconds, the term of a serving lease, from when it answered beat number `heard` (0: none
-    yet). See owner/lease_grants.py and host/serving_leases.py."""
+    """From the owner of the arc (start, key]: the receiver may serve its trees of the arc for
+    `term` seconds, the term of a serving lease, counted from when it answered beat number `heard`
+    (0: none yet). See owner/lease_grants.py and host/serving_leases.py."""
 
     start: Key
     key: Key
@@ -387,9 +389,9 @@ class ServingBeat(Message, frozen=True):
 
 
 class ServingReply(Message, frozen=True):
-    """The beat with this number has come. `load`: what this owner's virtual nodes ask of the host;
-    None: next to nothing. It may come before what was said earlier: it says nothing of that, and
-    the lease that follows is counted from when it was sent."""
+    """Confirms the beat with this number. `load`: the load of this owner's virtual nodes on the
+    host; None: negligible. It may arrive before messages sent earlier, and confirms none of them.
+    The lease that follows is counted from when it was sent."""
 
     overtakes = True
 
@@ -415,8 +417,8 @@ class SentBefore(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True):
-    """What a host that gathers a value's shards asks another for (host/shard_gatherings.py): to
-    match events by these shards alone, and to answer the gatherer, with its number."""
+    """The request of a host that gathers a value's shards (host/shard_gatherings.py) to another
+    host: match events by these shards alone, and answer the gatherer, with its number."""
 
     gatherer: Peer
     number: Uint53
@@ -575,8 +577,8 @@ class DeliveriesGivenUp(Message, frozen=True):
 
 
 class NoticeHandedOver(Message, frozen=True):
-    """From a node that leaves: notify `peer`, which it does not reach, of what it gave up for
-    it."""
+    """From a node that leaves: notify `peer`, which it cannot reach, of the deliveries that it gave
+    up."""
 
     peer: Peer
     notice: DeliveriesGivenUp

@@ -70,9 +70,9 @@ class OwnerClaims(Machine):
         due: ClaimsDue,
         keys_of: Callable[[Any], Iterable[Key]] | None = None,
     ) -> None:
-        """`take` takes what is let through, of these `kinds` of messages; `due`: each of a node's
-        machines of this kind has a timer of its own; `keys_of`: of what an order is about, of trees
-        where it is None."""
+        """`take` takes permitted messages of these `kinds`. `due`: a timer type of its own for each
+        machine of this kind on a node. `keys_of`: returns the keys that an order concerns; None:
+        those of its trees."""
         super().__init__(port)
         self._ring = ring
         self._take = take
@@ -132,7 +132,7 @@ class OwnerClaims(Machine):
             self._keep(node, left)
 
     def on_claims_due(self, timer: ClaimsDue) -> None:
-        """Ask again about what waits, and drop what has waited for too long."""
+        """Ask again about waiting orders, and drop those that have waited too long."""
         self._again.rang()
         oldest = self.port.now - CLAIM_WAIT
         for node, waiting in list(self._waiting.items()):
@@ -146,7 +146,7 @@ class OwnerClaims(Machine):
             self._again.within(CLAIM_AGAIN)
 
     def on_owner_unknown(self, event: OwnerUnknown) -> None:
-        """Nobody answers just now: `ClaimsDue` asks again."""
+        """Do nothing: no owner answers at present, and `ClaimsDue` asks again."""
 
     def _refuse(self, sender: Peer, orders: Sequence[Message]) -> None:
         """Drop these orders, and say so to who gave them if it awaits that they are followed."""

@@ -103,8 +103,9 @@ class PartitionMap:
         return tuple(self.entries[index].interval for index in self.indexes_of(node))
 
     def indexes_of(self, node: NodeId) -> Sequence[int]:
-        """The indexes of the virtual nodes of which `node` is a host. All hosts are found at once:
-        who looks through the map for each of its hosts takes as many steps as their product."""
+        """Return the indexes of the virtual nodes of which `node` is a host. The indexes of all
+        hosts are computed at once, since searching the map for each host would take as many steps
+        as the product of both numbers."""
         if not self._served:
             for index, entry in enumerate(self.entries):
                 for host in entry.hosts:
@@ -130,7 +131,7 @@ class PartitionMap:
         return {host.id: host for entry in self.serving(registration) for host in entry.hosts}
 
     def counts(self, registrations: Collection[Registration]) -> list[int]:
-        """How many of the registrations lie in each virtual node."""
+        """Return how many of the registrations lie in each virtual node."""
         begin = [0] * (len(self.entries) + 1)  # at each virtual node, less those that end before it
         for interval in [registration.interval for registration in registrations]:
             if interval.lo < interval.hi:
@@ -150,8 +151,8 @@ class PartitionMap:
         return self.entries[len(self.entries) // 2]
 
     def slice_for(self, node: NodeId) -> tuple[tuple[int, Entry], ...]:
-        """What a host has to know of the tree: its paths from the root, and their children; of a
-        value of which it has a shard, all shards."""
+        """Return the part of the tree that a host has to know: its paths from the root, and their
+        children; and all shards of each value of which it has a shard."""
         size = len(self.entries)
         wanted: dict[int, None] = {}
         for index in self.indexes_of(node):
@@ -164,8 +165,8 @@ class PartitionMap:
         return tuple((index, self.entries[index]) for index in sorted(wanted))
 
     def assignment(self, attribute: str, node: NodeId, token: bytes = b"") -> Assign:
-        """What `node` is sent of this map: what it serves, and its slice; with the token that the
-        tree's hosts share."""
+        """Return the assignment of `node` by this map: the intervals that it serves, its slice, and
+        the token that the tree's hosts share."""
         served, known = self.hosted_by(node), self.slice_for(node)
         return Assign(attribute, self.version, served, len(self.entries), known, token)
 
@@ -252,15 +253,15 @@ def ranked(me: NodeId, hosts: Sequence[Peer], region: Region = "") -> list[Peer]
 
 
 def overlap_count(interval: Interval, intervals: list[Interval]) -> int:
-    """How many of `intervals` share some value with `interval`."""
+    """Return how many of `intervals` share some value with `interval`."""
     return sum(1 for other in intervals if other.overlaps(interval))
 
 
 def best_cut(interval: Interval, intervals: list[Interval]) -> Cut | None:
-    """Where to split a virtual node so that its registrations spread evenly.
+    """Return where to split a virtual node so that its registrations spread evenly.
 
-    Only end points of registrations can separate them. None where no cut makes the larger part
-    smaller than nine tenths of the whole (a hot value, or intervals that all lie over each other).
+    Only end points of registrations can separate them. None if no cut makes the larger part smaller
+    than nine tenths of the whole (a hot value, or intervals that all overlap).
     """
     inside = sorted(
         cut

@@ -45,8 +45,8 @@ _BY_OPEN_ENDS = (BOUNDED, HALF, 1.0)
 
 
 def breadth(interval: Interval) -> float:
-    """How much of an attribute's values an interval may hold, from 0 to 1, by its shape alone:
-    which values events carry is not known here."""
+    """Return what share of an attribute's values an interval may hold, from 0 to 1, by its shape
+    alone: the values of actual events are unknown here."""
     lo, hi = interval.lo, interval.hi
     if lo >= hi:
         return 0.0
@@ -63,9 +63,10 @@ def breadth(interval: Interval) -> float:
 
 
 def traffic(attribute: str, interval: Interval, popularity: Mapping[str, int]) -> float:
-    """How many events may come by a registration there; only its order means something.
+    """Estimate how many events may come by a registration there; only the order of the results is
+    meaningful.
 
-    `popularity`: attribute -> conjunctions known to ask for it. Events are taken to carry an
+    `popularity`: attribute -> conjunctions known to ask for it. Events are assumed to carry an
     attribute as often as conjunctions ask for it.
     """
     return (1 + popularity.get(attribute, 0)) * breadth(interval)

@@ -38,7 +38,7 @@ class ProofCheck:
         dispatch: Callable[[Peer, Message], None],
         note: Callable[[str, dict[str, Any]], None],
     ) -> None:
-        """`dispatch` takes what is not refused, `note` writes into the audit file."""
+        """`dispatch` takes permitted messages; `note` writes into the audit file."""
         self._proofs = proofs
         self._dispatch = dispatch
         self._history = history

@@ -29,7 +29,7 @@ SUBSCRIBER_BITS, ID_BITS = 24, 28
 
 
 def shard_place(registration: Registration) -> float:
-    """Where within any value the registration lies: 0 <= place < 1."""
+    """Return the place of the registration within any value: 0 <= place < 1."""
     high = _bits(registration.subscriber.id, SUBSCRIBER_BITS)
     low = _bits(registration.id, ID_BITS)
     return ((high << ID_BITS) + low) / float(1 << (SUBSCRIBER_BITS + ID_BITS))
@@ -55,9 +55,9 @@ def is_within(place: float, shard: Interval) -> bool:
 def shard_cuts(
     interval: Interval, registrations: Iterable[Registration], parts: int
 ) -> list[tuple[Cut, float]]:
-    """Where to cut a value, or a shard of one, into `parts` parts with equally many registrations,
-    with the share of them below each cut; as few digits as there may be. Empty where they have all
-    the same place."""
+    """Return where to cut a value, or a shard of one, into `parts` parts with equally many
+    registrations, each cut with the share of them below it, and with as few digits as possible.
+    Empty if all have the same place."""
     places = sorted([shard_place(one) for one in registrations if lies_in(one, interval)])
     rank, value, _ = interval.lo
     found: dict[float, float] = {}
@@ -71,8 +71,8 @@ def shard_cuts(
 def full_value_cuts(
     interval: Interval, registrations: Sequence[Registration], most: int
 ) -> list[Cut]:
-    """Where to cut a virtual node whose registrations no cut between values divides: around the
-    value that has more than `most` of them, and within it. Empty if there is none."""
+    """Return where to cut a virtual node whose registrations no cut between values divides: around
+    the value that has more than `most` of them, and within it. Empty if there is none."""
     whole = interval
     if not interval.is_shard():
         counts = Counter(one.interval for one in registrations if one.interval.is_point())

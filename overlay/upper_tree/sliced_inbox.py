@@ -80,9 +80,9 @@ class SlicedInbox(Machine):
         handlers_of: Mapping[type[Message], Handler],
         finish: Callable[[], None] = lambda: None,
     ) -> None:
-        """`due`: this inbox's own timer; `handlers_of`: what does it, by kind of message; `finish`
-        is called when a turn's run of messages of one kind is done, before any other: for what they
-        need together."""
+        """`due`: this inbox's own timer. `handlers_of`: the handler for each kind of message.
+        `finish` is called after a turn's run of messages of one kind, before any of another kind,
+        for work that they share."""
         super().__init__(port)
         self._handlers_of = handlers_of
         self._finish = finish
@@ -93,7 +93,7 @@ class SlicedInbox(Machine):
         self._alarm = Alarm(port, due)
 
     def __len__(self) -> int:
-        """How many registrations the work that waits counts for."""
+        """Return the number of registrations that the waiting work counts for."""
         return self._weight
 
     def handlers(self) -> Handlers:
@@ -101,7 +101,7 @@ class SlicedInbox(Machine):
         return {**dict.fromkeys(self._handlers_of, self.take), type(self._due): self.go_on}
 
     def take(self, sender: Peer, message: Message) -> None:
-        """Do what is asked for now, or when its turn comes."""
+        """Handle a message now, or when its turn comes."""
         for part, cost in parts(message):
             self._waiting.append((sender, part, cost))
             self._weight += cost
@@ -123,7 +123,8 @@ class SlicedInbox(Machine):
         self._continue_soon()
 
     def charge(self, weight: int) -> None:
-        """What is being done takes more than its message tells."""
+        """Add to the weight of the message being handled, because it takes more work than its size
+        shows."""
         done = self._done[1] if self._done[0] == self.port.now else 0
         self._done = (self.port.now, done + weight)
 
@@ -138,7 +139,8 @@ class SlicedInbox(Machine):
             self._alarm.within(0.0)
 
     def _continue(self) -> None:
-        """Do as much as a turn may, and what is more than may wait."""
+        """Handle as many messages as a turn may, and those that exceed the bound on waiting
+        work."""
         self.charge(0)  # in a new turn nothing was done yet
         kind: type[Message] | None = None
         try:
@@ -187,7 +189,8 @@ def parts(message: Message) -> Iterator[tuple[Message, int]]:
 
 
 def registration_cost(registration: Registration) -> int:
-    """How many of usual length cost as much to compile: one of 16 KiB takes up to 70 ms."""
+    """Return how many registrations of usual length cost as much to compile: one of 16 KiB takes up
+    to 70 ms."""
     return 1 + max(0, len(registration.selector) - LONG_FROM) // LONG_PER
 
 

@@ -110,7 +110,8 @@ class _Scale:
         }
 
     def spans(self, box: Box) -> _Spans:
-        """Where each of the box's intervals begins and ends on the scale of its attribute."""
+        """Return where each of the box's intervals begins and ends on the scale of its
+        attribute."""
         return {
             name: (bisect_left(self.ends[name], at.lo), bisect_left(self.ends[name], at.hi))
             for name, at in box
@@ -225,7 +226,8 @@ def _insert(clusters: list[_Cluster], new: _Cluster, scale: _Scale) -> None:
 
 
 def _merge_cheapest(clusters: list[_Cluster], scale: _Scale) -> None:
-    """One cluster less. The first has no partner: nothing is before it."""
+    """Merge the cheapest cluster with its partner. The first cluster has no partner, since none is
+    before it."""
     left = min(clusters[1:], key=lambda cluster: cluster.growth)
     right = left.partner
     assert right is not None

@@ -125,18 +125,19 @@ class RecentVisit(NamedTuple):
 
 
 class RecentVisits:
-    """Which hosts the events of one publisher visited lately: what may still be under way on other
-    paths.
+    """The hosts that the events of one publisher visited recently, and the events that may still be
+    under way on other paths.
 
-    Links are FIFO, so what goes from one publisher over one host comes in order. Events that go
-    over different hosts may overtake each other. An interested node can put them back in order
-    (subscriber/publication_order.py) if it knows that an earlier one may come another way, which it
-    can not see from the numbers: most events of a publisher are not for it. So a visit says which
-    other hosts events of the same publisher visited shortly before, or in the same turn, and in
-    which trees (`SentBefore`); hosts pass that on with what they deliver. Nothing is said, and
-    nothing costs anything, where all events visit one host.
+    Links are FIFO, so events that go from one publisher over one host come in order. Events that go
+    over different hosts may overtake each other. An interested node can restore the order
+    (subscriber/publication_order.py) if it knows that an earlier event may come another way. The
+    numbers do not show this, since most events of a publisher are not for this node. So a visit
+    names the other hosts that events of the same publisher visited shortly before, or in the same
+    turn, and in which trees (`SentBefore`); hosts pass that on with their deliveries. Where all
+    events visit one host, nothing is named, at no cost.
 
-    Times are seconds. Bounded by hosts, and by what is sent in `window`."""
+    Times are seconds. Bounded by the number of hosts, and by the events sent in `window`.
+    """
 
     def __init__(self, window: float) -> None:
         """`window`: for how long events count as under way (`tree.order_hold`)."""
@@ -153,7 +154,7 @@ class RecentVisits:
         visits.append(RecentVisit(now, tuple(trees), first, last))
 
     def before(self, host: NodeId, now: float) -> tuple[SentBefore, ...]:
-        """What to say to this host: what left lately for others."""
+        """Return the recent visits of other hosts, to be told to this host."""
         if len(self._visits) <= (host in self._visits):
             return ()
         found: list[SentBefore] = []

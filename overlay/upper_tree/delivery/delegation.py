@@ -49,8 +49,8 @@ class Delegation(Machine):
     """Passes on what this node is a delegate for, and saves deliveries whose link is lost."""
 
     def __init__(self, port: Port, copies: CopyBudget, holding: Holding) -> None:
-        """`copies`: the node's budget, also as a host; `holding`: what it holds for nodes out of
-        reach."""
+        """`copies`: the node's budget, also as a host. `holding`: the deliveries that it holds for
+        unreachable nodes."""
         super().__init__(port)
         self.copies = copies
         self.holding = holding
@@ -85,8 +85,8 @@ class Delegation(Machine):
             self.port.send(message.peer, again)
 
     def on_link_suspected(self, event: LinkSuspected) -> None:
-        """What waits there is sent through a relay as well, unless it is known to wait since more
-        comes than the link carries."""
+        """Send the messages that wait on a suspected link through a relay as well, unless they are
+        known to wait because of congestion."""
         node = event.peer.id
         if self.holding.is_congested(node):
             return
@@ -104,8 +104,8 @@ class Delegation(Machine):
         self.relays.link_recovered(event.peer.id)
 
     def on_message_dropped(self, event: MessageDropped) -> None:
-        """There was no room on a link: what this node owes to the receiver, or to others through
-        it, it still owes."""
+        """Handle that a link had no room for a message. This node still owes it to the receiver, or
+        to others through the receiver."""
         message = event.message
         if isinstance(message, Undelivered):
             self.on_undelivered(self.port.me, message)
@@ -122,10 +122,10 @@ class Delegation(Machine):
                     self.holding.not_sent(event.peer, kept, event.reason != TOO_LARGE)
 
     def on_link_down(self, event: LinkDown) -> None:
-        """The lost node's share as a delegate is spread anew. What was for the node itself is given
-        back to the host, if this node is a delegate; if it is the host, it is sent again to a node
-        that began again, else relayed or held. What was relayed since the link fell silent is left
-        to the relay."""
+        """Spread the lost node's share as a delegate anew. Deliveries for the node itself are given
+        back to the host, if this node is a delegate. If it is the host, they are sent again to a
+        node that began again, and otherwise relayed or held. Deliveries relayed since the link fell
+        silent are left to the relay."""
         peer = event.peer
         copied, is_stalled = self.relays.copied(peer.id), self.relays.is_stalled(peer.id)
         is_gone = event.left or event.end is SessionEnd.GONE

@@ -23,7 +23,7 @@ from overlay.upper_tree.messages import Registration
 
 
 class OwnToken:
-    """What this process registers, and asks of deliveries."""
+    """The token that this process registers, and that deliveries have to show."""
 
     def __init__(self, tokens: Tokens | None = None, incarnation: int = 0, now: float = 0.0):
         """`tokens`: None where nodes have no keys; then all deliveries are taken. `now`: seconds of

@@ -51,7 +51,8 @@ Way = tuple[EventSource, NodeId]
 
 
 class LastSent:
-    """Of one node. Bounded by what is sent within twice `window`; times are seconds."""
+    """The numbers of the last events that one node sent to each other node, by source and delegate.
+    Bounded by the events sent within twice `window`; times are seconds."""
 
     def __init__(self, window: float) -> None:
         """`window`: after so long an event has arrived (`tree.order_hold`)."""
@@ -108,11 +109,11 @@ def in_turn(recipients: Sequence[T], first_delegate: int) -> list[T]:
 
 
 def share_out(near: Sequence[T], far: Sequence[Part[T]], most: int) -> list[Part[T]]:
-    """At most `most` delegates (at least 1) for the recipients `near`, the first of them, and for
-    those in other regions, each of which is `far` with the access node there and its share.
+    """Choose at most `most` delegates (at least 1): the first of the recipients `near`, and for
+    each other region in `far` its access node, with its share.
 
-    What is `far` is never divided, and what is near is never shared out to other regions. Where
-    there is no room for all access nodes a near delegate passes the event on to some.
+    A part of `far` is never divided, and near recipients are never shared out to other regions.
+    Where there is no room for all access nodes, a near delegate passes the event on to some.
     """
     own = 1 if near else 0
     direct, rest = list(far[: most - own]), far[most - own :]
@@ -125,8 +126,8 @@ def share_out(near: Sequence[T], far: Sequence[Part[T]], most: int) -> list[Part
 
 
 class CopyBudget:
-    """How many copies of which event one node has sent, and may send, and by which way. Bounded:
-    the oldest event is forgotten first."""
+    """The number of copies of each event that one node has sent, and may send, and the way of each.
+    Bounded: the oldest event is forgotten first."""
 
     def __init__(self, most: int, kept: int = COUNTED_MOST, window: float = 0.0) -> None:
         """`most`: copies of one event (`tree.fan_out`); `kept` in events; `window`: seconds after
@@ -136,14 +137,14 @@ class CopyBudget:
         self._sent = EventCounts(kept)
 
     def room(self, event: Event) -> int:
-        """How many copies of it may be sent now; at least one."""
+        """Return how many copies of the event may be sent now; at least one."""
         left = self.most - self._sent.of(event)
         reserve = self.most // 4
         return left - reserve if left > reserve else max(1, left // 2)
 
     def has_room(self, source: EventSource, copies: Mapping[int, int]) -> bool:
-        """Whether these numbers of copies of events (by sequence number) may be sent now, as
-        `room` says, without what is held back for later."""
+        """Return whether these numbers of copies of events (by sequence number) may be sent now, as
+        `room` states, without the reserve for later."""
         most = self.most - self.most // 4
         return self._sent.most_with(source, copies) <= most
 

@@ -157,15 +157,16 @@ class GapNotices(Machine):
         self._hand_over(pending)
 
     def on_matching_interrupted(self, event: MatchingInterrupted) -> None:
-        """Send a notice without a count: this node, an owner, does not know what was missed."""
+        """Send a notice without a count: this node, an owner, does not know which events were
+        missed."""
         pending = self._of(event.subscriber)
         pending.interrupted(event)
         self._send(pending)
 
     def leave(self, stand_in: Callable[[Peer], Peer | None]) -> None:
-        """This node leaves: hand over the notices for nodes out of reach, now and from now on.
-        `stand_in`: a node that may reach another one; None: there is none, and the notice is
-        lost."""
+        """Hand over the notices for unreachable nodes, now and from now on, because this node
+        leaves. `stand_in`: returns a node that may reach another one; None: there is none, and the
+        notice is lost."""
         self._stand_in = stand_in
         for pending in list(self._pending.values()):
             self._hand_over(pending)
@@ -240,7 +241,8 @@ class GapNotices(Machine):
             self._put_back(event.peer, event.message)
 
     def on_notice_due(self, timer: NoticeDue) -> None:
-        """Send what has waited long enough, and drop notices for nodes that are away too long."""
+        """Send notices that have waited long enough, and drop those for nodes that are away too
+        long."""
         self._alarm.rang()
         now = self.port.now
         for pending in list(self._pending.values()):

@@ -35,7 +35,7 @@ class Reach(Enum):
 
 
 class HeldNode:
-    """What is held for one node. Written by `HeldDeliveries` and `Holding`."""
+    """The deliveries held for one node. Written by `HeldDeliveries` and `Holding`."""
 
     __slots__ = (
         *("attempt", "bytes", "events", "messages", "peer", "reach", "since", "tried_at"),
@@ -63,8 +63,8 @@ class HeldNode:
         self.went_by_relay = relay is not None
 
     def turns(self, reach: Reach, now: float) -> None:
-        """Note how the node is reached from `now` on; an attempt under way counts no more if that
-        changes."""
+        """Note how the node is reached from `now` on. If that changes, an attempt under way no
+        longer counts."""
         if reach is not self.reach:
             self.reach = reach
             self.since = now
@@ -76,7 +76,7 @@ class HeldNode:
 
 
 class Attempt(NamedTuple):
-    """What is under way to a node that is out of reach, to find out whether it still is."""
+    """A delivery sent to an unreachable node in order to find out whether it is reachable again."""
 
     relay: Peer | None
     """None: it goes over this node's own link."""
@@ -104,11 +104,11 @@ class HeldDeliveries:
         return len(self._nodes)
 
     def find(self, node: NodeId) -> HeldNode | None:
-        """What is held for this node, None if nothing needs to be."""
+        """Return the record of this node; None if nothing needs to be held for it."""
         return self._nodes.get(node)
 
     def all(self) -> list[HeldNode]:
-        """Of every node, the one first that was first out of reach."""
+        """Return the records of all nodes, the first one that became unreachable first."""
         return list(self._nodes.values())
 
     @property
@@ -122,7 +122,7 @@ class HeldDeliveries:
         return held
 
     def forget(self, held: HeldNode) -> list[Deliver]:
-        """Nothing is to be held for this node any more. Returns what was, the oldest first."""
+        """Stop holding deliveries for this node. Return those that were held, the oldest first."""
         del self._nodes[held.peer.id]
         self.bytes -= held.bytes
         self.events -= held.events
@@ -150,7 +150,8 @@ class HeldDeliveries:
         return replace(message, held=message.held + waited) if waited > 0 else message
 
     def take_earlier(self, held: HeldNode, incarnation: int) -> list[Deliver]:
-        """Take out what is for an earlier incarnation of the node, as far as that is known."""
+        """Remove and return the deliveries for an earlier incarnation of the node, as far as that
+        is known."""
         earlier = [each for each in held.messages if 0 < each[0].life < incarnation]
         if earlier:
             held.messages = deque(each for each in held.messages if each not in earlier)
@@ -165,7 +166,7 @@ class HeldDeliveries:
         self.events += events
 
     def excess(self, now: float) -> Iterator[tuple[HeldNode, Deliver]]:
-        """Take out what is beyond the bound, if anything is."""
+        """Remove and yield the deliveries that exceed the bound."""
         if self.bytes <= self.bytes_most and self.events <= self.events_most:
             return
         while self.bytes * 16 > self.bytes_most * 15 or self.events * 16 > self.events_most * 15:
@@ -183,7 +184,7 @@ def delivery_bytes(message: Deliver) -> int:
 
 
 def tree_of_each(message: Deliver) -> list[str]:
-    """Of each event, the tree that it came through."""
+    """Return, for each event, the tree through which it came."""
     trees = [message.attribute] * len(message.events)
     for attribute, _, places in message.apart:
         for place in places:

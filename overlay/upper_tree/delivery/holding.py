@@ -143,7 +143,7 @@ class AccessNodes:
         return relays.is_silent(peer.id), lacks, -peer.tier, self._weight(peer.id)
 
     def _weight(self, node: NodeId) -> bytes:
-        """Of rendezvous hashing for this sender."""
+        """Return the weight of a node in rendezvous hashing for this sender."""
         weight = self._weights.get(node)
         if weight is None:
             weight = blake2b(f"{self._port.me.id} {node}".encode(), digest_size=8).digest()
@@ -159,11 +159,12 @@ LEAVES = "the node that held it leaves, and knows no other one"
 
 
 class HoldDue(Timer, frozen=True):
-    """Time to try the nodes out of reach again, and to give up what was held for too long."""
+    """Fires when unreachable nodes are to be tried again, and deliveries that were held too long
+    given up."""
 
 
 class RegisteredNodes(Protocol):
-    """What a host knows of nodes by their registrations."""
+    """A host's knowledge of nodes by their registrations."""
 
     def has_registrations(self, node: NodeId) -> bool:
         """Whether a node has registrations here."""
@@ -174,7 +175,7 @@ class RegisteredNodes(Protocol):
 
 
 class Holding(Machine):
-    """Holds what is for nodes out of reach."""
+    """Holds deliveries for unreachable nodes."""
 
     def __init__(
         self,
@@ -202,7 +203,7 @@ class Holding(Machine):
     # --- asked by those who deliver ---
 
     def holds(self, node: NodeId) -> bool:
-        """Whether what is for this node is held now."""
+        """Return whether deliveries for this node are held now."""
         return node in self.held
 
     def is_congested(self, node: NodeId) -> bool:
@@ -210,7 +211,7 @@ class Holding(Machine):
         return node in self._congested
 
     def send(self, peer: Peer, message: Deliver) -> None:
-        """Send a delivery, or hold it. What is held has no share for a delegate (`onward`)."""
+        """Send a delivery, or hold it. A held delivery has no share for a delegate (`onward`)."""
         held = self.held.find(peer.id)
         if held is None:
             self.port.send(peer, message)
@@ -268,7 +269,8 @@ class Holding(Machine):
             self._try(held)
 
     def link_lost(self, peer: Peer) -> None:
-        """This node's link to another one is lost, and what waited there was named."""
+        """Handle that this node's link to another one is lost, after the messages waiting on it
+        were named."""
         for held in self.held.all():
             attempt = held.attempt
             if held.peer.id == peer.id:
@@ -312,8 +314,8 @@ class Holding(Machine):
                 self.notices.given_up(peer, message.events, ENDED)
 
     def leave(self) -> None:
-        """This node leaves: hand over what is held and the notices that wait, now and from now
-        on."""
+        """Hand over the held deliveries and the waiting notices, now and from now on, because this
+        node leaves."""
         self._is_leaving = True
         self.notices.leave(lambda peer: self.relays.stand_in(peer.id, peer.region))
         for held in self.held.all():
@@ -350,7 +352,7 @@ class Holding(Machine):
         self._give_up(held.peer, self.held.forget(held), reason)
 
     def _give_up(self, peer: Peer, messages: Iterable[Deliver], reason: str) -> None:
-        """Drop what was held, and let the node know of it."""
+        """Drop held deliveries, and notify the node."""
         for message in self._drop(peer, messages, reason):
             self.notices.given_up(peer, message.events, reason)
 
@@ -371,8 +373,8 @@ class Holding(Machine):
     # --- trying ---
 
     def on_hold_due(self, timer: HoldDue) -> None:
-        """Give up what was held for too long; try nodes for which nothing is on its way; send the
-        next piece to those in reach."""
+        """Give up deliveries that were held too long; try nodes for which none is on its way; send
+        the next piece to reachable nodes."""
         self._alarm.rang()
         over: list[HeldNode] = []
         for held in self.held.all():
@@ -387,7 +389,8 @@ class Holding(Machine):
             self._alarm.within(HOLD_CHECK)
 
     def _give_up_some(self, over: Iterable[HeldNode]) -> None:
-        """Give up what is held for these nodes, as much as a turn may; the rest follows at once."""
+        """Give up deliveries held for these nodes, as many as a turn may; the rest follows at
+        once."""
         left = GIVEN_UP_AT_ONCE
         for held in over:
             some: list[Deliver] = []
@@ -430,14 +433,14 @@ class Holding(Machine):
             self.relay(relay, peer, message)
 
     def on_link_up(self, event: LinkUp) -> None:
-        """The node is back: what is held follows, but for what was for an earlier process."""
+        """Send the held deliveries to a node that is back, except those for an earlier process."""
         held = self.held.find(event.peer.id)
         if held is not None:
             self._to_ended(event.peer, self.held.take_earlier(held, event.incarnation))
             self._open(held)
 
     def on_link_congested(self, event: LinkCongested) -> None:
-        """What is for the node waits here from now on."""
+        """Hold deliveries for the node from now on."""
         if event.peer.id == self.port.me.id or self._is_leaving:
             return
         held = self.held.find(event.peer.id) or self._add(event.peer)
@@ -445,8 +448,8 @@ class Holding(Machine):
         held.turns(Reach.CONGESTED, self.port.now)
 
     def on_link_relieved(self, event: LinkRelieved) -> None:
-        """The link to a node has room again: what was held for it because of congestion begins to
-        leave."""
+        """Begin to send the deliveries that were held because of congestion: the link has room
+        again."""
         self._congested.pop(event.peer.id, None)
         held = self.held.find(event.peer.id)
         if held is not None and held.reach is Reach.CONGESTED:
@@ -457,7 +460,8 @@ class Holding(Machine):
         self._send_piece(held)
 
     def _send_piece(self, held: HeldNode) -> None:
-        """Send a piece of what is held. If that is too much for the link, it says so."""
+        """Send a piece of the held deliveries. If it is too much for the link, the link reports
+        that."""
         self.notices.notify(held.peer)
         least = held.bytes - self._piece
         while held.messages and held.bytes > least:
@@ -468,7 +472,7 @@ class Holding(Machine):
             self.held.forget(held)
 
     def _reached_by(self, held: HeldNode, relay: Peer) -> None:
-        """A relay has not given back what it was to bring: the rest follows it."""
+        """Send the other deliveries by a relay that has not given back its first one."""
         self.relays.relay_reaches(held.peer.id, relay.id)
         for message in self.held.forget(held):
             self.relay(relay, held.peer, message)

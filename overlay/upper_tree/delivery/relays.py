@@ -109,8 +109,8 @@ class Relays:
     # --- suspected links ---
 
     def copy(self, peer: Peer, message: Deliver) -> bool:
-        """This message waits on a node's suspected link. Whether it is to be relayed as well;
-        then it is noted as copied."""
+        """Return whether to relay a message that waits on a node's suspected link; if so, note it
+        as copied."""
         suspected = self._suspected.setdefault(peer.id, SuspectedNode(peer))
         if suspected.is_stalled or len(suspected.copied) + len(message.events) > COPIED_MOST:
             return False
@@ -118,11 +118,12 @@ class Relays:
         return True
 
     def link_recovered(self, node: NodeId) -> None:
-        """Forget that the node was suspected: its link is silent no more."""
+        """Forget that the node was suspected, because its link is no longer silent."""
         self._suspected.pop(node, None)
 
     def copied(self, node: NodeId) -> Counter[DeliveryKey]:
-        """What waits on the node's suspected link and a relay has as well."""
+        """Return the deliveries that wait on the node's suspected link and that a relay also
+        has."""
         suspected = self._suspected.get(node)
         return Counter() if suspected is None else suspected.copied
 
@@ -177,7 +178,7 @@ class Relays:
         return node in self._unreachable
 
     def lost_since(self, node: NodeId) -> float:
-        """When the link to the node was lost; now, if it is not."""
+        """Return when the link to the node was lost; the present time if it is not lost."""
         lost = self._unreachable.get(node)
         return self.port.now if lost is None else lost.since
 
@@ -213,8 +214,9 @@ class Relays:
         return self.port.rng.choice(fit) if fit else None
 
     def stand_in(self, node: NodeId, region: Region = "") -> Peer | None:
-        """A node that may see in the place of this one to what is for `node`: `relay`, else any
-        whose link is neither lost nor suspected, though it did not reach the node lately."""
+        """Return a node that may take over deliveries to `node` from this one: `relay`, or else
+        any node whose link is neither lost nor suspected, even if it did not reach the node
+        recently."""
         relay = self.relay(node, region)
         if relay is not None:
             return relay
@@ -236,7 +238,7 @@ class Relays:
         return self._borders(one.region, to.region) < self._borders(other.region, to.region)
 
     def _borders(self, over: Region, to: Region) -> int:
-        """How many borders there are on the way over a region to another one."""
+        """Return how many borders there are on the way over a region to another one."""
         return distance(self.port.me.region, over) + distance(over, to)
 
     def _forget_failures(self, lost: UnreachableNode) -> None:

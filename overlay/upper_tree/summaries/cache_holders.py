@@ -245,7 +245,8 @@ class CacheHolders(Machine):
             self._wait_out_unknown()
 
     def on_replanted(self, event: Replanted) -> None:
-        """This node leads the arc of a lost cluster: ask its cache holders, if they are known."""
+        """Ask the cache holders of a lost cluster whose arc this node now leads, if they are
+        known."""
         found, cluster = self.restoration.former_holders, self.clusters.cluster
         known = len(self.owner.state.cache_holders)
         if found is None or cluster is None or known + len(found) > HOLDERS_MOST:

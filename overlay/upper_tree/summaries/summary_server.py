@@ -179,7 +179,7 @@ class SummaryServer(Machine):
     # --- answering ---
 
     def on_ask_tree(self, sender: Peer, message: AskTree) -> None:
-        """Answer where trees are and what is in them, once the log names the asker as a cache
+        """Answer with the locations and summaries of trees, once the log names the asker as a cache
         holder."""
         if len(message.attributes) > MAX_BATCH:
             raise ProtocolError("too many attributes in one question")
@@ -353,8 +353,9 @@ class SummaryServer(Machine):
         self._send_recalls(0)  # the owners of the next ring may have lower epochs
 
     def send_recalls(self) -> None:
-        """Ask each holder to drop what has been contradicted since the last call, all in one
-        message; those who are asked for the same are sent the same one, which is encoded once."""
+        """Ask each holder, in one message, to drop the summaries contradicted since the last call.
+        Holders that are asked for the same summaries are sent the same message, which is encoded
+        once."""
         self._send_recalls(self._epoch)
 
     def _send_recalls(self, epoch: int) -> None:
