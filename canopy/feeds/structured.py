@@ -8,12 +8,13 @@ those that are context attributes by their names.
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from canopy.feeds.cloudevents import BYTES, same
-from canopy.feeds.context import CONTEXT, VERSION, fault_of
+from canopy.feeds.context import CONTEXT, FORBIDDEN, VERSION, fault_of
 from canopy.feeds.datatypes import Data, data_of, media_type_of
 from canopy.feeds.drafts import id_text
 from canopy.feeds.jsontext import JSON, dump, is_json_type
@@ -91,7 +92,8 @@ def _extensions(rest: Mapping[str, Value | None], came: bool) -> dict[str, Any]:
         fits = not fault_of(name, value) and (came or len(name) <= NAME_MOST)
         (found if fits and name not in CONTEXT else left)[name] = value
     if left:
-        found[REST] = dump(left).decode()
+        # Characters that no context attribute may have stand in its strings only.
+        found[REST] = FORBIDDEN.sub(lambda one: json.dumps(one[0])[1:-1], dump(left).decode())
     return found
 
 

@@ -15,6 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from canopy.client.publication import Drafting
+from canopy.feeds.cloudevents import cloudevent_draft
 from canopy.feeds.structured import cloudevent_object
 from canopy.gateway.access import RequestRefused
 from canopy.gateway.events import drafts_of
@@ -308,3 +309,17 @@ def test_whatever_is_published_leaves_as_a_valid_one(
         if payload[0] and not isinstance(data, dict):
             sent = base64.b64decode(found.get("data_base64", ""))
             assert payload[0] in (sent, str(data).encode())
+
+
+@pytest.mark.parametrize("character", ["\x01", "\x7f", "\x85", "\ufdd0", "\U0001fffe"])
+@pytest.mark.parametrize("place", ["type", "text", "name"])
+def test_what_no_context_attribute_may_have_is_escaped(place: str, character: str) -> None:
+    """The rest of an event with bytes is JSON in a context attribute, which is allowed."""
+    wrong = f"x{character}y"
+    attributes = {"a": 1, **({"b": wrong} if place == "text" else {})}
+    attributes |= {wrong: 2} if place == "name" else {}
+    kind = wrong if place == "type" else "application/octet-stream"
+    left = cloudevent_object(attributes, b"\x00\x01", kind, "n.1.1", "canopy:/nodes/n", 0.0)
+    assert cloudevent_draft(left).payload == b"\x00\x01"
+    kept = json.loads(left["canopyattributes"])
+    assert wrong in (kept.get("$payload_type"), kept.get("b"), *kept)
