@@ -108,7 +108,8 @@ class Conjunction:
         return self.residual.operands if isinstance(self.residual, And) else (self.residual,)
 
     def pivots(self) -> tuple[tuple[str, Interval], ...]:
-        """Where the conjunction may be registered: (attribute, interval), most selective first.
+        """Return where the conjunction may be registered: (attribute, interval), most selective
+        first.
 
         The order is: equality, IN, intervals bounded on both sides, booleans, intervals bounded on
         one side, whole types, and last the attributes that only have to be present. Empty if no

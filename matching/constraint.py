@@ -117,7 +117,7 @@ class Constraint:
         return self._terms
 
     def compared(self) -> list[Compared]:
-        """What the attribute is compared with, of a constraint made by `comparing`."""
+        """Return the comparisons of the attribute, for a constraint made by `comparing`."""
         found: list[Compared] = []
         for op, first, last in self._comparisons:
             if last is None:
@@ -161,7 +161,7 @@ class Constraint:
 
     @property
     def pivot(self) -> Pivot:
-        """Its attribute as a pivot of the conjunctions that it is in."""
+        """Return the attribute as a pivot of the conjunctions that contain this constraint."""
         if self._pivot is None:
             self._pivot = (_selectivity(self), self.attribute, self.hull)
         return self._pivot

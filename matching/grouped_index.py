@@ -49,14 +49,14 @@ class Shares(NamedTuple, Generic[Key, Group]):
 
 class Grouping(Generic[Key, Group]):
     """The keys of an index in groups. Keys and groups are any hashable. An index may have several
-    groupings, each of which finds its own groups.
+    groupings, each with groups of its own.
 
     A group exists as long as it has a key.
     """
 
     def __init__(self, index: Index[Key]) -> None:
-        """Of the keys of `index`, those that are put into groups; all, before one is asked for what
-        matches."""
+        """Group keys of `index`. Each of its keys must be in a group before matches are asked
+        for."""
         self.index = index
         self._group_of: dict[Key, Group] = {}
         self._sizes: dict[Group, int] = {}
@@ -81,11 +81,11 @@ class Grouping(Generic[Key, Group]):
         return self._group_of[key]
 
     def size(self, group: Group) -> int:
-        """How many keys are in a group."""
+        """Return the number of keys in a group."""
         return self._sizes.get(group, 0)
 
     def count_groups(self) -> int:
-        """How many groups have a key."""
+        """Return the number of groups that have a key."""
         return len(self._sizes)
 
     def put(self, key: Key, group: Group) -> None:
@@ -120,7 +120,7 @@ class Grouping(Generic[Key, Group]):
         return self.index.match(attributes)
 
     def find(self, attributes: Attributes) -> dict[Group, Key]:
-        """The groups of which some predicate is true for an event, each with its witness."""
+        """Return the groups of which some predicate is true for an event, each with its witness."""
         return {group: key for _, group, key in self.find_many((attributes,))}
 
     def find_many(self, batch: Sequence[Attributes]) -> list[tuple[int, Group, Key]]:
@@ -184,7 +184,7 @@ class Grouping(Generic[Key, Group]):
         return not (found.unsure or self.index.has_plain or len(found.positions) < DIVIDED_FROM)
 
     def hits(self, key: Key) -> int:
-        """How often a key was the witness in `share` since it was added. Raises KeyError."""
+        """Return how often a key was the witness in `share` since it was added. Raises KeyError."""
         by_label = (
             0
             if self._group_matcher is None
@@ -210,7 +210,7 @@ class Grouping(Generic[Key, Group]):
         return shares
 
     def _find_fast(self, batch: Sequence[Attributes]) -> Pairs | None:
-        """What the block engine finds; None if it is not in use."""
+        """Return the matches of the block engine; None if it is not in use."""
         engine = self.index.block_engine
         if engine is None:
             return None
@@ -228,7 +228,8 @@ class Grouping(Generic[Key, Group]):
         return pairs
 
     def _pairs(self, found: Pairs, batch: Sequence[Attributes]) -> list[tuple[int, Group, Key]]:
-        """What the block engine has found as pairs, completed by what only Python can decide."""
+        """Convert the matches of the block engine to pairs, completed by those that only Python can
+        decide."""
         groups = map(self._by_number.__getitem__, found.groups.tolist())
         keys = self.index.keys_of(found.labels.tolist())
         pairs = list(zip(found.positions.tolist(), groups, keys, strict=True))

@@ -205,7 +205,8 @@ class Index(Generic[Key]):
         self._block_engine.add_many(self._moving(some))
 
     def _moving(self, count: int) -> Iterator[tuple[int, Conjunction]]:
-        """Take so many out of the plain engine, but for those that do not fit the block engine."""
+        """Remove and yield `count` conjunctions of the plain engine, except those that do not fit
+        the block engine."""
         for _ in range(count):
             label, conjunction = self._to_move.popitem()
             if self._fits_block_engine(conjunction):

@@ -104,7 +104,8 @@ def _between(node: Between, positive: bool) -> Expression:
 
 
 def count_products(node: Expression) -> int:
-    """How many AND-terms the normal form has, before contradictions and duplicates are dropped.
+    """Return the number of AND-terms of the normal form, before contradictions and duplicates are
+    dropped.
 
     The tree must be in negation normal form.
     """

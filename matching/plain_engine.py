@@ -115,7 +115,7 @@ def _reach(block: list[Entry[Item]]) -> Cut:
 
 
 class _Slot:
-    """One conjunction in the engine, with what is left to check once it has been found."""
+    """One conjunction in the engine, with the check that remains once it has been found."""
 
     __slots__ = ("attribute", "check", "conjunction", "intervals", "label")
 
@@ -132,7 +132,7 @@ class _Slot:
         """Made when it is asked for: most conjunctions of a large index are never checked here."""
 
     def checked(self) -> ConditionFunction:
-        """What is left to check, from now on in `check`."""
+        """Return the remaining check, which is in `check` from now on."""
         self.check = self.conjunction.check_except(self.attribute)
         return self.check
 

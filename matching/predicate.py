@@ -69,8 +69,9 @@ class Predicate:
     ) -> None:
         """For this package only: the caller guarantees that the tree is within the limits.
 
-        What is not given is derived: `text` and `conjunctions` from the tree, and the tree from the
-        text when it is first used. In the latter case the condition has to be an AND of `tests`.
+        Arguments that are not given are derived: `text` and `conjunctions` from the tree, and the
+        tree from the text when it is first used. In the latter case the condition has to be an AND
+        of `tests`.
         """
         self._expression = expression
         self._text = text

@@ -43,7 +43,7 @@ INT_MAX = 2**63 - 1
 
 
 def check_value(value: object) -> str | None:
-    """Why `value` is not admissible as an attribute's value, as a message; None if it is.
+    """Return a message why `value` is not admissible as an attribute's value; None if it is.
 
     Admissible are booleans, signed 64-bit integers, finite floats, and strings that UTF-8 can
     encode. None (NULL) is the absence of a value and is refused here.

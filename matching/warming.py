@@ -69,7 +69,7 @@ def warm_is_slow() -> bool:
 
 
 def usable_for(conjunctions: int) -> bool:
-    """Whether an index of so many conjunctions can use the block engine now.
+    """Return whether an index of `conjunctions` conjunctions can use the block engine now.
 
     Has the effect that `warm_wanted` returns True, or calls `warm` for a very large index.
     """

@@ -55,7 +55,7 @@ MEDIA: Final = re.compile(
 
 
 def fault_of(name: str, value: object) -> str:
-    """Why this can be no context attribute; "" if it can be one."""
+    """Return why this cannot be a context attribute; "" if it can."""
     if not NAME.fullmatch(name):
         return "names of context attributes have letters a to z and digits only"
     if name == "data":
@@ -74,7 +74,8 @@ def fault_of(name: str, value: object) -> str:
 
 
 def _text_fault(name: str, value: str) -> str:
-    """Why a text cannot be the value of a context attribute that CloudEvents defines."""
+    """Return why a text cannot be the value of a context attribute that CloudEvents defines; "" if
+    it can."""
     if name in CONTEXT and not value:
         return "it is empty"
     match name:

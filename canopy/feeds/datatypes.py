@@ -38,8 +38,8 @@ class Data(NamedTuple):
 
 
 def usual_form(payload: bytes, media_type: str) -> Form:
-    """What a payload is by its media type, and by itself: JSON or text that cannot be read is
-    bytes."""
+    """Return the form of a payload by its media type and its contents: JSON or text that cannot be
+    read is bytes."""
     if is_json_type(media_type):
         return "json" if _json(payload) is not None else "bytes"
     kind = media_type.partition(";")[0].strip().lower()
@@ -61,7 +61,7 @@ def media_type_of(payload_type: str) -> str:
 
 
 def data_of(payload: bytes, payload_type: str) -> Data:
-    """The value that a payload holds, by its media type and what `canopyform` says of it."""
+    """Return the value in a payload, by its media type and the `canopyform` parameter in it."""
     media_type = media_type_of(payload_type)
     said, shared = FORM.search(payload_type), BOTH.search(payload_type)
     form = said[1] if said else usual_form(payload, media_type)

@@ -46,13 +46,13 @@ Item: TypeAlias = FeedEvent | Refusal
 
 
 class BadEventError(ValueError):
-    """What was read is not a valid event; the message says why."""
+    """The input is not a valid event; the message gives the reason."""
 
 
 class Faulty(dict[Any, Any]):
-    """An object with invalid names; `fault` says why. Kept in place of the object, so that a
-    parser's hook can report the fault without ending the parsing. `twice`: the names that are given
-    more than once, of which it has the last value."""
+    """An object with invalid names; `fault` gives the reason. It is kept in place of the object, so
+    that a parser's hook can report the fault without ending the parsing. `twice`: the names that
+    are given more than once; the object has their last values."""
 
     fault: str = ""
     twice: frozenset[str] = frozenset()

@@ -42,7 +42,8 @@ SIGNATURES: Final = (
 
 
 def looks_like(head: bytes) -> str:
-    """What begins with `head`, if that is known to be none of a feed's formats; else ""."""
+    """Return the kind of file that begins with `head`, if it is known not to be one of a feed's
+    formats; else ""."""
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     return next((name for begin, name in SIGNATURES if text.startswith(begin)), "")
 
@@ -75,7 +76,7 @@ def read_feed(
 
 
 def format_of(name: str) -> str:
-    """What a file is by the end of its name, or "auto"."""
+    """Return the format of a file by the end of its name, or "auto"."""
     return SUFFIXES.get(PurePath(name.lower().removesuffix(".gz")).suffix, "auto")
 
 
@@ -119,11 +120,11 @@ def _read(source: FeedSource, format: str, types: Mapping[str, str]) -> Iterator
 
 
 def detect(source: FeedSource) -> str:
-    """The format of a stream by what is there, which is waited for and stays to be read: json,
-    json-seq, csv, msgpack or jsonl; "" for one that is none of a feed's.
+    """Detect the format of a stream by its first bytes, which are waited for and remain to be read:
+    json, json-seq, csv, msgpack or jsonl; "" if it is none of a feed's formats.
 
-    What begins with a brace or a bracket is JSON, of which `json_feed` finds out the layout; what
-    is a CloudEvent or GeoJSON is found out for each value.
+    Input that begins with a brace or a bracket is JSON; `json_feed` determines its layout. Whether
+    a value is a CloudEvent or GeoJSON is determined for each value.
     """
     if begins_with_map(source):
         return "msgpack"

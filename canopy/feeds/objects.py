@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def delivery_object(delivery: Delivery) -> dict[str, Any]:
-    """One event for one subscription as the JSON object of `sub --json`."""
+    """Return the JSON object of `sub --json` for one event of a subscription."""
     event = delivery.event
     found: dict[str, Any] = {
         "id": id_text(event.attributes.get("id")),
@@ -30,7 +30,7 @@ def delivery_object(delivery: Delivery) -> dict[str, Any]:
 
 
 def stream_object(stream: str, event: StreamEvent | GroupRow) -> dict[str, Any]:
-    """One event as the JSON object of `sub --stream --json`."""
+    """Return the JSON object of `sub --stream --json` for one event."""
     found: dict[str, Any] = {
         "stream": stream,
         "shard": event.shard,

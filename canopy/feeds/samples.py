@@ -88,7 +88,8 @@ SAMPLES: Final[dict[str, Callable[[int, int], Iterator[str]]]] = {
 
 
 def _draws(events: int, seed: int, minutes: float) -> Iterator[tuple[int, random.Random, datetime]]:
-    """Number, generator and time of each event, which are so many minutes apart in the mean."""
+    """Yield the number, generator and time of each event. Events are `minutes` minutes apart on
+    average."""
     draw = random.Random(seed)
     time = BEGIN
     for number in range(1, events + 1):

@@ -60,7 +60,7 @@ def _texts(source: FeedSource) -> Iterator[tuple[bytes, str]]:
 
 
 class _Record:
-    """What stands between two separators. `is_open`: whether its text may still come."""
+    """The text between two separators. `is_open`: whether more of it may come."""
 
     def __init__(self, is_open: bool = True) -> None:
         self._is_open = is_open
@@ -69,7 +69,7 @@ class _Record:
         self._size = 0
 
     def add(self, part: bytes) -> None:
-        """Take what comes next; what is too long is not kept."""
+        """Take the next part. A text that is too long is not kept."""
         self._size += len(part)
         if self._size <= RAW_LIMIT:
             self._parts.append(part)

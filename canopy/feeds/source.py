@@ -49,7 +49,7 @@ class FeedSource:
         return taken + bytes(self._stream.read(size if size < 0 else size - len(taken)))
 
     def read1(self, size: int = -1) -> bytes:
-        """As `io.BufferedIOBase`: what is there, without waiting for more."""
+        """Return the available bytes without waiting for more, as `io.BufferedIOBase` does."""
         return self._take(size) if self._ahead else bytes(self._stream.read1(size))
 
     def readline(self, size: int = -1) -> bytes:

@@ -40,9 +40,9 @@ def cloudevent_object(
     source: str,
     time: float,
 ) -> dict[str, Any]:
-    """The structured CloudEvent of an event. `identity` and `source` stand in for an `id` and a
-    `source` that it has not, or that CloudEvents does not allow, `time` (wall clock seconds) for a
-    `time`; what is not allowed is then among the other attributes."""
+    """Return the structured CloudEvent of an event. `identity`, `source` and `time` (wall clock
+    seconds) replace an `id`, `source` or `time` that the event lacks or that CloudEvents does not
+    allow; the disallowed value is then among the other attributes."""
     came = attributes.get("specversion") == VERSION
     context = {"specversion": VERSION, "id": identity, "source": source, "type": "event"}
     if not came:

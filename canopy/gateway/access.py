@@ -28,13 +28,13 @@ class RequestRefused(Exception):  # noqa: N818 - what happened to a request
         self.about = about
 
     def shown(self) -> dict[str, Any]:
-        """What who asked gets."""
+        """Return the answer to the client."""
         return {"error": self.reason, **self.about}
 
 
 class Permission(msgspec.Struct, frozen=True):
-    """What somebody may do. `name`: of the token, "" without tokens; `secret` is kept to look
-    whether the token is still good, and is never written anywhere."""
+    """The rights of a client. `name`: the name of the token, "" without tokens. `secret` is kept to
+    check whether the token is still valid, and is never written anywhere."""
 
     name: str
     scopes: tuple[Scope, ...]
@@ -76,7 +76,8 @@ class Permission(msgspec.Struct, frozen=True):
         return f"({selector}) AND ({self.subscribe})"
 
     def may_publish(self) -> Predicate | None:
-        """What an event has to match to be published; None: any may."""
+        """Return the predicate that a published event has to match; None: any event may be
+        published."""
         return compile_selector(self.publish) if self.publish else None
 
 
@@ -95,7 +96,8 @@ class GatewayRules:
         self._hosts = frozenset(host.lower() for host in hosts)
 
     def grant(self, secret: str) -> Permission:
-        """What the token with this secret allows; "": none was sent. Raises RequestRefused."""
+        """Return the rights of the token with this secret; "": none was sent. Raises
+        RequestRefused."""
         if self._tokens is None:
             return ANYBODY
         if not secret:

@@ -35,9 +35,9 @@ Format = Literal["json", "cloudevents", "event"]
 
 
 class Item(msgspec.Struct, frozen=True):
-    """Something for a follower. `kind`: "event", or "gap" with what is known of it. `id`: by which
-    a stream's follower goes on (`Wanted.after`), or the event's identity. `data`: an object that is
-    written as JSON; for MQTT the `Event` itself."""
+    """An item for a follower. `kind`: "event", or "gap" with the known facts about it. `id`: the id
+    with which a follower of a stream continues (`FeedRequest.after`), or the event's identity.
+    `data`: an object that is written as JSON; for MQTT the `Event` itself."""
 
     kind: Literal["event", "gap"]
     id: str
@@ -45,11 +45,11 @@ class Item(msgspec.Struct, frozen=True):
 
 
 class FeedRequest(msgspec.Struct, frozen=True):
-    """What a follower asks for. `stream`: "" for events as they are published; `start` (first, new,
-    an offset, a time, an item's id) and `after` (an item's id, which wins) are where in a stream it
-    begins. `last`: of a stream
-    that captures all of them, the newest of each key first.
-    `format`: as `canopy sub --json` writes events, as structured CloudEvents, or the `Event`."""
+    """A follower's request. `stream`: "" for events as they are published. `start` (first, new, an
+    offset, a time, an item's id) and `after` (an item's id, which has precedence) are the place in
+    a stream at which it begins. `last`: of a stream that captures all events, the newest of each
+    key first. `format`: as `canopy sub --json` writes events, as structured CloudEvents, or the
+    `Event`."""
 
     selector: str = "TRUE"
     stream: str = ""
@@ -69,7 +69,8 @@ class OpenFeed(Protocol):
         ...
 
     async def take(self, timeout: float) -> list[Item]:
-        """What has come, within seconds; empty if nothing has. Raises a ControlError."""
+        """Return the items that come within `timeout` seconds; empty if none comes. Raises a
+        ControlError."""
         ...
 
     async def close(self) -> None:
@@ -78,7 +79,7 @@ class OpenFeed(Protocol):
 
 
 async def follow(client: AsyncClient, grant: Permission, wanted: FeedRequest) -> OpenFeed:
-    """Open what is wanted, confined to what the grant allows. Raises Refused."""
+    """Open the requested feed, confined to the grant's rights. Raises Refused."""
     grant.check("subscribe")
     try:
         compile_selector(wanted.selector)  # by itself, before it is put into parentheses
@@ -120,7 +121,7 @@ def positions_of(text: str) -> Positions:
 
 
 def refusal(error: ControlError) -> RequestRefused:
-    """What a client of the gateway hears of a node's error."""
+    """Return the refusal to send to a client of the gateway for a node's error."""
     if isinstance(error, SelectorRefusedError):
         return RequestRefused(400, f"invalid selector\n{error}")
     if isinstance(error, NodeFullError):

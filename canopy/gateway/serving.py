@@ -28,7 +28,8 @@ until then it makes room for others."""
 
 
 class Options(msgspec.Struct, frozen=True):
-    """What a gateway is started with. `http` and `mqtt` are addresses; "": no such door."""
+    """The options with which a gateway is started. `http` and `mqtt` are addresses; "": no such
+    door."""
 
     node: str | None = None
     http: str = "127.0.0.1:8470"
@@ -68,7 +69,7 @@ def check_options(options: Options) -> None:
 
 
 def tls_context(options: Options) -> ssl.SSLContext | None:
-    """What the doors speak TLS with; None without a certificate. Raises StartError."""
+    """Return the TLS context of the doors; None without a certificate. Raises StartError."""
     if options.certificate is None or options.key is None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

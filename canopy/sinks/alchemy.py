@@ -57,7 +57,7 @@ def columns_of(connection: Connection, name: str) -> list[str]:
 
 
 def runner(connection: Connection) -> Run:
-    """How statements are carried out in a transaction that is open."""
+    """Return a function that carries out statements in an open transaction."""
 
     def run(statement: str, parameters: Mapping[str, object]) -> Answer:
         found = connection.execute(sqlalchemy.text(statement), dict(parameters))
@@ -83,7 +83,7 @@ class SqlAlchemyDatabase:
         return self._engine.begin()
 
     def runner(self, handle: Connection) -> Run:
-        """How statements are carried out in a transaction that is open."""
+        """Return a function that carries out statements in an open transaction."""
         return runner(handle)
 
     def check_open(self) -> None:

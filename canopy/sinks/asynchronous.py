@@ -81,8 +81,8 @@ class AsyncSink(Generic[H]):
 
     @asynccontextmanager
     async def transaction(self, reading: Followed) -> AsyncIterator[H]:
-        """A transaction for the effects of all events that `reading` has handed out, as
-        `canopy.sinks.sink.Sink.transaction`: statements go through what it yields."""
+        """Open a transaction for the effects of all events that `reading` has handed out, as
+        `canopy.sinks.sink.Sink.transaction` does. Yields the object through which statements go."""
         self._positions.check(reading)
         try:
             async with self._database.opened() as (made, inside):

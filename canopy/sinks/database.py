@@ -15,7 +15,7 @@ class SinkError(Exception):
 
 
 class Answer(NamedTuple):
-    """Of a statement: rows that it changed, and rows that it found."""
+    """The result of a statement: the number of changed rows, and the rows found."""
 
     changed: int
     rows: Sequence[Sequence[Any]] = ()
@@ -48,7 +48,7 @@ def create_table(name: str, columns: Sequence[ColumnDefinition], kinds: Mapping[
 
 
 class Database(Protocol[H]):
-    """One database; `H` is what a program's statements go through."""
+    """One database. `H` is the object through which a program's statements go."""
 
     def make(self, table: str, columns: Sequence[ColumnDefinition]) -> None:
         """Make a table, unless it is there."""
@@ -57,7 +57,7 @@ class Database(Protocol[H]):
         """A transaction: committed at the end, rolled back by an error."""
 
     def runner(self, handle: H) -> Run:
-        """How statements are carried out in a transaction that is open."""
+        """Return a function that carries out statements in an open transaction."""
 
     def check_open(self) -> None:
         """SinkError if a program has ended the transaction that was opened last."""
@@ -68,7 +68,8 @@ Runner = Callable[[Callable[[Run], Any]], Awaitable[Any]]
 
 
 class AsyncDatabase(Protocol[H_co]):
-    """One database, awaited. One task has a transaction at a time; `H_co` is what it works with."""
+    """One database, awaited. One task has a transaction at a time. `H_co` is the object with which
+    it works."""
 
     async def make(self, table: str, columns: Sequence[ColumnDefinition]) -> None:
         """Make a table, unless it is there."""
@@ -82,6 +83,6 @@ class AsyncDatabase(Protocol[H_co]):
 
 
 async def carry_out(database: AsyncDatabase[Any], job: Callable[[Run], Any]) -> Any:
-    """Do `job` in a transaction of its own, and return what it returns."""
+    """Run `job` in a transaction of its own, and return its result."""
     async with database.opened() as (_, inside):
         return await inside(job)

@@ -29,7 +29,7 @@ RUNNING: Final[set[str]] = set()
 
 
 class OutboxTransaction(Generic[H]):
-    """One transaction of the program: statements go through `db`, events with `send`."""
+    """One transaction of the program: statements go through `db`, events through `send`."""
 
     def __init__(self, db: H, transaction: str) -> None:
         self.db = db
@@ -45,7 +45,7 @@ class OutboxTransaction(Generic[H]):
 
 
 class OutboxCore:
-    """What the faces of an outbox do alike: a job for the database is carried out by `do`, in a
+    """The common part of the faces of an outbox. `do` carries out a job for the database in a
     transaction of its own."""
 
     def __init__(
@@ -119,8 +119,9 @@ class OutboxCore:
         return len(asked)
 
     async def _settle(self, transaction: str, is_final: bool = False) -> bool:
-        """Roll back what is in preparation, and tell the stream what the record says. Whether the
-        stream has confirmed it. `is_final`: a half of which it does not know will not come."""
+        """Roll back a transaction in preparation, and tell the stream the outcome on record. Return
+        whether the stream has confirmed it. `is_final`: a half that the stream does not know will
+        not come."""
 
         def settled(run: Run) -> str | None:
             self._records.settle(run, transaction, ROLLED_BACK)

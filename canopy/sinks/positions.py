@@ -62,7 +62,7 @@ class SinkMovedError(SinkError):
 
 
 class Followed(Protocol):
-    """What is read: a `canopy.Reading` or `AsyncReading`."""
+    """The interface of a reading: a `canopy.Reading` or `AsyncReading`."""
 
     stream: str
     stream_id: str
@@ -74,11 +74,11 @@ class Followed(Protocol):
         """By shard the offset behind the events that were handed out."""
 
     def confirm(self) -> None:
-        """What was handed out has taken effect."""
+        """Confirm that the events handed out have taken effect."""
 
 
 class Position(NamedTuple):
-    """Where a consumer is in one shard of a stream, as the table has it."""
+    """The position of a consumer in one shard of a stream, as stored in the table."""
 
     stream: str
     shard: int
@@ -113,7 +113,7 @@ class PositionTable:
         self._failed: dict[int, int] | None = None  # behind events that have had no effect
 
     def stored(self, run: Run, stream: str = "") -> list[Position]:
-        """Where the consumer is, in one stream or in all."""
+        """Return the stored positions of the consumer, in one stream or in all."""
         found = []
         for name, shard, offset, identity, selector in run(FIND, {"durable": self.durable}).rows:
             stream_id, _, losses = identity.partition("#")

@@ -53,7 +53,7 @@ class Record(NamedTuple):
 
 
 class Records:
-    """Those of one producer of one stream."""
+    """The records of one producer of one stream."""
 
     def __init__(self, stream: str, producer: str) -> None:
         self._ours = {"stream": stream, "producer": producer}
@@ -65,7 +65,7 @@ class Records:
         return sorted(found, key=lambda record: record.began)
 
     def state(self, run: Run, transaction: str) -> str | None:
-        """Of one transaction; None: there is no record of it."""
+        """Return the state of one transaction; None: there is no record of it."""
         rows = run(_GET, {**self._ours, "id": transaction}).rows
         return str(rows[0][0]) if rows else None
 

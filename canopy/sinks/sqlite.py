@@ -60,7 +60,7 @@ class SqliteDatabase:
             self._connection.execute("ROLLBACK")
 
     def runner(self, handle: sqlite3.Cursor) -> Run:
-        """How statements are carried out in a transaction that is open."""
+        """Return a function that carries out statements in an open transaction."""
 
         def run(statement: str, parameters: Mapping[str, object]) -> Answer:
             cursor = handle.connection.execute(statement, dict(parameters))

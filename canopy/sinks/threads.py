@@ -22,8 +22,8 @@ class InThread(Generic[H]):
         self._client = client
 
     async def run(self, job: Callable[[H], T]) -> T:
-        """Carry out statements: `job` is called in a thread, with the cursor or connection of the
-        transaction, and what it returns is returned, so it should not be a cursor."""
+        """Call `job` in a thread with the cursor or connection of the transaction, and return its
+        result, which should not be a cursor."""
         return await self._client.in_thread(partial(job, self._handle))
 
 

@@ -223,7 +223,7 @@ class BlockEngine:
             self._check_drift()
 
     def _inserted_at(self, places: array[int]) -> None:
-        """Count what was inserted at these places, and tighten the words of some."""
+        """Count the insertions at these places, and tighten the words of some."""
         self._blocks.count_inserted(places)
         for place in places[-(self._inserted + 1) % TIGHTEN_EVERY :: TIGHTEN_EVERY]:
             self._kernels.tighten(self._header, place // WORD, place // WORD + 1)

@@ -145,7 +145,7 @@ class GroupMatcher:
         self._make_room(PAIRS // EVENTS)
 
     def _make_room(self, groups: int) -> None:
-        """Allocate what depends on the number of groups, for so many."""
+        """Allocate the arrays whose size depends on the number of groups."""
         self._marks = aligned(groups, np.int64)
         room = max(PAIRS, groups)
         self._at_once = min(EVENTS, room // groups)

@@ -35,7 +35,7 @@ COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 def compare(op: str, left: Value | None, right: Value | None) -> Verdict:
-    """One comparison of two values; None (unknown) with NULL and between types."""
+    """Compare two values; None (unknown) with NULL and between types."""
     rank = RANKS.get(type(left))
     if rank is None or rank != RANKS.get(type(right)):
         return None

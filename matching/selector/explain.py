@@ -71,7 +71,7 @@ def _value(attributes: Attributes, name: str) -> Value | None:
 
 
 def _reason(node: Expression, attributes: Attributes) -> str:
-    """Why a test is unknown for the event."""
+    """Return why a test is unknown for the event."""
     for name in nodes.attributes_of(node):
         if _value(attributes, name) is None:
             what = "NULL" if name in attributes else "absent"

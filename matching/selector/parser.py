@@ -109,7 +109,8 @@ def unexpected_token(text: str, error: UnexpectedInput, before: list[Token]) -> 
 
 
 def _expected(accepts: set[str], token: Token, before: list[Token]) -> str:
-    """What would have been right instead of `token`; `accepts` are the types that lark allows."""
+    """Describe what would be valid in place of `token`; `accepts` are the types that lark
+    allows."""
     last = before[-1].type if before else ""
     previous = before[-2].type if len(before) > 1 else ""
     if last == "NOT":
@@ -373,9 +374,9 @@ def _first_surrogate(text: str) -> int:
 
 
 def _check_outside_quotes(text: str) -> None:
-    """Refuse text with too deeply nested parentheses: they make no node, so `depth` cannot. And
-    what begins a comment in SQL-92 (`--`) and in SQL:1999 (`/*`), of which JMS has none: `n > 1 --
-    note` would be a difference of two attributes."""
+    """Refuse text with too deeply nested parentheses, which `depth` cannot count because they make
+    no node. Refuse the beginnings of comments in SQL-92 (`--`) and in SQL:1999 (`/*`) as well,
+    since JMS has no comments: `n > 1 -- note` would be a difference of two attributes."""
     level = 0
     quote = ""
     for index, character in enumerate(text):

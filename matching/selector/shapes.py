@@ -206,9 +206,9 @@ def _literals(values: Sequence[Value]) -> list[Literal]:
 
 @lru_cache(maxsize=SHAPES)
 def _plan_of(shape: Shape) -> Plan | None:
-    """Of a conjunction of terms that compare an attribute with constants: for each its attribute
-    and operator, and which constants these are (-1: there is no second one). None for any other
-    shape."""
+    """Return the plan of a conjunction of terms that compare an attribute with constants: for each
+    term its attribute, its operator, and the numbers of its constants (-1: there is no second one).
+    None for any other shape."""
     plan: list[tuple[str, str, int, int]] = []
     begin = 0
     for term in _terms(shape):
@@ -245,8 +245,8 @@ def _plain_slots(*operands: Literal) -> list[int]:
 
 @lru_cache(maxsize=SHAPES)
 def _maker_of(shape: Shape) -> _Maker | None:
-    """What makes the tree of a text of this shape from its literals; None if such texts have to be
-    parsed."""
+    """Return a function that makes the tree of a text of this shape from its literals; None if such
+    texts have to be parsed."""
     terms = _terms(shape)
     if len(terms) < 2:
         return _whole(shape)
@@ -340,8 +340,8 @@ class _UnshapedError(Exception):
 
 
 def _maker(node: Expression, found: list[int]) -> _Maker:
-    """What makes a copy of `node` with literals in the places of the probes; their slots are added
-    to `found`."""
+    """Return a function that makes a copy of `node` with literals in the places of the probes;
+    their slots are added to `found`."""
     before = len(found)
     make = _copier(node, found)
     return make if len(found) > before else lambda literals: node

@@ -82,8 +82,8 @@ def truth_of_all(parts: Iterable[Compared | Expression]) -> Truth:
 
 
 def _ends(op: str, value: Value) -> tuple[float, float] | None:
-    """The least and the greatest number of which a comparison with this constant is true; None:
-    they are not known as floats."""
+    """Return the least and the greatest number for which a comparison with this constant is true;
+    None: they are not known as floats."""
     if RANKS[type(value)] != NUMBER or not -EXACT < value < EXACT:  # type: ignore[operator]
         return None
     number = float(value)
@@ -138,7 +138,7 @@ def _accepts(value: str, function: Callable[[str], bool]) -> bool:
 
 
 def _operands(node: Expression) -> Iterator[Expression]:
-    """The conditions of which all have to be true."""
+    """Yield the conditions that all have to be true."""
     match node:
         case nodes.And(operands=operands):
             for operand in operands:

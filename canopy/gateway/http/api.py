@@ -56,8 +56,8 @@ Query = Mapping[str, str]
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A question: what it is for, its parameters with what each is ("?": it may be left out), the
-    command for a query, and the type of the answer."""
+    """A question: its purpose, its parameters with the meaning of each ("?": optional), the command
+    for a query, and the type of the answer."""
 
     summary: str
     parameters: dict[str, str]
@@ -153,7 +153,7 @@ async def answer(client: AsyncClient, grant: Permission, path: str, query: Query
 
 
 async def dry_run(client: AsyncClient, grant: Permission, drafts: list[Draft]) -> dict[str, Any]:
-    """Who would get these events. Raises RequestRefused."""
+    """Return the recipients of these events. Raises RequestRefused."""
     grant.check_observer()
     return await asked(client, DryRun(0, tuple(drafts)), Recipients)
 
@@ -181,8 +181,8 @@ def plain(value: Any) -> Any:
 
 
 def components(kinds: Iterable[type[Reply]]) -> dict[str, Any]:
-    """The JSON Schemas of replies and of what is in them, by the name of the type, as `plain` makes
-    them."""
+    """Return the JSON Schemas of replies and of the types in them, by the name of the type, as
+    `plain` makes them."""
     structs: dict[str, type[msgspec.Struct]] = {}
     _, parts = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     for module in (overlay.client, overlay.info, overlay.stream_client):
@@ -200,7 +200,7 @@ def components(kinds: Iterable[type[Reply]]) -> dict[str, Any]:
 
 
 def checked(where: str) -> dict[str, Any]:
-    """What is wrong with a selector: a text with a mark at the place; "": nothing."""
+    """Return the fault of a selector, as a text with a mark at the place; "" if it is valid."""
     try:
         found = compile_selector(where or "TRUE")
     except SelectorError as error:
@@ -256,14 +256,14 @@ def openapi() -> dict[str, Any]:
 
 
 def reference(kind: type[Reply]) -> dict[str, str]:
-    """Where the schema of a reply stands."""
+    """Return a reference to the schema of a reply."""
     return {"$ref": f"#/components/schemas/{kind.__name__}"}
 
 
 def operation(
     name: str, summary: str, schema: Mapping[str, Any], parameters: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """One operation of OpenAPI, whose errors are all alike."""
+    """Return one operation of OpenAPI. All operations have the same errors."""
     content = {"application/json": {"schema": schema}}
     if name == "follow":
         content = {"text/event-stream": {"schema": {"type": "string"}}}
@@ -323,8 +323,8 @@ async def schemas_of(client: AsyncClient) -> tuple[EventSchema, ...]:
 
 
 def asyncapi(schemas: Iterable[EventSchema]) -> dict[str, Any]:
-    """The description of what is followed and published, in AsyncAPI 3.0: any event, and those of
-    each type with a schema."""
+    """Return the description of followed and published events in AsyncAPI 3.0: any event, and those
+    of each type with a schema."""
     channel = {"$ref": "#/channels/events"}
     typed = {
         parse.quote(one.type, safe=""): {

@@ -76,7 +76,7 @@ class Exchange:
 
     @property
     def trailing(self) -> bytes:
-        """What came behind the request."""
+        """The bytes that came after the request."""
         return self._wire.h11.trailing_data[0]
 
     def bearer(self) -> str:

@@ -224,7 +224,7 @@ async def close_feed(feed: OpenFeed) -> None:
 
 
 def wanted_of(exchange: Exchange) -> FeedRequest:
-    """What a follower asks for in its query and headers. Raises RequestRefused."""
+    """Return a follower's request from its query and headers. Raises RequestRefused."""
     query = exchange.query
     unknown = query.keys() - {"where", "stream", "last", "from", "format", "receipt"}
     if unknown:
@@ -281,7 +281,7 @@ def place(feed: OpenFeed) -> str:
 
 
 def written(item: Item) -> bytes:
-    """One item in the format of server-sent events."""
+    """Encode one item in the format of server-sent events."""
     data = shown_json(json.dumps(item.data, ensure_ascii=False))  # one line: it has no line ends
     kind = "" if item.kind == "event" else f"event: {item.kind}\n"
     identity = f"id: {item.id}\n" if item.id else ""

@@ -124,7 +124,7 @@ class Socket:
         await self.close(POLICY, "the token is no longer good")
 
     async def _say_place(self, feed: OpenFeed | None) -> None:
-        """Where in a stream the follower is, as `send_events` does."""
+        """Send the follower's position in the stream, as `send_events` does."""
         if feed is not None and feed.position:
             await self._say({"at": feed.position})
 

@@ -22,8 +22,8 @@ NO_TEXT: Final = "a text that is not UTF-8, or has U+0000"
 
 
 class MalformedPacketError(Exception):
-    """What came is no MQTT 5. `code` of a DISCONNECT; `is_connect`: it was to be a CONNECT, and
-    `is_old`: of an older version."""
+    """The received bytes are not valid MQTT 5. `code`: the reason code of a DISCONNECT.
+    `is_connect`: the packet was to be a CONNECT; `is_old`: of an older version."""
 
     def __init__(self, reason: str, code: mqtt5.DisconnectReasonCode, is_old: bool = False) -> None:
         super().__init__(reason)
@@ -107,8 +107,8 @@ PROPERTIES: Final[dict[int, Callable[[PacketParts], object]]] = {
 
 
 def check_bytes(packet: bytes, begin: int) -> None:
-    """Look at the texts and reserved bits of a whole packet, whose header ends at `begin`. What is
-    wrong otherwise is left to the codec. Raises MalformedError."""
+    """Check the texts and reserved bits of a whole packet, whose header ends at `begin`. Other
+    faults are left to the codec. Raises MalformedError."""
     if packet[0] >> 4 == PUBLISH and packet[begin:].isascii():
         return  # its texts are UTF-8 wherever they are, which is found out 10 to 25 µs faster so
     walk = PacketParts(packet, begin)

@@ -178,8 +178,8 @@ class MqttDoor:
 
 
 async def _reject(wire: PacketStream, error: MalformedPacketError, is_welcome: bool) -> None:
-    """Say why a connection ends. No DISCONNECT comes before a CONNACK (MQTT 5.0, 3.14), and who has
-    not sent a CONNECT hears nothing."""
+    """Send the reason why a connection ends. No DISCONNECT comes before a CONNACK (MQTT 5.0, 3.14),
+    and a client that has not sent a CONNECT is sent nothing."""
     if is_welcome:
         await wire.send(_disconnect(error.code, str(error)))
     elif error.is_old:
@@ -191,7 +191,7 @@ async def _reject(wire: PacketStream, error: MalformedPacketError, is_welcome: b
 
 
 class Services(NamedTuple):
-    """What a session uses. `about`: whom the log names."""
+    """The services that a session uses. `about`: the client's name in the log."""
 
     client: AsyncClient
     access: GatewayRules
@@ -256,7 +256,7 @@ class _Session:
         self._ending.set()
 
     async def welcome(self) -> None:
-        """Say what is served here. Raises Gone."""
+        """Send the CONNACK with the capabilities of this server. Raises Gone."""
         about = mqtt5.ConnAckPacket(
             session_expiry_interval=0,
             assigned_client_id=self._assigned,
@@ -336,7 +336,7 @@ class _Session:
                     )
 
     async def _publish(self, first: mqtt5.PublishPacket) -> None:
-        """Publish this one, and what has come behind it, in one request to the node."""
+        """Publish this packet, and those that have come behind it, in one request to the node."""
         ended: SessionEnded | None = None
         packets: list[mqtt5.PublishPacket] = []
         drafts: list[Draft] = []

@@ -26,8 +26,8 @@ class TopicFilterError(ValueError):
 
 
 class Filter(msgspec.Struct, frozen=True):
-    """What a topic filter asks for. `admits`: whether a topic that the selector lets through is
-    meant; None: every one is (LIKE cannot say *one level*)."""
+    """The meaning of a topic filter. `admits`: whether a topic that the selector admits is
+    included; None: every one is (LIKE cannot express *one level*)."""
 
     selector: str
     admits: Callable[[str], bool] | None = None
@@ -69,7 +69,7 @@ def quoted(text: str) -> str:
 
 
 def _pattern(levels: str, end: str = "") -> str:
-    """What LIKE is to compare with: a + of the filter is any text here."""
+    """Return the LIKE pattern of a filter's levels; a + of the filter becomes any text."""
     plain = re.sub(r"([\\%_])", r"\\\1", levels).replace("+", "%")
     return quoted(plain + end) + " ESCAPE '\\'"
 
