@@ -27,7 +27,7 @@ LINE_MOST: Final = 16_384
 
 
 class AuditVerdict(NamedTuple):
-    """How much of an audit file is whole, and where it is damaged."""
+    """How many lines of an audit file are whole, and where it is damaged."""
 
     lines: int
     """That are whole, from the beginning."""

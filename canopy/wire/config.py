@@ -82,7 +82,8 @@ class LogConfig(SettingsGroup, frozen=True):
 
 
 class MetricsConfig(SettingsGroup, frozen=True):
-    """What is served to who watches the node: /metrics, /livez, /readyz (canopy/wire/admin)."""
+    """The addresses that serve monitoring of the node: /metrics, /livez, /readyz
+    (canopy/wire/admin)."""
 
     listen: str = ""  # HOST:PORT; port 0: a free one; "": nowhere
 
@@ -203,7 +204,8 @@ def load_config(
 
 
 def convert(values: Mapping[str, Any], source: str) -> NodeConfig:
-    """`values` as a NodeConfig; ConfigError names `source`, key path and what is expected."""
+    """Return `values` as a NodeConfig. Raises ConfigError, which names `source`, the key path and
+    the expected type."""
     strict = source != FROM_ENVIRONMENT  # where every value is text
     try:
         return msgspec.convert(values, NodeConfig, strict=strict)
@@ -231,7 +233,7 @@ def named_keys(typed: SettingsGroup, layer: Mapping[str, Any]) -> dict[str, Any]
 
 
 def plain_error(message: str) -> str:
-    """msgspec's message as ``key.path: what is wrong``, with a guess for a misspelt key."""
+    """Return msgspec's message as ``key.path: fault``, with a guess for a misspelt key."""
     text, _, path = message.partition(" - at `")
     path = path.rstrip("`").removeprefix("$").removeprefix(".")
     for word, plain in PLAIN_WORDS.items():
@@ -267,7 +269,8 @@ class UniqueKeyLoader(yaml.SafeLoader):
     """YAML's safe subset, where a repeated key is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """As SafeLoader; raises ConstructorError if a key is repeated or is no text."""
+        """Construct a mapping as SafeLoader does. Raises ConstructorError if a key is repeated or
+        is no text."""
         seen: dict[str, None] = {}
         for name, _ in node.value:
             key = name.value
@@ -339,9 +342,9 @@ def read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:
-    """What to say of each ``CANOPY_…`` variable that is no key and so has no effect.
+    """Return a message for each ``CANOPY_…`` variable that is no key and so has no effect.
 
-    It is no error: others set such variables, too (Kubernetes for a service named canopy).
+    Such a variable is no error, since others set them, too (Kubernetes for a service named canopy).
     """
     known = (*typing.get_type_hints(NodeConfig), *(name.lower() for name in OTHER_VARIABLES))
     found = []

@@ -127,8 +127,8 @@ def hybrid_clock() -> HybridClock:
 
 
 class NodeOutputs(Protocol):
-    """What the driver calls for what a node has to say to others than its peers: the process, which
-    hands it on to the control socket and the directory."""
+    """The receiver of a node's output other than messages to its peers: the process, which hands it
+    on to the control socket and the directory."""
 
     def reply(self, client: int, reply: Reply) -> None:
         """Queue a reply, deliveries or a notice for a client."""
@@ -140,11 +140,11 @@ class NodeOutputs(Protocol):
         """Announce in the directory at which addresses `name` is reached."""
 
     def check_turn(self) -> None:
-        """What the node stored in this turn is durable. Raises FolderError if nothing of this turn
-        may leave all the same."""
+        """Handle that the records stored in this turn are durable. Raises FolderError if no output
+        of this turn may leave nevertheless."""
 
     def end_turn(self) -> None:
-        """Send what was queued."""
+        """Send the queued output."""
 
     def silence(self) -> None:
         """Send nothing more, whatever is queued: it may rest on what could not be stored."""
@@ -240,13 +240,13 @@ class TrioDriver:
 
     @property
     def processors(self) -> int:
-        """How many processors of the machine this process may use."""
+        """The number of the machine's processors that this process may use."""
         if hasattr(os, "sched_getaffinity"):  # not on macOS
             return len(os.sched_getaffinity(0))
         return os.cpu_count() or 1
 
     def wall(self) -> int:
-        """What the machine's wall clock shows, in nanoseconds since 1970."""
+        """Return the time of the machine's wall clock, in nanoseconds since 1970."""
         return time.time_ns()
 
     def reply(self, client: int, reply: Reply) -> None:
@@ -280,7 +280,7 @@ class TrioDriver:
             self._traces.write_each(kind, name, values, fields)
 
     def trace_marks(self, incarnation: int, first: int, count: int) -> Sequence[bool] | None:
-        """Which of the events that this node publishes now are traced; None: all of them."""
+        """Return which of the events that this node publishes now are traced; None: all of them."""
         return None if self._traces is None else self._traces.trace_marks(incarnation, first, count)
 
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
@@ -288,7 +288,8 @@ class TrioDriver:
         return () if self._traces is None else self._traces.sampled(events)
 
     def row_share(self, kind: str, count: int) -> float:
-        """The share of so many rows of streams that gets records of a kind; 0 without traces."""
+        """Return the share of `count` rows of streams that gets records of a kind; 0 without
+        traces."""
         return 0.0 if self._traces is None else self._traces.row_share(kind, count)
 
     def trace_unmatched(self, counts: Mapping[str, int], alone: int) -> None:
@@ -320,7 +321,7 @@ class TrioDriver:
         return self._node
 
     def attach(self, node: DrivenNode, outputs: NodeOutputs | None = None) -> None:
-        """Drive `node`, and hand what it says to `outputs`; once, before `run`."""
+        """Drive `node`, and hand its output to `outputs`. Called once, before `run`."""
         assert self._node is None
         self._node = node
         self._outputs = outputs or self._outputs
@@ -395,7 +396,7 @@ class TrioDriver:
                 nursery.start_soon(accept_all, listener, self._admits, self._accept, nursery)
 
     async def _hear_of_stores(self, folder: DataFolder) -> None:
-        """Let the node know what has become durable behind its turns."""
+        """Tell the node which records have become durable after its turns."""
         with contextlib.closing(Bell()) as bell:
             folder.state.on_durable(bell.ring)
             bell.ring()  # for what became so before
@@ -420,8 +421,8 @@ class TrioDriver:
                     self.turn(self.node.on_disk, events)
 
     def recheck(self) -> None:
-        """Look again at who is at the other end of each connection: its certificate may have
-        expired, or been revoked. Those who are no longer believed are cut off."""
+        """Check again the node at the other end of each connection, whose certificate may have
+        expired or been revoked. Connections to nodes that are no longer believed are cut off."""
         for connection in list(self._connections.values()):
             tls = connection.tls
             if self._security is None or tls is None or not tls.chain:
@@ -433,7 +434,7 @@ class TrioDriver:
                 connection.cut_off(str(error))
 
     async def settle(self) -> None:
-        """Wait until the node has closed its connections and what was written has left."""
+        """Wait until the node has closed its connections and the written bytes have left."""
         while self._connections:
             await trio.sleep(0.01)
 
@@ -512,7 +513,8 @@ class TrioDriver:
             authenticated()
 
     def _user_refusal(self, stream: trio.SocketStream, address: str, is_server: bool) -> str:
-        """Why the program at the other end is not heard, whose user is not this one; "": it is."""
+        """Return why the program at the other end, whose user is not this process's, is not served;
+        "" if it is."""
         try:
             reason = self._users.refusal(stream.socket, is_server) if self._users else ""
         except OSError as error:
@@ -577,8 +579,9 @@ class TrioDriver:
         self._ended(connection, await connection.run(connect, accepted, self._connect_timeout))
 
     def _bound_key(self, new: Connection) -> None:
-        """Who has a key dials once. Some former connections may not be known to be broken yet; of
-        more than `KEY_CONNECTIONS` the oldest are cut off, so that an honest node gets in."""
+        """Bound the connections of one key. A node dials once, but some former connections may not
+        be known to be broken yet. If there are more than `KEY_CONNECTIONS`, the oldest are cut off,
+        so that an honest node can connect."""
         if new.principal is None:
             return
         same = [
@@ -593,8 +596,8 @@ class TrioDriver:
             former.cut_off(KEY_REASON)
 
     def _bound_shared(self, new: Connection, host: str) -> None:
-        """Of those that share an address or a tenant and have `SHARED_CONNECTIONS`, another one is
-        cut off, whatever keys they have."""
+        """Bound the connections that share an address or a tenant: beyond `SHARED_CONNECTIONS`
+        another one of them is cut off, whatever keys they have."""
         if new.principal is None:
             return
         whose_host, tenant = whose(host), new.principal.tenant

@@ -19,8 +19,8 @@ class FolderError(Exception):
 
 
 class DiskError(FolderError):
-    """The running node's folder is gone, or does not take what is written: the node has to stop,
-    since it may not say what it cannot keep."""
+    """The running node's folder is gone, or cannot be written. The node has to stop, since it may
+    not send what it cannot store."""
 
 
 class CopiedFolderError(FolderError):
@@ -28,7 +28,7 @@ class CopiedFolderError(FolderError):
 
 
 def refused(error: OSError) -> str:
-    """Why the disk did not do, and what a person can do about it."""
+    """Return why the disk failed, and what a person can do about it."""
     reason = error.strerror or str(error)
     if error.errno in NO_ROOM:
         return f"{reason}; make room (or move the folder to another disk) and start the node again"
@@ -53,7 +53,7 @@ def write_durably(path: Path, content: str | bytes) -> None:
 
 
 def sync_data(file: int) -> None:
-    """Make durable what was written to an open file, and its size. Raises OSError."""
+    """Make the data written to an open file durable, and its size. Raises OSError."""
     if sys.platform == "darwin":  # no fdatasync, and an fsync that leaves it in the drive's cache
         fcntl.fcntl(file, fcntl.F_FULLFSYNC)
     else:

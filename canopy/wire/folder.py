@@ -93,7 +93,8 @@ class IdLock:
 
 
 def id_in_use(node: str, folder: Path, owner: str) -> str:
-    """Why a process may not start with this id, and what to do. `owner`: the lock file's text."""
+    """Return why a process may not start with this id, and what to do. `owner`: the lock file's
+    text."""
     process, _, other = owner.partition("\n")
     return (
         f"the node {node} runs on this machine already, with the data folder {other or 'unknown'} "

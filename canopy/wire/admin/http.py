@@ -41,7 +41,7 @@ PLAIN: Final = "text/plain; charset=utf-8"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked. `accept`: the header, or ""."""
+    """A request. `accept`: the header, or ""."""
 
     path: str
     query: str

@@ -45,7 +45,7 @@ NOT_COUNTS: Final = {
 
 @cache
 def help_texts() -> dict[str, str]:
-    """By the name of a counter what it counts, in the order of the page."""
+    """Return the help text of each counter by its name, in the order of the page."""
     return parse(resources.files(__package__).joinpath(PAGE).read_text(encoding="utf-8"))
 
 
@@ -75,8 +75,8 @@ END: Final = b"# EOF\n"
 
 @dataclass(frozen=True, slots=True)
 class MetricFacts:
-    """What the exposition is made of. `expires`: when the node's certificate ends (seconds since
-    1970; 0: it has none); `free`: bytes of its disk."""
+    """The facts from which the exposition is made. `expires`: when the node's certificate ends
+    (seconds since 1970; 0: it has none); `free`: free bytes of its disk."""
 
     status: Status
     turns: TurnTimes
@@ -129,7 +129,7 @@ class MetricsPage:
 
 
 def gauges(facts: MetricFacts) -> Iterator[Metric]:
-    """What the node is and has now."""
+    """Yield the metrics of the node's identity and present state."""
     status = facts.status
     yield InfoMetricFamily(
         f"{PREFIX}node",

@@ -60,14 +60,15 @@ class ReplayBuffer:
         return sum(len(one.frame) for one in self._frames)
 
     def add(self, frame: bytes, items: int, end: int, is_notice: bool = False) -> None:
-        """A frame with so many items was sent. A notice takes no credit, so it is consumed with the
-        first byte behind it."""
+        """Keep a frame with `items` items that was sent. A notice takes no credit, so it counts as
+        consumed with the first byte after it."""
         self.sent += items
         end += is_notice
         self._frames.append(SentFrame(self.sent, items, end, frame, is_notice))
 
     def consumed(self, end: int) -> None:
-        """The program has consumed so many bytes of the frames of deliveries on this connection."""
+        """Note that the program has consumed the first `end` bytes of the frames of deliveries on
+        this connection."""
         while self._frames and self._frames[0].end <= end:
             self._frames.popleft()
 
@@ -87,7 +88,7 @@ class ReplayBuffer:
 
 
 class ClientConnection:
-    """The state of one connection: unanswered requests, credit, and what is to be written."""
+    """The state of one connection: unanswered requests, credit, and pending output."""
 
     def __init__(self, number: int, counters: Counters, queue: int, pid: int) -> None:
         """`queue`: bytes of deliveries that may wait for its credit; `pid`: its process, or 0."""
@@ -117,7 +118,8 @@ class ClientConnection:
 
     @property
     def is_full(self) -> bool:
-        """Whether it has so many unanswered requests that no more is read from it."""
+        """Whether the client has so many unanswered requests that the node stops reading from
+        it."""
         return (
             self.publishes >= CLIENT_PUBLISHES
             or self.events >= CLIENT_EVENTS
@@ -146,7 +148,7 @@ class ClientConnection:
 
     @property
     def is_new(self) -> bool:
-        """Whether it has asked for nothing yet but what is being carried out."""
+        """Whether the client has made no request except the one being carried out."""
         return not self.session and len(self.unanswered) == 1 and self.requests == 1
 
     def wants(self, request: int) -> bool:
@@ -165,7 +167,7 @@ class ClientConnection:
     # --- what is sent unasked ---
 
     def send(self, frame: bytes, items: int) -> None:
-        """Send a frame with so many deliveries or events, within the credit."""
+        """Send a frame with `items` deliveries or events, within the credit."""
         self.window.note_sent(len(frame))
         self.outlet.put(frame)
         if self.replay is not None:
@@ -199,7 +201,7 @@ class ClientConnection:
         self.replay = None
 
     def park(self, now: float) -> None:
-        """Its connection is lost: keep what comes, and send nothing."""
+        """Park a session whose connection is lost: keep its items, and send nothing."""
         self.parked_at = now
         self.window.hold()
         self.outlet.close()
@@ -207,9 +209,9 @@ class ClientConnection:
         self.publishes = self.events = 0
 
     def adopt(self, former: ClientConnection, received: int) -> None:
-        """Go on with the session of `former` on this connection, as its client: what it was sent
-        after its first `received` items is sent again, by `send_again`. Raises ValueError for more
-        items than it was sent."""
+        """Continue the session of `former` on this connection, as its client. Items after the first
+        `received` are sent again by `send_again`. Raises ValueError if `received` exceeds the
+        number of items sent."""
         assert former.replay is not None, "it has a session"
         self.resumed_after, self._again = former.replay.take_after(received)
         self.number, self.session, self.replay = former.number, former.session, former.replay
@@ -218,7 +220,7 @@ class ClientConnection:
         self.is_resumed = True
 
     def send_again(self) -> None:
-        """Send what was kept for this connection, ahead of all that waits."""
+        """Send the kept items on this connection, ahead of all waiting ones."""
         self.window.restart()
         again, self._again = self._again, []
         for one in again:

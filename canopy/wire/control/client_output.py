@@ -63,8 +63,8 @@ class ClientOutput:
         wall: Callable[[], float],
         overfull: Callable[[], None],
     ) -> None:
-        """`clients`: all of them, by number; `trace` writes a trace record of a kind with its
-        fields; `wall`: seconds since 1970; `overfull` is called when a client without a connection
+        """`clients`: all clients, by number. `trace` writes a trace record of a kind with its
+        fields. `wall`: seconds since 1970. `overfull` is called when a client without a connection
         has so many notices that its session cannot be kept."""
         self.dropped = 0
         self._clients = clients
@@ -140,7 +140,7 @@ class ClientOutput:
                 self._enqueue(client, GATHERED, mine, [events[place] for place in where])
 
     def flush(self) -> None:
-        """Write what was queued in this turn, the deliveries of each client together."""
+        """Write the output queued in this turn, the deliveries of each client together."""
         if not self._touched:
             return
         for client in self._touched.values():
@@ -153,7 +153,7 @@ class ClientOutput:
     def fail(
         self, client: ClientConnection, request: int, reason: str, code: str = "usage"
     ) -> None:
-        """Answer a request that the node did not get, or (0) what was none."""
+        """Answer a request that the node did not get, or (0) input that was no request."""
         client.outlet.put(REPLY_FRAMES.encode(Failed(request, code, reason)))
         self._touched[client.number] = client
 
@@ -202,8 +202,8 @@ class ClientOutput:
         events: Sequence[Event],
         subscriptions: Sequence[str] = (),
     ) -> None:
-        """Queue deliveries behind those that wait for credit; drop what has no room.
-        `subscriptions`: of each the one that it is for, unless it is for all of the client's."""
+        """Queue deliveries behind those that wait for credit; drop those that have no room.
+        `subscriptions`: the subscription of each delivery, unless it is for all of the client's."""
         self.pack(client)
         window = client.window
         for place, (piece, event) in enumerate(zip(encoded, events, strict=True)):
@@ -263,7 +263,7 @@ class ClientOutput:
         return frames
 
     def _frame(self, kind: int, encoded: Sequence[bytes], size: int) -> bytes:
-        """One frame of encoded deliveries, which have `size` bytes in all."""
+        """Return one frame of encoded deliveries, which have `size` bytes in total."""
         head = self._heads[kind] + array_header(len(encoded))
         return REPLY_FRAMES.join([head, *encoded], len(head) + size)
 

@@ -78,7 +78,7 @@ class SendableRun(NamedTuple):
 
 
 class CreditWindow:
-    """One client's credit, and what waits for it."""
+    """One client's credit, and the deliveries that wait for it."""
 
     def __init__(self, credit: int, queue: int, frame: int) -> None:
         """All in bytes: `credit` that counts until the client grants, and is the most that counts
@@ -106,10 +106,10 @@ class CreditWindow:
         return self.sent - self.consumed
 
     def grant(self, consumed: int, credit: int) -> None:
-        """Take a client's grant: it has consumed so many bytes since the beginning, and `credit`
+        """Take a client's grant: it has consumed `consumed` bytes since the beginning, and `credit`
         more may be under way.
 
-        Raises ValueError for bytes that were never sent or that it has said before, and for a
+        Raises ValueError for bytes that were never sent or that it has granted before, and for a
         negative credit.
         """
         if not self.consumed <= consumed <= self.sent:
@@ -171,8 +171,8 @@ class CreditWindow:
         return True
 
     def enqueue_notice(self, frame: bytes) -> bool:
-        """Queue a notice behind the deliveries that wait. False if none does, or if so many notices
-        wait that their places are no matter any more: then it is to be sent at once."""
+        """Queue a notice behind the deliveries that wait. Return False if none waits, or if so many
+        notices wait that their places no longer matter: the notice is then to be sent at once."""
         if not (self._waiting or self.is_held) or self._notices >= NOTICES:
             return False
         self._waiting.append(QueuedNotice(frame))

@@ -38,13 +38,13 @@ AUDITED: Final = frozenset(("observe", "admin"))
 
 
 class Keys(Protocol):
-    """What is needed of the node's keys (canopy/wire/process/security)."""
+    """The part of the node's keys that is used here (canopy/wire/process/security)."""
 
     def program_side(self) -> Security:
         """TLS in which this node presents its certificate, and the other side none."""
 
     def limits(self, host: str) -> AcceptLimits:
-        """What connections from `host` count for."""
+        """Return the limits on which connections from `host` count."""
 
     async def turn(self, host: str) -> None:
         """Wait until a handshake with `host` may begin."""

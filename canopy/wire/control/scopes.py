@@ -107,7 +107,7 @@ SCOPE_OF: Final[dict[type[Command], Scope]] = {
 
 
 def refusal(token: ProgramToken, command: Command) -> str:
-    """Why a program with this token may not ask that; "": it may."""
+    """Return why a program with this token may not send this command; "" if it may."""
     kind = type(command)
     if kind in ANY:
         return ""

@@ -122,7 +122,7 @@ class ParkedSessions:
         return due
 
     def next_due(self) -> float | None:
-        """When the next session is over; None if none is parked."""
+        """Return when the next session expires; None if none is parked."""
         if len(self._parked) > self.most:
             return -math.inf
         return min(map(self._end_of, self._parked.values()), default=None)
@@ -181,7 +181,7 @@ class Commands(Protocol):
         """Carry out one command, or several publications, in one turn."""
 
     def client_gone(self, client: int, unread_for: float = 0.0) -> None:
-        """End what the client had subscribed: its connection has ended, or, so many seconds later,
+        """End the client's subscriptions: its connection has ended, or, `unread_for` seconds later,
         its session."""
 
 
@@ -261,7 +261,7 @@ class ControlServer:
                 self.recheck()
 
     def recheck(self) -> None:
-        """End what was opened with tokens that are no longer good."""
+        """End the connections and sessions opened with tokens that are no longer valid."""
         for client in list(self._clients.values()):
             remote = client.remote
             if remote is None or self._door is None:
@@ -296,17 +296,18 @@ class ControlServer:
 
     @property
     def dropped(self) -> int:
-        """How many deliveries slow clients did not get."""
+        """The number of deliveries that slow clients did not get."""
         return self._output.dropped
 
     @property
     def connected(self) -> int:
-        """How many programs are connected."""
+        """The number of connected programs."""
         return len(self._clients) - len(self._parked)
 
     @property
     def clients(self) -> tuple[ClientInfo, ...]:
-        """The connected programs and parked sessions, with what is under way and waits for each."""
+        """The connected programs and parked sessions, each with its requests under way and waiting
+        output."""
         now = self._clock()
         return tuple([client.info(now) for client in self._clients.values()])
 
@@ -499,7 +500,7 @@ class ControlServer:
         client.open_session(token)
 
     def _resume(self, client: ClientConnection, command: ResumeSession) -> None:
-        """This connection becomes the client that has the session."""
+        """Resume a session on this connection, which becomes its client."""
         found = self._find_session(command.session, client.holder)
         if found is None or not client.is_new:
             code, reason = "unknown", "no session with this name is kept here"

@@ -94,7 +94,8 @@ class Discovery:
             self._put(name, addresses)
 
     def _put(self, name: str, addresses: tuple[str, ...]) -> None:
-        """Where nodes have keys each signs for its own address alone, and announces that one."""
+        """Announce addresses. Where nodes have keys, each node signs and announces its own address
+        alone."""
         assert self._directory is not None
         self._directory.put(name, addresses if self._security is None else (self._own,))
 

@@ -273,7 +273,7 @@ class HardenedServer(Server):  # type: ignore[misc]
         return list(await NodeCrawl(self.protocol, place, known, self.ksize, self.alpha).find())
 
     async def find_values(self, dkey: bytes, crawl: Any = ValueCrawl) -> Any:
-        """What `crawl` finds under a key at other nodes; None: nothing."""
+        """Return the values that `crawl` finds under a key at other nodes; None: it finds none."""
         place = Contact(dkey)
         nearest = self.protocol.router.find_neighbors(place)
         if not nearest:

@@ -37,12 +37,12 @@ OVERLAY: Final = b"overlay"  # the property with the overlay's tag
 
 
 def overlay_tag(overlay: str) -> bytes:
-    """What stands for the overlay's name in announcements, which strangers read."""
+    """Return the tag that stands for the overlay's name in announcements, which strangers read."""
     return blake2b(overlay.encode(), digest_size=8, person=b"canopy mdns").hexdigest().encode()
 
 
 class Announcements:
-    """What is taken from announcements: addresses to dial, each once."""
+    """The addresses taken from announcements to be dialled, each once."""
 
     def __init__(self, overlay: str, known: Iterable[str], networks: Sequence[Network]) -> None:
         """`known`: addresses that are dialled anyway, and the node's own. `networks`: those of this

@@ -74,7 +74,8 @@ Value = Annotated[bytes, msgspec.Meta(max_length=RECORD_LIMIT)]
 
 
 class Proof(msgspec.Struct, frozen=True, array_like=True):
-    """Who speaks: a signature over what the other side has drawn, and the certificates."""
+    """The identity of a sender: a signature over the number that the other side has drawn, and the
+    certificates."""
 
     signature: Signature
     chain: Chain
@@ -89,7 +90,8 @@ def kademlia_id(node: NodeId) -> bytes:
 
 
 class Cookies:
-    """What a node gives to an address, to see whether it receives it. `clock` is monotonic."""
+    """The cookies given to addresses in order to check that they receive them. `clock` is
+    monotonic."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -107,7 +109,8 @@ class Cookies:
 
 
 class Callers:
-    """Who may be answered now, by what of them is known. Times are monotonic seconds."""
+    """The callers that may be answered now, by what is known about them. Times are monotonic
+    seconds."""
 
     def __init__(self) -> None:
         self._strangers, self._proofs = Bucket(), Bucket()
@@ -139,12 +142,12 @@ class Proven(NamedTuple):
 
     @property
     def id(self) -> bytes:
-        """Its place in the key space."""
+        """The node's place in the key space."""
         return kademlia_id(self.node)
 
 
 class Introduced(NamedTuple):
-    """What this node needs to ask another one."""
+    """The knowledge that this node needs to ask another one."""
 
     cookie: bytes
     id: bytes
@@ -201,8 +204,8 @@ class SignedProtocol(HardenedProtocol):
             self.refused += 1
 
     def _asked(self, kind: int, number: bytes, cookie: bytes, body: bytes, where: Address) -> None:
-        """A request or a proof. Nothing is done for who shows no cookie, and no more is sent to it
-        than has come."""
+        """Handle a request or a proof. An address that shows no cookie is not served, and is not
+        sent more bytes than came from it."""
         now = self._clock()
         if not self._cookies.holds(cookie, where):
             if self._callers.admits_stranger(now):
@@ -240,7 +243,8 @@ class SignedProtocol(HardenedProtocol):
         self.transport.sendto(bytes([ANSWER]) + number + packed, where)
 
     def _said(self, drawn: bytes) -> bytes:
-        """What is signed to show who speaks. (Cookies and numbers differ in length.)"""
+        """Return the statement that is signed to prove the sender's identity. (Cookies and numbers
+        differ in length.)"""
         return statement("directory proof", self._keys.beliefs().overlay, drawn)
 
     def _proof(self, said: bytes) -> Proof:
@@ -294,7 +298,8 @@ class SignedProtocol(HardenedProtocol):
         return False, None
 
     async def _open(self, where: Address) -> Introduced | None:
-        """Prove to who is there which node this is, and see which one it is."""
+        """Prove this node's identity to the node at an address, and learn the identity of that
+        node."""
         given = await self._send(PROVE, where, NO_COOKIE + b"?")
         if not isinstance(given, Given):
             return None
@@ -314,7 +319,7 @@ class SignedProtocol(HardenedProtocol):
     async def _send(
         self, kind: int, where: Address, body: bytes, number: bytes = b""
     ) -> bytes | Given | None:
-        """What is answered; None: nothing is in time."""
+        """Send a request and return the answer; None: no answer came in time."""
         number = number or new_number()
         future = asyncio.get_running_loop().create_future()
         alarm = asyncio.get_running_loop().call_later(self._wait_timeout, self._timeout, number)
@@ -324,7 +329,8 @@ class SignedProtocol(HardenedProtocol):
         return answer  # type: ignore[no-any-return]
 
     def handle_call_response(self, result: tuple[bool, Any], node: Contact) -> tuple[bool, Any]:
-        """As the library, and a contact that is another node than was said has not answered."""
+        """Handle the result as the library does. A contact that is another node than stated counts
+        as unanswered."""
         session = self._sessions.get((node.ip, node.port))
         if result[0] and (session is None or session.id != node.id):
             result = False, None
@@ -342,7 +348,7 @@ class Given(NamedTuple):
 
 
 def new_number() -> bytes:
-    """A number for a request: who has not got it cannot answer."""
+    """Return a random number for a request. Only a receiver of the request can answer with it."""
     return os.urandom(HEADER - 1)
 
 

@@ -66,8 +66,8 @@ class SignedRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DirectoryKeys(NamedTuple):
-    """What the directory's thread needs of a node's keys. `beliefs` gives a value that never
-    changes, so that threads need no lock."""
+    """The part of a node's keys that the directory's thread uses. `beliefs` returns a value that
+    never changes, so that threads need no lock."""
 
     signer: KeySigner
     beliefs: Callable[[], Beliefs]
@@ -88,7 +88,7 @@ class DirectoryKeys(NamedTuple):
 
 
 def entry_key(overlay: str, name: str) -> bytes:
-    """Where in the key space an entry is."""
+    """Return the place of an entry in the key space."""
     return sha1(f"canopy/{overlay}/{name}".encode()).digest()
 
 
@@ -100,8 +100,8 @@ class RecordSigning:
         self._sequence = 0
 
     def make(self, name: str, address: str) -> bytes:
-        """This node's record for the entry `name`. Its number is the time, so that it grows beyond
-        a restart."""
+        """Make this node's record for the entry `name`. Its number is the time, so that it grows
+        across restarts."""
         keys, now = self._keys, int(self._keys.now() * 1e3)
         self._sequence = max(self._sequence + 1, now)
         beliefs = keys.beliefs()
@@ -118,8 +118,8 @@ class RecordSigning:
         return msgspec.msgpack.encode(SignedRecord(body, signature, beliefs.chain))
 
     def read(self, data: bytes, key: bytes) -> AddressRecord:
-        """What a record for the entry at `key` says. Raises RecordError if it is not one of a node
-        of this overlay for that entry, or holds no more."""
+        """Decode a record for the entry at `key`. Raises RecordError if it is not from a node of
+        this overlay for that entry, or has expired."""
         if len(data) > RECORD_LIMIT:
             raise RecordError(f"{len(data)} bytes, and {RECORD_LIMIT} are allowed")
         try:
@@ -197,8 +197,8 @@ class RecordStorage:
         return value
 
     def get(self, key: bytes, default: bytes | None = None) -> bytes | None:
-        """One record of the entry, another one each time: an answer has one, so that it fits into
-        a datagram."""
+        """Return one record of the entry, another one each time. An answer has only one, so that it
+        fits into a datagram."""
         found = self.all(key)
         if not found:
             return default

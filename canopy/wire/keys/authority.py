@@ -50,18 +50,18 @@ class Issuer:
 
     @property
     def certificate(self) -> x509.Certificate:
-        """That of its key."""
+        """The certificate of its key."""
         return self.chain[0]
 
     @property
     def id(self) -> NodeId:
-        """What it is called, also in lists of revocations."""
+        """The id of the authority, also in lists of revocations."""
         return authority_id(self.certificate)
 
     @property
     def restriction(self) -> Restriction | None:
-        """What it may sign; None: any node, and documents of the whole overlay. Raises
-        RestrictionError."""
+        """The restriction on what it may sign; None: it may sign any node, and documents of the
+        whole overlay. Raises RestrictionError."""
         return restriction_of(self.certificate)
 
     def sign_node(
@@ -89,8 +89,8 @@ def issuer_of(folder: KeyFolder) -> Issuer:
 
 
 def signer_of_all(folder: KeyFolder, revoked: Collection[NodeId] = ()) -> Issuer:
-    """Who signs documents of the whole overlay: an unrestricted issuer that is not `revoked`, else
-    the root, if its key is here. Raises KeyFolderError if neither is."""
+    """Return the signer for documents of the whole overlay: an unrestricted issuer that is not
+    `revoked`, else the root, if its key is in the folder. Raises KeyFolderError if neither is."""
     issuer = issuer_of(folder)
     restriction = issuer.restriction
     if restriction is None and issuer.id not in revoked:
@@ -168,7 +168,7 @@ def make_issuer(
 
 
 def _replaced(folder: KeyFolder, former: Sequence[x509.Certificate]) -> list[NodeId]:
-    """Of the restricted issuers that were made in `folder` those that another one replaces."""
+    """Return those of the restricted issuers made in `folder` that another one replaces."""
     names = {authority_id(one) for one in former if is_authority(one)}
     return [name for name in folder.made_issuers() if name in names]
 

@@ -86,7 +86,7 @@ class Beliefs:
 
     @property
     def list_version(self) -> int:
-        """Of the list of revocations; 0: none is believed."""
+        """The version of the list of revocations; 0: none is believed."""
         return self.revocations.version if self.revocations_data else 0
 
     @property
@@ -95,7 +95,7 @@ class Beliefs:
         return 0 if self.policy is None else self.policy.version
 
     def look_at(self, chain: Chain) -> Vouched | None:
-        """Whose chain it is; None: no root that is believed vouches for it. It takes 0.3 ms."""
+        """Return the node of a chain; None: no believed root vouches for it. It takes 0.3 ms."""
         try:
             certificates = [load_der(one) for one in chain]
             if certificates:
@@ -105,7 +105,7 @@ class Beliefs:
         return None
 
     def refusal(self, found: Vouched, now: float) -> str:
-        """Why who presents this chain is not believed now; empty: it is."""
+        """Return why the node that presents this chain is not believed now; empty if it is."""
         node = found.node
         if node.holder.overlay != self.overlay:
             return f"its certificate is of the overlay {node.holder.overlay!r}"
@@ -126,8 +126,9 @@ class Beliefs:
 
 
 def read_beliefs(folder: KeyFolder, overlay: str, former: Beliefs | None = None) -> Beliefs:
-    """What the folder says, and `former` where that is newer. Raises KeyFolderError if the node's
-    own keys cannot be used. The folder has to be locked (`KeyFolder.locked`)."""
+    """Read the beliefs from the folder, and take those of `former` that are newer. Raises
+    KeyFolderError if the node's own keys cannot be used. The folder has to be locked
+    (`KeyFolder.locked`)."""
     own = folder.certificate()
     if own is None:
         raise KeyFolderError(
@@ -202,7 +203,7 @@ def check_list(data: bytes, held: Beliefs, now: float) -> Revocations:
 
 
 def _succeeds(signers: Sequence[x509.Certificate], root: x509.Certificate) -> bool:
-    """Whether who has signed is, or is below, another root for which `root` vouches."""
+    """Return whether the signer is, or is below, another root for which `root` vouches."""
     for one in signers:
         if not is_authority(one) or path_length(one) is not None or not is_signed_by(one, [root]):
             continue
@@ -243,8 +244,9 @@ def _newest_list(
 def _newest_policy(
     folder: KeyFolder, overlay: str, roots: list[x509.Certificate], former: Beliefs | None
 ) -> tuple[Policy | None, bytes, str]:
-    """The policy that holds, as it travels; why none is believed. What was believed once holds,
-    also if its signer was revoked since: else revoking an admin would open or close everything."""
+    """Return the policy in force, its encoding, and the reason if none is believed. A policy that
+    was once believed stays in force, even if its signer was revoked since: otherwise revoking an
+    admin would permit or deny everything."""
     newest: Policy | None = None
     its_data, reason = b"", ""
     held = b"" if former is None else former.policy_data
@@ -268,14 +270,15 @@ REMEMBERED: Final = 65_536
 
 
 class LiveIds:
-    """What was seen of keys and of places."""
+    """The keys and places that were seen."""
 
     def __init__(self) -> None:
         self._generations: BoundedDict[bytes, int] = BoundedDict(REMEMBERED)
         self._places: BoundedDict[tuple[NodeId, int], Vouched] = BoundedDict(REMEMBERED)
 
     def refusal(self, found: Vouched, now: float, revoked: Collection[NodeId]) -> str:
-        """Why another id holds instead of this one, whose chain is valid; empty: it is the one."""
+        """Return why another id is valid in place of this one, whose chain is valid; empty if this
+        one is."""
         node = found.node
         generation = node.holder.generation
         if generation < self._generations.get(node.key, 0):

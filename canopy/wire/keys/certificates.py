@@ -91,19 +91,19 @@ class Holder(NamedTuple):
 
     @property
     def uri(self) -> str:
-        """As it is in the certificate."""
+        """The holder as a URI in the certificate."""
         role, place = self.role.name.lower(), f"/{self.place}" if self.place else ""
         return f"canopy://{self.overlay}/{role}/{self.tenant}/{self.generation}{place}"
 
     def refusal(self, restriction: Restriction | None) -> str:
-        """Why an issuer with this restriction may not sign it; empty if it may."""
+        """Return why an issuer with this restriction may not sign it; empty if it may."""
         if restriction is None:
             return ""
         return restriction.refusal(self.role, self.tenant, self.place)
 
 
 class NodeCertificate(NamedTuple):
-    """What others believe of who presents a certificate."""
+    """The facts that others believe about the node that presents a certificate."""
 
     principal: Principal
     holder: Holder
@@ -206,7 +206,7 @@ def node_certificate(
 
 
 def read_node(certificate: x509.Certificate) -> NodeCertificate:
-    """What a node's certificate says, whoever signed it. Raises CertificateError."""
+    """Decode a node's certificate, whoever signed it. Raises CertificateError."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
         (uri,) = names.value.get_values_for_type(x509.UniformResourceIdentifier)
@@ -241,7 +241,7 @@ def load_pem(data: bytes) -> list[x509.Certificate]:
 
 
 def key_of(certificate: x509.Certificate) -> Ed25519PublicKey | None:
-    """Its public key; None if that is none of Ed25519."""
+    """Return the certificate's public key; None if it is not an Ed25519 key."""
     try:
         key = certificate.public_key()
     except UNREADABLE:
@@ -263,7 +263,7 @@ def is_authority(certificate: x509.Certificate) -> bool:
 
 
 def path_length(certificate: x509.Certificate) -> int | None:
-    """How many authorities may be between an authority and a node; None: any number."""
+    """Return how many authorities may be between an authority and a node; None: any number."""
     return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.path_length
 
 

@@ -68,8 +68,8 @@ class Vouched(NamedTuple):
 
 
 def authority_id(certificate: x509.Certificate) -> NodeId:
-    """What an issuer or root is called in lists of revocations: as a node with its key would be in
-    generation 0, which nodes do not have. Raises CertificateError."""
+    """Return the id of an issuer or root in lists of revocations: the id that a node with its key
+    would have in generation 0, which nodes do not have. Raises CertificateError."""
     key = key_of(certificate)
     if key is None:
         raise CertificateError("who signed it has no Ed25519 key")
@@ -97,8 +97,8 @@ def may_sign(authority: x509.Certificate, certificate: x509.Certificate) -> bool
 
 
 def check_times(certificate: x509.Certificate) -> None:
-    """Raise CertificateError if it holds for longer than one of its kind may: whoever has an
-    issuer's key can write any end into what it signs, so each node that looks bounds it."""
+    """Raise CertificateError if the certificate is valid for longer than one of its kind may be.
+    The holder of an issuer's key can sign any end, so each node that checks bounds it."""
     days = NODE_DAYS
     if is_authority(certificate):
         try:
@@ -117,8 +117,8 @@ def check_times(certificate: x509.Certificate) -> None:
 
 
 def names_successor(path: Sequence[x509.Certificate], roots: Sequence[x509.Certificate]) -> bool:
-    """Whether on this path one of `roots` vouches for a root that is not among them: so who has
-    signed knows a later one."""
+    """Return whether, on this path, one of `roots` vouches for a root that is not among them: the
+    signer then knows a later root."""
     known = set(map(authority_id, roots))
     return any(
         is_authority(one) and path_length(one) is None and authority_id(one) not in known
@@ -158,8 +158,8 @@ def _path(
 
 
 def read_chain(chain: Sequence[x509.Certificate]) -> Vouched:
-    """What a chain of valid signatures says, the node's certificate first and the root last, if
-    those who signed it may sign such a node. Raises CertificateError."""
+    """Return the facts stated by a chain of valid signatures, if its authorities may sign such a
+    node. The node's certificate comes first and the root last. Raises CertificateError."""
     if not 2 <= len(chain) <= CHAIN_MOST:
         raise CertificateError("nobody vouches for its certificate")
     node = read_node(chain[0])
@@ -195,9 +195,9 @@ def check_signer(
     revoked: Collection[NodeId],
     at: float | None,
 ) -> NodeCertificate | None:
-    """Who signed a document of the whole overlay, the signer's certificate first: None for an
-    authority, which has to be an unrestricted one. `at`: when all had to be valid. Raises
-    CertificateError."""
+    """Return the signer of a document of the whole overlay; None: an authority, which has to be
+    unrestricted. The signer's certificate comes first in `chain`. `at`: when all had to be valid.
+    Raises CertificateError."""
     path = path_of(chain[0], chain[1:], roots)
     try:
         restricted = is_authority(path[0]) and restriction_of(path[0]) is not None

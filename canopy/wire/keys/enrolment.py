@@ -80,18 +80,18 @@ LENGTH = struct.Struct(">I")
 
 
 def claim(nonce: bytes, key: bytes, generation: int) -> bytes:
-    """What a node signs to show that the key is its own."""
+    """Return the statement that a node signs to show that the key is its own."""
     return b"canopy enrolment 1\n" + nonce + key + generation.to_bytes(8, "big")
 
 
 def frame(word: Word) -> bytes:
-    """One word as it travels."""
+    """Return one word as it is sent."""
     body = _ENCODER.encode(word)
     return LENGTH.pack(len(body)) + body
 
 
 def request(body: bytes) -> Enrol | RenewCertificate:
-    """What a node asks. Raises msgspec.MsgspecError or ValueError."""
+    """Decode a node's request. Raises msgspec.MsgspecError or ValueError."""
     found: Enrol | RenewCertificate = _REQUESTS.decode(body)
     return found
 

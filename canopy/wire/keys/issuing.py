@@ -37,7 +37,7 @@ from overlay.rights import ROLES, Role
 
 
 class RefusedError(Exception):
-    """A request is not granted, for a reason that the one who asks may read."""
+    """A request is not granted, for a reason that the requester may read."""
 
 
 class Issuing:
@@ -123,8 +123,8 @@ class Issuing:
         return self._issue(issuer, self._enter(issuer, holder, request.key), key)
 
     def _check_signed(self, known: NodeCertificate) -> None:
-        """Refuse what was not signed here: the key of a former issuer may be in wrong hands, and
-        what that signs must not become a certificate of the present one."""
+        """Refuse certificates that were not signed here. The key of a former issuer may be stolen,
+        and a certificate signed with it must not become one of the present issuer."""
         found = Ledger(self._folder.path).signed().get(known.key.hex())
         role = known.holder.role.name.lower()
         if (

@@ -63,9 +63,9 @@ class _Side:
     """One connection to an issuer."""
 
     def __init__(self, roots: Sequence[x509.Certificate], issuer: NodeId | None = None) -> None:
-        """`roots`: those to believe; none: whoever answers is heard, and told nothing. `issuer`:
-        the only node that may hear what is said; "": any whose role is issuer or higher, None: any
-        node of the overlay."""
+        """`roots`: the roots to believe; none: any answer is accepted, and nothing is disclosed.
+        `issuer`: the only node that may receive messages; "": any whose role is issuer or higher,
+        None: any node of the overlay."""
         self._issuer = issuer
         self._context = new_context(False)
         self._believes = bool(roots)
@@ -279,10 +279,10 @@ async def _first(addresses: Sequence[str], attempt: object) -> Issued:
 
 
 def keep(folder: KeyFolder, issued: Issued, overlay: str, now: float, root: str = "") -> None:
-    """Check what the issuer sent, and write it into the folder. Raises JoinError. `root`: the
-    fingerprint of the one that has to be among the roots, of a token: with it the others that the
-    issuer names are believed; without one those count that are in the folder, and what they vouch
-    for."""
+    """Check the issuer's answer, and write it into the folder. Raises JoinError. `root`: the
+    fingerprint in a token of the certificate that has to be among the roots. With it, the other
+    roots that the issuer names are believed; without one, only those in the folder and those for
+    which they vouch."""
     try:
         chain, roots = load_pem(issued.chain), load_pem(issued.roots)
         found = read_node(chain[0])
@@ -309,7 +309,8 @@ def keep(folder: KeyFolder, issued: Issued, overlay: str, now: float, root: str 
 
 
 def _kept_version(folder: KeyFolder, overlay: str, roots: list[x509.Certificate]) -> int:
-    """Of the list of revocations in the folder, as it is believed below these roots."""
+    """Return the version of the list of revocations in the folder, as believed below these
+    roots."""
     found, data, _ = believed_list(folder.document("revoked"), overlay, roots[:1])
     return found.version if data else 0
 

@@ -55,7 +55,7 @@ from overlay.tenants.policy import Policy
 
 
 class IssuerPlace(msgspec.Struct, frozen=True):
-    """Where a node renews its certificate."""
+    """The place at which a node renews its certificate."""
 
     addresses: tuple[str, ...]
     peers: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ class KeyFolder:
         self._depth = 0
 
     def note(self, kind: str, **fields: Any) -> None:
-        """Write down what was done, in the data folder's audit file."""
+        """Write an entry into the data folder's audit file."""
         append(self.path.parent, kind, **fields)
 
     @property
@@ -172,7 +172,7 @@ class KeyFolder:
         return [*self.chain("issuer"), *self.chain("former")]
 
     def certificate(self) -> NodeCertificate | None:
-        """What the node's own certificate says; None: it has none yet."""
+        """Return the contents of the node's own certificate; None: it has none yet."""
         found = self.chain()
         try:
             return read_node(found[0]) if found else None
@@ -218,8 +218,9 @@ class KeyFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """For who reads or changes several files: nobody else changes any of them meanwhile, and
-        what somebody has begun is finished first. May be entered again by who is in it."""
+        """Lock the folder for reading or changing several files. No other process changes any of
+        them in the meantime, and changes that another has begun are finished first. The holder may
+        enter it again."""
         if self._depth or not self.path.is_dir():
             yield
             return
@@ -253,7 +254,7 @@ class KeyFolder:
             self._settle()
 
     def _settle(self) -> None:
-        """Move what was written aside to its place."""
+        """Move the files that were written aside to their places."""
         aside = self.path / "next"
         if not aside.is_dir():
             return
@@ -267,7 +268,7 @@ class KeyFolder:
     # --- the issuer ---
 
     def issuer_place(self) -> IssuerPlace | None:
-        """Where this node's issuer is reached."""
+        """Return where this node's issuer is reached; None: unknown."""
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             return msgspec.json.decode((self.path / "issuer.json").read_bytes(), type=IssuerPlace)
         return None
@@ -304,7 +305,7 @@ class KeyFolder:
         return found
 
     def write_invitation(self, name: str, invitation: Invitation) -> None:
-        """Keep an invitation, or what is left of it, durably."""
+        """Store an invitation, or the rest of it, durably."""
         self._write("invites", name, invitation)
 
     def remove_invitation(self, name: str) -> None:

@@ -39,7 +39,7 @@ class LimitError(Exception):
 
 
 class Signed(msgspec.Struct, frozen=True):
-    """What was signed for a key. Times are seconds since 1970."""
+    """The record of a certificate signed for a key. Times are seconds since 1970."""
 
     key: str  # hex
     generation: int
@@ -62,7 +62,7 @@ class Signed(msgspec.Struct, frozen=True):
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """How many ids an issuer signs; 0: any number."""
+    """The number of ids that an issuer signs; 0: any number."""
 
     ids: Count = 0
     """At a time."""
