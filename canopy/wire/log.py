@@ -147,8 +147,8 @@ class Sparing:
         self._kept: BoundedDict[str, tuple[float, int]] = BoundedDict(KINDS_MOST)
 
     def due(self, kind: str) -> int:
-        """How many events of this kind a line stands for that is to be written now, this one
-        included; 0: none is."""
+        """Return how many events of this kind a line to be written now stands for, including this
+        one; 0: no line is to be written."""
         now = self._clock()
         until, left_out = self._kept.get(kind, (now, 0))
         if now < until:

@@ -37,7 +37,7 @@ class NodeIdentity(NamedTuple):
 
 
 class StoredState(NamedTuple):
-    """What a state file has. `size`: its bytes; `owner`: None in a file that names none."""
+    """The contents of a state file. `size`: its bytes; `owner`: None in a file that names none."""
 
     found: StateRecords
     size: int
@@ -170,7 +170,8 @@ class StateFile:
 
 
 class StateCommits:
-    """Of one state file, which it closes. Called by the node's thread, but for `_run`."""
+    """Makes the records of one state file durable, and closes it. Called by the node's thread,
+    except `_run`."""
 
     def __init__(self, file: StateFile) -> None:
         self._file = file
@@ -203,8 +204,8 @@ class StateCommits:
         return self._ticket
 
     def sync(self) -> None:
-        """At the end of a turn: make all that was stored durable, if something of `store` is among
-        it; else let the thread do so. Raises DiskError, or what has ended the thread."""
+        """At the end of a turn, make all stored records durable if some of them came from `store`;
+        otherwise let the thread do so. Raises DiskError, or the error that has ended the thread."""
         if self._error is not None:
             raise self._error
         if self._is_urgent:
@@ -223,8 +224,8 @@ class StateCommits:
         self._wake = wake
 
     def take(self) -> int:
-        """The last ticket whose records are durable; 0: it was taken before. Raises what has ended
-        the thread."""
+        """Return the last ticket whose records are durable; 0: it was taken before. Raises the
+        error that has ended the thread."""
         if self._error is not None:
             raise self._error
         durable = self._durable

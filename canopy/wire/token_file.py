@@ -33,9 +33,9 @@ class TokensError(Exception):
 
 
 class ProgramToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one token allows. `publish` and `subscribe` are selectors that confine it; "": any
-    event. `streams`: those that it may append to, by names or patterns (`*`, `?`). `expires`: wall
-    clock seconds; 0: never."""
+    """The rights of one token. `publish` and `subscribe` are selectors that confine it; "": any
+    event. `streams`: the streams to which it may append, by names or patterns (`*`, `?`).
+    `expires`: wall clock seconds; 0: never."""
 
     name: str
     hash: str

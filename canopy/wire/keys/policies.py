@@ -35,7 +35,7 @@ SIGNED_MOST: Final = 1_000_000
 
 
 class PolicyBody(msgspec.Struct, frozen=True):
-    """What is signed. `signed`: seconds since 1970."""
+    """The signed part of a policy. `signed`: seconds since 1970."""
 
     overlay: str
     signed: float
@@ -130,7 +130,7 @@ def believed_policy(
 
 
 def claimed_policy(data: bytes) -> Policy | None:
-    """What a signed policy says, whether it is believed or not; None if it cannot be read."""
+    """Decode a signed policy, whether it is believed or not; None if it cannot be read."""
     try:
         signed = msgspec.msgpack.decode(data, type=SignedPolicy)
         return msgspec.msgpack.decode(signed.body, type=PolicyBody).policy

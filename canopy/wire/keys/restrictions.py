@@ -25,12 +25,12 @@ _UTF8_STRING: Final = 0x0C
 
 
 class RestrictionError(ValueError):
-    """This is no restriction; says why."""
+    """The text is not a valid restriction; the message gives the reason."""
 
 
 class Restriction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which nodes an issuer may sign. A field that is not known here makes all of it unknown, so
-    that nothing is permitted by leaving something out."""
+    """The nodes that an issuer may sign. An unknown field makes the whole restriction unknown, so
+    that leaving something out permits nothing."""
 
     roles: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=8)]
     """By name."""
@@ -40,7 +40,7 @@ class Restriction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How many ids at a time: each has a place of its own from 1 to this. 0: not bounded."""
 
     def refusal(self, role: Role, tenant: str, place: int) -> str:
-        """Why this issuer may not sign such a node; empty if it may."""
+        """Return why this issuer may not sign such a node; empty if it may."""
         name = role.name.lower()
         if name not in self.roles:
             return f"its issuer may sign {', '.join(self.roles)}, and this is a {name}"
@@ -79,8 +79,8 @@ def extension(restriction: Restriction) -> x509.UnrecognizedExtension:
 
 
 def restriction_of(certificate: x509.Certificate) -> Restriction | None:
-    """What an issuer's certificate restricts it to; None: nothing. Raises RestrictionError if the
-    extension is there and cannot be understood."""
+    """Return the restriction in an issuer's certificate; None: there is none. Raises
+    RestrictionError if the extension is present and cannot be understood."""
     try:
         found = certificate.extensions.get_extension_for_oid(OID).value
     except x509.ExtensionNotFound:

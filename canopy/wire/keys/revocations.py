@@ -87,8 +87,9 @@ def read(
 def believed_list(
     data: bytes, overlay: str, roots: list[x509.Certificate]
 ) -> tuple[Revocations, bytes, str]:
-    """The list that a node has kept, as it travels, and "". If it is no longer believed what it
-    says all the same, b"" and why: whom it names is to be refused until another one comes."""
+    """Return the list of revocations that a node has stored, its encoding, and "". If it is no
+    longer believed, return its contents nevertheless, b"" and the reason: the nodes that it names
+    are to be refused until another list comes."""
     if not data:
         return NONE, b"", ""
     try:

@@ -108,7 +108,7 @@ class RenewalTimes:
         self._at = now + wait * (0.5 + self._chance())
 
     def granted(self) -> None:
-        """There is a new certificate."""
+        """Note that there is a new certificate."""
         self._failed = 0
 
 
@@ -181,9 +181,9 @@ def _rotate(folder: KeyFolder, now: float) -> None:
 
 
 def finish(folder: KeyFolder, now: float, anyway: bool = False) -> Awaited:
-    """Have the former root believed no more, by nobody. Raises KeyFolderError while something that
-    is needed hangs on it; of that who has not gone over yet is left behind with `anyway`, and
-    returned."""
+    """Stop all nodes from believing the former root. Raises KeyFolderError while something that is
+    needed depends on it. With `anyway`, nodes that have not changed to the new root are left
+    behind, and returned."""
     with folder.locked():
         issuer, roots, own = issuer_of(folder), folder.chain("roots"), folder.certificate()
         if len(roots) < 2 or own is None:
@@ -244,8 +244,8 @@ def _next_list(
 def _sign_again(
     folder: KeyFolder, overlay: str, issuer: Issuer, root: x509.Certificate, now: float
 ) -> list[str]:
-    """Sign what hangs on a former root. Returns what it was. Raises KeyFolderError for what cannot
-    be signed here."""
+    """Sign again the documents and certificates that depend on a former root, and return their
+    names. Raises KeyFolderError for those that cannot be signed here."""
     again = []
     policy, data = folder.policy(overlay)
     if policy is not None:

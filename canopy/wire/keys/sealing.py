@@ -132,8 +132,8 @@ def seal_with_newest(path: Path) -> SealFile:
 
 
 def forget_key(path: Path, id_: str) -> SealFile:
-    """Drop a key: what it has sealed is opened no more. Raises SealFileError if there is none of
-    that id, or it is the one that seals."""
+    """Drop a key, so that payloads sealed with it can no longer be opened. Raises SealFileError if
+    there is none of that id, or if it is the key used for sealing."""
     known = read_seals(path)
     left = tuple(key for key in known.keys if key.id != id_)
     if len(left) == len(known.keys):
@@ -197,7 +197,7 @@ def _write(path: Path, found: SealFile) -> SealFile:
 
 
 class _Sealing(NamedTuple):
-    """How this process seals: `numbers` are drawn once each."""
+    """The state with which this process seals. Each of `numbers` is drawn once."""
 
     process: int
     head: bytes  # of envelopes, up to the number
@@ -234,7 +234,7 @@ class Seals:
     def seal(
         self, attributes: Mapping[str, Any], payload: bytes, payload_type: str
     ) -> tuple[bytes, str]:
-        """The envelope of a payload, and its type. What is sealed already stays as it is. Raises
+        """Return the envelope of a payload, and its type. A sealed payload stays as it is. Raises
         TypeError, ValueError or OverflowError for attributes that no event may have."""
         if payload_type == SEALED:
             return payload, payload_type
@@ -251,7 +251,8 @@ class Seals:
     def open(
         self, attributes: Mapping[str, Any], payload: bytes, payload_type: str
     ) -> OpenedPayload:
-        """What is in an envelope, if this file has its key and it is of these attributes."""
+        """Return the contents of an envelope, if this file has its key and the envelope belongs to
+        these attributes."""
         if payload_type != SEALED:
             return OpenedPayload("none", payload, payload_type)
         if len(payload) < LEAST or payload[:1] != VERSION:
@@ -273,7 +274,7 @@ class Seals:
         return _Sealing(os.getpid(), VERSION + self._seals + salt, cipher, itertools.count())
 
     def _cipher(self, name: bytes) -> ChaCha20Poly1305 | None:
-        """Of a key and a salt, one behind the other; None: the key is not here."""
+        """Return the cipher of a key and a salt, which `name` joins; None: the key is not here."""
         found = self._ciphers.get(name)
         if found is None:
             secret = self._secrets.get(name[:ID])

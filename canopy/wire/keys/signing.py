@@ -37,7 +37,7 @@ class KeySigner:
         self._node = node_id(self._raw, generation)
 
     def sign(self, statement: bytes) -> Signature:
-        """This node says so."""
+        """Sign a statement as this node."""
         return Signature(self._node, self._raw, self._generation, self._key.sign(statement))
 
     def holds(self, signature: Signature, statement: bytes) -> bool:
@@ -51,7 +51,7 @@ class KeySigner:
         return True
 
     def chain(self) -> Chain:
-        """This node's certificate, and what vouches for it."""
+        """Return this node's certificate, with those that vouch for it."""
         return () if self._vouching is None else self._vouching.chain()
 
     def vouches(self, node: NodeId, chain: Chain, votes: bool = False) -> bool:

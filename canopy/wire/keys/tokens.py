@@ -23,7 +23,7 @@ Short = Annotated[str, msgspec.Meta(max_length=64)]
 
 
 class TokenError(Exception):
-    """This is no token; says why."""
+    """The text is not a valid token; the message gives the reason."""
 
 
 class Token(msgspec.Struct, frozen=True, array_like=True):
@@ -42,7 +42,7 @@ class Token(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Invitation(msgspec.Struct, frozen=True):
-    """What the issuer keeps of a token. Times are seconds since 1970."""
+    """The issuer's record of a token. Times are seconds since 1970."""
 
     hash: str
     role: str
@@ -56,7 +56,8 @@ class Invitation(msgspec.Struct, frozen=True):
 
 
 def hashed(secret: bytes) -> str:
-    """What the issuer keeps of a secret. (It has 128 random bits: there is nothing to guess.)"""
+    """Return the hash of a secret, which the issuer keeps. (The secret has 128 random bits, so it
+    cannot be guessed.)"""
     return blake2b(secret, digest_size=32, person=b"canopy-invite").hexdigest()
 
 

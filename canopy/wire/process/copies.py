@@ -28,7 +28,7 @@ def boot_number() -> int:
 
 
 def explain_conflict(conflict: IdentityConflict, folder: Path) -> str:
-    """What happened, and what to do, for the log."""
+    """Describe a conflict for the log, and what to do about it."""
     other = f"{conflict.peer.address} (its start {conflict.incarnation})"
     if conflict.must_stop:
         return (

@@ -61,8 +61,8 @@ OPTIONS: Final = {"listen": "--listen HOST:PORT", "metrics.listen": "--metrics H
 
 
 def bind_fault(error: OSError, setting: str) -> str:
-    """Why a port could not be opened, and what to do about it. `setting`: of the configuration, or
-    the option of another command that names the port."""
+    """Return why a port could not be opened, and what to do about it. `setting`: the key of the
+    configuration, or the option of another command, that names the port."""
     option = OPTIONS.get(setting, setting)
     if error.errno == errno.EADDRINUSE:
         return f"the port is in use by another program; choose another with {option}"

@@ -130,6 +130,6 @@ def freeze_heap() -> None:
 
 
 def freeze_survivors(phase: str, info: dict[str, int]) -> None:
-    """After a collection: exempt what has survived from later ones (`gc.freeze`)."""
+    """After a collection, exempt the surviving objects from later ones (`gc.freeze`)."""
     if phase == "stop":
         gc.freeze()

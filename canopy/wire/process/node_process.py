@@ -434,7 +434,8 @@ class NodeProcess:
             self._on_conflict(self.driver.node.conflict)
 
     def end_turn(self) -> None:
-        """Send what was queued for programs; log when the node is ready, stop when drained."""
+        """Send the output queued for programs. Log when the node is ready, and stop when it is
+        drained."""
         self._control.flush()
         if not self._ready and self.driver.node.ready:
             self._ready = True
@@ -466,7 +467,8 @@ class NodeProcess:
         return self.security is None and is_local and self.folder.holds_id
 
     def inform_other(self) -> None:
-        """When it has stopped for another process with its node's id: make itself known there."""
+        """If this process has stopped for another one with its node's id, make itself known
+        there."""
         if self._conflict is not None and self.security is None:
             incarnation, overlay = self.folder.incarnation, self.config.overlay
             hello = Hello(
@@ -483,7 +485,7 @@ class NodeProcess:
             trio.run(inform_other, self._conflict.peer.address, hello)
 
     def close_shards(self) -> None:
-        """Let the disk of the shards finish what was asked of it, for a bounded time."""
+        """Let the disk of the shards finish the requested work, for a bounded time."""
         if not self._shards.close(SHARDS_CLOSE):
             self.log.warning("shards_unfinished", after=SHARDS_CLOSE)
 
@@ -609,8 +611,8 @@ class NodeProcess:
         self.log.info("left", node=self.me.id, drained=not unfinished, reason=reason)
 
     async def _keep_secure(self) -> None:
-        """Renew the certificate, take revocations, look at who is connected; without keys beyond
-        this machine, say so once an hour."""
+        """Renew the certificate, take revocations, and check the connected nodes. Without keys
+        beyond this machine, warn once an hour."""
         if self.security is None:
             while not is_loopback(split_address(self.config.listen)[0]):
                 self.log.warning("insecure", reason="no keys: others can join, read and forge")

@@ -62,7 +62,7 @@ class ServiceManager:
         self._send("READY=1", f"STATUS={status}")
 
     def status(self, text: str) -> None:
-        """One line for `systemctl status`."""
+        """Send one line for `systemctl status`."""
         self._send(f"STATUS={text}")
 
     def alive(self) -> None:
@@ -70,8 +70,9 @@ class ServiceManager:
         self._send(BEAT)
 
     def reloading(self) -> None:
-        """It reads its configuration again; `ready` follows. The manager compares the time with its
-        own (CLOCK_MONOTONIC), to know which request this answers."""
+        """Tell the manager that the process reads its configuration again; `ready` follows. The
+        manager compares the time with its own (CLOCK_MONOTONIC) to see which request this
+        answers."""
         self._send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1_000}")
 
     def stopping(self, reason: str) -> None:
@@ -248,7 +249,8 @@ def why_not_ready(status: Status) -> str:
 
 
 def free_bytes(path: Path) -> int:
-    """What this user may still write on the disk of `path`; 0 if it cannot be asked."""
+    """Return how many bytes this user may still write on the disk of `path`; 0 if this is
+    unknown."""
     try:
         found = os.statvfs(path)
     except OSError:
@@ -257,7 +259,7 @@ def free_bytes(path: Path) -> int:
 
 
 def package_version() -> str:
-    """Of the installed package; "" where it runs from a folder."""
+    """Return the version of the installed package; "" where it runs from a folder."""
     try:
         return version("canopy-overlay")
     except PackageNotFoundError:

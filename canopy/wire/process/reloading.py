@@ -61,8 +61,8 @@ def shown(value: Any) -> str:
 
 
 def compare(before: NodeConfig, after: NodeConfig) -> tuple[ChangedSetting, ...]:
-    """What differs, in the order of the fields, and since when each holds. Removed peers are
-    dialled until a restart; those that were added are dialled now."""
+    """Return the changed settings in the order of the fields, and from when each change holds.
+    Removed peers are dialled until a restart; added ones are dialled now."""
     old, new = keys_of(before), keys_of(after)
     changed = []
     for key, value in new.items():
@@ -92,7 +92,7 @@ def adopt(before: NodeConfig, after: NodeConfig) -> NodeConfig:
 
 @dataclass(frozen=True, slots=True)
 class ConfigSource:
-    """Where a process has its configuration from. `file`: its path, "" if there is none; `read`
+    """The sources of a process's configuration. `file`: its path, "" if there is none. `read`
     merges file, environment and flags again, and raises ConfigError."""
 
     file: str
@@ -101,7 +101,7 @@ class ConfigSource:
 
 @dataclass(frozen=True, slots=True)
 class ReloadOutcome:
-    """What a reload has changed, or why nothing (`refused`)."""
+    """The changes of a reload, or the reason why there are none (`refused`)."""
 
     read: tuple[str, ...]
     changed: tuple[ChangedSetting, ...] = ()

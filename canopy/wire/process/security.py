@@ -129,23 +129,23 @@ class NodeSecurity:
 
     @property
     def beliefs(self) -> Beliefs:
-        """What holds: another value from one moment to the next, and never a part of one."""
+        """The present beliefs: replaced as a whole, never changed in part."""
         assert self._held is not None
         return self._held.beliefs
 
     @property
     def own(self) -> NodeCertificate:
-        """This node's certificate, with what it says of role and tenant."""
+        """This node's certificate, with its role and tenant."""
         return self.beliefs.own
 
     @property
     def revocations(self) -> Revocations:
-        """The list of who is not believed."""
+        """The list of revocations."""
         return self.beliefs.revocations
 
     def load(self) -> None:
-        """Read the folder, and believe what it says. Raises KeyFolderError, and then what was
-        believed holds on."""
+        """Read the folder, and adopt its contents. Raises KeyFolderError, and then the former
+        beliefs stay in force."""
         folder, former = self._folder, None if self._held is None else self._held.beliefs
         folder.check()
         with folder.locked():
@@ -166,7 +166,7 @@ class NodeSecurity:
         self._believe(_Held(found, contexts, joining))
 
     def _believe(self, held: _Held) -> None:
-        """Put one value in the place of the former one, and write down what is new in it."""
+        """Replace the former value, and record the changes."""
         former, self._held = self._held, held
         found = held.beliefs
         before = None if former is None else former.beliefs
@@ -228,7 +228,8 @@ class NodeSecurity:
         return self._held.contexts[is_server]
 
     def identify(self, chain: Chain) -> Principal:
-        """Who presents this, below a root that is believed now. Raises TlsError."""
+        """Return the identity of the node that presents this chain, below a root that is believed
+        now. Raises TlsError."""
         found = self._read.get(chain)
         if found is None:  # else it is looked at again and again, while its holder is connected
             try:
@@ -258,8 +259,9 @@ class NodeSecurity:
         return found
 
     def _note_refused(self, chain: Chain, reason: str) -> None:
-        """Write down that an issuer of this overlay has signed what it may not, for the operators;
-        once in a while for each issuer, since one that lies can sign any number."""
+        """Record, for the operators, that an issuer of this overlay has signed a certificate that
+        it may not sign. This is recorded once in a while for each issuer, since a lying one can
+        sign any number."""
         issuer, now = chain[1] if len(chain) > 1 else b"", self._now()
         if now - self._noted.get(issuer, 0.0) < NOTE_AGAIN:
             return
@@ -280,11 +282,11 @@ class NodeSecurity:
         return () if place is None else (*place.peers, *place.addresses)
 
     def signer(self) -> KeySigner:
-        """Signs what this node says of clusters. Raises KeyFolderError."""
+        """Return the signer of this node's statements about clusters. Raises KeyFolderError."""
         return KeySigner(self._folder.key(), self.own.holder.generation, self)
 
     def directory_keys(self) -> DirectoryKeys:
-        """What the directory's thread needs. Raises KeyFolderError."""
+        """Return the keys that the directory's thread uses. Raises KeyFolderError."""
         signer = KeySigner(self._folder.key(), self.own.holder.generation)
         return DirectoryKeys(signer, lambda: self.beliefs, self._now)
 
@@ -318,12 +320,13 @@ class NodeSecurity:
         return self.beliefs.list_version, self.beliefs.revocations_data
 
     def limits(self, host: str) -> AcceptLimits:
-        """What connections from `host` count for: this machine may have many nodes."""
+        """Return the limits on which connections from `host` count. This machine has its own, since
+        it may have many nodes."""
         return self._local_limits if is_loopback(host) else self._limits
 
     async def turn(self, host: str) -> None:
-        """Wait until a handshake with `host` may begin: those of all other machines, of nodes, of
-        programs and of who asks for a certificate, have one rate together."""
+        """Wait until a handshake with `host` may begin. All handshakes with other machines (nodes,
+        programs, and requesters of a certificate) share one rate."""
         if not is_loopback(host):
             await self._turns.wait(host)
 
@@ -439,11 +442,11 @@ class NodeSecurity:
     # --- those who ask for a certificate ---
 
     def is_join(self, first: bytes) -> bool:
-        """Whether a connection that begins so is of one who asks for a certificate."""
+        """Return whether a connection that begins with these bytes requests a certificate."""
         return first[:1] == PREAMBLE[:1]
 
     async def serve_join(self, stream: trio.SocketStream, first: bytes) -> None:
-        """Hear one who asks for a certificate, and answer; at most `JOIN_PATIENCE` seconds."""
+        """Serve a request for a certificate, for at most `JOIN_PATIENCE` seconds."""
         with trio.move_on_after(JOIN_PATIENCE):
             try:
                 await self._serve_join(stream, first)
@@ -487,7 +490,7 @@ class NodeSecurity:
         await stream.send_all(pipe.encrypt([frame(answer)]))
 
     def _note_answer(self, key: str, answer: Word) -> None:
-        """Write down who was given a certificate, and that others were not: anybody can ask."""
+        """Record the answer to a request for a certificate, sparingly, since anybody can ask."""
         said: dict[str, Any] = {"answer": type(answer).__name__}
         if isinstance(answer, Issued):
             said |= {"key": key}
@@ -501,7 +504,7 @@ class NodeSecurity:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What is believed, and what TLS is told of it."""
+    """The present beliefs, and their form for TLS."""
 
     beliefs: Beliefs
     contexts: tuple[ssl.SSLContext, ...]
@@ -518,7 +521,7 @@ class PolicyDocument:
 
     @property
     def policy(self) -> Policy | None:
-        """What holds; None: none is believed, and tenants may nothing."""
+        """The policy in force; None: none is believed, and tenants have no rights."""
         return self._security.beliefs.policy
 
     def current(self) -> tuple[int, bytes]:
@@ -541,7 +544,7 @@ class _JoinSide:
         return self._context
 
     def identify(self, chain: Chain) -> Principal:
-        """It is nobody yet."""
+        """Return an identity without rights."""
         return Principal("", Role.LEAF, "")
 
 

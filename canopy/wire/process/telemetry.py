@@ -42,8 +42,8 @@ class Sampler:
         psutil.cpu_percent(percpu=True)  # the first call has nothing to compare with
 
     def sample(self) -> list[Draft]:
-        """One event per core, memory, disk, interface and busy process, and one of the load. Kinds
-        that the system does not report are left out."""
+        """Return one event per core, memory, disk, interface and busy process, and one of the load.
+        Kinds that the system does not report are left out."""
         now = self._clock()
         elapsed = now - self._when
         self._when = now

@@ -63,8 +63,8 @@ thirty."""
 
 
 class WritePace:
-    """How long writes took lately, and who carries one out. `done` and `thread` are called by the
-    disk's thread, the others by the node's."""
+    """Measures how long recent writes took, and decides whether the node's thread carries one out.
+    `done` and `thread` are called by the disk's thread, the others by the node's."""
 
     def __init__(self) -> None:
         self.took = FIRST_TOOK
@@ -87,7 +87,7 @@ class WritePace:
         self._given += 1
 
     def done(self, times: int) -> None:
-        """The thread is done with what it was given in so many times."""
+        """Note that the thread has finished `times` batches of work."""
         self._done += times
 
     @contextmanager
@@ -119,7 +119,7 @@ class _Request(NamedTuple):
 
 
 class _Shard:
-    """What the thread knows of one shard."""
+    """The thread's state of one shard."""
 
     def __init__(self, name: str, files: ShardFiles) -> None:
         self.name = name
@@ -129,7 +129,7 @@ class _Shard:
         """Of the requests that are being carried out: they count after the sync."""
 
     def fail(self, ticket: int) -> None:
-        """Answer a request by what has failed."""
+        """Answer a request with the failure of the shard."""
         assert self.failure is not None
         self.answers.append(DiskFailed(self.name, ticket, *self.failure))
 
@@ -171,9 +171,9 @@ class FileLogDisk:
         return answers
 
     def hand_over(self, idle: float = 0.0) -> Sequence[LocalEvent]:
-        """Have the thread carry out what was asked for since the last call; or do it now, if that
-        is little, and return the answers. `idle`: the share of its time that the node had nothing
-        to do lately."""
+        """Have the thread carry out the requests since the last call. If they are little work,
+        carry them out now, and return the answers. `idle`: the share of recent time in which the
+        node had nothing to do."""
         if not self._asked:
             return ()
         asked, self._asked = self._asked, []
@@ -209,8 +209,8 @@ class FileLogDisk:
             os.write(self._rope, b"\a")
 
     def close(self, timeout: float) -> bool:
-        """Carry out what was asked for and end the thread; what is asked for later is not answered.
-        Returns whether all of it was done within `timeout` seconds."""
+        """Carry out all requests and end the thread; later requests are not answered. Return
+        whether all was done within `timeout` seconds."""
         if not self._closing:
             self.hand_over()
             self._closing = True
@@ -228,8 +228,8 @@ class FileLogDisk:
         return True
 
     def shards(self) -> Sequence[str]:
-        """Those that this node had at its start, also those whose folder is missing: they open as
-        damaged."""
+        """Return the shards that this node had at its start, including those whose folder is
+        missing: they open as damaged."""
         return self._found
 
     def open(self, shard: str) -> int:

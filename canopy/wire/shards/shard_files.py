@@ -37,7 +37,7 @@ LOOK: Final = 1.0
 
 
 class ShardFolder(NamedTuple):
-    """What a folder has. `damaged`: its hard state is gone, or cannot be read."""
+    """The contents of a folder. `damaged`: its hard state is missing or cannot be read."""
 
     recovered: Recovered
     hard_state: bytes | None
@@ -66,8 +66,8 @@ class ShardFiles:
         return self._segment
 
     def open(self) -> ShardFolder:
-        """Read the folder. What it has may have been written by a process that was killed before
-        its sync: it is durable when this returns."""
+        """Read the folder. Its contents may have been written by a process that was killed before
+        its sync; they are durable when this returns."""
         self.close()
         self._made = False
         names = sorted(name for name in os.listdir(self.path) if parse_name(name))
@@ -99,8 +99,8 @@ class ShardFiles:
         self._end += len(data)
 
     def _write_pieces(self, flags: int = 0) -> None:
-        """Hand the system what was written and follows on one another, in one call: each call lets
-        go of Python's lock, and has to wait for it then while the node has a turn."""
+        """Write the queued adjacent pieces in one system call. Each call releases Python's lock,
+        and then has to wait for it while the node has a turn."""
         pieces, self._pieces = self._pieces, []
         if not pieces:
             return
@@ -112,8 +112,9 @@ class ShardFiles:
             left, at = left[written:], at + written
 
     def sync(self) -> None:
-        """Make durable what was written. A segment that was deleted meanwhile is an error, within
-        `LOOK` seconds: what is written to it would be lost with the process."""
+        """Make the written data durable. A segment that was deleted in the meantime is reported
+        as an error within `LOOK` seconds, because data written to it would be lost with the
+        process."""
         if self._written:
             if DURABLY and not self._loose:
                 self._write_pieces(DURABLY)
@@ -231,8 +232,8 @@ def _read(file: int, at: int, size: int) -> bytes:
 
 
 def _read_some(file: int, at: int, size: int) -> bytes:
-    """What is there; zeros instead of a block that cannot be read (EIO), which are no chunk and so
-    count as damage of that place, and not of the file."""
+    """Read the bytes at `at`, with zeros in place of a block that cannot be read (EIO). Zeros are
+    not a chunk, and so count as damage of that place, and not of the file."""
     try:
         return os.pread(file, size, at)
     except OSError as error:

@@ -58,8 +58,8 @@ def is_shard_name(shard: str) -> bool:
 
 
 class ShardList:
-    """The shards of one node. Its constructor reads the list, finishes what a crash interrupted and
-    sets aside what is not listed. Raises FolderError."""
+    """The shards of one node. The constructor reads the list, finishes changes that a crash
+    interrupted, and sets unlisted folders aside. Raises FolderError."""
 
     def __init__(self, path: Path, node: str, log: Log) -> None:
         """`path` is the data folder, `node` the id of its node."""
@@ -75,11 +75,11 @@ class ShardList:
 
     @property
     def shards(self) -> list[str]:
-        """Their names, also of those whose folder is missing."""
+        """The names of the shards, including those whose folder is missing."""
         return list(self._listed.shards)
 
     def folder(self, shard: str) -> Path:
-        """Where a shard's files are. ValueError if it can have none."""
+        """Return the folder of a shard's files. Raises ValueError if the name is invalid."""
         if not is_shard_name(shard):
             raise ValueError(f"{shard!r} is no name of a shard")
         return self.root / shard
@@ -154,7 +154,7 @@ class ShardList:
         return f"{wrong[0]!r} is no name of a shard" if wrong else found
 
     def _folders(self) -> list[str]:
-        """The shards of which there is a folder. What has another name is nobody's here."""
+        """Return the shards that have a folder. Folders with other names are ignored."""
         if not self.root.is_dir():
             return []
         names = (

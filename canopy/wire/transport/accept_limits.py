@@ -33,7 +33,7 @@ ADDRESSES: Final = 65_536
 
 
 class AcceptLimits:
-    """What is left for each address. Times are monotonic seconds."""
+    """The remaining allowance of each address. Times are monotonic seconds."""
 
     def __init__(self, per_second: float = PER_SECOND, awaiting: int = AWAITING) -> None:
         self._per_second = per_second
@@ -66,7 +66,8 @@ class AcceptLimits:
 
 
 def whose(host: str) -> str:
-    """What counts as one address: of IPv6 the first 64 bits, since who has one has them all."""
+    """Return the part of a host that counts as one address: for IPv6 the first 64 bits, since the
+    owner of one address has them all."""
     if ":" not in host:
         return host
     try:
@@ -81,9 +82,9 @@ class HandshakeTurns:
     """Lets handshakes with other machines begin at a bounded rate, addresses in turns.
 
     A handshake takes a node 1.5 to 3 ms, so that a few dozen addresses, each within its own limits,
-    would take all of it, and events would wait. Here handshakes have a rate. Who is beyond it waits
-    for its turn; addresses have turns one after the other, so that a newcomer waits for one
-    handshake of each other address at most, however many these want. Times are seconds of trio's
+    would take all of its time, and events would wait. Here handshakes have a rate, and those beyond
+    it wait for a turn. Addresses have turns one after the other, so that a newcomer waits for at
+    most one handshake of each other address, however many these want. Times are seconds of trio's
     clock.
     """
 

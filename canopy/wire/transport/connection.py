@@ -52,7 +52,7 @@ class Connection:
         on_garbage: Callable[[int, str], None],
         tls: TlsPipe | None = None,
     ) -> None:
-        """`tls` encrypts it, and says who is at the other end (`principal`)."""
+        """`tls` encrypts the connection, and identifies the other end (`principal`)."""
         self.number = number
         self.address = address
         self.closing = False
@@ -88,7 +88,7 @@ class Connection:
             self._fail(f"the peer does not read: {self._outlet.waiting} bytes wait")
 
     def send_now(self) -> None:
-        """Write what was queued, at the end of a turn."""
+        """Write the queued output at the end of a turn."""
         self._outlet.send_now()
 
     def silence(self) -> None:

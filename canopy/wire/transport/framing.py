@@ -121,7 +121,8 @@ class FrameReader(Generic[T]):
         return frames
 
     def _cut(self, view: memoryview, frames: list[T]) -> int:
-        """Append all complete frames in `view` to `frames`. Returns the end of what is consumed."""
+        """Append all complete frames in `view` to `frames`. Return the end of the consumed
+        bytes."""
         start, size = 0, len(view)
         while size - start >= PREFIX:
             (length,) = LENGTH.unpack_from(view, start)

@@ -45,14 +45,15 @@ class SocketOwner(NamedTuple):
 
 
 class LocalUsers:
-    """Says of connections within this machine why they are not served; "": they are."""
+    """Decides which connections within this machine are served."""
 
     def __init__(self, allowed: Collection[int] | None = None) -> None:
         """`allowed`: user ids; by default this process's, and root's."""
         self._allowed = (os.getuid(), 0) if allowed is None else tuple(allowed)
 
     def refusal(self, stream: trio.socket.SocketType, is_server: bool) -> str:
-        """Why the other end of this connection is not heard. `is_server`: it has dialled."""
+        """Return why the other end of this connection is not served; "" if it is. `is_server`: the
+        other end has dialled."""
         here, there = stream.getsockname()[:2], stream.getpeername()[:2]
         if sys.platform != "linux" or not is_loopback(there[0]):
             return ""

@@ -47,7 +47,7 @@ class Counters:
 
 
 class Outlet:
-    """The write queue of one stream; `counters` counts what is written."""
+    """The write queue of one stream. `counters` counts the writes and the written bytes."""
 
     def __init__(self, counters: Counters) -> None:
         self.waiting = 0

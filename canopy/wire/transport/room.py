@@ -12,13 +12,13 @@ from typing import Final
 
 
 class _Room(threading.local):
-    """What a thread reads into; between two reads nothing of it is needed."""
+    """The buffer into which a thread reads. Its contents are not needed between two reads."""
 
     def __init__(self) -> None:
         self._view = memoryview(bytearray())
 
     def of(self, size: int) -> memoryview:
-        """`size` bytes or more, of which a page takes memory when it is first written."""
+        """Return `size` bytes or more. A page of them takes memory when it is first written."""
         if len(self._view) < size:
             self._view = memoryview(bytearray(size))
         return self._view

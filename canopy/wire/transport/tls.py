@@ -59,34 +59,34 @@ class TlsError(Exception):
 
 
 class Security(Protocol):
-    """What a connection needs of the node's keys (canopy/wire/process/security)."""
+    """The part of the node's keys that a connection uses (canopy/wire/process/security)."""
 
     def context(self, is_server: bool) -> ssl.SSLContext:
         """With the certificate that holds now."""
 
     def identify(self, chain: Chain) -> Principal:
-        """Who presents this certificate, the first one, with those that vouch for it up to a root
-        of the overlay: TLS has verified their signatures. Raises TlsError if it is not to be
-        believed (any more)."""
+        """Return the identity of the node that presents this certificate, the first one, with those
+        that vouch for it up to a root of the overlay. TLS has verified their signatures. Raises
+        TlsError if it is not, or no longer, believed."""
 
 
 class Doorkeeper(Security, Protocol):
-    """What the driver of a node with keys needs besides."""
+    """The further part of the keys that the driver of a node with keys uses."""
 
     def note(self, kind: str, **fields: Any) -> None:
         """Write a line of the node's audit file."""
 
     def limits(self, host: str) -> AcceptLimits:
-        """What connections from `host` count for."""
+        """Return the limits on which connections from `host` count."""
 
     async def turn(self, host: str) -> None:
         """Wait until a handshake with `host` may begin."""
 
     def is_join(self, first: bytes) -> bool:
-        """Whether a connection that begins so is of one who asks for a certificate."""
+        """Return whether a connection that begins with these bytes requests a certificate."""
 
     async def serve_join(self, stream: trio.SocketStream, first: bytes) -> None:
-        """Hear one who asks for a certificate, and answer, for a bounded time."""
+        """Serve a request for a certificate, for a bounded time."""
 
 
 class TlsPipe:
@@ -148,7 +148,7 @@ class TlsPipe:
                 return
 
     def encrypt(self, pieces: Sequence[bytes | memoryview]) -> bytes:
-        """What to send for all these pieces."""
+        """Return the bytes to send for all these pieces."""
         self._object.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
         return self._outgoing.read()
 
