@@ -87,14 +87,15 @@ class Applier:
         self._stalled = False
 
     def close(self) -> None:
-        """Stop, and take back what is not committed."""
+        """Stop, and roll back uncommitted changes."""
         if self._events is not None:
             self._events.close()
             self._events = None
         self._undo()
 
     def run_once(self, wait: float) -> bool:
-        """Apply what has come, and wait for it at most so many seconds; whether something came."""
+        """Apply the changes that have come, and wait for them at most `wait` seconds. Return
+        whether any came."""
         assert self._events is not None
         events = self._events.take(wait)
         if not events:

@@ -48,8 +48,9 @@ class Assembler:
     def feed(
         self, changes: Iterable[tuple[int, Change]], size: int = 0
     ) -> Iterator[TransactionPart]:
-        """What can be applied after these changes, each with its offset; `size`: bytes of all.
-        Raises MalformedError where the pieces of a change are none of one."""
+        """Yield the parts of transactions that can be applied after these changes, each change with
+        its offset. `size`: the bytes of all changes. Raises MalformedError if pieces do not form a
+        change."""
         self._size += size
         whole = 0  # of those kept
         for offset, found in changes:
@@ -83,7 +84,7 @@ class Assembler:
             yield self._part(whole)
 
     def _joined(self, found: Change) -> Change | None:
-        """The change of which this is the last piece; None: more follow."""
+        """Return the change that this last piece completes; None: further pieces follow."""
         number, piece = found.before or (-1, b"")
         if number == 0:
             self._pieces = []  # of one that was taken back

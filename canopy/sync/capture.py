@@ -60,7 +60,7 @@ class Capture:
 
     @property
     def foreign(self) -> int:
-        """How many events near the stream's end were no changes, and were passed over."""
+        """The number of events near the stream's end that were no changes, and were ignored."""
         return len(self._foreign)
 
     def begin(self, snapshot: bool = False, from_now: bool = False) -> None:
@@ -82,9 +82,9 @@ class Capture:
         self.settle()
 
     def run_once(self, wait: float) -> bool:
-        """Append what was committed since, and wait for it at most so many seconds; whether there
-        was something. It is in the stream for good when a later call finds nothing more, or after
-        `settle`."""
+        """Append the changes committed since the last call, and wait for them at most `wait`
+        seconds. Return whether there were any. They are durable in the stream when a later call
+        finds no further ones, or after `settle`."""
         before = self._closed
         if self._under_way:
             self._take(self._source.changes(0.0))
@@ -128,7 +128,7 @@ class Capture:
             self._held = found
 
     def _close(self, commit: Commit) -> None:
-        """End a transaction of which some changes, or none, were wanted."""
+        """End a transaction in which some changes, or none, were wanted."""
         if self._held is not None:
             self._add(self._held, commit)
             self._held = None
@@ -153,7 +153,8 @@ class Capture:
             self._size += size
 
     def _flush_part(self) -> None:
-        """Append what is whole, or else the part of a transaction that is larger than a batch."""
+        """Append the complete transactions of the batch, or else the part of a transaction that is
+        larger than a batch."""
         count = self._whole or len(self._batch)
         self._under_way.append((count, self._commit))
         self._settled(self._stream.append(self._batch[:count]))

@@ -133,7 +133,7 @@ class Commit(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
-    """One change of a table, or one of the marks between changes, as an event has it."""
+    """One change of a table, or one of the marks between changes, as it is in an event."""
 
     op: int
     table: str = ""
@@ -235,5 +235,5 @@ def change_of(payload: bytes) -> Change:
 
 
 def merged(before: Row, after: Sequence[Value]) -> Row:
-    """`after`, with what is ABSENT in it taken from `before`."""
+    """Return `after`, with its ABSENT values taken from `before`."""
     return tuple([old if new is ABSENT else new for old, new in zip(before, after, strict=True)])

@@ -24,11 +24,11 @@ RULES: Final = ("incoming", "own", "newest", "park")
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """What becomes of a change that meets another row than it was made from.
+    """The rule for a change that meets a row other than the one from which it was made.
 
-    incoming: it is applied all the same; own: it is passed over; newest: the row with the greater
-    value in `column` stays, and a row that one side has deleted and the other changed is there;
-    park: it is passed over, and somebody decides later.
+    incoming: it is applied nevertheless; own: it is ignored; newest: the row with the greater value
+    in `column` stays, and a row that one side has deleted and the other changed is kept; park: it
+    is ignored, and a person decides later.
     """
 
     kind: str
@@ -71,8 +71,8 @@ class Conflicts:
     def decide(
         self, changes: Sequence[Change], table: Table, rows: dict[Row, Row]
     ) -> tuple[list[Change], list[Conflict]]:
-        """What is applied of `changes` to rows of `table`, and the conflicts. `rows`: by key, those
-        of the destination that they may meet."""
+        """Return the changes to apply to rows of `table`, and the conflicts. `rows`: by key, the
+        destination's rows that the changes may meet."""
         rule = self.rules.get(table.name) or self.rules[""]
         if rule.column and rule.column not in table.names:
             raise SchemaError(f"the rule of {table.name} asks for {rule.column}, no column of it")

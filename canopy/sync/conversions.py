@@ -23,17 +23,17 @@ Fit = Callable[[Value], Value]
 
 
 class ColumnFit:
-    """Makes the values of one column fit. NULL and ABSENT are what they are everywhere."""
+    """Converts the values of one column for the destination. NULL and ABSENT stay unchanged."""
 
     def __init__(self, fit: Fit, refused: Mapping[type, str]) -> None:
-        """`refused`: types of values that are refused whatever `fit` makes of them, and what they
-        are not."""
+        """`refused`: types of values that are refused whatever `fit` makes of them, each with a
+        text of what such values are not."""
         self._fit = fit
         self._refused = refused
         self._passing = PASSING.get(fit, frozenset())
 
     def one(self, value: Value) -> Value:
-        """What the destination is handed for a value. Raises UnfitError."""
+        """Return the value to hand to the destination. Raises UnfitError."""
         if value is None or value is ABSENT:
             return value
         if type(value) in self._refused:
@@ -97,7 +97,7 @@ def kept(value: Value) -> Value:
 
 
 def to_sqlite(value: Value) -> Value:
-    """What SQLite stores for a value of another database."""
+    """Return the value that SQLite stores for a value of another database."""
     kind = type(value)
     if kind is int:
         return value if -(2**63) <= value < 2**63 else str(value)
@@ -194,7 +194,7 @@ def to_json(value: Value) -> Value:
 
 
 def to_checked_json(value: Value) -> Value:
-    """As `to_json`, where the destination takes only what is JSON."""
+    """Convert as `to_json` does, for a destination that accepts only valid JSON."""
     found = to_json(value)
     try:
         json.loads(found, parse_constant=_no_constant, parse_float=str, parse_int=str)
@@ -338,8 +338,9 @@ def exact(value: Value) -> Value:
 
 
 def canonical(value: Value) -> Value:
-    """`value` such that two that databases take for the same are the same object for Python and
-    have the same `repr`: numbers by what they are worth, negative zero as zero, one NaN."""
+    """Return `value` in a canonical form: two values that databases consider equal become the same
+    object for Python and have the same `repr`. Numbers are compared by amount, negative zero is
+    zero, and there is one NaN."""
     kind = type(value)
     if kind is bool:
         return int(value)

@@ -21,7 +21,7 @@ NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 
 
 class Definition(msgspec.Struct):
-    """One sync, of which this machine has the source, the destination, or both."""
+    """One sync, whose source, destination, or both are on this machine."""
 
     name: str
     stream: str
@@ -44,7 +44,7 @@ class Definition(msgspec.Struct):
 
 
 def definitions_path() -> Path:
-    """Where the definitions are unless a command is told otherwise."""
+    """Return the default path of the definitions."""
     return contexts_path().parent / "syncs.json"
 
 

@@ -24,7 +24,7 @@ MOMENTS: Final = frozenset(("date", "timestamp", "instant"))
 
 @dataclass(frozen=True, kw_only=True)
 class Dialect:
-    """How one kind of database is spoken to."""
+    """The SQL and the types of one kind of database."""
 
     name: str
     """As of a source in `Table.dialect`."""
@@ -55,14 +55,14 @@ class Dialect:
     and -0.0), so that an upsert has to write the key as well; None: all."""
 
     def type_of(self, table: Table, column: Column) -> str:
-        """How a column of a source's table is declared."""
+        """Return the declaration of a column of a source's table."""
         if self.name == table.dialect and column.declared:
             return column.declared
         return self.types.get(column.type, self.text)
 
     def fittings(self, table: Table, *, is_kept: bool = False) -> list[ColumnFit]:
-        """What makes the values of each column of a source's table fit; `is_kept`: values that this
-        database has kept."""
+        """Return the conversions of each column of a source's table. `is_kept`: for values that
+        this database has stored."""
         return [self._fitting(table, column, is_kept) for column in table.columns]
 
     def comparables(self, table: Table, *, is_kept: bool = False) -> list[Fit]:
@@ -95,8 +95,8 @@ class Dialect:
 
 class _Sqlite(Dialect):
     def type_of(self, table: Table, column: Column) -> str:
-        """As declared by another SQLite, which leaves values as they are in a column without a
-        type."""
+        """Return the type declared by another SQLite, which leaves values unchanged in a column
+        without a type."""
         if table.dialect == self.name:
             return column.declared
         return super().type_of(table, column)

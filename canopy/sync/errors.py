@@ -8,8 +8,8 @@ class SyncError(Exception):
 
 
 class SourceLostError(SyncError):
-    """The source can no longer say what has changed since the stream's position: a replication
-    slot is gone or was made again, a database was restored. Only a new snapshot helps."""
+    """The source no longer has the changes since the stream's position: a replication slot is gone
+    or was made again, or a database was restored. Only a new snapshot helps."""
 
 
 class SchemaError(SyncError):

@@ -19,8 +19,8 @@ NAN: Final = float("nan")
 
 
 class Step(msgspec.Struct):
-    """What one table needs in a transaction, in the order of the fields: clear, deletes, upserts,
-    updates."""
+    """The operations on one table in a transaction, in the order of the fields: clear, deletes,
+    upserts, updates."""
 
     table: Table
     clear: bool = False

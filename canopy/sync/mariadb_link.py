@@ -56,8 +56,7 @@ class Streaming(pymysql.cursors.SSCursor):
     way where the connection is lost."""
 
     def close(self) -> None:
-        """Close the cursor. What is left of its rows is not read from a connection that has
-        ended."""
+        """Close the cursor. Its remaining rows are not read from a connection that has ended."""
         result = cast(Any, self)._result
         if self.connection is not None and not self.connection.open and result is not None:
             result.unbuffered_active = False
@@ -185,7 +184,7 @@ class BinlogLink:
             self._buffer += data
 
     def _packet(self) -> bytes | None:
-        """One packet; parts of one that is larger than 16 MiB are put together."""
+        """Return one packet. The parts of one that is larger than 16 MiB are joined."""
         at, parts = 0, []
         while len(self._buffer) >= at + 4:
             size = int.from_bytes(self._buffer[at : at + 3], "little")

@@ -74,7 +74,7 @@ def moment_of(text: str) -> Value:
 
 
 def instant_of(text: str) -> Value:
-    """A date and time, of which UTC was asked."""
+    """Return a date and time that was requested in UTC."""
     found = moment_of(text)
     return found if type(found) is NativeText else found.replace(tzinfo=UTC)
 
@@ -104,12 +104,12 @@ DECODERS: Final[dict[str, Decoder]] = {
 
 
 def decoder(means: str) -> Decoder:
-    """What makes a value of the driver's text."""
+    """Return the function that makes a value from the driver's text."""
     return DECODERS.get(means, _same)
 
 
 def meaning(declared: str) -> str:
-    """What a column's values mean, by its type as `information_schema` writes it."""
+    """Return the meaning of a column's values, by its type as `information_schema` writes it."""
     kind = re.split(r"[( ]", declared, maxsplit=1)[0]
     if kind == "bigint" and "unsigned" in declared:
         return "decimal"  # no other database has an integer of that size
@@ -136,7 +136,7 @@ _MEANINGS: Final = {
 
 
 def selected(name: str, declared: str) -> str:
-    """How a column is selected so that its text has the whole value."""
+    """Return how to select a column so that its text has the whole value."""
     if declared.startswith("float"):
         return f"CAST({name} AS DOUBLE)"  # as a float it would have six digits
     if declared.startswith("bit"):

@@ -11,7 +11,7 @@ KEY: Final = "(p.indkey::int2[])[0:p.indnkeyatts - 1]"
 
 
 class CatalogColumn(NamedTuple):
-    """One row of pg_attribute, with what other catalogues say of the column."""
+    """One row of pg_attribute, with facts about the column from other catalogues."""
 
     name: str
     type: int

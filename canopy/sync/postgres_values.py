@@ -80,8 +80,8 @@ DOMAINS: Final = "SELECT oid::bigint, typbasetype::bigint FROM pg_type WHERE typ
 
 
 def type_of(kind: int, domains: Mapping[int, int]) -> tuple[str, Decoder]:
-    """What a column of a type, or of a domain over it, means, and what makes a value of its
-    text."""
+    """Return the meaning of a column of a type, or of a domain over it, and the function that makes
+    a value from its text."""
     while kind in domains:
         kind = domains[kind]
     return TYPES.get(kind, OTHER)

@@ -35,7 +35,7 @@ class RowFilter:
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """The names of the tables of which a selector chooses rows."""
+        """The names of the tables from which a selector chooses rows."""
         return tuple(self._predicates)
 
     def learn(self, table: Table) -> None:
@@ -51,7 +51,8 @@ class RowFilter:
         self._tables[table.name] = _Needed(predicate, places)
 
     def wants(self, table: str, row: Row) -> bool:
-        """Whether a row is in. Raises SchemaError if what it is asked for is ABSENT."""
+        """Return whether a row is selected. Raises SchemaError if a value that the selector needs
+        is ABSENT."""
         needed = self._tables.get(table)
         if needed is None:
             return True
@@ -60,7 +61,7 @@ class RowFilter:
         )
 
     def admit(self, change: Change) -> Change | None:
-        """What the destination is told of `change`; None: nothing."""
+        """Return the change to apply at the destination for `change`; None: nothing."""
         needed = self._tables.get(change.table)
         if needed is None or change.op not in (INSERT, UPDATE, DELETE):
             return change

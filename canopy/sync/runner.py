@@ -237,8 +237,8 @@ class Runner:
         return any(not side.join(0) for side in self.sides)
 
     def settle(self, interval: float, look: Callable[[], object], stop: threading.Event) -> bool:
-        """Go on until what is committed by now at the sources is in the destinations, or `stop` is
-        set, calling `look` every `interval` seconds. Returns whether all is done."""
+        """Continue until all changes now committed at the sources are in the destinations, or
+        `stop` is set, calling `look` every `interval` seconds. Return whether all is done."""
         for kind in ("source", "destination"):
             waiting = [side for side in self.sides if side.status.side == kind]
             for side in waiting:

@@ -50,23 +50,24 @@ class Stream(Protocol):
 
     @property
     def losses(self) -> int:
-        """How many times its log has lost rows at its end, as the last reading knows."""
+        """The number of times that the log has lost rows at its end, as known from the last
+        reading."""
 
     def begin(self) -> None:
         """Append from here on, as nobody else can any more. Raises FencedError when another has
         begun since this one did."""
 
     def append(self, events: Sequence[Draft]) -> int:
-        """Append all of them or none, each once. Returns how many of the last calls, this one
-        included, are under way still: a later call says what has become of them. Raises
-        FencedError when another has begun."""
+        """Append all of the events or none, each once. Return how many of the last calls, including
+        this one, are still under way; a later call reports their results. Raises FencedError when
+        another program has begun."""
 
     def settle(self) -> None:
         """Wait until nothing is under way. Raises as `append`."""
 
     def read(self, offset: int, losses: int = -1) -> StreamEvents:
-        """What is there from `offset` on, and what comes. `losses`: as of the stream when the
-        offset was told, -1: that is not known."""
+        """Read the present and coming events from `offset` on. `losses`: the stream's count when
+        the offset was reported, -1: unknown."""
 
     def schemas(self) -> list[StreamEvent]:
         """The events of now that begin a snapshot or give a table a shape, in their order."""
@@ -158,8 +159,8 @@ class ClientStream:
         return 0 if self._reading is None else self._reading.positions.losses.get(0, 0)
 
     def read(self, offset: int, losses: int = -1) -> Reading:
-        """See `Stream`. Raises SyncError when retention has removed what is asked for, or damage
-        has."""
+        """See `Stream`. Raises SyncError if retention or damage has removed the requested
+        events."""
         known = {0: losses} if losses >= 0 else {}
         places = Positions({0: offset}, self.id, known)
         try:
@@ -195,8 +196,8 @@ class ClientStream:
 def last_commit(
     stream: Stream, passed_over: Callable[[int], object] = lambda offset: None
 ) -> tuple[Commit | None, int, int]:
-    """How far the source was read, None: nothing is known; with which operation a transaction
-    begins that follows and was not finished, 0: there is none; and the offset behind the commit."""
+    """Return up to which commit the source was read (None: unknown), the operation with which a
+    following unfinished transaction begins (0: there is none), and the offset after the commit."""
     first, end = stream.ends()
     size = LOOK_BACK
     while True:
@@ -242,8 +243,8 @@ def change_in(event: StreamEvent) -> Change | None:
 def _read(
     stream: Stream, begin: int, end: int, passed_over: Callable[[int], object]
 ) -> list[tuple[int, Change]]:
-    """The changes from one offset to another, each with its own; `passed_over` is told of what is
-    none."""
+    """Return the changes between two offsets, each with its own offset. `passed_over` is called for
+    events that are no changes."""
     found: list[tuple[int, Change]] = []
     at = begin
     events = stream.read(begin)

@@ -66,7 +66,8 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def decoding(decoders: Sequence[Callable[[Any], Value]]) -> Callable[[Sequence[Any]], Row]:
-    """What makes a row of a driver's cells, by a function for each column; NULL is None."""
+    """Return the function that makes a row from a driver's cells, by a function for each column;
+    NULL is None."""
 
     def decoded(cells: Sequence[Any]) -> Row:
         pairs = zip(decoders, cells, strict=True)
@@ -76,7 +77,8 @@ def decoding(decoders: Sequence[Callable[[Any], Value]]) -> Callable[[Sequence[A
 
 
 def _wrapped(value: Value) -> Any:
-    """What MessagePack can carry for `value`. Raises UnfitError for an unknown type."""
+    """Return the object by which MessagePack carries `value`. Raises UnfitError for an unknown
+    type."""
     kind = type(value)
     if kind in PLAIN:
         if kind is int and not INT_MIN <= value <= UINT_MAX:

@@ -61,8 +61,8 @@ _NOTE: Final = (
 
 
 class SyncProgress(msgspec.Struct):
-    """How far a sync has come, as its destination has it: the offset in the table
-    `canopy_positions`, as of any consumer (canopy/sinks), all of it in `canopy_syncs`."""
+    """The progress of a sync, as its destination has it: the offset in the table
+    `canopy_positions`, as for any consumer (canopy/sinks), and all fields in `canopy_syncs`."""
 
     stream: str = ""
     """The stream's founding id; "": nothing was applied yet."""
@@ -127,7 +127,7 @@ class Destination:
         self._make(positions.TABLE, positions.COLUMNS)
 
     def progress(self) -> SyncProgress:
-        """How far the sync has come, as the database has it. `store` goes on from there."""
+        """Return the progress of the sync in the database. `store` continues from there."""
         rows = self.run(_FIND, {"name": self._name}).rows
         self._at = None
         if not rows:
@@ -214,7 +214,7 @@ class Destination:
             self._keepings[table.name] = None
 
     def load(self, table: Table, rows: Iterable[Row]) -> None:
-        """Insert rows of which there are none."""
+        """Insert rows into a table that has none of them."""
         found, keeping = self._statements[table.name], self._keeping(table)
         rest = iter(rows)
         with self._told(table.name):
@@ -303,7 +303,8 @@ class Destination:
             keeping.check_met(self.fetch(table, keys))
 
     def _keeping(self, table: Table) -> KeptValues | None:
-        """What looks whether the destination's table keeps values as they are; None: it does."""
+        """Return the check whether the destination's table keeps values unchanged; None: it
+        does."""
         if table.name not in self._keepings:
             doubtful = self._doubtful(table)
             made = KeptValues(table, self.dialect, doubtful) if doubtful else None
@@ -311,8 +312,8 @@ class Destination:
         return self._keepings[table.name]
 
     def _doubtful(self, table: Table) -> dict[str, str]:
-        """By name, the columns of the destination's table that are others than the sync would make,
-        and may bend values; and what they are."""
+        """Return, by name, the columns of the destination's table that differ from those that the
+        sync would make, and may change values, each with its type."""
         columns = {column.name: column for column in table.columns}
         found = {}
         for there in self._catalog(table):
@@ -463,7 +464,8 @@ class Destination:
         self._execute("RELEASE SAVEPOINT canopy_step")
 
     def _refused(self, found: Statements, rows: Sequence[Row], error: Exception) -> UnfitError:
-        """What the server says of one of the rows, with its key: they are tried one by one."""
+        """Return the server's error for one of the rows, with its key. The rows are tried one by
+        one."""
         for row in rows:
             try:
                 self._execute(found.upsert, *found.fitted([row]))
@@ -515,7 +517,8 @@ class Destination:
             yield from map(decoded, rows)
 
     def _reading(self, table: Table) -> tuple[list[str], str, Callable[[Sequence[Any]], Row]]:
-        """How columns are selected, what locks their rows, and what makes a row of the driver's."""
+        """Return how columns are selected, the clause that locks their rows, and the function that
+        makes a row from the driver's."""
         return list(map(quoted, table.names)), "", tuple
 
     def _execute(self, statement: str, values: Sequence[Any] = ()) -> Any:

@@ -98,7 +98,7 @@ class DuckdbDestination(Destination):
 
 
 def _spelled(text: str) -> str:
-    """What PostgreSQL writes as DuckDB reads it."""
+    """Return PostgreSQL's text of a value as DuckDB reads it."""
     day, space, rest = text.removesuffix(" BC").partition(" ")
     return f"{day} (BC){space}{rest}" if text.endswith(" BC") else text
 

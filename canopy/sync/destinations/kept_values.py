@@ -19,8 +19,8 @@ class KeptValues:
     """Looks at the rows of one table after they were written."""
 
     def __init__(self, table: Table, dialect: Dialect, doubtful: Mapping[str, str]) -> None:
-        """`dialect`: of the destination; `doubtful`: by name, the columns that are others than the
-        sync would have made, and what they are."""
+        """`dialect`: the dialect of the destination. `doubtful`: by name, the columns that differ
+        from those that the sync would have made, each with its type."""
         self._table = table
         self._doubtful = dict(doubtful)
         self._source = dialect.comparables(table)
@@ -39,8 +39,8 @@ class KeptValues:
                     )
 
     def check_kept(self, rows: Iterable[tuple[Row, Row]], found: Mapping[Row, Row]) -> None:
-        """Raises UnfitError where a value is another one at the destination. `rows`: keys, and rows
-        that were written, of which ABSENT values were not."""
+        """Raise UnfitError if a value differs at the destination. `rows`: keys, and rows that were
+        written, except their ABSENT values."""
         for key, row in rows:
             kept = found.get(key)
             if kept is None:

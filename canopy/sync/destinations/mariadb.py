@@ -56,8 +56,8 @@ class MariadbDestination(Destination):
         self._execute(APPLYING)
 
     def begin(self) -> None:
-        """See `Destination`. A row of `canopy_applying` is changed first, by which a source knows
-        what was applied here."""
+        """See `Destination`. Changes a row of `canopy_applying` first, by which a source recognises
+        changes that were applied here."""
         super().begin()
         self._touched.clear()
         self._execute(
@@ -71,9 +71,9 @@ class MariadbDestination(Destination):
         super().rollback()
 
     def take_up(self, table: Table) -> None:
-        """See `Destination`. A change of tables commits, so it has a connection of its own; but
-        where the transaction holds rows of the table, what was done so far is committed before its
-        position: after a kill it is done once more, with the same result."""
+        """See `Destination`. A change of tables commits, so it has a connection of its own. But if
+        the transaction holds rows of the table, the changes so far are committed before their
+        position: after a kill they are applied once more, with the same result."""
         if table.name not in self._touched:
             with closing(connected(self._url)) as self._altering:
                 super().take_up(table)

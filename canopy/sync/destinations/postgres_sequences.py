@@ -72,7 +72,7 @@ class PostgresSequences:
             self._loaded[table.name] = named
 
     def advance(self) -> None:
-        """Move them behind what was written, before it commits."""
+        """Move the sequences past the written values, before the transaction commits."""
         for name, named in self._loaded.items():
             for one in self._behind[name]:
                 column = '"' + one.column.replace('"', '""') + '"'
@@ -93,6 +93,7 @@ class PostgresSequences:
         return known
 
     def forget(self) -> None:
-        """Forget what was noted since the last commit: the transaction was taken back."""
+        """Forget the values noted since the last commit, because the transaction was rolled
+        back."""
         self._largest.clear()
         self._loaded.clear()

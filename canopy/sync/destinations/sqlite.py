@@ -19,8 +19,8 @@ BUSY: Final = 30.0
 
 
 class SqliteDestination(Destination):
-    """A database file, which is made if it is not there. Where it is a source, too, what is applied
-    is marked in its log."""
+    """A database file, which is made if it does not exist. If it is a source as well, applied
+    changes are marked in its log."""
 
     dialect = SQLITE
 
@@ -102,8 +102,8 @@ def _collating(collations: dict[str, str], column: str) -> str:
 
 
 def affinity(declared: str, is_strict: bool = False) -> str:
-    """What a column of this type does to values (https://sqlite.org/datatype3.html), "": nothing.
-    Integers and other numbers are converted alike."""
+    """Return the conversion that a column of this type does (https://sqlite.org/datatype3.html);
+    "": none. Integers and other numbers are converted alike."""
     text = declared.upper()
     if not text or (is_strict and text == "ANY"):
         return ""

@@ -42,7 +42,7 @@ class Statements:
         return quoted(name).replace("%", self._percent)
 
     def update(self, row: Row) -> str:
-        """The statement that sets what is not ABSENT in `row`."""
+        """Return the statement that sets the values of `row` that are not ABSENT."""
         sets = [
             f"{self.quoted(column.name)} = {self._mark}"
             for column, value in zip(self.table.columns, row, strict=True)

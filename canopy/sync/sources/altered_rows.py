@@ -32,7 +32,8 @@ on first."""
 
 
 def added(known: Table | None, table: Table) -> int:
-    """How many columns `table` has behind those of `known`, if nothing else has changed; else 0."""
+    """Return how many columns `table` has after those of `known`, if nothing else has changed; else
+    0."""
     if known is None or known.is_partial:
         return 0
     count = len(known.columns)
@@ -54,9 +55,9 @@ def filling(table: Table, count: int, sample: Sequence[Row]) -> Row | None:
 
 
 def filled(table: Table, count: int, rows: Iterable[Row]) -> Iterator[Change] | None:
-    """What gives the last `count` columns the values that they have in `rows`, which are all of the
-    table: one value for all rows, and the rows that have another. None, if most do not have the
-    same."""
+    """Yield the changes that give the last `count` columns their values in `rows`, which are all
+    rows of the table: one value for all rows, and the rows that have another. None if most rows do
+    not share a value."""
     rest = iter(rows)
     sample = list(islice(rest, SAMPLE))
     fill = filling(table, count, sample)
@@ -72,7 +73,7 @@ def filled(table: Table, count: int, rows: Iterable[Row]) -> Iterator[Change] | 
 
 class Resending:
     """Tables of which all rows are sent again. Until that is done, the stream has a shape of the
-    table that `is_partial`: whoever takes over sends them from the first one on."""
+    table that `is_partial`: a process that takes over sends them from the first row on."""
 
     def __init__(self, read: ReadPiece) -> None:
         self._read = read

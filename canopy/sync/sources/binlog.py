@@ -61,14 +61,14 @@ class TransactionEnd(msgspec.Struct, frozen=True):
 
 
 class Statement(msgspec.Struct, frozen=True):
-    """A statement, as text: of a change of schemas, or what was not logged by rows."""
+    """A statement as text: a change of schemas, or changes that were not logged by rows."""
 
     schema: str
     text: str
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """What the rows of a table look like from here on."""
+    """The layout of the rows of a table from here on."""
 
     id: int
     schema: str
@@ -106,7 +106,7 @@ class Binlog:
         self._sum = 0  # bytes of the checksum at the end of each event
 
     def decode(self, data: bytes) -> Decoded:
-        """One event; None for what says nothing of rows. Raises MalformedError."""
+        """Decode one event; None if it does not concern rows. Raises MalformedError."""
         try:
             return self._decode(data)
         except (IndexError, ValueError, KeyError, struct.error, zlib.error) as error:
@@ -220,7 +220,7 @@ def _statement(data: bytes, at: int, when: int, is_compressed: bool) -> Decoded:
 
 
 def _inflated(data: bytes, at: int) -> bytes:
-    """What the server has compressed (`log_bin_compress`)."""
+    """Return data that the server has compressed (`log_bin_compress`), inflated."""
     if data[at] & 0x70:
         raise ValueError("it is compressed in an unknown way")
     return zlib.decompress(data[at + 1 + (data[at] & 7) :])

@@ -97,7 +97,8 @@ def _date(data: bytes, at: int) -> tuple[Value, int]:
 
 
 def _fraction(data: bytes, at: int, digits: int) -> tuple[int, int]:
-    """The microseconds of a fraction with so many decimal digits at `at`, and where it ends."""
+    """Return the microseconds of a fraction with `digits` decimal digits at `at`, and where it
+    ends."""
     size = (digits + 1) // 2
     return int.from_bytes(data[at : at + size], "big") * 10 ** (6 - 2 * size), at + size
 
@@ -236,7 +237,8 @@ _WHOLE: Final = {TINY: "<b", SHORT: "<h", LONG: "<i", LONGLONG: "<q"}
 
 
 def decoder_of(field: Field) -> Reader:
-    """What reads the values of a column. Raises SchemaError for a type that cannot be captured."""
+    """Return the function that reads the values of a column. Raises SchemaError for a type that
+    cannot be captured."""
     kind, detail = field.kind, field.detail
     simple: dict[int, Reader] = {
         FLOAT: _number("<f"),

@@ -398,8 +398,8 @@ class MariadbSource:
             yield from self._reshaped(None if is_moved else known, table, known is None)
 
     def _acted(self) -> Iterator[Change]:
-        """The tables of which a foreign key may have changed rows, with their rows as they are by
-        now; what follows in the log leads to the same ones."""
+        """Yield the tables in which a foreign key may have changed rows, with their present rows;
+        later entries of the log lead to the same rows."""
         touched, self._touched = self._touched, set()
         for name in sorted(touched.intersection(self._captured())):
             if name in self._known:
@@ -425,8 +425,8 @@ class MariadbSource:
         return made
 
     def _reshaped(self, known: Table | None, table: Table, is_new: bool) -> Iterator[Change]:
-        """The shape of a table, and what its rows have in new columns, of which the log says
-        nothing. `known`: the shape that only got columns, if that is so; `is_new`: the stream has
+        """Yield the shape of a table, and the values of its rows in new columns, which the log does
+        not contain. `known`: the former shape, if columns were only added; `is_new`: the stream has
         nothing of the table yet."""
         count = added(known, table)
         is_whole = is_new or not is_paged(table)

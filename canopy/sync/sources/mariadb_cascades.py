@@ -59,7 +59,7 @@ class Cascades:
             self._keys.setdefault((other, parent), set()).add(key)
 
     def changed_with(self, found: binlog.RowsChange) -> set[Named]:
-        """Tables of which rows may have been changed with those of `found`."""
+        """Return the tables in which rows may have been changed together with those of `found`."""
         layout = found.layout
         place = (layout.schema, layout.name)
         if place not in self._keys or found.is_unchecked or found.kind == binlog.WRITE_ROWS:
@@ -74,7 +74,8 @@ class Cascades:
         return set(self._reached(place, changed))
 
     def _reached(self, place: Named, changed: set[str] | None) -> Iterator[Named]:
-        """From a table of which rows were deleted (None), or had these columns changed."""
+        """Yield the tables reached from a table in which rows were deleted (None), or these columns
+        changed."""
         seen: set[tuple[Named, bool]] = set()
         left = [(place, changed)]
         while left:

@@ -178,7 +178,8 @@ def is_paged(table: Table) -> bool:
 
 
 def behind(link: pymysql.Connection[Any], table: Table, key: Row | None, most: int) -> str:
-    """The condition for so many rows in the order of their keys, those behind one."""
+    """Return the clause that selects at most `most` rows in the order of their keys, those after
+    `key`."""
     keys = ", ".join(map(quoted, table.keys))
     where = ""
     if key is not None:

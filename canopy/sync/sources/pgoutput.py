@@ -29,13 +29,13 @@ class Begin(msgspec.Struct, frozen=True):
 
 
 class End(msgspec.Struct, frozen=True):
-    """It is committed; `position` is behind it."""
+    """The end of a committed transaction; `position` is behind it."""
 
     position: int
 
 
 class Relation(msgspec.Struct, frozen=True):
-    """What the rows of a table look like from here on."""
+    """The layout of the rows of a table from here on."""
 
     id: int
     schema: str
@@ -61,7 +61,7 @@ class Truncated(msgspec.Struct, frozen=True):
 
 
 class LogMessage(msgspec.Struct, frozen=True):
-    """What a program wrote into the log itself."""
+    """A message that a program wrote into the log itself."""
 
     prefix: str
     content: bytes
@@ -77,7 +77,7 @@ _U16: Final = struct.Struct(">H")
 
 
 def decode(data: bytes) -> Decoded:
-    """One message; None for what says nothing of rows. Raises MalformedError."""
+    """Decode one message; None if it does not concern rows. Raises MalformedError."""
     try:
         kind = data[0]
         if kind == 0x49:  # I

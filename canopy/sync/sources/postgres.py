@@ -68,7 +68,7 @@ PATIENCE: Final = 10.0
 
 
 def slot_of(name: str) -> str:
-    """What the slot and the publication of a sync are called."""
+    """Return the name of the slot and the publication of a sync."""
     return "canopy_" + "".join(c if c.isalnum() else "_" for c in name.lower())
 
 
@@ -315,7 +315,7 @@ class PostgresSource:
         return [place.name for place in self._publication.user_tables()]
 
     def _noted(self, note: bytes) -> Iterator[Change]:
-        """What a note in the log says."""
+        """Yield the changes for a note in the log."""
         if note == b"mark":
             yield Change(MARK, ASKED)
         elif note.startswith(TAKEN_IN):
@@ -332,9 +332,9 @@ class PostgresSource:
             yield from self._reshaped(known, check_table(table))
 
     def _taken_in(self, name: str) -> Iterator[Change]:
-        """A table of which changes are in the log from here on: its shape, and its rows as they are
-        now. None, if it is gone again by now. One that is known was dropped, or renamed, and made
-        again: the rows that it had are gone."""
+        """Yield the shape and present rows of a table whose changes are in the log from here on;
+        nothing if the table no longer exists. A table that is already known was dropped or renamed,
+        and made again: its former rows are gone."""
         place = self._publication.place(name)
         if place is not None:
             table = shape_of(self._sql, place).table
@@ -359,8 +359,9 @@ class PostgresSource:
             yield from self._reshaped(known, check_table(shape.table))
 
     def _reshaped(self, known: Table | None, table: Table) -> Iterator[Change]:
-        """The shape of a table, and what its rows have in new columns, of which the log says
-        nothing; rows are as they are now, and what follows in the log leads to the same ones."""
+        """Yield the shape of a table, and the values of its rows in new columns, which the log does
+        not contain. Rows are as they are at present; later entries of the log lead to the same
+        rows."""
         place = TablePlace(table.schema or PUBLIC, table.bare)
         count = added(known, table)
         if count and not has_dropped_columns(self._sql, place):

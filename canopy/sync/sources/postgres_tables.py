@@ -35,12 +35,12 @@ class TablePlace(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its name in the stream."""
+        """The table's name in the stream."""
         return self.table if self.schema == PUBLIC else f"{self.schema}.{self.table}"
 
     @property
     def quoted(self) -> sql.Identifier:
-        """Its name for SQL."""
+        """The table's name in SQL."""
         return sql.Identifier(self.schema, self.table)
 
 
@@ -61,7 +61,7 @@ class Shape:
         )
 
     def key_row(self, cells: pgoutput.Cells, key: Sequence[bool]) -> Row:
-        """A row of which only these columns were sent."""
+        """Return a row of which only these columns were sent."""
         row = self.row(cells)
         return tuple([v if sent else ABSENT for v, sent in zip(row, key, strict=True)])
 
@@ -302,7 +302,8 @@ def has_dropped_columns(link: psycopg.Connection[Any], place: TablePlace) -> boo
 
 
 def behind(table: Table, key: Row | None, most: int) -> sql.Composable:
-    """The condition for so many rows in the order of their keys, those behind one."""
+    """Return the clause that selects at most `most` rows in the order of their keys, those after
+    `key`."""
     keys = sql.SQL(", ").join(map(sql.Identifier, table.keys))
     where: sql.Composable = sql.SQL("")
     if key is not None:

@@ -23,8 +23,8 @@ def is_wanted(name: str, wanted: Sequence[str]) -> bool:
 
 
 def wanted_of(wanted: Sequence[str], there: Sequence[str]) -> list[str]:
-    """Those of the tables `there` that are wanted. Raises SchemaError for a name, not a pattern, of
-    which there is none."""
+    """Return those of the tables `there` that are wanted. Raises SchemaError for a name, not a
+    pattern, that matches no table."""
     for one in wanted:
         if one not in there and not any(char in one for char in "*?["):
             raise SchemaError(f"the source has no table {one} (any more)")
@@ -72,7 +72,7 @@ def snapshot(tables: Iterable[tuple[Table, Iterable[Row]]]) -> Iterator[Change]:
 
 
 def closed(read: Iterable[Change | Commit]) -> Iterator[Change]:
-    """Changes, of which each that is followed by a commit has it; a MARK, where none was before."""
+    """Yield changes; the last one before a commit carries it, or a MARK if there is none."""
     held: Change | None = None
     for each in read:
         if isinstance(each, Commit):
@@ -105,9 +105,9 @@ class Source(Protocol):
         """All rows as one transaction, from SNAPSHOT to END; `changes` goes on behind it."""
 
     def changes(self, wait: float) -> Iterator[Change]:
-        """What was committed since, in whole transactions, the last change of each with its
-        `Commit` (a MARK, if none of it is wanted), rows with their table; nothing if nothing came
-        within `wait` seconds."""
+        """Yield the changes committed since the last call, in whole transactions. The last change
+        of each transaction carries its `Commit` (a MARK, if no change of it is wanted), and rows
+        carry their table. Nothing if none came within `wait` seconds."""
 
     def confirm(self, position: int) -> None:
         """Everything up to `position` is in the stream for good, and may be forgotten."""
@@ -130,5 +130,5 @@ class Source(Protocol):
         """Take away what this has put into the database."""
 
     def close(self) -> None:
-        """End the connection to the database. What was put into it stays (`remove` takes it
-        away)."""
+        """End the connection to the database. Objects made in the database stay (`remove` removes
+        them)."""

@@ -76,8 +76,8 @@ def open_sqlite(path: str) -> sqlite3.Connection:
 
 
 def _text(data: bytes) -> str:
-    """A text of SQLite, which need not be UTF-8: what is none has lone surrogates, such that it is
-    refused where its table and key are known."""
+    """Decode a text of SQLite, which need not be UTF-8. Invalid bytes become lone surrogates, so
+    that the text is refused where its table and key are known."""
     return data.decode("utf-8", "surrogateescape")
 
 
@@ -294,10 +294,10 @@ class SqliteSource:
         return Change(op, table.name, row[width : 2 * width - 5], row[5:width], table)
 
     def _refresh(self) -> None:
-        """Take up what has become of the tables: of one that is new, has another shape, or lost its
-        triggers, as one that was built anew has, all rows are logged again: what happened to them
-        meanwhile is not known. Of one that only got columns what these have is logged: the triggers
-        that it had have told of the others."""
+        """Handle changes of the tables. All rows are logged again of a table that is new, has
+        another shape, or lost its triggers (as one that was rebuilt has), since changes in the
+        meantime are unknown. Of a table that only got columns, the values of these are logged: its
+        triggers have logged the others."""
         (schema,) = self._database.execute("PRAGMA schema_version").fetchone()
         if schema == self._schema:
             return
@@ -354,8 +354,8 @@ class SqliteSource:
         self._database.execute(rows)
 
     def _added(self, table: Table) -> int:
-        """How many columns a table has got behind those that its triggers, which are there, know
-        of; 0: that is not all that has changed."""
+        """Return how many columns a table has after those known to its triggers, which are present;
+        0: there are other changes as well."""
         number = self._live.get(table.name)
         if number is None or not is_installed(self._database, self._shapes[number], number):
             return 0

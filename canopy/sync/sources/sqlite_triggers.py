@@ -89,9 +89,9 @@ def _is_strict(database: sqlite3.Connection, name: str) -> bool:
 
 
 def meaning(declared: str, is_strict: bool = False) -> str:
-    """What a declared type says of a column's values, which may be others all the same; else what
-    SQLite's rules of affinity make of it (https://sqlite.org/datatype3.html). `any`: SQLite leaves
-    each value as it is."""
+    """Return the meaning of a declared type for a column's values, which may differ nevertheless;
+    else the result of SQLite's rules of affinity (https://sqlite.org/datatype3.html). `any`: SQLite
+    leaves each value unchanged."""
     text = declared.upper()
     if not text or (is_strict and text == "ANY"):
         return "any"
@@ -125,7 +125,7 @@ def prepare(database: sqlite3.Connection) -> str:
 
 
 def widen(database: sqlite3.Connection, columns: int) -> None:
-    """Have room for the two images of a row with so many columns."""
+    """Make room for the two images of a row with `columns` columns."""
     for table, needed in (("canopy_changes", 2 * columns), ("canopy_candidates", columns)):
         there = [row[1] for row in database.execute(f"PRAGMA table_xinfo({table})")]
         for number in range(needed):
@@ -166,7 +166,7 @@ def _wanted(database: sqlite3.Connection, table: Table, number: int) -> list[str
 
 
 def uninstall(database: sqlite3.Connection, name: str) -> None:
-    """Log the changes of a table no more."""
+    """Stop logging the changes of a table."""
     found = database.execute(
         "SELECT name FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = ? "
         "AND name LIKE 'canopy\\_%' ESCAPE '\\'",
@@ -253,7 +253,7 @@ def _looked_at(table: Table, unique: list[Unique]) -> Iterator[str]:
 
 
 def rowid_name(database: sqlite3.Connection, table: Table) -> str:
-    """How the number of a row is called that SQLite gives it; "": its table has none."""
+    """Return the name of the row number that SQLite gives to a row; "": its table has none."""
     (without,) = database.execute(
         "SELECT wr FROM pragma_table_list WHERE schema = 'main' AND name = ?", (table.name,)
     ).fetchone()

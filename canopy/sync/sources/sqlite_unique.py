@@ -33,7 +33,8 @@ class Unique(NamedTuple):
 
 
 def unique_indexes(database: sqlite3.Connection, table: str) -> list[Unique]:
-    """Those of a table, its primary key among them, unless that is the number of the row."""
+    """Return the unique indexes of a table, including its primary key unless that is the row
+    number."""
     found = []
     for _, name, unique, _, _ in database.execute(f"PRAGMA index_list({quoted(table)})").fetchall():
         if unique:
@@ -75,7 +76,7 @@ def _new(database: sqlite3.Connection, table: str) -> str:
 
 
 def _terms(database: sqlite3.Connection, index: str) -> list[str]:
-    """What an index is of, as CREATE INDEX spells it, without the order."""
+    """Return the terms of an index, as CREATE INDEX spells them, without the order."""
     (statement,) = database.execute(
         "SELECT sql FROM sqlite_schema WHERE type = 'index' AND name = ?", (index,)
     ).fetchone()
