@@ -64,6 +64,8 @@ REFUSED = "stream_answers_refused"
 class Here:
     """A node's port and locator, with what was sent and replied."""
 
+    schemas = None
+
     def __init__(self) -> None:
         self.me, self.now, self.rng = ME, 0.0, Random(1)
         self.sent: list[tuple[Peer, Any]] = []
