@@ -42,7 +42,7 @@ class Conjunction:
         self.constraints: Mapping[str, Constraint] = MappingProxyType(constraints)
         """The null-rejecting single-attribute constraints, by attribute."""
         self.residual: Expression | None = conjoin(residual) if residual else None
-        """The AND of all other tests (arithmetic, two attributes compared, IS NULL), if any."""
+        """The AND of all other tests (arithmetic, two attributes compared, IS NULL), or None."""
         self._function: ConditionFunction | None = None
         self._pivots: tuple[tuple[str, Interval], ...] | None = None
 

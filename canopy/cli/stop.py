@@ -76,7 +76,7 @@ def _process(pid: int) -> int | None:
 
 
 def _await_silence(client: Client, until: float) -> bool:
-    """Wait until the node answers no more; False at the end of the time."""
+    """Wait until the node no longer answers. Return False after a time-out."""
     from canopy.client.errors import CommandTimeoutError, UnreachableError
     from overlay.client import GetStatus, Status
 

@@ -185,7 +185,7 @@ class StateCommits:
         self._durable = self._taken = 0  # tickets
         self._error: BaseException | None = None
         self._wake: Callable[[], None] = lambda: None
-        self._asked: SimpleQueue[bool] = SimpleQueue()  # False: no more come
+        self._asked: SimpleQueue[bool] = SimpleQueue()  # False: the end
         self._thread: threading.Thread | None = None
 
     def store(self, *records: bytes, anew: bool = False) -> None:

@@ -298,7 +298,7 @@ class MergePhase(IntEnum):
     """No host serves a tree of this ring, and no publisher has a summary of one. Events wait where
     they are published."""
     ENDED = 3
-    """The cluster is no more."""
+    """The cluster has ended."""
 
     def following(self) -> MergePhase:
         """The next phase; ENDED is the last."""

@@ -284,7 +284,7 @@ class StreamsScreen(MainScreen):
         )
 
     def action_stop(self) -> None:
-        """Read no more; the rows stay."""
+        """Stop reading. The rows stay on the screen."""
         if self._reader is not None:
             self._reader.stop()
             self._reader = None

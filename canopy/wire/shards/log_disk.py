@@ -143,7 +143,7 @@ class FileLogDisk:
         self._found = self._list.shards
         self._ticket = 0
         self._asked: list[_Request] = []  # and not handed over
-        self._handed: SimpleQueue[list[_Request] | None] = SimpleQueue()  # None: no more come
+        self._handed: SimpleQueue[list[_Request] | None] = SimpleQueue()  # None: the end
         self._rope = self._end = -1  # of the pipe by which the thread is woken
         self._answered = threading.Lock()
         self._answers: list[LocalEvent] = []

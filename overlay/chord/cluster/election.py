@@ -352,7 +352,7 @@ class Election:
         elif granted:
             self.log.vote(key, message.epoch, sender.id)
             self.heartbeat.voted()
-            self.cancel()  # it wants the epoch for itself no more
+            self.cancel()  # it no longer wants the epoch for itself
         voted_epoch = max(self.log.voted_epoch(key), cluster.epoch)
         timeout = self.heartbeat.timeout_left() if granted else 0.0
         signed = granted and not message.pre_vote

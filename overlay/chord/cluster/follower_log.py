@@ -97,7 +97,7 @@ class FollowerLog:
         return EMPTY if self.voter_log is None else self.voter_log.position
 
     def is_of(self, key: Key) -> bool:
-        """Return whether this node has a log, and it is that of the cluster `key`."""
+        """Return whether this node has the log of the cluster `key`."""
         return self.voter_log is not None and self.voter_log.key == key
 
     @property

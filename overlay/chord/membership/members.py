@@ -113,7 +113,7 @@ class ClusterMembers:
         # At the primary:
         self._removed = BoundedDict[NodeId, Peer](REMOVED_MOST)  # lost, and no members any more
         self._unreachable: dict[NodeId, Peer] = {}  # lost, but not voted out yet
-        self._awaiting_release: dict[NodeId, Peer] = {}  # may go when they vote no more
+        self._awaiting_release: dict[NodeId, Peer] = {}  # released once they no longer vote
         self.leader_log.when_configured(self.release_waiting)
 
     # -- at the primary --------------------------------------------------------------------------

@@ -94,7 +94,7 @@ class KnownClusters:
         """Keep a way into the ring. Where a hint's epoch is newer than a description, the
         description is wrong about the primary and is dropped, if the hint `displaces` any."""
         if any(c.key != hint.key and c.epoch > hint.version[0] and c.owns(hint.key) for c in self):
-            return  # a cluster that is no more, see `learn`
+            return  # a cluster that has ended, see `learn`
         old = self._hints.pop(hint.key, None)
         if old is not None and old.version > hint.version:
             hint = old

@@ -170,7 +170,7 @@ class RingState:
         self.led: Cluster | None = None  # the same if this node is its primary
         self.former: Cluster | None = None  # of which it was a member
         self._misses_primary: Callable[[], bool] = bool
-        # Rings that are no more, and a cluster of the next one.
+        # Rings that have ended, and a cluster of the ring that replaced each.
         self.ended = BoundedDict[str, Cluster](RINGS_MOST)
         # whom gossip named, and when it was last asked
         self._asked = BoundedDict[NodeId, float](CONTRADICTIONS_MOST)
@@ -390,7 +390,7 @@ class RingState:
         if self.own is not None:
             newest = self.known.get(self.own.key) or self.own
             self.former = None if self.led else max(self.own, newest, key=lambda c: c.version)
-        if self.led is not None:  # its description names this node, which leads it no more
+        if self.led is not None:  # its description names this node, which no longer leads it
             self.known.forget(self.led.key, self.led.version)
         self.led, self.own = None, cluster
         if cluster is not None:

@@ -193,7 +193,7 @@ class Stabilisation:
         start = own.key if newest is None or newest.owns(own.key) else newest.start
         if predecessor is not None and predecessor.key != own.start:
             start = predecessor.key  # it lives, and its arc ends there
-        elif predecessor is not None:  # which another takes the place of if it leads no more
+        elif predecessor is not None:  # another replaces it if it no longer leads
             self.port.send(predecessor.primary, AskNeighbourhood())
         version = own.version if newest is None else max(own.version, newest.version)
         self.port.count("predecessors_unheard")

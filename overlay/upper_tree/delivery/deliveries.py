@@ -32,8 +32,8 @@ from overlay.upper_tree.messages import DelegateShare, Deliver, SentBefore
 
 
 class DeliveryItem(NamedTuple):
-    """One event for one node, with the node's registrations that it matches and whom it passes the
-    event on to."""
+    """One event for one node, with the node's matching registrations and the nodes to which it
+    passes the event on."""
 
     event: Event
     attribute: str
@@ -59,7 +59,7 @@ class NodeMatches(msgspec.Struct):
 
     @property
     def parts(self) -> list[tuple[str, Interval]]:
-        """Of each event, the tree and its part."""
+        """Return, for each event, the tree and its part."""
         spans = repeat(EVERYTHING) if self.spans is None else self.spans
         return list(zip(self.trees, spans, strict=False))
 
@@ -99,10 +99,10 @@ class Deliveries:
         through: int = 0,
         token: Callable[[str, NodeId], bytes] = lambda tree, node: b"",
     ) -> None:
-        """`copies`: the node's budget; `holding`: what it holds for nodes out of reach; `hop`:
-        messages from the publisher to here; `host`: whose delegate this node is, None if it is the
-        host; `before` and `through` as in `Deliver`; `token`: at a host, of a node with
-        registrations in a tree."""
+        """`copies`: the node's budget. `holding`: the deliveries that it holds for unreachable
+        nodes. `hop`: messages from the publisher to here. `host`: the host for which this node is a
+        delegate, None if it is the host. `before` and `through` as in `Deliver`. `token`: at a
+        host, returns the token of a node with registrations in a tree."""
         self.port = port
         self._token = token
         self._given: dict[NodeId, bytes] = {}  # tokens, at a delegate
@@ -250,8 +250,8 @@ class Deliveries:
             self._together.append((mine.peer, message))
 
     def _spend_all(self, events: Sequence[Event], copies: Mapping[int, int]) -> bool:
-        """Take so many copies of these events (by index) out of the budget. False, and nothing is
-        taken, if that is not known to have room for all of them."""
+        """Take the given number of copies of each event (by index) out of the budget. Return False,
+        and take nothing, if the budget is not known to have room for all of them."""
         sources = by_source(events)
         if len(sources) > 1:
             return False
@@ -263,8 +263,8 @@ class Deliveries:
         return True
 
     def send(self, traced: bool = True) -> None:
-        """Send all of it in as few messages as possible. Not `traced`: it repeats what was traced
-        before it was lost or late, and counts as no further copy (C11)."""
+        """Send all deliveries in as few messages as possible. Not `traced`: this repeats deliveries
+        that were traced before they were lost or late, and counts as no further copy (C11)."""
         for peer, message in self._together:
             if traced and peer.id != self.port.me.id:
                 self._trace(peer, message)
