@@ -191,7 +191,7 @@ class Model:
         return [
             (name, tree)
             for name, machine, tree in trees
-            if tree is not None and (not leased or machine.has_lease(tree))
+            if tree is not None and (not leased or machine.assigned.has_lease(tree))
         ]
 
     def servers(self, value: int) -> list[tuple[str, list[str]]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import socket
 import ssl
@@ -194,7 +195,8 @@ def guide(begin: str) -> list[list[str]]:
     """The commands of the guide's block that begins so."""
     page = (ROOT / "docs/guide/security.md").read_text()
     block = page[page.index(f"```sh\n{begin} ") + len("```sh\n") :].partition("```")[0]
-    return [shlex.split(line, comments=True) for line in block.splitlines()]
+    lines = [re.sub("^until (.*); do .*", r"\1", line) for line in block.splitlines()]
+    return [shlex.split(line, comments=True) for line in lines]
 
 
 class Thief:
