@@ -4,7 +4,7 @@
   one with a copy of the folder on the same machine (canopy/wire/folder.py).
 - ``node.json`` has the node's id, drawn once, and its incarnation, which is raised and made durable
   before the process sends anything, so that no event id is ever used twice (V7).
-- ``state`` has the records that the node stored (canopy/wire/state_file.py, state_commits.py). A
+- ``state`` has the records that the node stored (canopy/wire/state_file.py). A
   damaged file is kept as ``state.damaged``, and the node starts under another id, since it may have
   lost votes and registrations that others rely on; so it does if the file is missing. Where
   ``node.json`` is missing, or the two are not of one node, the start is refused.

@@ -378,7 +378,7 @@ class Uninstall(Message, frozen=True):
 class ServingBeat(Message, frozen=True):
     """From the owner of the arc (start, key]: the receiver may serve its trees of the arc for
     `term` seconds, the term of a serving lease, counted from when it answered beat number `heard`
-    (0: none yet). See owner/lease_grants.py and host/serving_leases.py."""
+    (0: none yet). See owner/lease_grants.py and host/orphaned_trees.py."""
 
     start: Key
     key: Key
@@ -509,7 +509,7 @@ class Deliver(Message, frozen=True):
     Events are in the order of their publication; `before` as in the visit. `through`: up to this
     number all events that visited the host have been matched and sent (0: not known).
     `previous`: per event the number of the one before for this node, if that went another way
-    (last_sent.py), else 0; empty: 0 for all.
+    (`LastSent`), else 0; empty: 0 for all.
     `found`: per event the id of a registration of the receiver that matches it, without the
     receiver's id at its front, "" if none is named; empty: for no event. (Pivot routing, where the
     receiver has registered much.)

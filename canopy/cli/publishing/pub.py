@@ -1,4 +1,4 @@
-"""`canopy pub`: publish feeds as they are read (feeds/reading.py)."""
+"""`canopy pub`: publish feeds as they are read (`canopy.feeds`)."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     late_subscriptions: Count = 0  # further ones of the built-in workload while events flow …
     late_unsubscriptions: Count = 0  # … and so many of the first ones end
     shape: WorkloadShape = WorkloadShape()
-    load: LoadShape | None = None  # the papers' load instead of the built-in one (paper_load.py)
+    load: LoadShape | None = None  # the papers' load instead of the built-in one (range_load.py)
     publishers: Annotated[int, Meta(ge=1)] | None = None  # only the first so many nodes publish
     receipts: bool = False  # events are published with a receipt
     keys: bool = False  # nodes have keys, all of voters, and what follows by default from that

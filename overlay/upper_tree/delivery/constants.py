@@ -18,7 +18,7 @@ SHARE_MOST = 2_000
 """Peers that one message names per event at most: about 100 kB, far under a frame. A delegate with
 a larger share gets the event more than once."""
 
-# --- access_nodes.py ---
+# --- holding.py: access nodes ---
 
 WEIGHED_MOST = 4_096
 """Nodes whose weight in the choice of access nodes is kept: as many as a host delivers to."""

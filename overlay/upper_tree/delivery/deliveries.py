@@ -4,7 +4,7 @@ A host has a batch of events and knows for each the nodes that want it. As long 
 of them than this node may send copies of it (fan_out.py), each node gets one message with all that
 is for it, and nothing is done for single pairs of event and node. Where some event has more, some
 of its recipients become delegates, which pass it on to the rest (delegation.py). So does, for each
-other region with several recipients, an access node there (access_nodes.py). Either way what is for
+other region with several recipients, an access node there (`AccessNodes`). Either way what is for
 one node is in the order of publication, whatever trees and virtual nodes found it.
 """
 

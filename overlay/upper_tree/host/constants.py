@@ -70,7 +70,7 @@ FORKS_MOST = 64
 """Clusters in the place of lost ones that a host remembers, the last heard of. By the clusters that
 are lost within a day in the largest simulated overlay."""
 
-# --- serving_leases.py ---
+# --- orphaned_trees.py: leases ---
 
 LEASE_SHARE = 0.8
 """Of the term, as the host counts it: clocks may differ in rate by a fifth, as between voters

@@ -17,7 +17,7 @@ A host whose deliveries have to wait, since an interested node takes them slowly
 (delivery/holding.py): it puts visits into the queue as well, and serves none until it is no more,
 or the queue is full. Their publishers get no answer and slow down, each by its own bounds.
 
-What waits already is not queued again, and who waits for long is told so (queued_events.py).
+What waits already is not queued again, and who waits for long is told so (`QueuedEvents`).
 
 What leaves a host goes first in, first out, since links are FIFO and receivers rely on it.
 """

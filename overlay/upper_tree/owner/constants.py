@@ -33,7 +33,7 @@ LOST_NODES_MOST = 10_000
 """Lost nodes that are remembered until they are back, the oldest forgotten first. By the nodes that
 a member of the largest cluster loses for good within a day."""
 
-# --- silent_hosts.py ---
+# --- host_supervisor.py: silent hosts ---
 
 SILENT_LEAST = 1.0
 """Seconds without an answer after which a host that has virtual nodes alone may be relieved: more
@@ -69,7 +69,7 @@ BEATS_REMEMBERED = 32
 """Beats per host whose time of sending the owner remembers, to measure how long answers take: more
 than are under way within `tree.serving_most`."""
 
-# --- host_selector.py, placement.py, load_relief.py ---
+# --- host_selector.py, placement.py ---
 
 FEWEST_HOSTS = 2
 """Where there are fewer match brokers, standby and primary host as well: with one host more, losing
@@ -302,7 +302,7 @@ AUDIENCE_MOST = 10_000
 """Subscribers that each owner informs of the end of its ring; the others hear of it from them. By
 the time until all nodes of the largest simulated ring have gone over."""
 
-# --- summary_state.py ---
+# --- owned_tree.py: summaries ---
 
 SUMMARY_PAUSE_LEAST, SUMMARY_PAUSE_MOST = 0.25, 4.0
 """Without a contradicting registration for so long, a summary is made again: at first, and where

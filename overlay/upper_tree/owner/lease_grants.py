@@ -11,7 +11,7 @@ answers `TreeMoved` without one. One lease covers all trees of an owner's arc at
 
 The host counts from its own answer, which the owner hears later: however slow the link is, or the
 process, the lease ends at the host before the owner takes it for over. This leans on clocks whose
-rates differ by a bounded factor (LEASE_SHARE in host/serving_leases.py), no more. The SUBACK of a
+rates differ by a bounded factor (LEASE_SHARE in host/constants.py), no more. The SUBACK of a
 registration may then leave a silent replica out. What it was sent meanwhile reaches it before any
 later beat, since links are FIFO; a host whose link was lost gets no beat before the order to
 forget what it had (rebalance.py).

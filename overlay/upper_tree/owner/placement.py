@@ -25,7 +25,7 @@ publishers there visit it without crossing a border.
 
 A plan stands until it has to change: a host has more than its room, a host came or went, half the
 hosts would do, or a host is busy. Where a host is busy only what relieves it moves, if that is
-enough (load_relief.py). Else runs go to the hosts that have most of them already, so that little
+enough (`LoadRelief`). Else runs go to the hosts that have most of them already, so that little
 moves (rebalance.py does the moving). Under a load that no plan can spread plans are made less and
 less often; single moves away from a host that is asked for more than all of its time are not.
 """

@@ -18,7 +18,7 @@ what was said meanwhile. Where it can be reached again it is given everything ag
 map that may be the same but for its version: it drops everything (`Assign` of nothing), gets all
 its registrations, and serves again.
 
-A virtual node whose hosts are all silent (silent_hosts.py) gets one more, which goes when they
+A virtual node whose hosts are all silent (`SilentHosts`) gets one more, which goes when they
 answer again, or stays when their links are given up. No plan is made for its sake."""
 
 from __future__ import annotations

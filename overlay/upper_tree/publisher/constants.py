@@ -143,7 +143,7 @@ FENCES_MOST = 256
 
 SUMMARY_RETRY = 0.5
 """Seconds until a question for a summary that was not answered, or without one, is repeated: an
-owner waits a quarter of a second or more before it makes one (owner/summary_state.py)."""
+owner waits a quarter of a second or more before it makes one (owner/owned_tree.py)."""
 
 REFRESH_SUMMARY = 0.8
 """The share of the term after which a used summary is asked for again: sooner would cost messages,

@@ -63,7 +63,7 @@ UNDER_WAY = 8.0
 an owner has noticed that a host has ended: longer than a silent link is waited for
 (`links.dead_after`, six)."""
 
-# --- confirmations.py ---
+# --- renewals.py: confirmations ---
 
 DOUBT_SHARE = 0.8
 """Of a lease: after so long without an answered renewal it may have ended. The clocks of two nodes
@@ -93,7 +93,7 @@ that: where links heal, thousands come at once, each with word of others."""
 SHOWN_AT_ONCE = 512
 """Events that have waited and are shown in one turn: some 10 ms."""
 
-# --- inner_parts.py ---
+# --- publication_order.py: parts ---
 
 PARTS_MOST = 256
 """Parts of trees of which it is remembered which subscriptions reach beyond them: the virtual nodes

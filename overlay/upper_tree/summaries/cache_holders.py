@@ -1,6 +1,6 @@
 """Publishers that may have cached what an owner of this arc, perhaps a lost one, sent (C5, P4).
 
-Which copies publishers have (invalidation_table.py) is in no log: it changes too often. But a new
+Which copies publishers have (`InvalidationTable`) is in no log: it changes too often. But a new
 primary must not give a SUBACK that a cached summary does not admit, or an event that is published
 after it could miss its registration. So the log says *which publishers* have copies at all, which
 changes seldom; they are the *cache holders*:
@@ -14,8 +14,8 @@ changes seldom; they are the *cache holders*:
   none, or after a while.
 
 Some are in no log: those to whom a cluster sent summaries that forked off, or lost its log (P5)
-without a complete replica (owner/restoration.py). Then it is unknown whom to ask, and SUBACKs wait
-for the term; the log says that as well (`has_unknown_holders`).
+without a complete replica (owner/registrations/restoration.py). Then it is unknown whom to ask,
+and SUBACKs wait for the term; the log says that as well (`has_unknown_holders`).
 
 A primary that asks itself may use its own answer no longer than its leader lease, so that a lost
 one need not be asked what it has cached of itself.

@@ -1,12 +1,12 @@
 """Measures of keeping summaries, each with its origin or with what would measure it.
 
 How long publishers may cache a summary is a setting, `tree.summary_term`, and so is a summary's
-size, `tree.summary_boxes`. When a summary is made again is decided in owner/summary_state.py.
+size, `tree.summary_boxes`. When a summary is made again is decided in owner/owned_tree.py.
 """
 
 from __future__ import annotations
 
-# --- invalidation_table.py ---
+# --- cache_holders.py: copies ---
 
 COPIES_MOST = 100_000
 """Remembered (attribute, publisher) pairs: about 30 MB at most. Not measured; would be measured by
@@ -41,7 +41,7 @@ DEFERRED_MOST = 4_096
 """Questions that wait for the log, the oldest dropped first: who gets no answer asks again. Not
 measured; would be measured by questions per commit of a busy owner."""
 
-# --- summary_builder.py ---
+# --- summary_server.py: builder ---
 
 AT_ONCE = 256
 """Registrations that are summarised in the turn of a question: 10 ms (measured)."""

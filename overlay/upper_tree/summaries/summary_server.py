@@ -7,9 +7,9 @@ use a summary for `tree.summary_term` seconds and skips visits that the summary 
 
 A registration that the present summary admits contradicts no copy of that one. Any other
 contradicts all copies of the tree's summaries: its SUBACK waits for the holders' `Invalidated`, or
-until the copies expire (owner/registry.py). Then the summary is made again, when a publisher asks
-and no other such registration came for a moment (owner/summary_state.py); until then publishers are
-sent none and visit.
+until the copies expire (owner/registrations/registry.py). Then the summary is made again, when a
+publisher asks and no other such registration came for a moment (owner/owned_tree.py); until then
+publishers are sent none and visit.
 
 Small trees are summarised exactly, of the rest a summary has few boxes (summary.py). A publisher
 that has the present summary is only granted another term. Counting routing has no summaries: there
@@ -147,7 +147,7 @@ class CopyExpires(Timer, frozen=True):
 class SummaryServer(Machine):
     """Answers publishers about the trees that this node owns, and keeps their caches coherent.
 
-    Towards owner/registry.py it is the `Summaries` that a SUBACK waits for."""
+    Towards owner/registrations/registry.py it is the `Summaries` that a SUBACK waits for."""
 
     def __init__(
         self,

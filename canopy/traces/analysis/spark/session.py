@@ -3,7 +3,7 @@
 Without a master everything runs in a JVM of this process (`local[2]`): no web page, ports on
 loopback only, few shuffle partitions, adaptive execution; for a small input (`ONE_TASK_BYTES`)
 neither shuffles nor revised plans, and tables stay in memory (``tasks.py``). The JVM takes its
-classes from an archive if there is one (``archive.py``). With a master
+classes from an archive if there is one (`ClassArchive`). With a master
 (`spark://…`, `yarn`) the same job runs there, and addresses and memory are left to the cluster; the
 user's own settings replace any of these.
 

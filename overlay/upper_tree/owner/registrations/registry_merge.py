@@ -259,7 +259,7 @@ class RegistryMerge(Machine):
 # The trees of a cluster that merges with the next one (P1); the clusters' part is
 # overlay/chord/membership/cluster_merge.py and taking_in.py.
 #
-# At the one that ends, they are stopped (tree_stop.py) and their state is handed over: so no host
+# At the one that ends, they are stopped (`TreeStop`) and their state is handed over: so no host
 # serves by what the other one does not know of, and no publisher skips by it. If the merge is given
 # up, the hosts are given everything anew. At the one that takes them they are restored as those of
 # a lost cluster are (restoration.py), from a state that lacks nothing.

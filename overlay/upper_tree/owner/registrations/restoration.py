@@ -7,7 +7,7 @@ own log, with the same cuts and other hosts, and with all its registrations; the
 everything at the next scan (rebalance.py), as after an election.
 
 A replica may be a little out of date, and its subscribers may be dead. What it has too much ends
-with its lease, or when its subscriber claims another set (registration_leases.py). What it lacks is
+with its lease, or when its subscriber claims another set (`RegistrationLeases`). What it lacks is
 registered again by subscribers whose claims are refused.
 
 The same holds for a cluster that leads on after another branch of it has led: what that one
