@@ -29,7 +29,7 @@ from canopy.tui.screens.help import HelpScreen
 from canopy.tui.screens.live import LiveScreen
 from canopy.tui.screens.overlay import OverlayScreen
 from canopy.tui.screens.streams import StreamsScreen
-from overlay.client import Done, Failed, Feed, Reply
+from overlay.client import Done, Failed, Reply
 
 DARK = Theme(
     name="canopy-night",
@@ -279,9 +279,7 @@ class CanopyApp(App[int]):
             elif isinstance(reply, Failed):
                 self.notify(reply.reason, severity="error", markup=False)
 
-        return lambda: self.attachment.ask(
-            lambda request: Feed(request, "telemetry", period), on_reply
-        )
+        return lambda: self.attachment.feed_telemetry(period, on_reply)
 
 
 def run(

@@ -23,6 +23,7 @@ RATE_WINDOW: Final = 2.0
 """The time constant of a rate: steady enough to read, quick enough to follow."""
 
 TELEMETRY_PERIOD: Final = 1.0  # between two samples of the telemetry feed that is started from here
+TELEMETRY_SELECTOR: Final = "sample > 0"  # which each of its events has
 
 # --- the event log ---
 

@@ -22,7 +22,7 @@ from canopy.tui.model.saved import SavedSubscription, SavedSubscriptions
 from canopy.tui.model.stream_reader import StreamReader
 from canopy.tui.model.subscriber import Subscriber, SubscriptionState
 from matching import compile_selector
-from overlay.client import Command, GetStatus, Reply, Status, StreamEvent
+from overlay.client import Command, Feed, GetStatus, Reply, Status, StreamEvent
 from overlay.wording import counted
 
 
@@ -149,6 +149,10 @@ class Attachment:
     ) -> None:
         """Send the command that `make(request number)` returns; `on_reply` may get a `Failed`."""
         self._requester.ask(make(next(self._requests)), on_reply, poll, timeout)
+
+    def feed_telemetry(self, period: float, on_reply: OnReply) -> None:
+        """Have the node publish samples of its machine, `period` seconds apart (0: no longer)."""
+        self.ask(lambda request: Feed(request, "telemetry", period), on_reply)
 
     def read_stream(
         self,

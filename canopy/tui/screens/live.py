@@ -10,10 +10,15 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
-from textual.widgets import Input, OptionList
+from textual.widgets import Button, Input, OptionList
 from textual.widgets.option_list import Option
 
-from canopy.tui.constants import CLIPBOARD_BYTES, SELECTOR_COLUMNS
+from canopy.tui.constants import (
+    CLIPBOARD_BYTES,
+    SELECTOR_COLUMNS,
+    TELEMETRY_PERIOD,
+    TELEMETRY_SELECTOR,
+)
 from canopy.tui.model.attachment import Attachment, Changes, SubscriptionEntry
 from canopy.tui.model.log import LogRow, SortOrder
 from canopy.tui.model.text import one_line
@@ -26,7 +31,7 @@ from canopy.tui.widgets.event_columns import FIXED, EventColumns, sort_mark
 from canopy.tui.widgets.event_stream import EventStream
 from canopy.tui.widgets.filter_bar import FilterBar
 from canopy.tui.widgets.subscription_list import SubscriptionList
-from overlay.client import GetSubscriptions, Reply, Subscriptions, Why
+from overlay.client import Done, Failed, GetSubscriptions, Reply, Subscriptions, Why
 from overlay.wording import counted
 
 # --- the dialog for the columns of the events, and by which of them these are sorted ---
@@ -156,6 +161,7 @@ class LiveScreen(MainScreen):
             yield SubscriptionList(id="subscriptions")
             with Vertical(id="events"):
                 yield FilterBar()
+                yield Button("Show this machine's telemetry", id="telemetry")
                 yield EventStream(self.attachment.log, id="stream")
                 yield DetailPane(id="detail")
 
@@ -204,6 +210,7 @@ class LiveScreen(MainScreen):
         self.query_one(SubscriptionList).show(
             list(attachment.subscriptions.values()), attachment.rate
         )
+        self.query_one("#telemetry").display = not attachment.subscriptions
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """No command while a text is typed; no undo where there is nothing to take back."""
@@ -245,6 +252,17 @@ class LiveScreen(MainScreen):
             return
         self._show_subscriptions()
         self.query_one(SubscriptionList).choose(made.key)
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        """Have the node publish its machine's telemetry, and subscribe to it."""
+        event.stop()
+        self.attachment.feed_telemetry(TELEMETRY_PERIOD, self._on_telemetry)
+
+    def _on_telemetry(self, reply: Reply) -> None:
+        if isinstance(reply, Done):
+            self._on_request(SubscriptionRequest(TELEMETRY_SELECTOR, "telemetry", ()))
+        elif isinstance(reply, Failed):
+            self.notify(reply.reason, severity="error", markup=False)
 
     def on_subscription_list_action_requested(
         self, event: SubscriptionList.ActionRequested

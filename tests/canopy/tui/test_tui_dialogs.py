@@ -130,6 +130,12 @@ def test_the_palette_has_every_action_with_its_key() -> None:
         commands["Start telemetry"].callback()
         await rig.until(lambda: rig.node.asked(Feed))
         assert rig.node.asked(Feed)[0].period > 0
+        button = rig.app.screen.query_one("#telemetry")
+        assert button.display
+        await rig.pilot.click("#telemetry")
+        await rig.until(lambda: rig.node.selectors() == ["sample > 0"])
+        assert len(rig.node.asked(Feed)) == 2
+        assert not button.display
         await rig.press("ctrl+p")
         await rig.pilot.press(*"pause the li")
         await rig.sees("Pause the list, or resume it")
