@@ -26,7 +26,7 @@ from typing import Any, Final
 import psutil
 
 from bench.tracing import add_option, flags
-from canopy.cli.demo.overlay import Overlay
+from canopy.cli.demo.overlay import DemoNode, Overlay
 from canopy.client.blocking import ControlClient
 from overlay.client import Done, Draft, Gather, Publish, Published, Subscribe, Subscribed
 
@@ -65,18 +65,24 @@ class DiscardingSubscriber(threading.Thread):
             self.events += len(self.client.gathered(timeout=0.2))
 
 
+def start_node(stack: ExitStack, work: Path, trace: float) -> tuple[DemoNode, psutil.Process]:
+    """Start one node in the folder `work` that traces this share of the events; it runs until
+    `stack` is closed. Returns it, ready, and its process."""
+    for name in ("nodes", "logs", "traces"):
+        (work / name).mkdir()
+    overlay = stack.enter_context(Overlay(1, work, flags(trace), seed=1))
+    overlay.start(lambda _: None)
+    overlay.await_ready(lambda _: None)
+    node = overlay.nodes[0]
+    assert node.process is not None
+    return node, psutil.Process(node.process.pid)
+
+
 def measure(options: argparse.Namespace, work: Path) -> list[dict[str, Any]]:
     rng = Random(options.seed)
     rows: list[dict[str, Any]] = []
     with ExitStack() as stack:
-        for name in ("nodes", "logs", "traces"):
-            (work / name).mkdir()
-        overlay = stack.enter_context(Overlay(1, work, flags(options.trace), seed=1))
-        overlay.start(lambda _: None)
-        overlay.await_ready(lambda _: None)
-        node = overlay.nodes[0]
-        assert node.process is not None
-        process = psutil.Process(node.process.pid)
+        node, process = start_node(stack, work, options.trace)
 
         def note(state: str, events: int = 0) -> None:
             time.sleep(options.settle)

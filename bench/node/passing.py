@@ -23,10 +23,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-import psutil
-
-from bench.tracing import add_option, flags
-from canopy.cli.demo.overlay import Overlay
+from bench.node.memory import start_node
+from bench.tracing import add_option
 from canopy.client.blocking import ControlClient
 from overlay.client import Done, Draft, Publish, Published, Subscribe, Subscribed, Unsubscribe
 
@@ -74,14 +72,7 @@ def measure(options: argparse.Namespace, work: Path) -> dict[str, Any]:
     series: list[tuple[int, float]] = []
     done = [0] * options.together
     with ExitStack() as stack:
-        for name in ("nodes", "logs", "traces"):
-            (work / name).mkdir()
-        overlay = stack.enter_context(Overlay(1, work, flags(options.trace), seed=1))
-        overlay.start(lambda _: None)
-        overlay.await_ready(lambda _: None)
-        node = overlay.nodes[0]
-        assert node.process is not None
-        process = psutil.Process(node.process.pid)
+        node, process = start_node(stack, work, options.trace)
 
         def pass_by(place: int, until: float) -> None:
             rng = Random(f"{options.seed} {place} {done[place]}")

@@ -53,7 +53,7 @@ class Piece(NamedTuple):
 
     @property
     def command(self) -> str:
-        """What tries it."""
+        """Return the command line that tries it."""
         return self.claim.command.format(seed=self.seed, seeds=self.seeds, part=self.part)
 
     def __str__(self) -> str:

@@ -82,7 +82,7 @@ class Point(msgspec.Struct, frozen=True):
 
     @property
     def x(self) -> int:
-        """Where it is."""
+        """The place of the point on the figure's axis."""
         (x,) = self.plan.x
         return x
 
