@@ -97,7 +97,7 @@ CLAIMS: Final = (
     Claim(
         "churn",
         "A program that keeps a subscription is told of each event that it misses.",
-        "python -m bench.endurance.churn --seconds 240 --seed {seed} --json",
+        "python -m bench.endurance.churn --seconds 600 --seed {seed} --json",
         size="owed",
         unit="deliveries",
         lost="untold early twice ended errors",
