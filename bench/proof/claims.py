@@ -136,7 +136,7 @@ CLAIMS: Final = (
     Claim(
         "passing",
         "A node's memory does not grow with the programs that came and went, after a warm-up.",
-        "python -m bench.node.passing --seconds 600 --seed {seed} --json",
+        "python -m bench.node.passing --seconds 3600 --seed {seed} --json",
         size="programs",
         unit="programs",
         lost="",
