@@ -24,6 +24,7 @@ not makes an empty cell. Keys that begin with ``run.`` are those of the run that
     by=size,kind | across=system
                             rows with the same values of `by` become one, in which each row stands
                             under its value of `across`: ``zenoh.p50_ms``
+    last=system,rate        of the rows with the same values of these keys, the last one alone
     transposed              rows become columns: a line for each column of the comment
 """
 
@@ -91,7 +92,7 @@ class Spec(NamedTuple):
             if column := TEXT.fullmatch(part) or COLUMN.fullmatch(part):
                 how = column.groupdict().get("format") or ""
                 found.columns.append(Column(column["key"], how, column["header"]))
-            elif part == "transposed" or key in ("each", "by", "across"):
+            elif part == "transposed" or key in ("each", "last", "by", "across"):
                 found.words[key] = is_
             elif is_given:
                 found.wanted[key] = is_
@@ -100,6 +101,10 @@ class Spec(NamedTuple):
                     f"neither a column (key: header) nor a condition (key=value): {part}"
                 )
         return found
+
+    def wants(self, row: Row) -> bool:
+        """Whether a row meets all conditions."""
+        return all(str(value(row, key)) in is_.split(" or ") for key, is_ in self.wanted.items())
 
 
 def value(row: Any, key: str) -> Any:
@@ -161,13 +166,12 @@ def table(text: str, results: Path) -> str:
     rows = list(rows_of(path))
     if "each" in spec.words:
         rows = [inner for row in rows for inner in elements(row, spec.words["each"])]
-    rows = [
-        row
-        for row in rows
-        if all(str(value(row, key)) in is_.split(" or ") for key, is_ in spec.wanted.items())
-    ]
+    rows = [row for row in rows if spec.wants(row)]
     if not rows:
         raise NoRowsError(f"bench/results/{spec.file} has no row with {spec.wanted}")
+    if "last" in spec.words:
+        keys = spec.words["last"].split(",")
+        rows = list({tuple(value(row, key) for key in keys): row for row in rows}.values())
     if "across" in spec.words:
         rows = joined(rows, spec.words.get("by", "").split(","), spec.words["across"])
     lines = [[column.header for column in spec.columns]]

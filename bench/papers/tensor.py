@@ -7,15 +7,15 @@ from typing import Final
 from bench.papers.experiment import Drawing, Experiment, Ours, Paper, Picture, Reported
 
 _SIMULATED: Final = """\
-In the simulator: virtual time, in which links have the paper's latencies and a gigabit a second,
-and the work of a node the time that it takes a real one ([costs](simulator.md))."""
+In the simulator, in virtual time: links have the paper's latencies and a gigabit a second, and the
+work of a node takes as long as a real node's ([costs](simulator.md))."""
 
 
 def _columns(file: str) -> str:
     return (
-        f"{file}.json | subscribers ,: subscribers | messages ,: messages | nodes: nodes | "
+        f"{file}.json | subscribers ,: subscribers | messages ,: messages | "
         "distribution_s .3f: distributed in, s | messages_per_second ,: messages/s | "
-        "{delivered:,} of {expected:,}: deliveries | cpu_s: CPU s of the simulator"
+        "{delivered:,} of {expected:,}: deliveries"
     )
 
 
@@ -43,11 +43,9 @@ _MESSAGES: Final = Experiment(
     35,
     (_columns("papers-tensor-messages"),),
     """\
-Tensor's subscribers look for new versions now and then, and its replication goes tier by tier:
-that is its flat 12 s. Here messages are pushed: a few take the longest ways alone, to a host and
-from it. Up to the 20,000 messages of the fast form the time is about a second; the bend that the
-paper has at 50,000 lies beyond what the simulator carries in minutes. 10,000 subscribers are the
-next experiment's.""",
+The paper's flat 12 s comes from subscribers that poll for new versions and from replication tier by
+tier. Here messages are pushed, and up to 20,000 messages take about a second. The rise that the
+paper has at 50,000 messages is beyond what the simulator runs in minutes.""",
     Picture(
         "lines",
         "messages",
@@ -96,9 +94,8 @@ _SUBSCRIBERS: Final = Experiment(
     60,
     (_columns("papers-tensor-subscribers"),),
     """\
-All of them run in the simulator: subscribers are programs of 24 nodes at points, each of which
-gets a message once for all of its programs, so that what grows with subscribers is the work of
-their own node.""",
+Subscribers are programs of 24 nodes at points. A node receives a message once for all of its
+programs, so that more subscribers are more work for their own node only.""",
     Picture(
         "lines",
         "subscribers",
@@ -136,9 +133,8 @@ _LOAD: Final = Experiment(
     ),
     """\
 Brokers are the twelve nodes of the headquarters and of the divisions. With one kind of message
-there is one tree, and the publisher's node visits one host for each message, mostly the same;
-division nodes pass on to their area. So the deviation is large by design where one topic is all
-that there is.""",
+there is one tree, and the publisher's node visits one host per message, mostly the same; division
+nodes forward to their area. The deviation is therefore large with a single topic.""",
 )
 
 _OUTAGES: Final = Experiment(
@@ -183,22 +179,18 @@ _OUTAGES: Final = Experiment(
     45,
     (
         "papers-tensor-outages.json | experiment: what | seed: seed | nodes: nodes | dark: lost | "
-        "elected_s .1f: owner again, s | elsewhere_s .1f: subscribed elsewhere, s | "
-        "normal_s .1f: others normal, s | "
-        "disturbed_s .1f: … again, after the return | back_s .1f: back after its return, s | "
-        "told: deliveries missing elsewhere, told | lost: not told",
+        "elected_s .1f: new owner, s | elsewhere_s .1f: subscribed elsewhere, s | "
+        "normal_s .1f: others normal, s | back_s .1f: back after its return, s | "
+        "told: missing deliveries, reported | lost: … not reported",
     ),
     """\
-The owner of the messages' tree is in the area that is lost, with three of the five voters of its
-cluster, so that another cluster has to take its place
-([P5](../design/clusters.md#p5-a-lost-cluster)). *Normal* is for subscribers outside: until the
-last message that took more than a second. The paper's subscribers connect to other brokers when
-theirs is away; here a program's node is its machine's, and *subscribed elsewhere* is a new
-program at another node. While they are cut off the five points found a fork of the cluster each,
-and after their return the cluster outlives all five. Before it did so for the first one alone,
-another fork led in its place and had 2 of 24 registrations: 202 deliveries of four seconds did not
-come to programs elsewhere, which were told. *Back* is one point here, whose hosts dial it again
-after 9.7 s and hold its deliveries until then; four have theirs within 1.1 s.""",
+The owner of the messages' tree is in the lost area with three of the five voters of its cluster, so
+that another cluster has to take its place ([P5](../design/clusters.md#p5-a-lost-cluster)). *Normal*
+is for subscribers outside the area, up to the last message that took more than a second. The
+paper's subscribers connect to another broker; here *subscribed elsewhere* is a new program at
+another node. Each of the five points founds a fork of the cluster while it is cut off, and the
+cluster absorbs all five after their return. *Back* is the last of the five points; the other four
+have their deliveries within 1.1 s.""",
 )
 
 _BACKLOG: Final = Experiment(
@@ -206,11 +198,12 @@ _BACKLOG: Final = Experiment(
     "Tensor",
     "section IV.B, figure 6",
     "the replication backlog",
-    "A flow of 1 MB a second over a link that is lost for so long: which size of the backlog loses "
-    "messages, and how much it keeps.",
+    "A flow of 1 MB a second over a link that is lost for 1, 5 and 60 s: the share of messages "
+    "that "
+    "each size of the backlog loses, and how much it keeps.",
     (
         Reported("size at first, and at least", "IV.B", 10, "MB"),
-        Reported("sized anew every", "IV.B", 30, "s"),
+        Reported("recomputed every", "IV.B", 30, "s"),
         Reported("mean disconnect taken over", "IV.B", 24, "h"),
     ),
     "backlog",
@@ -218,12 +211,14 @@ _BACKLOG: Final = Experiment(
     ("python -m bench.simulator.backlog --json",),
     600,
     (
-        "backlog.json | of=link | size: size | out_s .0f: out of reach for, s | lost ,: lost | "
-        "named ,: named as lost | peak_bytes ,: bytes kept at most",
+        "backlog.json | of=link | by=out_s | across=size | out_s .0f: out of reach, s | "
+        "{fixed, 1 MB.lost:.1%}: lost, fixed 1 MB | {fixed, 4 MB.lost:.1%}: fixed 4 MB | "
+        "{fixed, 64 MB.lost:.1%}: fixed 64 MB | {T3, 1 to 64 MB.lost:.1%}: T3, 1 to 64 MB | "
+        "{T3, 1 to 64 MB.peak_bytes:,}: bytes kept by T3",
     ),
     """\
-Here the floor is 1 MB a link (`links.queue_floor`), since a node has many links;
-[T3](../design/links.md#t3-backlog).""",
+Here the smallest size is 1 MB a link (`links.queue_floor`), since a node has many links;
+[T3](../design/links.md#t3-backlog) has the formula.""",
 )
 
 _HEALTH: Final = Experiment(
@@ -231,13 +226,13 @@ _HEALTH: Final = Experiment(
     "Tensor",
     "section IV.C, figure 7",
     "sick nodes are kept from leading",
-    "The standby of a cluster is sick, and its primary is lost: judged by nobody, by itself (as by "
-    "default) and by the health file.",
+    "The standby of a cluster is sick when its primary is lost. Its health is judged by nobody, by "
+    "itself (the default) or by the health file.",
     (
         Reported("shape", "IV.C", None, words="sub-healthy nodes are removed from the candidates"),
         Reported(
-            "the sick node leads, of ten trials, by default",
-            "",
+            "trials of ten in which the sick node leads by default, here",
+            "IV.C",
             None,
             ours=Ours("sick_leads", {"by": "itself"}, ""),
         ),
@@ -248,12 +243,12 @@ _HEALTH: Final = Experiment(
     1_200,
     (
         "health-elections.json | by: judged by | trials: trials | "
-        "sick_named: the sick node is named | "
-        "sick_leads: the sick node leads next | elected_s .2f: elected after, s | "
-        "failed: that primary failed, too",
+        "sick_named: the sick node is recognized | sick_leads: the sick node leads next | "
+        "elected_s .2f: elected after, s | failed: the new primary failed as well",
     ),
     """\
-[health.md](health.md) has the trial and how well the signals of table III distinguish faults.""",
+[health.md](health.md) describes the trial and how well the signals of table III distinguish
+faults.""",
 )
 
 TENSOR: Final = Paper(
@@ -276,6 +271,6 @@ TENSOR: Final = Paper(
             "failover by service discovery",
             "[T4](../design/clusters.md#p4-election)",
         ),
-        Drawing("figures 11 to 13", "where the test ran", "the simulator's regions below"),
+        Drawing("figures 11 to 13", "where the test ran", "the simulator's regions"),
     ),
 )

@@ -32,18 +32,18 @@ _CAPTURE: Final = Experiment(
     (),
     70,
     (
-        "papers-venus-capture.json | way=capture | source: from | from: by | replicas: replicas | "
-        "operation: operation | changes ,: changes | written_s .2f: written in, s | "
-        "capture_s .2f: captured in, s",
+        "papers-venus-capture.json | way=capture | by=source,from,replicas | across=operation | "
+        "source: from | from: by | replicas: replicas | "
+        "{insert.written_s:.2f}, {insert.capture_s:.2f}: insert: written, captured, s | "
+        "{update.written_s:.2f}, {update.capture_s:.2f}: update | "
+        "{delete.written_s:.2f}, {delete.capture_s:.2f}: delete",
     ),
     """\
-*Here* in the first table is PostgreSQL's own log, with three replicas. The paper's source is
-Oracle 10g with triggers; of ours SQLite is captured by triggers and a log table as in the paper,
-PostgreSQL and MariaDB by their own logs, which cost the source nothing. *Detected* is a row that
-a majority of the replicas has on disk, which is later than the paper's. All of it runs on one
-machine. Where `captured in` is about `written in`, the source was the slower side. MariaDB has no
-rows where no server is installed (`apt install mariadb-server`). Oracle is not measured: it may
-not be passed on.""",
+The number in brackets is of PostgreSQL's own log with three replicas. The paper's source is Oracle
+10g with triggers; here SQLite is captured by triggers and a log table as in the paper, PostgreSQL
+and MariaDB by their own logs. A row counts as detected when a majority of the replicas has it on
+disk, which is later than in the paper. There are rows of MariaDB only if a server is installed
+(`apt install mariadb-server`); Oracle may not be redistributed and is not measured.""",
     Picture(
         "bars",
         "operation",
@@ -61,23 +61,24 @@ _COPY: Final = Experiment(
     "VENUS",
     "figure 7 (with databases)",
     "from the source database to the destination database",
-    "From the first statement at the source until the destination has committed the last "
-    "change, and "
-    "whether both tables are the same, row by row. The command is that of the capture.",
+    "From the first statement at the source until the destination has committed the last change, "
+    "and whether both tables are equal row by row. Measured by the command of "
+    "[venus-capture](#venus-capture).",
     (Reported("shape", "4.3", None, words="inserts, updates and deletes take the same time"),),
     "papers-venus-capture",
     _CAPTURE.fast,
     _CAPTURE.full,
     0,
     (
-        "papers-venus-capture.json | way=copy | source: from | to: to | replicas: replicas | "
-        "operation: operation | changes ,: changes | written_s .2f: written in, s | "
-        "through_s .2f: there after, s | same: the same",
+        "papers-venus-capture.json | way=copy | by=source,to,replicas,same | across=operation | "
+        "source: from | to: to | replicas: replicas | "
+        "{insert.written_s:.2f}, {insert.through_s:.2f}: insert: written, copied, s | "
+        "{update.written_s:.2f}, {update.through_s:.2f}: update | "
+        "{delete.written_s:.2f}, {delete.through_s:.2f}: delete | same: equal",
     ),
     """\
-The paper's figure has no numbers in its text; its source is Oracle and its destination
-PostgreSQL. Here the source is written in transactions of 100 rows while both sides run; where
-`there after` is about `written in`, they kept up with it.""",
+The paper gives no numbers for its figure; its source is Oracle and its destination PostgreSQL. Here
+the source is written in transactions of 100 rows while both sides of the sync run.""",
 )
 
 _TRANSMISSION: Final = Experiment(
@@ -94,18 +95,13 @@ _TRANSMISSION: Final = Experiment(
     PRODUCERS.fast,
     PRODUCERS.full,
     0,
-    (
-        "papers-minos-transmission.json | way=together | producers=1 | contestant: system | "
-        "durable: on disk | rows ,: rows | seconds .2f: seconds | rows_per_second ,: rows/s | "
-        "absent: not installed",
-    ),
+    (),
     """\
-Measured by [minos-producers](#minos-producers) with one producer. Kafka and RocketMQ are not
-here: no package for Debian or PyPI carries their servers (`kafka` as a tarball of apache.org,
-`rocketmq` likewise; both need Java). Their place is taken by JetStream, RabbitMQ and Redis. The
-paper's three run one replica each and Kafka and RocketMQ flush asynchronously; here all have
-three replicas, and *on disk* says what an acknowledgement means: compare *majority* with
-*majority*.""",
+The column *1 producer* of [minos-producers](#minos-producers) has our numbers. Kafka and RocketMQ
+are not measured: no package for Debian or PyPI has their servers. JetStream, RabbitMQ and Redis
+take their place. The paper's three systems run one replica each, and Kafka and RocketMQ flush
+asynchronously; here all have three replicas, and *on disk* says what an acknowledgement means:
+compare *majority* with *majority*.""",
 )
 
 _POWER: Final = Experiment(
@@ -113,9 +109,9 @@ _POWER: Final = Experiment(
     "VENUS",
     "section 4.4",
     "consistency when the leader's machine loses its power",
-    "100,000 rows are inserted, updated and deleted at the source, while the power of the "
-    "machine of "
-    "the stream's leader goes three times in each; then both tables are compared, row by row.",
+    "100,000 rows are inserted, updated and deleted at the source. In each of the three phases the "
+    "machine of the stream's leader loses its power three times. Then both tables are compared row "
+    "by row.",
     (
         Reported("changes lost, VENUS", "4.4", 0, "", ours=Ours("lost", {}, ",")),
         Reported("changes repeated, VENUS", "4.4", 0, "", ours=Ours("repeated", {}, ",")),
@@ -127,21 +123,20 @@ _POWER: Final = Experiment(
     35,
     (
         "papers-venus-power.json | replicas: replicas | changes ,: changes of each kind | "
-        "losses_of_power: losses of power | lost: lost | repeated: repeated | same: tables "
-        "the same | "
-        "virtual_s ,: virtual s | cpu_s: CPU s",
+        "losses_of_power: losses of power | lost: lost | repeated: repeated | same: tables equal",
     ),
     """\
 In the simulator, with product nodes, both sides of the sync and real SQLite files; its disks lose
-what was not synced, the last write torn. A process that is killed loses nothing of that kind,
-since its system keeps what it wrote; killed processes with real databases are `make soak-sync`.""",
+what was not synced and tear the last write. `make soak-sync` kills processes with real databases,
+where the operating system keeps what was written.""",
 )
 
 VENUS: Final = Paper(
     "VENUS",
-    "The paper's middleware, Kafka and RocketMQ run on one machine with one replica each; "
-    "here a stream has three "
-    "replicas, at three nodes that share a machine of two cores, unless a table says otherwise.",
+    "The paper's middleware, Kafka and RocketMQ run on one machine with one replica each; here a "
+    "stream has three replicas at three nodes that share a machine of two cores, unless a table "
+    "says "
+    "otherwise.",
     (_CAPTURE, _COPY, _TRANSMISSION, _POWER),
     (
         Drawing("tables 1, 2", "the log table and the record format", "[sync](../design/sync.md)"),

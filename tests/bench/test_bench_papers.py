@@ -86,22 +86,29 @@ def test_ours_stands_beside_theirs_with_commit_and_load(tmp_path: Path) -> None:
     assert "Not measured yet." in "".join(pages._experiment(one, tmp_path))
     kept(tmp_path, "abc+", one.fast[0], [{"kind": "a", "took": 1}, {"kind": "b", "took": 2.5}])
     text = "".join(pages._experiment(one, tmp_path))
-    assert "| rows | 4.2 | 18.161 s | 2.50 s |\n| shape | 4.2 | flat | |\n" in text
-    assert "* The fast form: commit abc+, 2026-01-02, p, 2 cores, load 0.5 to 1.0.\n" in text
-    head = "| kind | took | form | commit |\n|---|---|---|---|\n"
-    assert f"{head}| a | 1.0 | fast | abc+ |\n| b | 2.5 | fast | abc+ |\n" in text
+    assert "\nThe paper (4.2): rows: 18.161 s (here 2.50 s); flat.\n" in text
+    assert "\n`one.json`, fast form, commit abc+, 2026-01-02, load 0.5 to 1.0:\n" in text
+    assert "| kind | took |\n|---|---|\n| a | 1.0 |\n| b | 2.5 |\n" in text
 
 
-def test_the_full_form_stands_beside_the_paper_though_the_fast_one_is_newer(tmp_path: Path) -> None:
+def test_the_page_has_the_rows_of_the_full_form_though_the_fast_one_is_newer(
+    tmp_path: Path,
+) -> None:
     one = experiment()
     kept(tmp_path, "abc", one.full[0], [{"kind": "b", "took": 18.5}], "full")
-    kept(tmp_path, "def", one.fast[0], [{"kind": "b", "took": 2.5}])
+    kept(tmp_path, "def", one.fast[0], [{"kind": "b", "took": 2.5}, {"kind": "c", "took": 3}])
     kept(tmp_path, "old", "python -m bench.papers.features", [{"kind": "b", "took": 1}], "")
     text = "".join(pages._experiment(one, tmp_path))
-    assert "| rows | 4.2 | 18.161 s | 18.50 s |\n" in text
-    assert "* The full form: commit abc, " in text
-    assert "* `python -m bench.papers.features`: commit old, " in text
-    assert "| b | 18.5 | full | abc |\n| b | 2.5 | fast | def |\n| b | 1.0 | | old |\n" in text
+    assert "rows: 18.161 s (here 18.50 s)" in text
+    assert "\n`one.json`, full form, commit abc, 2026-01-02, load 0.5 to 1.0:\n" in text
+    assert "|---|---|\n| b | 18.5 |\n\n" in text
+    other = one._replace(tables=("one.json | kind=c | kind: kind",))
+    text = "".join(pages._experiment(other, tmp_path))
+    assert "fast form, commit def" in text, "the full form has no such row"
+    either = one._replace(tables=("one.json | run.form=fast or full | last=kind | took .1f: took",))
+    text = "".join(pages._experiment(either, tmp_path))
+    assert "fast form, commit def, 2026-01-02, load 0.5 to 1.0, full form, commit abc:" in text
+    assert "|---|\n| 2.5 |\n| 3.0 |\n" in text, "the last row of the file"
 
 
 def test_a_picture_has_a_series_for_each_value_and_the_last_row_of_a_point() -> None:
