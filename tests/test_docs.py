@@ -17,7 +17,8 @@ from bench.site import pages
 from canopy.cli.config import in_order
 from canopy.traces.schema import FIELDS, KINDS, MEANINGS
 from canopy.wire.config import NodeConfig
-from canopy.wire.process.reloading import HOT
+from canopy.wire.process import config_keys
+from canopy.wire.process.reloading import HOT, keys_of
 from canopy.wire.transport.outlet import Counters
 from overlay.client_types import COMMANDS
 
@@ -135,54 +136,21 @@ def test_what_answers_where_something_is_decided_exists() -> None:
     assert missing == []
 
 
-def settings() -> Iterator[tuple[str, str, str]]:
-    """(group or "", key, default as the table writes it) of everything that a user may set."""
-    for field in msgspec.structs.fields(NodeConfig):
-        if isinstance(field.default, msgspec.Struct):
-            for inner in msgspec.structs.fields(type(field.default)):
-                yield field.name, inner.name, written(inner.default)
-        else:
-            yield "", field.name, written(field.default)
-
-
-def written(value: object) -> str:
-    """A default as docs/reference/configuration.md writes it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:g}"
-    return {"": '""', (): "[]", None: "null"}.get(value, str(value))  # type: ignore[call-overload,no-any-return]
-
-
-def test_the_configuration_page_has_every_key_with_its_default() -> None:
-    text = (ROOT / "docs/reference/configuration.md").read_text(encoding="utf-8")
-    sections = dict(re.findall(r"^## (?:`(\w+)`|The node).*?\n(.*?)(?=^## |\Z)", text, re.M | re.S))
-    found = {
-        (group, key, default)
-        for group, body in sections.items()
-        for key, default in re.findall(r"^\| `(\w+)` \| `(.*?)` \|", body, re.M)
-    }
-    assert found == set(settings())
+def test_every_key_of_the_configuration_has_a_meaning_and_its_default_on_the_page() -> None:
+    """In the order of `canopy config check`."""
+    every = [key for group in config_keys.groups() for key in group.keys]
+    names = [key.name for key in every]
+    assert sorted(names) == sorted(keys_of(NodeConfig()))
+    assert [key.name for key in every if not key.meaning.endswith(".")] == []
+    assert {key.name for key in every if key.effect == "now"} == HOT
     shown = in_order(msgspec.to_builtins(NodeConfig()))
-    groups = [name for name, value in shown.items() if isinstance(value, dict)]
-    assert list(sections) == ["", *groups], "`canopy config check` has the order of the page"
-    own = re.findall(r"^\| `(\w+)` \|", sections[""], re.M)
-    assert own == [name for name in shown if name not in groups]
-
-
-def test_the_configuration_page_says_which_keys_take_effect_at_once() -> None:
-    text = (ROOT / "docs/reference/configuration.md").read_text(encoding="utf-8")
-    found = {}
-    for group, body in re.findall(
-        r"^## (?:`(\w+)`|The node).*?\n(.*?)(?=^## |\Z)", text, re.M | re.S
-    ):
-        for key, effect in re.findall(r"^\| `(\w+)` \| `.*?` \| (now|restart) \|", body, re.M):
-            found[f"{group}.{key}" if group else key] = effect
-        if any(key in HOT for key in found if key.startswith(f"{group}.")):
-            assert "| takes effect |" in body
-    assert {key for key, effect in found.items() if effect == "now"} == HOT
+    assert list(dict.fromkeys(name.partition(".")[0] for name in names)) == list(shown)
+    text = pages.settings()
+    assert "\n| `lease` | `60` | restart | Seconds after which a registration " in text
+    assert "\n| `peers` | `[]` | now | " in text
+    assert "\n| `queue` | `67,108,864` | restart | " in text
+    links = {path.partition("#")[0] for path in LINK.findall(text)}
+    assert {link for link in links if not (ROOT / "docs/reference" / link).exists()} == set()
 
 
 def counted(call: ast.Call) -> Iterator[str]:

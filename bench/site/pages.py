@@ -2,6 +2,7 @@
 
     python -m bench.site.pages help          # every command with its help
     python -m bench.site.pages messages      # all that a program and nodes say to each other
+    python -m bench.site.pages settings      # the keys of a node's configuration
     python -m bench.site.pages traces        # the kinds and fields of trace records
     python -m bench.site.pages hearing       # who hears each message, command and event, in order
     python -m bench.site.pages counters      # the counters of a node, as /metrics explains them
@@ -25,6 +26,7 @@ from canopy.cli.main import canopy
 from canopy.traces.schema import COMMON, KINDS, MEANINGS
 from canopy.wire import admin
 from canopy.wire.admin.metrics import PAGE
+from canopy.wire.process import config_keys
 from canopy.wire.transport.codec import MESSAGES
 from overlay.client_types import COMMANDS, REPLIES
 from overlay.links.messages import Frame
@@ -71,6 +73,22 @@ def _struct(type_: type[msgspec.Struct]) -> str:
     return f"**`{type_.__name__}`** ({fields or 'no fields'}): {said}"
 
 
+def settings() -> str:
+    """Every key of a node's configuration. Links lead from the repository's root."""
+    lines = [
+        "# All keys\n",
+        "What `canopy config keys` says ([configuration](configuration.md)).\n",
+    ]
+    for group in config_keys.groups():
+        lines += [f"## `{group.name}`\n\n{group.about}\n" if group.name else "## The node\n"]
+        lines += ["| key | default | takes effect | meaning |", "|---|---|---|---|"]
+        for key in group.keys:
+            name = key.name.rpartition(".")[2]
+            lines.append(f"| `{name}` | `{key.default}` | {key.effect} | {key.meaning} |")
+        lines.append("")
+    return "\n".join(lines).replace("](docs/", "](../")
+
+
 def traces() -> str:
     """The kinds of trace records with their fields, and what each field means."""
     kinds = (f"| `{kind}` | {_names(fields) or 'none'} |" for kind, fields in KINDS.items())
@@ -102,6 +120,7 @@ def _names(fields: Sequence[str]) -> str:
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "help": commands,
     "messages": messages,
+    "settings": settings,
     "traces": traces,
     "hearing": hearing.page,
     "counters": counters,

@@ -1,9 +1,9 @@
-"""`canopy config check`: the configuration that a node would run with."""
+"""`canopy config`: the configuration that a node would run with, and what each key means."""
 
 from __future__ import annotations
 
 import os
-from typing import Any, Final
+from typing import Any
 
 import click
 import msgspec
@@ -13,16 +13,10 @@ from canopy.cli.hints import HintingGroup
 from canopy.cli.output import plain, print_json
 from overlay.wording import counted
 
-GROUPS: Final = (
-    *("log", "metrics", "trace", "health", "clients", "schemas"),
-    *("tree", "links", "election", "cluster", "ring", "view", "walk"),
-)
-"""All groups of keys: what an operator sets first, then tuning."""
-
 
 @click.group(cls=HintingGroup)
 def config() -> None:
-    """Check a node's configuration."""
+    """Check a node's configuration, and show what each key means."""
 
 
 @config.command()
@@ -53,14 +47,48 @@ def check(file: str | None, as_json: bool) -> None:
         click.echo(yaml.safe_dump(found, sort_keys=False, allow_unicode=True), nl=False)
 
 
+@config.command()
+@click.argument("names", nargs=-1)
+@json_option
+def keys(names: tuple[str, ...], as_json: bool) -> None:
+    """Show the keys of a configuration: default, when a change holds (now, by `canopy reload`, or
+    from the next start) and meaning. NAMES are keys or groups; without any, all are shown.
+
+    \b
+    canopy config keys tree.lease
+    canopy config keys listen clients
+    """
+    from canopy.wire.process.config_keys import groups, plain
+
+    every = [key for group in groups() for key in group.keys]
+    unknown = [n for n in names if not any(is_named(key.name, n) for key in every)]
+    if unknown:
+        raise click.UsageError(
+            f"no key or group is called {unknown[0]}; `canopy config keys` shows all"
+        )
+    shown = [key for key in every if not names or any(is_named(key.name, n) for n in names)]
+    if as_json:
+        print_json([{**key._asdict(), "meaning": plain(key.meaning)} for key in shown], indent=2)
+        return
+    for key in shown:
+        click.echo(f"{key.name}: {key.default}  ({key.effect})")
+        click.echo(click.wrap_text(plain(key.meaning), 96, "    ", "    ") + "\n")
+
+
+def is_named(key: str, name: str) -> bool:
+    """Whether `name` is that of a key or of its group."""
+    return key == name or key.startswith(f"{name}.")
+
+
 def shown_token(join: str) -> str:
     """How a token is shown, which is a password: the file that it is in, or that there is one."""
     return join if join.startswith("@") or not join else "(a token, not shown)"
 
 
 def in_order(values: dict[str, Any]) -> dict[str, Any]:
-    """A configuration in the order of docs/reference/configuration.md: the node's own keys, then
-    `GROUPS`."""
+    """A configuration in the order of `canopy config keys`: the node's own keys, then `GROUPS`."""
+    from canopy.wire.process.config_keys import GROUPS
+
     own = {name: value for name, value in values.items() if name not in GROUPS}
     return own | {name: values[name] for name in GROUPS}
 

@@ -61,82 +61,159 @@ class ConfigError(Exception):
 
 
 class TraceConfig(SettingsGroup, frozen=True):
-    """Whether and where trace records are written (`canopy.traces.writer`)."""
+    """Trace records."""
 
-    dir: str = ""  # "": the folder `traces` in the data folder
-    sample: Annotated[float, Meta(ge=0, le=1)] = 1.0  # the share of events that is traced at most
-    rate: Annotated[float, Meta(ge=0)] = 100.0  # own events that are traced per second; of more
-    # a share is, the same one at all nodes; 0: however many. A traced event costs as much
-    # as three that are not, or eleven where it matches a hundred subscriptions
-    # (docs/lab/performance.md)
+    dir: str = ""
+    """Folder of the trace files, which `canopy trace analyze` reads. Nodes of one user may share
+    it; a link, or another user's folder, is refused, and others lose their right to write in it.
+    Empty: `traces` in the data folder. Flag `--trace-dir`."""
+    sample: Annotated[float, Meta(ge=0, le=1)] = 1.0
+    """The largest share of events whose records are kept, 0 to 1; the same events on all nodes.
+    Flag `--trace-sample`."""
+    rate: Annotated[float, Meta(ge=0)] = 100.0  # a traced event costs as much as three that are
+    # not, or eleven where it matches a hundred subscriptions (docs/lab/performance.md)
+    """Events per second published by this node whose records are kept. If there are more, a share
+    is kept, the same one at all nodes on an event's way; 0: no limit. The same limit holds for rows
+    of streams that this node commits as their leader, and for rows that it hands to durable
+    consumers. Flag `--trace-rate`."""
     enabled: bool = True
-    stream: Annotated[str, Meta(max_length=200)] = ""  # that records are sent to; "": none
-    redact: bool = False  # write no values of attributes and no selectors
+    """Write trace records. Without them nothing can be proved afterwards; `canopy why` still works.
+    Flag `--trace`."""
+    redact: bool = False
+    """Write no values of attributes and no selectors: names of attributes are kept, values become
+    hashes under a key that is never written. The analysis then judges losses on the way, duplicates
+    and latencies, and reports as *unjudged* what depends on selectors."""
+    stream: Annotated[str, Meta(max_length=200)] = ""
+    """A stream that receives the records as well, from the files, within a second or two
+    ([operate](docs/guide/operate.md#traces-in-a-stream)); empty: none."""
 
 
 class LogConfig(SettingsGroup, frozen=True):
-    """The lines on standard error (canopy/wire/log.py)."""
+    """Lines on standard error. `log: debug` is short for `log: {level: debug}`, and
+    `CANOPY_LOG=debug` for `CANOPY_LOG__LEVEL=debug`."""
 
     level: typing.Literal["debug", "info", "warning", "error"] = "info"
+    """The least severe lines that are logged: `debug`, `info`, `warning` or `error`. Flag
+    `--log`."""
     format: typing.Literal["logfmt", "json"] = "logfmt"
+    """`logfmt`: time, level, event and `key=value` pairs; `json`: one object per line with the same
+    fields and `time`, `level`, `event`. Flag `--log-format`."""
 
 
 class MetricsConfig(SettingsGroup, frozen=True):
-    """The addresses that serve monitoring of the node: /metrics, /livez, /readyz
-    (canopy/wire/admin)."""
+    """[Monitoring over HTTP](docs/guide/operate.md#metrics)."""
 
-    listen: str = ""  # HOST:PORT; port 0: a free one; "": nowhere
+    listen: str = ""
+    """HOST:PORT that serves `/metrics` (Prometheus), `/livez` and `/readyz`, without TLS and
+    without authentication; port 0: a free one, which the log names; empty: none. It shows no events
+    and no selectors. Beyond loopback let only the monitoring network reach it. Flag `--metrics`."""
 
 
 class HealthConfig(SettingsGroup, frozen=True):
-    """Health records, and the health file (docs/design/health.md)."""
+    """[Health records and the health file](docs/design/health.md)."""
 
-    period: Seconds = 10.0  # between two measurements of its health, which traces record. Twelve in
-    # the two minutes that the analysis looks at together; guess
-    file: str = ""  # that `canopy trace health` writes; "": none
-    max_age: Seconds = 600.0  # a file whose newest record is older changes nothing: ten rounds of
-    # `canopy trace health --follow`; guess
+    period: Seconds = 10.0  # guess
+    """Seconds between two measurements of the node's health, which it judges and records in its
+    traces. `canopy trace health` expects twelve in two minutes: a node with a period above 20 seems
+    to stand still."""
+    file: str = ""
+    """The health file that `canopy trace health` writes; nodes prefer those that it calls healthy.
+    Empty: they use what nodes report of themselves."""
+    max_age: Seconds = 600.0  # ten rounds of `canopy trace health --follow`; guess
+    """Seconds after its newest record from which a health file is stale and has no effect."""
 
 
 class ClientConfig(SettingsGroup, frozen=True):
-    """Programs at the control socket (canopy/wire/control/credit_window.py)."""
+    """Programs that connect to the node."""
 
-    queue: Bytes = QUEUE  # bytes of deliveries that may wait for one client's credit; more are
-    # dropped and counted, and the client is notified
-    programs: Count = CLIENTS  # that may be connected; one more is refused and hears why
-    resume: Annotated[float, Meta(ge=0, le=86_400)] = RESUME  # seconds for which a program's
-    # session is kept when its connection is lost; 0: not at all
-    parked: Annotated[int, Meta(ge=0, le=1_000_000)] = PARKED  # sessions that are kept at a time
-    listen: str = ""  # HOST:PORT for programs on other machines, which show tokens (`canopy
-    # access`); port 0: a free one; "": nowhere. Needs the node's keys
+    queue: Bytes = QUEUE
+    """Bytes of deliveries that wait for one program; further ones are dropped, counted and reported
+    to the program. Raise it for programs that pause and catch up."""
+    programs: Count = CLIENTS
+    """Connections of programs at a time (a program has one for its commands and one for each feed
+    of events); further ones are refused with the reason *too many programs* and counted
+    (`clients_refused`)."""
+    resume: Annotated[float, Meta(ge=0, le=86_400)] = RESUME
+    """Seconds for which the session of a program that lost its connection is kept: its
+    subscriptions go on, and deliveries wait (`queue`). Deliveries also go to a killed program for
+    this time. 0: subscriptions end with the connection."""
+    parked: Annotated[int, Meta(ge=0, le=1_000_000)] = PARKED
+    """Sessions without a connection that are kept at a time; beyond, the oldest of them ends."""
+    listen: str = ""
+    """HOST:PORT for programs on other machines, in TLS, for those with a token
+    ([guide](docs/guide/security.md#programs-on-other-machines)); port 0: any free one; empty: none.
+    Needs the node's keys."""
 
 
 class SchemaConfig(SettingsGroup, frozen=True):
-    """JSON Schemas of what the node's programs publish and append (canopy/schemas.py)."""
+    """[JSON Schemas](docs/reference/formats.md#schemas) of events that the node's programs publish
+    and append. The files are read again by `canopy reload`."""
 
-    dir: str = ""  # the folder with a file TYPE.json for events of a type; "": none
-    otherwise: Otherwise = "refuse"  # what becomes of others: refuse, park (published as an event
-    # of the type schema.parked, with the event as its payload) or count
+    dir: str = ""
+    """The folder with a JSON Schema `TYPE.json` for the events of a type; needs the extra
+    *schema*."""
+    otherwise: Otherwise = "refuse"
+    """What happens to events that do not conform: `refuse`; `park`: an event of the type
+    `schema.parked` is published instead, with the event as its payload; `count`: published, and
+    counted."""
 
 
 class NodeConfig(Settings, frozen=True):
     """A node's configuration; the groups of `Settings` are fields of it."""
 
-    listen: str = DEFAULT_LISTEN  # HOST:PORT; port 0: a free one
-    advertise: str = ""  # HOST:PORT that others can reach, if it differs from `listen`
-    peers: tuple[str, ...] = ()  # addresses to join at
-    data: str = ""  # "": canopy.wire.folder.default_folder()
+    listen: str = DEFAULT_LISTEN
+    """HOST:PORT on which other nodes reach this one; port 0: any free one. For a second node on a
+    machine change the port; for nodes on other machines the host (and see the
+    [keys](docs/guide/security.md)). Flag `--listen`."""
+    advertise: str = ""
+    """HOST:PORT that others are given instead of `listen`. Set it where they reach this node under
+    another address: behind NAT, in a container, or if it listens on 0.0.0.0. Flag `--advertise`."""
+    peers: tuple[str, ...] = ()
+    """Addresses (HOST:PORT) of nodes to join at, two or three that are up most of the time;
+    redialled for ever. Added ones are dialled at once, removed ones until the next start. Without
+    any the node founds an overlay. Flag `--peer`, repeatable."""
+    data: str = ""
+    """The data folder: identity, state, control socket, traces. Empty:
+    `~/.local/share/canopy/default`, or under `$XDG_DATA_HOME`. Each node needs one of its own,
+    which survives restarts and is never copied. Flag `--data`."""
     name: Name = ""
-    overlay: Name = "canopy"  # two overlays never link
-    insecure: bool = False  # listen beyond loopback without key or certificate
-    join: str = ""  # a token: get a certificate with it, unless there is one
-    drain_timeout: Seconds = 10.0  # leave after so long even if not drained; guess, to be measured
-    # by the time that a primary with full logs takes to hand over its arc
-    directory: bool = True  # the Kademlia directory; without keys on loopback only
-    mdns: bool = False  # find nodes of the local network by multicast DNS; needs keys
-    seed: int | None = None  # of the node's generator; None: from the system
-    region: Region = ""  # where it is, a path: eu/de; delivery by region (overlay/regions.py)
-    tier: Tier = 0  # a higher one: it takes in what comes for its region, before others there
+    """A name for people, at most 200 characters; shown in `canopy status`, traces and reports. It
+    need not be unique. Flag `--name`."""
+    overlay: Name = "canopy"
+    """The overlay's name; nodes of different overlays refuse each other. Set it where a test
+    overlay must never join the real one. Flag `--overlay`."""
+    insecure: bool = False
+    """Listen beyond loopback without key and certificate: any program that reaches the port can
+    join and read events. Only in a network that you trust; logged once an hour. Flag
+    `--insecure`."""
+    join: str = ""
+    """`@PATH` of a private file (0600) with a token of `canopy keys invite`, or the token: the node
+    gets a certificate with it, unless it has one. `canopy config check` does not show it. Flag
+    `--join` (a token there is visible among the process's arguments until the node has overwritten
+    it)."""
+    drain_timeout: Seconds = 10.0  # guess, to be measured by the time that a primary with full logs
+    # takes to hand over its arc
+    """Most seconds that a stopping node takes to hand over and to finish. Raise it if its log says
+    that events were left; keep it below what the service manager waits."""
+    directory: bool = True
+    """Use the Kademlia directory, in which nodes find each other when no peer answers: with
+    [keys](docs/design/security.md#the-directory) on the UDP port with the number of `listen`,
+    without them on loopback only, for the nodes of one machine. Turn it off where nodes must not
+    find each other or must not open a UDP port. Flag `--directory`."""
+    mdns: bool = False
+    """Find other nodes of the overlay on the [local
+    network](docs/design/security.md#the-local-network) by multicast DNS, and let them find this
+    one. Needs keys, and the extra *mdns*. Flag `--mdns`."""
+    seed: int | None = None
+    """Seed of the node's random choices, for repeatable experiments; null: from the system. Flag
+    `--seed`."""
+    region: Region = ""
+    """Where the node is: names joined by `/` (`eu`, `eu/de`), up to 64 characters, the same at all
+    nodes of one place; empty: no region. An event crosses into each region once and is forwarded
+    there ([why](docs/design/regions.md)). Flag `--region`."""
+    tier: Tier = 0
+    """0 to 100: events for a region arrive at a node with the highest tier first, which forwards
+    them. Flag `--tier`."""
     log: LogConfig = LogConfig()
     metrics: MetricsConfig = MetricsConfig()
     trace: TraceConfig = TraceConfig()

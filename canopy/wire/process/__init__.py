@@ -9,7 +9,7 @@
   are set to at start and when the node is ready;
 - ``compiling`` prepares the compiled matching engine beside the running node;
 - ``operating`` what is told to who watches it: the listener of `canopy.wire.admin`, and, systemd;
-  ``reloading`` the configuration read again;
+  ``reloading`` the configuration read again; ``config_keys`` what each of its keys means;
 - ``security`` the keys of the running node: TLS contexts, who is believed, renewals, revocations;
 - ``health_watch`` reads the health file again when it has changed, and ``trace_shipping`` sends the
   trace records to a stream;

@@ -171,6 +171,16 @@ class TestConfig:
         assert says in capsys.readouterr().err
         assert main(["node", "--config", str(tmp_path / "c.yaml")]) == 2
 
+    def test_keys_are_explained(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert out_of(capsys, "config", "keys", "view.size", "metrics").startswith(
+            'metrics.listen: ""  (now)\n    HOST:PORT that serves '
+        )
+        found = json.loads(out_of(capsys, "config", "keys", "tree", "--json"))
+        assert found[0]["name"] == "tree.order_hold"
+        assert not any("](docs/" in key["meaning"] for key in found)
+        assert main(["config", "keys", "tree.leese"]) == 2
+        assert "tree.leese" in capsys.readouterr().err
+
 
 def test_every_command_has_help_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
     for section in COMMANDS.values():
