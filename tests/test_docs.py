@@ -24,7 +24,10 @@ from overlay.client_types import COMMANDS
 
 ROOT = Path(__file__).parent.parent
 COUNTERS = ROOT / "canopy/wire/admin/counters.md"
-PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md"), COUNTERS])
+BESIDE = [
+    ROOT / "tests/canopy" / name for name in ("feeds/standards.md", "gateway/statements.md")
+]
+PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md"), COUNTERS, *BESIDE])
 FOLDERS = ("overlay", "matching", "streams", "canopy", "bench", "harness")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 

@@ -20,9 +20,6 @@ PAGES: Final = ("ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
 LINK: Final = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 """Text, path and anchor of a link that is no picture and no anchor of its own page."""
 
-COUNTERS: Final = "canopy/wire/admin/counters.md"
-"""The page that lies in the package, for the help texts of /metrics."""
-
 LIBRARY: Final = """# The Python library
 
 What `import canopy` gives; the [guide](../guide/python.md) has examples. `canopy.trio` and
@@ -75,11 +72,12 @@ def on_page_markdown(markdown: str, page: Any, files: Files, **_: Any) -> str:
             elif part != ".":
                 parts.append(part)
         target = "/".join(parts)
-        if target.endswith(COUNTERS):
-            return f"[{text}]({'../' * len(here.parts)}reference/counters.md{anchor})"
         if files.get_file_from_path(target) is not None:
             return found[0]
         name = target.removeprefix("../")
+        beside = f"reference/{Path(name).name}"  # of a page that lies beside code or tests
+        if name.endswith(".md") and files.get_file_from_path(beside) is not None:
+            return f"[{text}]({'../' * len(here.parts)}{beside}{anchor})"
         if files.get_file_from_path(name) is not None:
             up = "../" * len(here.parts)
             return f"[{text}]({up}{name}{anchor})"

@@ -6,6 +6,8 @@
     python -m bench.site.pages traces        # the kinds and fields of trace records
     python -m bench.site.pages hearing       # who hears each message, command and event, in order
     python -m bench.site.pages counters      # the counters of a node, as /metrics explains them
+    python -m bench.site.pages standards     # what is done with each rule of the formats' standards
+    python -m bench.site.pages statements    # … and with each statement of MQTT 5
 
 `make docs` puts them into build/pages, from where `bench/site/hook.py` takes them.
 """
@@ -15,21 +17,27 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib import resources
+from functools import partial
 from typing import Final, get_args
 
 import click
 import msgspec
 
 from bench.lab import hearing
+from bench.lab.record import ROOT
 from canopy.cli.main import canopy
 from canopy.traces.schema import COMMON, KINDS, MEANINGS
-from canopy.wire import admin
-from canopy.wire.admin.metrics import PAGE
 from canopy.wire.process import config_keys
 from canopy.wire.transport.codec import MESSAGES
 from overlay.client_types import COMMANDS, REPLIES
 from overlay.links.messages import Frame
+
+BESIDE: Final = {
+    "counters": "canopy/wire/admin/counters.md",
+    "standards": "tests/canopy/feeds/standards.md",
+    "statements": "tests/canopy/gateway/statements.md",
+}
+"""Pages that lie beside the code or the tests that read them."""
 
 WIDTH: Final = 100
 """Characters of a line of help."""
@@ -107,10 +115,9 @@ def traces() -> str:
     )
 
 
-def counters() -> str:
-    """The counters of a node. Links of the file, which lies in the package, become the site's."""
-    text = (resources.files(admin) / PAGE).read_text(encoding="utf-8")
-    return text.replace("](../../../docs/", "](../")
+def beside(path: str) -> str:
+    """A page of `BESIDE` with the site's links."""
+    return (ROOT / path).read_text(encoding="utf-8").replace("](../../../docs/", "](../")
 
 
 def _names(fields: Sequence[str]) -> str:
@@ -123,7 +130,7 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "settings": settings,
     "traces": traces,
     "hearing": hearing.page,
-    "counters": counters,
+    **{name: partial(beside, path) for name, path in BESIDE.items()},
 }
 """What makes each page, `reference/NAME.md` of the site."""
 

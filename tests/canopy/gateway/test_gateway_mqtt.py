@@ -42,7 +42,7 @@ from tests.canopy.gateway.raw_mqtt import (
 
 pytestmark = pytest.mark.trio
 
-PAGE: Final = Path(__file__).parents[3] / "docs" / "reference" / "mqtt.md"
+PAGE: Final = Path(__file__).parent / "statements.md"
 
 STATEMENTS: Final = numbered(
     (
