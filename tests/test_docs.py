@@ -24,10 +24,8 @@ from overlay.client_types import COMMANDS
 
 ROOT = Path(__file__).parent.parent
 COUNTERS = ROOT / "canopy/wire/admin/counters.md"
-BESIDE = [
-    ROOT / "tests/canopy" / name for name in ("feeds/standards.md", "gateway/statements.md")
-]
-PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md"), COUNTERS, *BESIDE])
+BESIDE = [ROOT / path for path in pages.BESIDE.values()]
+PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md"), *BESIDE])
 FOLDERS = ("overlay", "matching", "streams", "canopy", "bench", "harness")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 

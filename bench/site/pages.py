@@ -6,6 +6,7 @@
     python -m bench.site.pages traces        # the kinds and fields of trace records
     python -m bench.site.pages hearing       # who hears each message, command and event, in order
     python -m bench.site.pages counters      # the counters of a node, as /metrics explains them
+    python -m bench.site.pages attacks       # the attacks that are tried, each with its test
     python -m bench.site.pages standards     # what is done with each rule of the formats' standards
     python -m bench.site.pages statements    # … and with each statement of MQTT 5
 
@@ -15,6 +16,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -33,6 +35,7 @@ from overlay.client_types import COMMANDS, REPLIES
 from overlay.links.messages import Frame
 
 BESIDE: Final = {
+    "attacks": "tests/attacks/attacks.md",
     "counters": "canopy/wire/admin/counters.md",
     "standards": "tests/canopy/feeds/standards.md",
     "statements": "tests/canopy/gateway/statements.md",
@@ -117,7 +120,8 @@ def traces() -> str:
 
 def beside(path: str) -> str:
     """A page of `BESIDE` with the site's links."""
-    return (ROOT / path).read_text(encoding="utf-8").replace("](../../../docs/", "](../")
+    text = (ROOT / path).read_text(encoding="utf-8")
+    return re.sub(r"\]\((\.\./)+docs/", "](../", text)
 
 
 def _names(fields: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""The table of attacks in docs/design/security.md is true: each test that it names is there, and
+"""The table of attacks (attacks.md) is true: each test that it names is there, and
 each file of attacks is in it."""
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ ROOT = HERE.parents[1]
 
 def named() -> list[tuple[Path, str]]:
     """Files and tests (or "") that the table names, in its order. `…` is the file before."""
-    text = (ROOT / "docs/design/security.md").read_text()
-    table = text.split("## Attacks that are tried")[1].split("\n## ")[0]
     found: list[tuple[Path, str]] = []
-    for row in table.splitlines():
+    for row in (HERE / "attacks.md").read_text(encoding="utf-8").splitlines():
         for name in re.findall(r"`([^`]+)`", row.rpartition("| ")[2] if row[:1] == "|" else ""):
             file, _, test = name.partition("::")
             if file == "…":
