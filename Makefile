@@ -156,7 +156,7 @@ guides: setup
 DOCS_TOOLS := build/docs-tools
 docs: setup $(DOCS_TOOLS)/.made
 	mkdir -p build/pages
-	for page in help messages settings traces hearing counters attacks standards statements; do $(BIN)/python -m bench.site.pages $$page > build/pages/$$page.md || exit 1; done
+	for page in help messages reasons settings traces hearing counters attacks standards statements; do $(BIN)/python -m bench.site.pages $$page > build/pages/$$page.md || exit 1; done
 	NO_MKDOCS_2_WARNING=1 $(DOCS_TOOLS)/bin/mkdocs build --quiet
 	@echo "build/site/index.html"
 

@@ -21,6 +21,7 @@ from canopy.wire.process import config_keys
 from canopy.wire.process.reloading import HOT, keys_of
 from canopy.wire.transport.outlet import Counters
 from overlay.client_types import COMMANDS
+from streams.access import reasons
 
 ROOT = Path(__file__).parent.parent
 COUNTERS = ROOT / "canopy/wire/admin/counters.md"
@@ -152,6 +153,14 @@ def test_every_key_of_the_configuration_has_a_meaning_and_its_default_on_the_pag
     assert "\n| `queue` | `67,108,864` | restart | " in text
     links = {path.partition("#")[0] for path in LINK.findall(text)}
     assert {link for link in links if not (ROOT / "docs/reference" / link).exists()} == set()
+
+
+def test_every_reason_of_a_stream_has_a_meaning() -> None:
+    text = pages.reasons()
+    told = {value for name, value in vars(reasons).items() if name.isupper()}
+    missing = [code for code in told if isinstance(code, str) and f"| `{code}` | " not in text]
+    assert sorted(missing) == ["busy", "disk-full", "elsewhere", "moved"], "repeated by nodes"
+    assert "\n| `too-large` | A batch is larger than a chunk may be (896 KiB). " in text
 
 
 def counted(call: ast.Call) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
     python -m bench.site.pages help          # every command with its help
     python -m bench.site.pages messages      # all that a program and nodes say to each other
+    python -m bench.site.pages reasons       # why streams refuse programs
     python -m bench.site.pages settings      # the keys of a node's configuration
     python -m bench.site.pages traces        # the kinds and fields of trace records
     python -m bench.site.pages hearing       # who hears each message, command and event, in order
@@ -31,8 +32,10 @@ from canopy.cli.main import canopy
 from canopy.traces.schema import COMMON, KINDS, MEANINGS
 from canopy.wire.process import config_keys
 from canopy.wire.transport.codec import MESSAGES
+from overlay.client import NO_MAJORITY
 from overlay.client_types import COMMANDS, REPLIES
 from overlay.links.messages import Frame
+from streams.access import reasons as streams_reasons
 
 BESIDE: Final = {
     "attacks": "tests/attacks/attacks.md",
@@ -84,6 +87,23 @@ def _struct(type_: type[msgspec.Struct]) -> str:
     return f"**`{type_.__name__}`** ({fields or 'no fields'}): {said}"
 
 
+def reasons() -> str:
+    """The codes with which streams refuse programs, and the texts below them."""
+    lines = [f"| `{NO_MAJORITY}` | Fewer replicas than a majority answer. Nothing was done. |"]
+    told = inspect.getsource(streams_reasons).partition("NOT_HERE: ")[2]
+    for code, text in re.findall(r'^[A-Z_]+: Final = "([a-z-]+)"\n"""(.*?)"""', told, re.M | re.S):
+        lines.append(f"| `{code}` | {' '.join(text.split())} |")
+    return "\n".join(
+        [
+            "# Why streams refuse\n",
+            "Codes of the errors of streams. Each error's text says more.\n",
+            "| code | meaning |\n|---|---|",
+            *lines,
+            "",
+        ]
+    )
+
+
 def settings() -> str:
     """Every key of a node's configuration. Links lead from the repository's root."""
     lines = [
@@ -131,6 +151,7 @@ def _names(fields: Sequence[str]) -> str:
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "help": commands,
     "messages": messages,
+    "reasons": reasons,
     "settings": settings,
     "traces": traces,
     "hearing": hearing.page,
