@@ -26,7 +26,7 @@ GROUPS: Final = (
 LINK: Final = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
 
-class Key(NamedTuple):
+class ConfigKey(NamedTuple):
     """One key. Texts are Markdown, whose links lead from the repository's root."""
 
     name: str
@@ -38,20 +38,20 @@ class Key(NamedTuple):
     meaning: str
 
 
-class Group(NamedTuple):
+class KeyGroup(NamedTuple):
     """The keys of a group; of the node itself the name is ""."""
 
     name: str
     about: str
-    keys: tuple[Key, ...]
+    keys: tuple[ConfigKey, ...]
 
 
-def groups() -> Iterator[Group]:
+def groups() -> Iterator[KeyGroup]:
     """The node's own keys, then `GROUPS`."""
-    yield Group("", "", tuple(_keys(NodeConfig, "")))
+    yield KeyGroup("", "", tuple(_keys(NodeConfig, "")))
     fields = {field.name: type(field.default) for field in msgspec.structs.fields(NodeConfig)}
     for name in GROUPS:
-        yield Group(name, _text(fields[name]), tuple(_keys(fields[name], f"{name}.")))
+        yield KeyGroup(name, _text(fields[name]), tuple(_keys(fields[name], f"{name}.")))
 
 
 def plain(text: str) -> str:
@@ -59,13 +59,13 @@ def plain(text: str) -> str:
     return LINK.sub(r"\1", text)
 
 
-def _keys(type_: type[SettingsGroup], prefix: str) -> Iterator[Key]:
+def _keys(type_: type[SettingsGroup], prefix: str) -> Iterator[ConfigKey]:
     meanings = dict(_meanings(type_))
     for field in msgspec.structs.fields(type_):
         name = prefix + field.name
         if not isinstance(field.default, SettingsGroup):
             effect = NOW if name in HOT else RESTART
-            yield Key(name, written(field.default), effect, meanings.get(field.name, ""))
+            yield ConfigKey(name, written(field.default), effect, meanings.get(field.name, ""))
 
 
 def _meanings(type_: type[SettingsGroup]) -> Iterator[tuple[str, str]]:
