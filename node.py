@@ -23,7 +23,7 @@ from overlay.chord.events import RingKnown, RoleChanged
 from overlay.chord.ring.ring import Ring
 from overlay.client import Command, Done, Drain, Failed, GetPeers, GetStatus
 from overlay.clock_offsets import ClockOffsets
-from overlay.driving import Driver, Vitals
+from overlay.driver import Driver, Vitals
 from overlay.guard import Guard, settings_for
 from overlay.health import Health, HealthReport
 from overlay.incidents import FAULT, IncidentLog, contain
@@ -37,19 +37,19 @@ from overlay.links.events import (
 )
 from overlay.links.links import Links
 from overlay.links.messages import Frame
-from overlay.links.signing import Signer, Tokens
+from overlay.links.statements import Signer, Tokens
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.crawl import Crawl
 from overlay.lower_random.documents import REVOCATIONS, Documents, DocumentStore
 from overlay.lower_random.peer_records import PeerRecords
 from overlay.lower_random.policies import POLICY, Policies, PolicyStore
-from overlay.lower_random.relaying import Relaying, RelayPorts
+from overlay.lower_random.relays import Relaying, RelayPorts
 from overlay.lower_random.view import View
 from overlay.machine import LocalEvent, Machine, Message, NodeId, Peer, Stored, divided
 from overlay.reports import Reports
 from overlay.rights import Principal, Role
 from overlay.settings import Settings
-from overlay.tenants.confining import RULES
+from overlay.tenants.confinement import RULES
 from overlay.turns import Turns
 from overlay.upper_tree.clients.clients import LocalClients
 from overlay.upper_tree.clients.dry_run import DryRuns
@@ -85,7 +85,7 @@ from streams.tenant_rules import STREAM_RULES
 
 class Node:
     """A peer, to be driven by trio (canopy/wire/) or by a virtual world (canopy/sim/): implements
-    `overlay.driving.DrivenNode` for its driver, and `overlay.machine.Port` for its machines."""
+    `overlay.driver.DrivenNode` for its driver, and `overlay.machine.Port` for its machines."""
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ language, with a manual of its own); `constraint`, `conjunction` (what is regist
 attribute's tree, C8 and C9), `normal_form` (a tree as an OR of conjunctions), `predicate` (all of
 it together, for one event or a batch) and `builder` (predicates without text); `index` (many
 predicates, in one of two engines), `plain_engine` (the one that needs no preparation), `engine`
-(the fast one, with a manual of its own) and `warming` (preparing it); `grouped_index` (which groups
+(the fast one, with a manual of its own) and `warmup` (preparing it); `grouped_index` (which groups
 want an event) and `columnar` (batches of events of one shape).
 
 A selector is a search condition of SQL-92 with three truth values; only *true* delivers:
@@ -93,7 +93,7 @@ from matching.values import (
     place,
     places,
 )
-from matching.warming import prepare_parser, warm, warm_is_slow, warm_wanted
+from matching.warmup import prepare_parser, warm, warm_is_slow, warm_wanted
 
 __all__ = [
     "BOTTOM",

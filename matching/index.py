@@ -3,7 +3,7 @@
 A facade of two engines that give the same answers. The plain engine contains all conjunctions at
 first, and always those without a constraint; once there are many, they move to the block engine.
 Each conjunction is in exactly one engine and a match asks both, so they can move a few at a time,
-some with every call. Nothing moves before the block engine has been prepared (`warming`). An index
+some with every call. Nothing moves before the block engine has been prepared (`warmup`). An index
 with few predicates does not even import NumPy.
 """
 
@@ -18,7 +18,7 @@ from matching.conjunction import Conjunction
 from matching.plain_engine import PlainEngine
 from matching.predicate import Predicate
 from matching.values import Attributes
-from matching.warming import is_warm, usable_for, warm
+from matching.warmup import is_warm, usable_for, warm
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,8 +10,8 @@ programs and their replies; ``client_types`` lists them), ``command_faults`` (wh
 command, for programs and nodes), ``clock_offsets`` (neighbours' wall clocks, for `canopy doctor`),
 ``bounded`` (a dictionary with a bound), ``backlog`` (how much to keep for an unreachable peer),
 ``records`` (the format of the state file), ``health`` (sub-healthy nodes), ``regions``,
-``hybrid_clock`` (the causal order of trace records), ``wording`` (numbers in sentences),
-``driving`` (what a driver calls on a node, and what a node asks of its driver). ``rights`` says
+``hybrid_clock`` (the causal order of trace records), ``phrases`` (numbers in sentences),
+``driver`` (what a driver calls on a node, and what a node asks of its driver). ``rights`` says
 which role may send which message, ``guard`` asks it between links and machines. Only node.py uses
 ``turns`` (the dispatcher), ``incidents`` (what happened around this node, for people) and
 ``reports`` (`canopy status`).

@@ -1,5 +1,5 @@
 """Lets through what peers may send: between the links and the machines of a node (overlay/rights,
-and for tenants overlay/tenants/confining).
+and for tenants overlay/tenants/confinement).
 
 Where nodes have no keys it is not in the way at all: the links dispatch to the machines.
 """
@@ -14,7 +14,7 @@ from overlay.bounded import BoundedDict
 from overlay.machine import Message, NodeId, Peer, ProtocolError
 from overlay.rights import Principal, Role, refusal
 from overlay.settings import Settings
-from overlay.tenants.confining import Rule, Ruling, outcome
+from overlay.tenants.confinement import Rule, Ruling, outcome
 from overlay.tenants.policy import Confinement
 from overlay.tenants.quotas import Quotas
 from overlay.upper_tree.messages import Confined, Register

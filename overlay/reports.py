@@ -9,7 +9,7 @@ from statistics import median
 from overlay.chord.clusters import Clusters
 from overlay.chord.ring.ring import Ring
 from overlay.client import GetPeers, GetStatus, Peers, Status
-from overlay.driving import Vitals
+from overlay.driver import Vitals
 from overlay.health import Health
 from overlay.info import PeerInfo
 from overlay.links.links import Links

@@ -91,7 +91,7 @@ LEAST: Final[dict[Role, str]] = {
 
 NOBODY: Final = frozenset(("Relayed",))
 """What is only said where nodes have no keys: what a helper carries is not authenticated from end
-to end, so there are no detours here (`overlay/lower_random/relaying.py`)."""
+to end, so there are no detours here (`overlay/lower_random/relays.py`)."""
 
 RIGHTS: Final[dict[str, Role]] = {
     name: role for role, names in LEAST.items() for name in names.split()

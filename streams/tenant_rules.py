@@ -1,4 +1,4 @@
-"""The rules for tenants' messages to streams (overlay/tenants/confining.py).
+"""The rules for tenants' messages to streams (overlay/tenants/confinement.py).
 
 A tenant reads and appends. The leader of a shard intersects the selector of its reading with what
 the tenant may see; each row that it appends has to match what it may publish, and its stream has to
@@ -21,7 +21,7 @@ from matching import SelectorError
 from overlay.command_faults import NODE_PREFIX
 from overlay.machine import Message
 from overlay.rights import Principal
-from overlay.tenants.confining import Rule, Ruling, refuse
+from overlay.tenants.confinement import Rule, Ruling, refuse
 from overlay.tenants.policy import Confinement
 from streams.access.reasons import MALFORMED, POLICY, SELECTOR
 from streams.directory.messages import ChangeStream, EraseStream, FoundStream, StreamRefused
@@ -156,4 +156,4 @@ STREAM_RULES: Final[Mapping[type[Message], Rule]] = {
     **dict.fromkeys((PrepareHalf, DecideHalf, AskHalves), _half),
     **dict.fromkeys((AskRow, KeepMembers, LeaveGroup, SettleLeases, HalfNotKnown), refuse),
 }
-"""Beside `overlay.tenants.confining.RULES`."""
+"""Beside `overlay.tenants.confinement.RULES`."""

@@ -18,7 +18,7 @@ from canopy.cli.config import in_order
 from canopy.traces.schema import FIELDS, KINDS, MEANINGS
 from canopy.wire.config import NodeConfig
 from canopy.wire.process import config_keys
-from canopy.wire.process.reloading import HOT, keys_of
+from canopy.wire.process.reload import HOT, keys_of
 from canopy.wire.transport.outlet import Counters
 from overlay.client_types import COMMANDS
 from streams.access import reasons

@@ -34,7 +34,7 @@ COMMON = (
     "overlay.backlog",
     "overlay.bounded",
     "overlay.health",
-    "overlay.wording",
+    "overlay.phrases",
     "overlay.regions",
     "overlay.hybrid_clock",
     "overlay.machine",
@@ -75,13 +75,13 @@ ANALYSIS_BASE = (
 CLIENT = (
     *("overlay.client", "overlay.stream_client", "overlay.client_types", "overlay.info"),
     *("overlay.operator_commands", "overlay.command_faults"),
-    *("overlay.machine", "overlay.wording", "matching"),
+    *("overlay.machine", "overlay.phrases", "matching"),
 )
 CLIENT_SIDE = (
     *("canopy.wire.transport.framing", "canopy.wire.folder", "canopy.wire.constants"),
     "canopy.wire.transport.room",
     "canopy.wire.keys.certificates",  # whose key it is that a node on another machine has
-    "canopy.wire.keys.sealing",  # payloads are sealed where the program is
+    "canopy.wire.keys.seals",  # payloads are sealed where the program is
 )
 
 # Longest prefix wins; a folder may always import itself. What is not named here may import nothing
@@ -93,7 +93,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "overlay.settings": (),
     "overlay.backlog": (),
     "overlay.bounded": (),
-    "overlay.wording": (),
+    "overlay.phrases": (),
     "overlay.regions": (),
     "overlay.hybrid_clock": (),
     "overlay.health": ("overlay.machine",),
@@ -114,18 +114,18 @@ ARROWS: dict[str, tuple[str, ...]] = {
         "overlay.upper_tree",
     ),
     # The other one over the vocabulary: what becomes of tenants' messages.
-    "overlay.tenants.confining": (
+    "overlay.tenants.confinement": (
         *("overlay.machine", "overlay.tenants.policy", "overlay.rights", "overlay.upper_tree"),
         "matching",
     ),
     "overlay.tenants.quotas": (
         *("overlay.machine", "overlay.bounded", "overlay.rights", "overlay.upper_tree"),
-        *("overlay.tenants.policy", "overlay.tenants.confining"),
+        *("overlay.tenants.policy", "overlay.tenants.confinement"),
     ),
     "overlay.tenants.policy": ("matching", "overlay.machine", "overlay.bounded"),
     "overlay.guard": (
         *("overlay.machine", "overlay.settings", "overlay.bounded", "overlay.rights"),
-        *("overlay.tenants.policy", "overlay.tenants.confining", "overlay.tenants.quotas"),
+        *("overlay.tenants.policy", "overlay.tenants.confinement", "overlay.tenants.quotas"),
         "overlay.upper_tree",
     ),
     "overlay.links": (*COMMON, "matching"),
@@ -152,7 +152,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(shared("overlay.upper_tree"), TREE),
     "streams": (*COMMON, "matching", "overlay.links", "overlay.chord"),
     "streams.machines": (*STREAMS, "streams", "overlay.upper_tree.owner_claims"),
-    "streams.tenant_rules": (*STREAMS, "streams", "overlay.tenants.confining", "overlay.rights"),
+    "streams.tenant_rules": (*STREAMS, "streams", "overlay.tenants.confinement", "overlay.rights"),
     "streams.directory": STREAMS,
     "streams.selectors": ("matching",),
     "streams.access.pacing": (),
@@ -232,7 +232,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "canopy.traces.health_file": (),
     "canopy.traces.writer": ("canopy.traces.schema",),
     "canopy.traces.analysis": ("canopy.traces.schema", "canopy.traces.health_file"),
-    "canopy.traces.analysis.report": ("canopy.traces.analysis", "overlay.wording"),
+    "canopy.traces.analysis.report": ("canopy.traces.analysis", "overlay.phrases"),
     "canopy.traces.analysis.health": (
         *(*ANALYSIS_BASE, "canopy.traces.analysis.read", "canopy.traces.analysis.tasks"),
         *("canopy.traces.analysis.spark", "canopy.traces.schema", "canopy.traces.health_file"),
@@ -255,7 +255,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
         *(*ANALYSIS_BASE, "canopy.traces.analysis.completeness", "canopy.traces.analysis.read"),
         *("canopy.traces.analysis.parsing", "canopy.traces.analysis.verdict.outcome"),
         "canopy.traces.analysis.window",
-        *("canopy.traces.schema", "overlay.wording"),
+        *("canopy.traces.schema", "overlay.phrases"),
     ),
     "canopy.wire": (*CORE, "canopy.schemas"),
     "canopy.schemas": (
@@ -267,13 +267,13 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "canopy.sim.checks": (*CORE, "canopy.sim.world"),
     "canopy.sim.scenario": (*CORE, "canopy.sim.world", "canopy.sim.checks"),
     "canopy.sim.soak": (*CORE, "canopy.sim.world", "canopy.sim.checks", "canopy.sim.scenario"),
-    "canopy.feeds": ("overlay.client", "overlay.stream_client", "overlay.wording", "matching"),
+    "canopy.feeds": ("overlay.client", "overlay.stream_client", "overlay.phrases", "matching"),
     "canopy.tui": ("canopy.client", "canopy.wire.folder", "canopy.wire.durable", *CLIENT),
     "canopy.sync": ("canopy.client", "canopy.sinks", "streams", *CLIENT),
     "canopy.spark": ("canopy.client", "streams", *CLIENT),
     "canopy.gateway": (
         *("canopy.client", "canopy.trio", "canopy.feeds", *CLIENT, "canopy.wire.durable"),
-        *("canopy.wire.addresses", "canopy.wire.log", "canopy.wire.process.listening"),
+        *("canopy.wire.addresses", "canopy.wire.log", "canopy.wire.process.listener"),
         *("canopy.wire.transport.accept_limits", "canopy.wire.token_file"),
     ),
     "canopy.cli": ("canopy", "matching", "overlay", "streams", "node"),
@@ -326,7 +326,7 @@ SANS_IO = tuple(  # the core of the client library
     )
 )
 # Except what brings compiled kernels into the process, as an import would.
-LOADERS = ("matching.engine.kernels.code_cache", "matching.engine.kernels.compiling")
+LOADERS = ("matching.engine.kernels.code_cache", "matching.engine.kernels.compiler")
 NOT_IN_MACHINES = [
     "asyncio",
     "concurrent",

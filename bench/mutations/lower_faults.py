@@ -17,7 +17,7 @@ from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.crawl import Crawl
 from overlay.lower_random.messages import AccessPoint, Neighbour, Walk
 from overlay.lower_random.ranked_slots import HeardPeers
-from overlay.lower_random.relaying import Relaying
+from overlay.lower_random.relays import Relaying
 from overlay.lower_random.view import View
 from overlay.machine import NodeId, Peer, Port
 from overlay.settings import ViewSettings

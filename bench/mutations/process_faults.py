@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 from bench.mutations.planting import replace_constant
 from canopy.wire.admin import http
-from overlay import wording
+from overlay import phrases
 from overlay.links.session import LinkSession
 from overlay.machine import Message
 
@@ -103,9 +103,9 @@ def formulas_in_tables() -> None:
     """A text that a spreadsheet calculates is exported as it is."""
 
     def _harmless(text: str) -> str:
-        return wording.CONTROL.sub("", text)
+        return phrases.CONTROL.sub("", text)
 
-    replace(wording.harmless, _harmless)
+    replace(phrases.harmless, _harmless)
 
 
 @fault(

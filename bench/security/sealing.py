@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from canopy.client.seals import Sealer, open_seals
 from canopy.client.session import ControlSession
-from canopy.wire.keys.sealing import found_seals
+from canopy.wire.keys.seals import found_seals
 from canopy.wire.transport.framing import COMMAND_FRAMES, REPLY_FRAMES, FrameReader
 from overlay.client import Draft, Event, Gathered, Publish
 

@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from bench.security.tls import PATIENCE, Nodes
 from canopy.client.consumer import Gathering
 from canopy.wire.keys.certificates import node_id, raw_key
-from canopy.wire.keys.signing import KeySigner
+from canopy.wire.keys.signer import KeySigner
 from overlay.client import Draft, Event
 from overlay.upper_tree.event_proofs import EventProofs
 

@@ -12,11 +12,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from msgspec.structs import replace as changed
 
 from bench.mutations.planting import fault, replace, replace_constant
-from canopy.wire.keys import sealing
-from canopy.wire.keys.sealing import Seals
-from canopy.wire.keys.signing import KeySigner
+from canopy.wire.keys import seals
+from canopy.wire.keys.seals import Seals
+from canopy.wire.keys.signer import KeySigner
 from overlay.client import Event
-from overlay.links.signing import Signature
+from overlay.links.statements import Signature
 from overlay.upper_tree.event_proofs import leaf_of
 
 SIGNATURES = "tests/attacks/events/test_attacks_signatures.py"
@@ -56,7 +56,7 @@ def signing_believes_any_key() -> None:
 @fault("A41", SEALS, "test_an_envelope_belongs_to_its_event")
 def sealing_binds_no_attributes() -> None:
     """An envelope opens with whatever attributes, so that a host may move it to another event."""
-    replace_constant(sealing, "_ATTRIBUTES", _NoAttributes())
+    replace_constant(seals, "_ATTRIBUTES", _NoAttributes())
 
 
 @fault("A41", SEALS, "test_no_number_is_used_twice")

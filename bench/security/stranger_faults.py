@@ -10,13 +10,13 @@ from cryptography import x509
 
 from bench.mutations.planting import fault, replace, replace_constant
 from canopy.wire.keys import certificates
-from canopy.wire.keys.signing import KeySigner
+from canopy.wire.keys.signer import KeySigner
 from canopy.wire.process.node_process import NodeProcess
 from canopy.wire.transport import connection
 from canopy.wire.transport.accept_limits import HandshakeTurns
 from canopy.wire.transport.local_users import Address, SocketOwner, owner_of
 from canopy.wire.transport.tls import TlsPipe, new_context
-from overlay.links.signing import Chain
+from overlay.links.statements import Chain
 from overlay.machine import Message, NodeId
 from overlay.rights import Principal, refusal
 from overlay.upper_tree.messages import Register

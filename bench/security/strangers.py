@@ -44,7 +44,7 @@ import psutil
 from bench.security.tls import SIZE, Nodes
 from canopy.cli.bench import MeasurementPlan, measure
 from canopy.wire.keys.enrolment import PREAMBLE
-from canopy.wire.process.listening import raise_file_limit
+from canopy.wire.process.listener import raise_file_limit
 from canopy.wire.transport.framing import NODE_FRAMES
 from canopy.wire.transport.tls import new_context
 from overlay.links.messages import Ack

@@ -32,7 +32,7 @@ from typing import Any
 from canopy.wire.process.machine_load import freeze_heap
 from canopy.wire.transport.codec import WireCodec, collect
 from matching import compile_selector
-from matching.warming import warm
+from matching.warmup import warm
 from overlay.machine import LocalEvent, Message, Peer, Timer
 from streams.disk import Opened, ReadDone, Written
 from streams.log.batches import BatchHead, EventBatch, Row

@@ -11,7 +11,7 @@ import msgspec
 from canopy.cli.connect import json_option, node_options, open_client
 from canopy.cli.hints import HintingGroup
 from canopy.cli.output import plain, print_json
-from overlay.wording import counted
+from overlay.phrases import counted
 
 
 @click.group(cls=HintingGroup)

@@ -8,7 +8,7 @@ import click
 
 from canopy.cli.constants import DIFF_EVENTS, DIFF_SHOWN
 from canopy.cli.output import console, label, print_json, printable
-from overlay.wording import counted
+from overlay.phrases import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -89,9 +89,9 @@ def gateway(
         ctx.obj = tokens
         return
     require("gateway")
-    from canopy.gateway.serving import Options, run
+    from canopy.gateway.server import Options, run
     from canopy.wire.log import LEVELS, Log
-    from canopy.wire.process.listening import StartError
+    from canopy.wire.process.listener import StartError
 
     if level not in LEVELS:
         raise click.UsageError(f"--log: {', '.join(LEVELS)} is wanted, not {level}")

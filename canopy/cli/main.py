@@ -59,9 +59,9 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     },
     "Events": {
         "sub": ("canopy.cli.sub:sub", "Subscribe with a selector and print the matching events."),
-        "pub": ("canopy.cli.publishing.pub:pub", "Publish events from a file or standard input."),
+        "pub": ("canopy.cli.publish.pub:pub", "Publish events from a file or standard input."),
         "schema": (
-            "canopy.cli.publishing.schema:schema",
+            "canopy.cli.publish.schema:schema",
             "Hold events against JSON Schemas.",
         ),
         "sample": ("canopy.cli.sample:sample", "Print made-up events to try commands with."),

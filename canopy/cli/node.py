@@ -129,7 +129,7 @@ def node(
     from canopy.cli.node import hide_tokens
     from canopy.wire.config import load_config, unknown_variables
     from canopy.wire.process.node_process import run_node
-    from canopy.wire.process.reloading import ConfigSource
+    from canopy.wire.process.reload import ConfigSource
 
     if is_shown(flags.get("join")):
         hidden = "it is overwritten there now" if hide_tokens() else "and is there still"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from overlay.wording import shown_json
+from overlay.phrases import shown_json
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -1,6 +1,6 @@
 """What a program with a seal file sends and gets: payloads are sealed and opened here (no IO).
 
-The cipher and the file are in canopy/wire/keys/sealing.py. An event that comes to a program with a
+The cipher and the file are in canopy/wire/keys/seals.py. An event that comes to a program with a
 seal file is one of the classes below, which say what became of its payload; nothing that cannot be
 opened is dropped, and nothing is an error.
 """
@@ -31,14 +31,14 @@ from overlay.client import (
 from overlay.stream_client import GroupRow, PrepareEvents, RowsTaken
 
 if TYPE_CHECKING:
-    from canopy.wire.keys.sealing import OpenedPayload, Seal
+    from canopy.wire.keys.seals import OpenedPayload, Seal
 
 SEALING: Final = (Publish, DryRun, AppendEvents, PrepareEvents)
 """Commands whose events have payloads."""
 
 
 class Sealer(Protocol):
-    """Seals payloads, and opens them: `canopy.wire.keys.sealing.Seals`."""
+    """Seals payloads, and opens them: `canopy.wire.keys.seals.Seals`."""
 
     def seal(
         self, attributes: Mapping[str, Any], payload: bytes, payload_type: str
@@ -119,7 +119,7 @@ def said_of(event: Event) -> str:
         return ""
     if seal not in (None, "no-key"):
         return WORDS[seal]
-    from canopy.wire.keys.sealing import key_named
+    from canopy.wire.keys.seals import key_named
 
     key = key_named(event.payload) or "unknown"
     return f"is sealed with the key {key}" + (", which the seal file has not" if seal else "")
@@ -130,7 +130,7 @@ def open_seals(path: str | Path | None) -> Sealer | None:
     too, and ControlError if it is none."""
     if path is None:
         return None
-    from canopy.wire.keys.sealing import SealFileDeniedError, SealFileError, Seals
+    from canopy.wire.keys.seals import SealFileDeniedError, SealFileError, Seals
 
     try:
         return Seals(Path(path))

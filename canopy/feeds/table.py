@@ -20,7 +20,7 @@ from canopy.feeds.jsontext import flat_draft
 from canopy.feeds.lines import MARK, bounded_lines
 from canopy.feeds.source import FeedSource
 from matching import Value
-from overlay.wording import counted
+from overlay.phrases import counted
 
 SEPARATORS: Final = ",;\t|"
 QUOTED: Final = re.compile(r'"(?:[^"]|"")*("|$)')

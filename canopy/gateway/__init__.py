@@ -9,8 +9,8 @@ flood here costs the node one program. It promises:
   and a token that is removed or expires ends what it has opened within `constants.RECHECK`.
 
 ``events`` turns requests into drafts and deliveries into messages; ``access`` decides who may do
-what, by a file of tokens (canopy/wire/token_file.py); ``publishing`` passes drafts to the node, and
-``following`` sends the events of selectors and streams. ``http/`` (with the console in ``page/``)
-and ``mqtt/`` are the two doors, ``serving`` opens them. ``javascript/`` is the client of ``http/``
+what, by a file of tokens (canopy/wire/token_file.py); ``publication`` passes drafts to the node,
+and ``feeds`` sends the events of selectors and streams. ``http/`` (with the console in ``page/``)
+and ``mqtt/`` are the two doors, ``server`` opens them. ``javascript/`` is the client of ``http/``
 for browsers and Node, also as a package; the console uses it.
 """

@@ -337,5 +337,5 @@ INTERFACES: Final = 16  # network interfaces of a sample at most
 CORES: Final = 256  # processor cores of a sample at most
 
 SEALED: Final = "application/vnd.canopy.sealed"
-"""The payload type of a sealed payload (`canopy.wire.keys.sealing`): by it who has no key knows
+"""The payload type of a sealed payload (`canopy.wire.keys.seals`): by it who has no key knows
 one."""

@@ -53,14 +53,14 @@ from canopy.wire.folder import DataFolder
 from canopy.wire.log import Log
 from canopy.wire.shards.log_disk import FileLogDisk
 from canopy.wire.transport.accept_limits import whose
-from canopy.wire.transport.accepting import accept_all
+from canopy.wire.transport.acceptor import accept_all
 from canopy.wire.transport.connection import Connection
 from canopy.wire.transport.framing import NODE_FRAMES
 from canopy.wire.transport.local_users import LocalUsers
 from canopy.wire.transport.outlet import Counters
 from canopy.wire.transport.tls import Doorkeeper, TlsError, TlsPipe
 from overlay.client import Event, Reply
-from overlay.driving import DrivenNode
+from overlay.driver import DrivenNode
 from overlay.hybrid_clock import HybridClock
 from overlay.links.messages import Bye, Frame
 from overlay.machine import LocalEvent, Named
@@ -162,7 +162,7 @@ class _NoOutputs:
 
 
 class TrioDriver:
-    """Implements `overlay.links.events.Transport` and `overlay.driving.Driver` over trio."""
+    """Implements `overlay.links.events.Transport` and `overlay.driver.Driver` over trio."""
 
     clock = staticmethod(monotonic)
     """The time in monotonic seconds."""

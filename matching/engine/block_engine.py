@@ -29,7 +29,7 @@ from matching.engine.kernels.layout import (
     WORD,
     aligned,
 )
-from matching.engine.kernels.loading import Kernels, kernels
+from matching.engine.kernels.loader import Kernels, kernels
 from matching.engine.memory import Memory
 from matching.values import Attributes
 

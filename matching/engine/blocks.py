@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from matching.engine.kernels import layout
 from matching.engine.kernels.layout import BLOCK, aligned
-from matching.engine.kernels.loading import Kernels
+from matching.engine.kernels.loader import Kernels
 from matching.engine.memory import Memory
 
 # Subscriptions per block after a bulk load: some room for later ones. Not measured; would be

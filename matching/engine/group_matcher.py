@@ -41,7 +41,7 @@ from matching.engine.kernels.layout import (
     GROUPING,
     aligned,
 )
-from matching.engine.kernels.loading import kernels
+from matching.engine.kernels.loader import kernels
 from matching.values import Attributes
 
 # Divides the pairs of events and groups that match among the groups, in one call of a kernel.

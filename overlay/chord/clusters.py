@@ -28,7 +28,7 @@ from overlay.chord.events import (
 from overlay.chord.membership.cluster_merge import ClusterLoad, ClusterMerges
 from overlay.chord.membership.handover import HandOvers
 from overlay.chord.membership.members import ClusterMembers, Departures, LeaveAnyway
-from overlay.chord.membership.recruiting import Founding, FoundingDue, Recruiting, RecruitRound
+from overlay.chord.membership.recruitment import Founding, FoundingDue, Recruiting, RecruitRound
 from overlay.chord.membership.taking_in import TakingIn
 from overlay.chord.membership.taking_over import TakingOver
 from overlay.chord.merging import Merging

@@ -16,7 +16,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from overlay.chord.messages import Cluster
-from overlay.links.signing import statement
+from overlay.links.statements import statement
 from overlay.machine import Key, NodeId
 
 FORK: Final = 1 << 32

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from overlay.chord.keys import in_arc
-from overlay.links.signing import Signature
+from overlay.links.statements import Signature
 from overlay.machine import Key, Message, NodeId, Peer, Uint53, Version
 
 

@@ -17,7 +17,7 @@ up and takes them down, with back-off for peers that broke the protocol), ``hand
 there, resume or begin again, which of two connections stays) and ``links`` (the whole, what happens
 on an established session, when silence is a suspicion or the end, and another way for a silent
 peer's session: P3). Small parts: ``context`` (what all parts share), ``deadlines`` (one heap for
-all that falls due), ``signing`` (statements that a node signs, and tokens), ``constants`` (every
+all that falls due), ``statements`` (statements that a node signs, and tokens), ``constants`` (every
 number that is no setting).
 
 **Sessions and connections.** A *session* joins this node and one peer; a *connection* carries it

@@ -145,7 +145,7 @@ class Transport(Protocol):
 
 class Detours(Protocol):
     """Connections by way of other nodes, to peers whose link is silent (P3,
-    overlay/lower_random/relaying.py). They are open at once. Their numbers are negative."""
+    overlay/lower_random/relays.py). They are open at once. Their numbers are negative."""
 
     def open(self, peer: Peer) -> Sequence[ConnectionId]:
         """Some connections to `peer`, each by another node, or none. Whether the peer is there, and

@@ -10,7 +10,7 @@ cluster machines (`View.peers`, `View.advertise_ring`). The design is docs/desig
 Read in this order: ``messages`` (the vocabulary, on the wire and upwards), ``view`` (C1: Cyclon's
 shuffle, with which ways into the ring are gossiped), ``access_points`` (C2: which node can enter an
 event into an attribute's tree), ``crawl`` (C3, C4: random walks with a trace, blocking and
-recovery), ``relaying`` (P3: the frames of links that are silent, by way of other nodes),
+recovery), ``relays`` (P3: the frames of links that are silent, by way of other nodes),
 ``documents`` (signed documents of the operators, passed on to all nodes: revocations, and the
 policy, which ``policies`` applies). ``peer_records`` has addresses signed by their nodes, and
 tombstones (why second-hand news does not bring the dead back); with it ``ranked_slots`` makes a

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from overlay.links.messages import AnyFrame
-from overlay.links.signing import Chain, Signature
+from overlay.links.statements import Chain, Signature
 from overlay.machine import Key, LocalEvent, Message, NodeId, Peer, Uint53, Version
 
 Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]

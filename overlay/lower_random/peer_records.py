@@ -18,7 +18,7 @@ from collections.abc import Callable
 import msgspec
 
 from overlay.bounded import BoundedDict
-from overlay.links.signing import Signer, statement
+from overlay.links.statements import Signer, statement
 from overlay.lower_random.constants import MAX_TOMBSTONES, RECORD_HOLDS, RECORD_SKEW, RECORDS_KEPT
 from overlay.lower_random.messages import Neighbour, PeerRecord, RingHint
 from overlay.machine import NodeId, Peer

@@ -1,7 +1,7 @@
 """The policy of the overlay, as this node applies it (overlay/tenants/policy.py).
 
 Owners and leaders of shards apply it to what other nodes ask for, before a machine sees it
-(overlay/tenants/confining.py); what is here answers the programs of this node, and says to the
+(overlay/tenants/confinement.py); what is here answers the programs of this node, and says to the
 machines above when there is another policy.
 """
 

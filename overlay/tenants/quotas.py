@@ -20,7 +20,7 @@ import msgspec
 from overlay.bounded import BoundedDict
 from overlay.machine import Message, NodeId
 from overlay.rights import Principal
-from overlay.tenants.confining import Ruling
+from overlay.tenants.confinement import Ruling
 from overlay.tenants.policy import Bucket, Confinement
 from overlay.upper_tree.batches import weigh_events
 from overlay.upper_tree.messages import ComeAgain, EventsRefused, Register, Visit

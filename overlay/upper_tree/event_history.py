@@ -16,9 +16,9 @@ import msgspec
 from matching import EVERYTHING, Interval
 from overlay.client import Delivery, Event
 from overlay.machine import NodeId
+from overlay.phrases import counted
 from overlay.upper_tree.batches import ITEM_MOST, weigh_events
 from overlay.upper_tree.partition import describe
-from overlay.wording import counted
 
 PATH_MOST = 64
 """Steps that `canopy why` shows of one event. Not measured; would be measured by the longest way

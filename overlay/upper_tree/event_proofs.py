@@ -6,8 +6,8 @@ can be looked at by itself, by whoever has it, and a signature is made, and look
 batch. What is hashed is all that makes the event: identity, time, attributes, payload and its type.
 
 Signatures need no certificates: the publisher's id in the event is a hash of the key that is in the
-proof (overlay/links/signing.py). Hashes are cut to 16 bytes: to put another event in the place of
-one takes a second preimage.
+proof (overlay/links/statements.py). Hashes are cut to 16 bytes: to put another event in the place
+of one takes a second preimage.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from overlay.bounded import BoundedDict
 from overlay.client import Event
-from overlay.links.signing import Signature, Signer, statement
+from overlay.links.statements import Signature, Signer, statement
 from overlay.machine import NodeId, Uint53
 from overlay.upper_tree.messages import Deliver, Undelivered, Visit
 from overlay.upper_tree.visits import select_events

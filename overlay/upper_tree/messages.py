@@ -11,7 +11,7 @@ import msgspec
 from matching import Interval
 from overlay.chord.messages import Cluster
 from overlay.client import LEVELS, Event
-from overlay.links.signing import Token
+from overlay.links.statements import Token
 from overlay.machine import Duration, Key, Message, NodeId, Peer, Region, Uint53, Uint63, Version
 from overlay.upper_tree.host_load import HostLoad, ServedLoad
 from overlay.upper_tree.summary import Summary

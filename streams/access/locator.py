@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from overlay.client import NO_MAJORITY
 from overlay.links.events import LinkDown
 from overlay.machine import LocalEvent, Machine, NodeId, Peer, Port, Timer
-from overlay.wording import no_majority
+from overlay.phrases import no_majority
 from streams.access import pacing
 from streams.access.reasons import Cause
 from streams.directory.entry import StreamEntry

@@ -8,7 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from canopy.sim.world.signer import SimulatedSigner
 from canopy.wire.keys.certificates import node_id, raw_key
-from canopy.wire.keys.signing import KeySigner
+from canopy.wire.keys.signer import KeySigner
 from overlay.chord.cluster.messages import (
     ClusterHeartbeatReply,
     ClusterHello,
@@ -18,7 +18,7 @@ from overlay.chord.cluster.messages import (
 )
 from overlay.chord.epochs import FORK, granting, new_fork, sealing
 from overlay.chord.messages import Cluster, FindReply, Membership, Moved
-from overlay.links.signing import Signature
+from overlay.links.statements import Signature
 from overlay.lower_random.messages import RingHint, RingHintReceived
 from overlay.machine import Message
 from overlay.settings import ClusterSettings

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from canopy.sim.world.signer import SimulatedSigner
 from overlay.chord.constants import RING_UNBACKED_AFTER
 from overlay.chord.epochs import sealing
-from overlay.chord.membership.recruiting import Founding
+from overlay.chord.membership.recruitment import Founding
 from overlay.chord.messages import Cluster, Merge, MergePhase, Moved, RingEnded, RingMet
 from overlay.machine import Message, Peer
 from overlay.settings import ClusterSettings

@@ -17,7 +17,7 @@ from overlay.lower_random.messages import DocumentVersion, Walk
 from overlay.machine import Peer, ProtocolError
 from overlay.rights import LEAST, Principal, Role
 from overlay.tenants import policy
-from overlay.tenants.confining import HARMLESS, RULES, confine, outcome
+from overlay.tenants.confinement import HARMLESS, RULES, confine, outcome
 from overlay.tenants.policy import (
     Bucket,
     Confinement,

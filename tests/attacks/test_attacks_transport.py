@@ -26,7 +26,7 @@ from canopy.wire.keys.key_folder import KeyFolder
 from canopy.wire.log import Log, Sparing
 from canopy.wire.process.node_process import NOTES_MOST, NodeProcess, build_node
 from canopy.wire.process.security import NodeSecurity
-from canopy.wire.transport import accepting
+from canopy.wire.transport import acceptor
 from canopy.wire.transport.accept_limits import BURST, HANDSHAKES, AcceptLimits, HandshakeTurns
 from canopy.wire.transport.framing import NODE_FRAMES, FrameReader
 from canopy.wire.transport.tls import Chain, TlsError, TlsPipe, new_context
@@ -341,10 +341,8 @@ async def test_a_flood_is_refused_before_anything_is_made_for_it(
 
     monkeypatch.setattr(TrioDriver, "_accept", accept)
     rests: list[float] = []
-    monkeypatch.setattr(accepting, "REST", 0.001)
-    monkeypatch.setattr(
-        accepting, "trio", SimpleNamespace(**vars(trio) | {"sleep": rest_of(rests)})
-    )
+    monkeypatch.setattr(acceptor, "REST", 0.001)
+    monkeypatch.setattr(acceptor, "trio", SimpleNamespace(**vars(trio) | {"sleep": rest_of(rests)}))
     security = keys.security()
     security._local_limits = AcceptLimits(per_second=4.0, awaiting=2)
     async with rig(security=security, connect_timeout=PATIENCE) as node:

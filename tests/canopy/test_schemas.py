@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from canopy.cli.publishing.schema import schema
+from canopy.cli.publish.schema import schema
 from canopy.feeds.raw import raw_draft
 from canopy.gateway.http.api import asyncapi
 from canopy.schemas import EventSchemaError, FolderSchemas, Schema

@@ -27,8 +27,8 @@ from canopy.feeds.structured import cloudevent_object
 from canopy.gateway.access import RequestRefused
 from canopy.gateway.constants import HEAD_LIMIT
 from canopy.gateway.events import drafts_of
-from canopy.gateway.mqtt.checking import MalformedPacketError
 from canopy.gateway.mqtt.messages import message_of, publish_packet
+from canopy.gateway.mqtt.packet_check import MalformedPacketError
 from canopy.gateway.mqtt.packets import UNFORESEEN, packet_size, read_packet
 from canopy.gateway.mqtt.topics import TopicFilterError, parse_filter
 from canopy.sim.world.signer import SimulatedSigner
@@ -52,7 +52,7 @@ from canopy.wire.keys.policies import parse_policy, read_policy, sign_policy
 from canopy.wire.keys.revocations import Revocations
 from canopy.wire.keys.revocations import read as read_revocations
 from canopy.wire.keys.revocations import sign as sign_revocations
-from canopy.wire.keys.sealing import (
+from canopy.wire.keys.seals import (
     SEALED,
     SealFile,
     SealFileError,

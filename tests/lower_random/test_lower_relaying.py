@@ -8,7 +8,7 @@ from overlay.links.events import LinkDown, LinkUp, SessionEnd
 from overlay.links.messages import Ack, Frame, Hello
 from overlay.lower_random.constants import DETOURS_MOST, HELPERS, LOST_FOR, PROBES_PER_SECOND
 from overlay.lower_random.messages import Relayed
-from overlay.lower_random.relaying import Relaying, RelayPorts
+from overlay.lower_random.relays import Relaying, RelayPorts
 from overlay.machine import ProtocolError
 from tests.support.world import World, WorldNode, peer
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matching import Index, Interval, Predicate, attr, compile_selector, warm, warming
+from matching import Index, Interval, Predicate, attr, compile_selector, warm, warmup
 from matching import index as index_module
 from matching.plain_engine import MAX_ENTRIES, IntervalIndex
 from matching.selector.expression import Expression
@@ -168,13 +168,13 @@ def test_what_has_waited_for_the_block_engine_moves_within_some_matches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     warm()
-    monkeypatch.setattr(warming._State, "warm", False)
+    monkeypatch.setattr(warmup._State, "warm", False)
     index: Index[int] = Index()
     for number in range(2000):
         index.add(number, compile_selector(f"x >= {number}"))
     assert index.match({"x": 3}) == [0, 1, 2, 3]
     assert not index.block_engine, "it is not there yet"
-    monkeypatch.setattr(warming._State, "warm", True)
+    monkeypatch.setattr(warmup._State, "warm", True)
     for _ in range(100):
         assert index.match({"x": 3}) == [0, 1, 2, 3]
     assert index.block_engine

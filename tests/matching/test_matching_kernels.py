@@ -15,9 +15,9 @@ import pytest
 from matching import compile_selector
 from matching.engine import block_engine
 from matching.engine.block_engine import BlockEngine
-from matching.engine.kernels import code_cache, compiling
+from matching.engine.kernels import code_cache, compiler
 from matching.engine.kernels.code_cache import ENTRIES
-from matching.engine.kernels.loading import bind, builtin, kernels, load_or_compile
+from matching.engine.kernels.loader import bind, builtin, kernels, load_or_compile
 
 NAMES = tuple(ENTRIES)
 KERNELS = Path(code_cache.__file__).parent
@@ -82,9 +82,9 @@ def test_a_kernel_is_compiled_linked_stored_and_loaded(
 ) -> None:
     """One of them: all take seconds, which are spent where their text has changed."""
     shutil.rmtree(place)
-    monkeypatch.setattr(compiling, "ENTRIES", {"remove": ENTRIES["remove"]})
+    monkeypatch.setattr(compiler, "ENTRIES", {"remove": ENTRIES["remove"]})
     with code_cache.exclusive():
-        remove = builtin("remove", compiling.compile_and_store()["remove"])
+        remove = builtin("remove", compiler.compile_and_store()["remove"])
     assert sorted(path.suffix for path in place.glob("kernels-*"))[0] == ".o"
     conjunctions = [compile_selector(f"x >= {n}").conjunctions[0] for n in range(3)]
     engine = BlockEngine(conjunctions)
@@ -98,7 +98,7 @@ def test_without_a_linker_the_object_file_is_loaded(
 ) -> None:
     code = with_suffix(place, ".o").read_bytes()
     shutil.rmtree(place)
-    monkeypatch.setattr(compiling, "object_file", lambda: code)
+    monkeypatch.setattr(compiler, "object_file", lambda: code)
     monkeypatch.setenv("PATH", "")
     addresses = load_or_compile()
     assert [Path(name).suffix for name in code_cache.find()] == [".o"]
@@ -110,7 +110,7 @@ def test_what_cannot_be_stored_works_nevertheless(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = with_suffix(place, ".o").read_bytes()
-    monkeypatch.setattr(compiling, "object_file", lambda: code)
+    monkeypatch.setattr(compiler, "object_file", lambda: code)
     monkeypatch.setenv("XDG_CACHE_HOME", str(with_suffix(place, ".o")))
     addresses = load_or_compile()
     assert code_cache.find() == []
@@ -152,7 +152,7 @@ def test_a_folder_that_others_could_write_to_is_closed_to_them(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = with_suffix(place, ".o").read_bytes()
-    monkeypatch.setattr(compiling, "object_file", lambda: code)
+    monkeypatch.setattr(compiler, "object_file", lambda: code)
     place.chmod(0o777)
     assert not code_cache.find()
     assert load_or_compile()
@@ -182,7 +182,7 @@ def test_only_one_compiles(place: Path, monkeypatch: pytest.MonkeyPatch) -> None
         both.wait()
         found.append(load_or_compile())
 
-    monkeypatch.setattr(compiling, "object_file", object_file)
+    monkeypatch.setattr(compiler, "object_file", object_file)
     threads = [threading.Thread(target=make) for _ in range(2)]
     for thread in threads:
         thread.start()

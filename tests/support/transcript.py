@@ -31,13 +31,13 @@ from overlay.chord.messages import (
 )
 from overlay.chord.recovery.messages import RecoverReply, RecoverRequest
 from overlay.machine import Message, NodeId, Peer, Timer
+from overlay.phrases import counted
 from overlay.upper_tree.inspection_messages import (
     AskMatches,
     FindHosts,
     HostsFound,
     MatchesFound,
 )
-from overlay.wording import counted
 from tests.support.world import World, WorldNode
 
 

@@ -22,7 +22,7 @@ from canopy.cli.demo.plan import TELEMETRY, DemoPlan
 from canopy.client.blocking import ControlClient
 from canopy.feeds import FeedEvent, Refusal, read_feed, weight
 from overlay.client import CREDIT, Done, Feed, GetStatus, Publish, Published, Status
-from overlay.wording import counted
+from overlay.phrases import counted
 
 
 @dataclass

@@ -19,7 +19,7 @@ from canopy.cli.demo.subscribers import Subscribers
 from canopy.cli.demo.tour import Scene, Tour, region_of
 from canopy.cli.display import Display
 from overlay.client import GetStatus, Status
-from overlay.wording import counted
+from overlay.phrases import counted
 
 if TYPE_CHECKING:
     from canopy.traces.analysis import AnalysisSummary

@@ -14,7 +14,7 @@ from canopy.cli.constants import SUMMARY_REFUSED_LISTED, SUMMARY_REFUSED_PRINTED
 from canopy.cli.demo.plan import DemoPlan
 from canopy.cli.demo.publisher import PublishedFeed
 from canopy.cli.output import table
-from overlay.wording import counted
+from overlay.phrases import counted
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -42,8 +42,8 @@ from overlay.client import (
     Streams,
     Where,
 )
+from overlay.phrases import counted
 from overlay.stream_client import AddStream
-from overlay.wording import counted
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Reply)

@@ -12,11 +12,11 @@ import click
 import msgspec
 
 from canopy.cli.connect import connect_option, json_option, open_client
-from canopy.cli.doctor import machine, running
+from canopy.cli.doctor import live_node, machine
 from canopy.cli.doctor.machine import SIGNS, Check, Finding, Level, carry_out
 from canopy.cli.errors import FAILURE, OK
 from canopy.cli.output import print_json
-from overlay.wording import counted
+from overlay.phrases import counted
 
 if TYPE_CHECKING:
     from canopy.wire.config import NodeConfig
@@ -76,7 +76,7 @@ def checks_of(config: NodeConfig, connect: str | None) -> Iterator[tuple[str, Ch
 
 def running_checks(config: NodeConfig, connect: str | None) -> Iterator[tuple[str, Check]]:
     """What a node says of itself; where none runs, whether one could."""
-    from canopy.cli.doctor.running import look_at_streams, streams_of
+    from canopy.cli.doctor.live_node import look_at_streams, streams_of
     from canopy.client.errors import ControlError, UnreachableError
     from overlay.client import GetPeers, GetStatus, Peers, Status
     from overlay.operator_commands import Clocks, GetClocks
@@ -98,10 +98,10 @@ def running_checks(config: NodeConfig, connect: str | None) -> Iterator[tuple[st
         todo = "its log says what it does; faulthandler: kill -ABRT ends it with a traceback"
         yield "node", lambda: iter([Finding("node", "error", reason, todo)])
         return
-    yield "node", partial(running.look_at_status, status)
-    yield "peers", partial(running.look_at_seeds, status)
-    yield "links", partial(running.look_at_links, peers)
-    yield "clock", partial(running.look_at_clocks, clocks)
+    yield "node", partial(live_node.look_at_status, status)
+    yield "peers", partial(live_node.look_at_seeds, status)
+    yield "links", partial(live_node.look_at_links, peers)
+    yield "clock", partial(live_node.look_at_clocks, clocks)
     yield "streams", partial(look_at_streams, streams)
 
 

@@ -80,7 +80,7 @@ ISSUER_SOON: Final = 14 * DAY
 def look_at_program() -> Iterator[Finding]:
     """Python, the package, the compiled kernels."""
     import matching
-    from canopy.wire.process.operating import package_version
+    from canopy.wire.process.supervision import package_version
     from overlay.links.messages import OLDEST_PROTOCOL, PROTOCOL
 
     version = package_version() or "of a folder"
@@ -355,7 +355,7 @@ def _look_at_issuer(keys: KeyFolder, now: float) -> Iterator[Finding]:
 def look_at_port(config: NodeConfig) -> Iterator[Finding]:
     """Whether the node could listen; for a node that does not run."""
     from canopy.wire.addresses import split_address
-    from canopy.wire.process.listening import bind_fault
+    from canopy.wire.process.listener import bind_fault
 
     for key, address in (("listen", config.listen), ("metrics.listen", config.metrics.listen)):
         if not address:

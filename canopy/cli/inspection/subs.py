@@ -10,7 +10,7 @@ from click.core import ParameterSource
 from canopy.cli.connect import node_options, open_client
 from canopy.cli.hints import HintingGroup
 from canopy.cli.output import console, label, plain, print_json, table
-from overlay.wording import duration
+from overlay.phrases import duration
 
 if TYPE_CHECKING:
     from overlay.info import ClientInfo, SubscriptionInfo

@@ -12,7 +12,7 @@ from canopy.cli.connect import node_options, open_client
 from canopy.cli.constants import WATCH_INTERVAL
 from canopy.cli.display import Screen, paced
 from canopy.cli.output import label, plain, print_json, table
-from overlay.wording import counted, duration
+from overlay.phrases import counted, duration
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

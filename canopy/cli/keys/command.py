@@ -389,7 +389,7 @@ def renew(data: Path | None, new_id: bool, as_json: bool) -> None:
     canopy keys renew --new-id             # its state is damaged
     """
     from canopy.wire.keys.authority import sign_self
-    from canopy.wire.keys.joining import renew_issuer_now, renew_now
+    from canopy.wire.keys.join import renew_issuer_now, renew_now
 
     folder = key_folder(data)
     own = folder.certificate()
@@ -586,7 +586,7 @@ def new_seal(file: Path, as_json: bool) -> None:
     \b
     canopy keys seal new acme.seal
     """
-    from canopy.wire.keys.sealing import found_seals
+    from canopy.wire.keys.seals import found_seals
 
     key = found_seals(file).seals
     if as_json:
@@ -609,7 +609,7 @@ def rotate_seal(file: Path, finish: bool, as_json: bool) -> None:
     canopy keys seal rotate acme.seal
     canopy keys seal rotate acme.seal --finish
     """
-    from canopy.wire.keys.sealing import add_key, seal_with_newest
+    from canopy.wire.keys.seals import add_key, seal_with_newest
 
     if finish:
         seals = seal_with_newest(file).seals
@@ -636,7 +636,7 @@ def forget_seal(file: Path, key: str, as_json: bool) -> None:
     \b
     canopy keys seal forget acme.seal 0f3c9a17b2d4e680
     """
-    from canopy.wire.keys.sealing import forget_key
+    from canopy.wire.keys.seals import forget_key
 
     forget_key(file, key)
     if as_json:
@@ -654,7 +654,7 @@ def list_seals(file: Path, as_json: bool) -> None:
     \b
     canopy keys seal ls acme.seal
     """
-    from canopy.wire.keys.sealing import read_seals
+    from canopy.wire.keys.seals import read_seals
 
     found = read_seals(file)
     rows = [

@@ -12,7 +12,7 @@ from canopy.cli.connect import json_option
 from canopy.cli.hints import HintingGroup
 from canopy.cli.keys.command import data_option, key_folder
 from canopy.cli.output import console, print_json
-from overlay.wording import counted
+from overlay.phrases import counted
 
 if TYPE_CHECKING:
     from canopy.wire.keys.key_folder import KeyFolder

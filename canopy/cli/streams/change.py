@@ -11,7 +11,7 @@ from canopy.cli.connect import node_options, open_client
 from canopy.cli.output import console, label, plain, print_json
 from canopy.cli.streams.manage import parse_period, parse_size
 from canopy.cli.streams.share import parse_delay
-from overlay.wording import duration
+from overlay.phrases import duration
 
 if TYPE_CHECKING:
     from overlay.info import GroupInfo
@@ -90,7 +90,7 @@ def edit(
     canopy stream edit alarms --keep-for 7d
     canopy stream edit quakes --capture "mag > 6"
     """
-    from canopy.client.streams.wording import bounds
+    from canopy.client.streams.descriptions import bounds
     from overlay.client import Streams
     from overlay.stream_client import EditStream
 
@@ -184,7 +184,7 @@ def edit_group(
 
 def described(group: GroupInfo) -> list[str]:
     """A group with its options, and the former selectors that rows of it still go by."""
-    from canopy.client.streams.wording import former_selectors, founded_with
+    from canopy.client.streams.descriptions import former_selectors, founded_with
 
     what = group.selector or "all events"
     return [f"{group.name} gets {what}: {founded_with(group)}", *former_selectors(group)]

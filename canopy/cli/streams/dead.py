@@ -13,7 +13,7 @@ from canopy.cli.connect import node_options, open_client
 from canopy.cli.errors import CommandError
 from canopy.cli.output import console, label, print_json, table
 from canopy.feeds.objects import payload_fields
-from overlay.wording import counted, duration
+from overlay.phrases import counted, duration
 
 if TYPE_CHECKING:
     from overlay.stream_client import DeadLetter

@@ -22,7 +22,7 @@ from canopy.cli.extras import require
 from canopy.cli.output import print_json
 from canopy.cli.streams.read import place_of
 from canopy.feeds.objects import stream_object
-from overlay.wording import counted, harmless, shown_json
+from overlay.phrases import counted, harmless, shown_json
 
 if TYPE_CHECKING:
     from canopy.client.streams.reading import Reading

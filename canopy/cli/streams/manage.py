@@ -14,8 +14,8 @@ from canopy.cli.completion import stream_names
 from canopy.cli.connect import node_options, open_client
 from canopy.cli.errors import CommandError
 from canopy.cli.output import console, label, plain, print_json, table
+from overlay.phrases import counted, duration, no_majority
 from overlay.regions import holds
-from overlay.wording import counted, duration, no_majority
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -252,7 +252,7 @@ def info(name: str, as_json: bool, timeout: float, connect: str | None, wait: fl
     canopy stream info alarms
     """
     from canopy.client.errors import CommandFailed
-    from canopy.client.streams.wording import bounds, former_selectors, founded_with
+    from canopy.client.streams.descriptions import bounds, former_selectors, founded_with
     from overlay.client import GetStreams, Streams
 
     with open_client(connect, wait) as client:

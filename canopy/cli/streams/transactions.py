@@ -11,7 +11,7 @@ from canopy.cli.connect import node_options, open_client
 from canopy.cli.errors import CommandError
 from canopy.cli.hints import HintingGroup
 from canopy.cli.output import console, label, plain, print_json, table
-from overlay.wording import counted, duration
+from overlay.phrases import counted, duration
 
 
 @click.group(cls=HintingGroup)

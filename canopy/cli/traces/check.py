@@ -11,7 +11,7 @@ import click
 from canopy.cli.connect import json_option
 from canopy.cli.errors import OK, UNDECIDED, WRONG
 from canopy.cli.output import console, label, print_json, table
-from overlay.wording import counted
+from overlay.phrases import counted
 
 if TYPE_CHECKING:
     from rich.console import Console

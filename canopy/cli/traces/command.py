@@ -22,7 +22,7 @@ from canopy.cli.traces.check import PIPE_WIDTH, check, time_text, window_of
 from canopy.cli.traces.export import export
 from canopy.cli.traces.from_stream import streams
 from canopy.cli.traces.prune import prune
-from overlay.wording import counted
+from overlay.phrases import counted
 
 if TYPE_CHECKING:
     from rich.table import Table

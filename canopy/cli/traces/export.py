@@ -12,7 +12,7 @@ import click
 from canopy.cli.connect import json_option
 from canopy.cli.errors import FAILURE, OK
 from canopy.cli.output import print_json
-from overlay.wording import counted
+from overlay.phrases import counted
 
 
 @click.command("export")

@@ -16,7 +16,7 @@ from canopy.cli.extras import require
 from canopy.cli.output import console, plain, print_json, table
 from canopy.client.streams.reading import Reading
 from overlay.client import StreamEvent
-from overlay.wording import counted
+from overlay.phrases import counted
 from streams.log.names import TRACES
 
 # --- `canopy trace streams`: were the rows of streams consumed once? ---

@@ -12,7 +12,7 @@ from canopy.cli.connect import json_option
 from canopy.cli.errors import OK
 from canopy.cli.output import print_json
 from canopy.cli.traces.check import size_text
-from overlay.wording import counted
+from overlay.phrases import counted
 
 if TYPE_CHECKING:
     from canopy.traces.analysis.days.closing import Closed

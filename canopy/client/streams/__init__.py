@@ -8,5 +8,5 @@ be repeated is, and of the rest the error says that it is not known (docs/guide/
 *Read in this order*: `producer`: events into streams, as a producer or not. `transaction`: events
 that are decided later. `reading`: events by content, from `positions`. `membership`: events shared
 in groups. `management`: streams as a whole. `newest`: the stream with the newest events of a
-selector. `wording`: options of streams and groups, in sentences.
+selector. `descriptions`: options of streams and groups, in sentences.
 """

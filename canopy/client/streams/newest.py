@@ -8,7 +8,7 @@ from canopy.client.comparison import covers
 from canopy.client.errors import CommandFailed
 from matching import compile_selector
 from overlay.info import StreamInfo
-from overlay.wording import counted
+from overlay.phrases import counted
 
 
 def newest_stream(streams: Iterable[StreamInfo], selector: str) -> str:

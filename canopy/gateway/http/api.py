@@ -22,7 +22,7 @@ from canopy.client.client import AsyncClient
 from canopy.client.errors import ControlError
 from canopy.gateway.access import Permission, RequestRefused
 from canopy.gateway.constants import ANSWER_TIMEOUT
-from canopy.gateway.following import refusal
+from canopy.gateway.feeds import refusal
 from matching import SelectorError, compile_selector
 from overlay.client import (
     Attributes,

@@ -22,7 +22,7 @@ from canopy.gateway.constants import (
     RETRY_AFTER,
     SEND_TIMEOUT,
 )
-from overlay.wording import shown_json
+from overlay.phrases import shown_json
 
 READ: Final = 64 * 1024
 LOST: Final = (trio.BrokenResourceError, trio.ClosedResourceError)

@@ -15,13 +15,13 @@ from canopy.client.publication import Drafting
 from canopy.gateway.access import GatewayRules, Permission, RequestRefused
 from canopy.gateway.constants import KEEP_ALIVE, RECHECK, RETRY_AFTER
 from canopy.gateway.events import drafts_of
-from canopy.gateway.following import FeedRequest, Item, OpenFeed, follow
+from canopy.gateway.feeds import FeedRequest, Item, OpenFeed, follow
 from canopy.gateway.http.api import answer, dry_run, is_api
 from canopy.gateway.http.exchange import LOST, Exchange, Gone, HttpConnection
 from canopy.gateway.http.sockets import Socket, is_upgrade, protocol_token
-from canopy.gateway.publishing import publish
+from canopy.gateway.publication import publish
 from canopy.wire.log import Log
-from overlay.wording import shown_json
+from overlay.phrases import shown_json
 
 PAGE: Final = Path(__file__).with_name("page")
 CLIENT: Final = Path(__file__).parents[1] / "javascript"

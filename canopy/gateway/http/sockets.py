@@ -23,9 +23,9 @@ from wsproto.utilities import LocalProtocolError, RemoteProtocolError
 
 from canopy.gateway.access import RequestRefused
 from canopy.gateway.constants import KEEP_ALIVE, MESSAGE_LIMIT, RECHECK
-from canopy.gateway.following import Item, OpenFeed
+from canopy.gateway.feeds import Item, OpenFeed
 from canopy.gateway.http.exchange import LOST, READ, Exchange, Gone, send_all
-from overlay.wording import shown_json
+from overlay.phrases import shown_json
 
 PROTOCOL = "canopy"
 """The subprotocol. A browser cannot set headers here, so it may send its token as the second one,

@@ -27,9 +27,8 @@ from canopy.gateway.constants import (
     PUBLISHED_TOGETHER,
     RECHECK,
 )
-from canopy.gateway.following import FeedRequest, Item, OpenFeed, follow
+from canopy.gateway.feeds import FeedRequest, Item, OpenFeed, follow
 from canopy.gateway.http.exchange import Gone
-from canopy.gateway.mqtt.checking import MalformedPacketError, is_shared, is_wild
 from canopy.gateway.mqtt.messages import (
     TopicError,
     message_of,
@@ -37,9 +36,10 @@ from canopy.gateway.mqtt.messages import (
     remaining,
     topic_of,
 )
+from canopy.gateway.mqtt.packet_check import MalformedPacketError, is_shared, is_wild
 from canopy.gateway.mqtt.packets import PacketStream
 from canopy.gateway.mqtt.topics import GAP, TOPIC, Filter, TopicFilterError, parse_filter
-from canopy.gateway.publishing import check_allowed, publish, publish_each
+from canopy.gateway.publication import check_allowed, publish, publish_each
 from canopy.wire.log import Log
 from overlay.client import Draft
 

@@ -34,7 +34,7 @@ from canopy.feeds.drafts import (
 )
 from canopy.feeds.jsontext import JSON, is_json_type, parse
 from canopy.feeds.lines import MARK
-from canopy.gateway.mqtt.checking import is_wild
+from canopy.gateway.mqtt.packet_check import is_wild
 from canopy.gateway.mqtt.topics import TOPIC
 from matching import Value, check_value
 from overlay.client import Draft, Event

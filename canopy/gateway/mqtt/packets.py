@@ -9,7 +9,12 @@ import trio
 
 from canopy.gateway.constants import MESSAGE_LIMIT
 from canopy.gateway.http.exchange import LOST, READ, send_all
-from canopy.gateway.mqtt.checking import CONNECT, MalformedPacketError, check_bytes, check_packet
+from canopy.gateway.mqtt.packet_check import (
+    CONNECT,
+    MalformedPacketError,
+    check_bytes,
+    check_packet,
+)
 
 EXPLAINING: Final = (mqtt5.ConnAckPacket, mqtt5.DisconnectPacket, mqtt5.PublishPacket)
 """Packets that may have a reason or user properties in any case."""

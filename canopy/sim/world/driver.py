@@ -19,7 +19,7 @@ from canopy.sim.world.processor import CHARGED, Processor, SharedProcessors
 from canopy.sim.world.recorder import Recorder
 from canopy.sim.world.traffic import Traffic
 from overlay.client import Command, Event, Gathered, Reply
-from overlay.driving import DrivenNode, Driver
+from overlay.driver import DrivenNode, Driver
 from overlay.hybrid_clock import HybridClock
 from overlay.links.events import Codec
 from overlay.links.messages import Frame
@@ -98,7 +98,7 @@ class Host(Protocol):
 
 
 class SimDriver:
-    """Drives one node; `overlay.links.events.Transport` and `overlay.driving.Driver` in one."""
+    """Drives one node; `overlay.links.events.Transport` and `overlay.driver.Driver` in one."""
 
     def __init__(self, world: Host, name: str, disk: Disk, clock: float) -> None:
         self.name = name
@@ -430,7 +430,7 @@ class SimDriver:
             self.node.on_tick()
         self._after()
 
-    # --- overlay.driving.Driver ---
+    # --- overlay.driver.Driver ---
 
     schemas = None
     """Programs may publish anything."""

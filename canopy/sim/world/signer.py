@@ -7,7 +7,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from overlay.links.signing import Chain, Signature
+from overlay.links.statements import Chain, Signature
 from overlay.machine import NodeId
 from overlay.rights import Role
 from overlay.tenants.policy import Policy

@@ -23,7 +23,7 @@ from canopy.tui.model.stream_reader import StreamReader
 from canopy.tui.model.subscriber import Subscriber, SubscriptionState
 from matching import compile_selector
 from overlay.client import Command, Feed, GetStatus, Reply, Status, StreamEvent
-from overlay.wording import counted
+from overlay.phrases import counted
 
 
 class UndoableChange(NamedTuple):

@@ -17,7 +17,7 @@ from canopy.tui.model.attachment import Attachment, Changes
 from canopy.tui.model.rates import show_rate
 from canopy.tui.model.text import one_line, short
 from overlay.client import Status
-from overlay.wording import counted
+from overlay.phrases import counted
 
 
 class TopBar(Static):

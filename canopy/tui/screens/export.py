@@ -16,7 +16,7 @@ from textual.widgets import Button, Checkbox, Input, Label, Static
 
 from canopy.tui.model.log import LogRow
 from overlay.client import Delivery
-from overlay.wording import counted, shown_json
+from overlay.phrases import counted, shown_json
 
 # --- events as JSON text, and files of them ---
 

@@ -32,7 +32,7 @@ from canopy.tui.widgets.event_stream import EventStream
 from canopy.tui.widgets.filter_bar import FilterBar
 from canopy.tui.widgets.subscription_list import SubscriptionList
 from overlay.client import Done, Failed, GetSubscriptions, Reply, Subscriptions, Why
-from overlay.wording import counted
+from overlay.phrases import counted
 
 # --- the dialog for the columns of the events, and by which of them these are sorted ---
 

@@ -33,7 +33,7 @@ from overlay.client import (
     Where,
 )
 from overlay.info import ClusterInfo
-from overlay.wording import counted
+from overlay.phrases import counted
 
 ROLE_MARKS = {"primary": "★", "standby": "☆", "broker": "·"}
 

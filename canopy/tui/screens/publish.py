@@ -18,7 +18,7 @@ from canopy.tui.model.attachment import Attachment
 from canopy.tui.model.log import LogRow
 from matching import Value, check_value
 from overlay.client import Draft, Failed, Publish, Published, Reply
-from overlay.wording import counted
+from overlay.phrases import counted
 
 # --- a test event from typed text: a flat JSON object (docs/reference/formats.md) ---
 #

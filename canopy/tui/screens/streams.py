@@ -13,8 +13,8 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label, Static
 
 from canopy.client.seals import labelled, seal_of
+from canopy.client.streams.descriptions import bounds
 from canopy.client.streams.reading import Start, parse_start
-from canopy.client.streams.wording import bounds
 from canopy.tui.model.attachment import Attachment
 from canopy.tui.model.log import EventLog
 from canopy.tui.model.stream_reader import StreamReader
@@ -26,8 +26,8 @@ from canopy.tui.widgets.synced_table import SyncedTable
 from matching import SelectorError, compile_selector
 from overlay.client import Delivery, Event, Failed, GetStreams, Reply, StreamEvent, Streams
 from overlay.info import GroupInfo, GroupShardInfo, ReplicaInfo, ShardInfo, StreamInfo
+from overlay.phrases import counted, duration
 from overlay.stream_client import GetGroups, Groups, RowExplained, WhyRow
-from overlay.wording import counted, duration
 
 # --- the dialog that asks from where a stream is to be read, and which of its events ---
 

@@ -18,7 +18,7 @@ from canopy.tui.model.log import LogRow
 from canopy.tui.model.text import one_line, show_payload, show_time, show_value
 from overlay.client import Explained, Failed, Reply
 from overlay.info import ExplanationLine, Reason
-from overlay.wording import counted
+from overlay.phrases import counted
 
 # Marks; colours only repeat what the mark means.
 VERDICTS = {

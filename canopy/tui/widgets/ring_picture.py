@@ -19,7 +19,7 @@ from textual.widgets import Static
 from canopy.tui.model.text import fit, one_line, short
 from overlay.client import Failed, Located, Reply
 from overlay.info import ClusterInfo
-from overlay.wording import counted
+from overlay.phrases import counted
 
 # The geometry of the ring (P2): the share of the keys that each cluster owns, and its place.
 #

@@ -53,7 +53,7 @@ from canopy.wire.control.remote import AdmittedProgram, RemoteDoor
 from canopy.wire.control.scopes import SCOPE_OF, confined, refusal
 from canopy.wire.durable import FolderError, refused
 from canopy.wire.log import Log
-from canopy.wire.transport.accepting import accept_all
+from canopy.wire.transport.acceptor import accept_all
 from canopy.wire.transport.framing import COMMAND_FRAMES, REPLY_FRAMES, FrameReader
 from canopy.wire.transport.inlet import Inlet
 from canopy.wire.transport.outlet import Counters, Encrypt, Outlet

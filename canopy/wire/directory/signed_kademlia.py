@@ -60,7 +60,7 @@ from canopy.wire.directory.signed_records import DirectoryKeys, RecordSigning, R
 from canopy.wire.transport.accept_limits import whose
 from canopy.wire.transport.framing import MALFORMED
 from overlay.bounded import BoundedDict
-from overlay.links.signing import Chain, Signature, statement
+from overlay.links.statements import Chain, Signature, statement
 from overlay.machine import NodeId
 from overlay.tenants.policy import Bucket
 

@@ -25,10 +25,10 @@ from canopy.wire.constants import (
     VALUE_AGE,
 )
 from canopy.wire.keys.beliefs import Beliefs
-from canopy.wire.keys.signing import KeySigner
+from canopy.wire.keys.signer import KeySigner
 from canopy.wire.transport.framing import MALFORMED
 from overlay.bounded import BoundedDict
-from overlay.links.signing import Chain, Signature, statement
+from overlay.links.statements import Chain, Signature, statement
 from overlay.machine import NodeId, Uint53
 from overlay.rights import Role
 

@@ -6,9 +6,9 @@ Read in this order: ``certificates`` (what is in them, and the id that follows f
 may), ``beliefs`` (what a node believes of others, and the one id of a key), ``authority`` (who
 signs: root and issuer), ``revocations`` (the signed list of ids that are no longer believed),
 ``policies`` (the signed policy of tenants), ``tokens`` (invitations), ``enrolment`` (the words
-between a node without a valid certificate and its issuer), ``issuing`` (the issuer's side of them),
-``joining`` (the node's side), ``signing`` (what a node says) and ``rotation`` (root and issuer are
-replaced). What a connection does with all that is in canopy/wire/transport/tls. ``sealing`` stands
+between a node without a valid certificate and its issuer), ``issuer`` (the issuer's side of them),
+``join`` (the node's side), ``signer`` (what a node says) and ``rotation`` (root and issuer are
+replaced). What a connection does with all that is in canopy/wire/transport/tls. ``seals`` stands
 apart: keys of programs, which nodes do not know.
 
 `cryptography` makes and reads keys and certificates, the standard library's `ssl` speaks TLS.

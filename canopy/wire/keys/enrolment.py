@@ -2,7 +2,7 @@
 
 They come on the port of the nodes, behind `PREAMBLE` and inside of TLS in which only the issuer
 presents a certificate. The issuer speaks first: a nonce that the other side has to sign, and the
-roots, so that a new node can compare them with its token before it says its secret (joining.py).
+roots, so that a new node can compare them with its token before it says its secret (join.py).
 Frames are as everywhere: a MessagePack value behind four bytes of length.
 """
 

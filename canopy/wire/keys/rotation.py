@@ -49,8 +49,8 @@ from canopy.wire.keys.restrictions import restriction_of
 from canopy.wire.keys.revocations import Revocations
 from canopy.wire.keys.revocations import read as read_revocations
 from overlay.machine import NodeId
+from overlay.phrases import counted
 from overlay.tenants.policy import PolicyError
-from overlay.wording import counted
 
 # --- when a node asks for its next certificate ---
 #
@@ -281,7 +281,7 @@ def _sign_issuers_again(
     folder: KeyFolder, root: x509.Certificate, root_key: Ed25519PrivateKey, now: float
 ) -> list[str]:
     """Give the restricted issuers that were made here certificates of this root, for the same key,
-    rights and time. They fetch them (`issuing`)."""
+    rights and time. They fetch them (`issuer`)."""
     names = []
     for name, made in folder.made_issuers().items():
         if not _hangs(made, root, now):

@@ -45,17 +45,17 @@ from canopy.wire.driver import TrioDriver, hybrid_clock
 from canopy.wire.durable import CopiedFolderError, DiskError, FolderError
 from canopy.wire.folder import DataFolder
 from canopy.wire.log import EVERY, Log
-from canopy.wire.process.compiling import prepare_matching
 from canopy.wire.process.copies import boot_number, explain_conflict, inform_other
 from canopy.wire.process.feed import FeedError, TelemetryFeed
 from canopy.wire.process.health_watch import HealthWatch
-from canopy.wire.process.listening import StartError, listen, listen_at, open_mdns, raise_file_limit
+from canopy.wire.process.listener import StartError, listen, listen_at, open_mdns, raise_file_limit
 from canopy.wire.process.machine_load import MachineLoad, freeze_heap, return_large_blocks
-from canopy.wire.process.operating import Watched
-from canopy.wire.process.reloading import ConfigSource, Reloading, ReloadOutcome, open_schemas
+from canopy.wire.process.matching_setup import prepare_matching
+from canopy.wire.process.reload import ConfigSource, Reloading, ReloadOutcome, open_schemas
 from canopy.wire.process.security import NodeSecurity, prepare_keys
-from canopy.wire.process.trace_shipping import CLIENT as SHIPPING
-from canopy.wire.process.trace_shipping import TraceShipping, open_trace, secure_traces
+from canopy.wire.process.supervision import Watched
+from canopy.wire.process.trace_shipper import CLIENT as SHIPPING
+from canopy.wire.process.trace_shipper import TraceShipping, open_trace, secure_traces
 from canopy.wire.shards.log_disk import FileLogDisk
 from canopy.wire.transport.local_users import LocalUsers
 from overlay.client import (
@@ -70,7 +70,7 @@ from overlay.client import (
     Reply,
     Status,
 )
-from overlay.driving import DrivenNode
+from overlay.driver import DrivenNode
 from overlay.health import HealthReport
 from overlay.hybrid_clock import HybridClock
 from overlay.links.events import IdentityConflict

@@ -45,16 +45,16 @@ from canopy.wire.keys.enrolment import (
     frame,
     request,
 )
-from canopy.wire.keys.issuing import Issuing
-from canopy.wire.keys.joining import JoinError, join, renew, renew_issuer
+from canopy.wire.keys.issuer import Issuing
+from canopy.wire.keys.join import JoinError, join, renew, renew_issuer
 from canopy.wire.keys.key_folder import KeyFolder
 from canopy.wire.keys.policies import read_policy
 from canopy.wire.keys.revocations import Revocations
 from canopy.wire.keys.rotation import RenewalTimes
-from canopy.wire.keys.signing import KeySigner
+from canopy.wire.keys.signer import KeySigner
 from canopy.wire.keys.tokens import TokenError, read_token
 from canopy.wire.log import Log, Sparing
-from canopy.wire.process.listening import StartError
+from canopy.wire.process.listener import StartError
 from canopy.wire.transport.accept_limits import AcceptLimits, HandshakeTurns
 from canopy.wire.transport.tls import Chain, Security, TlsError, TlsPipe, new_context
 from overlay.bounded import BoundedDict
@@ -290,7 +290,7 @@ class NodeSecurity:
         signer = KeySigner(self._folder.key(), self.own.holder.generation)
         return DirectoryKeys(signer, lambda: self.beliefs, self._now)
 
-    # --- who there is, by what others show of them (`canopy.wire.keys.signing.Vouching`) ---
+    # --- who there is, by what others show of them (`canopy.wire.keys.signer.Vouching`) ---
 
     def chain(self) -> Chain:
         """The certificate of this node, and what vouches for it."""

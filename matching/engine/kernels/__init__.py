@@ -12,10 +12,10 @@ and `records` (its second half: comparing candidates exactly, and the bitmap of 
 skipped), `grouping` (a batch of events in one call, and its pairs by group), `updates` (insert,
 remove, move, and other buckets for a column), `placement_tree` (which subscriptions share a block).
 Then how the code comes into a process: `code_cache` (which kernels Python calls, and machine code
-on disk), `compiling` (from source to machine code), `loading` (the functions that Python calls).
+on disk), `compiler` (from source to machine code), `loader` (the functions that Python calls).
 
-Called by the bookkeeping in `matching.engine` only, which imports `layout` and `loading`; the
-modules with kernels are imported only by `compiling` and each other.
+Called by the bookkeeping in `matching.engine` only, which imports `layout` and `loader`; the
+modules with kernels are imported only by `compiler` and each other.
 
 The names of the constants are grouped by prefix: `H_` fields of the header (the one address that
 every kernel gets, as `h`), `T_` of the table with a segment's addresses, `N_` of a node of the

@@ -29,7 +29,7 @@ BYTES = 64  # of a line
 LANES = 16  # 32-bit labels that are compressed at once: a line of them
 ADDRESS = types.int64
 # Division does not check for zero, and there is no reference counting: so kernels raise nothing and
-# need neither the interpreter nor numba's runtime, and their code can be stored (`compiling`).
+# need neither the interpreter nor numba's runtime, and their code can be stored (`compiler`).
 OPTIONS: Mapping[str, Any] = {"error_model": "numpy", "_nrt": False}
 
 

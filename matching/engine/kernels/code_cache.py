@@ -49,8 +49,8 @@ ENTRIES: Final = {
     "grow": "placement_tree",
 }
 """The kernels that Python calls, each with the module of this package that it is written in. The
-functions of `loading.Kernels` have these names. It is here since `compiling` needs numba and
-`loading` must do without."""
+functions of `loader.Kernels` have these names. It is here since `compiler` needs numba and
+`loader` must do without."""
 
 SOURCES: Final = (
     *("layout", "cache_lines", "rows", "records", "search", "grouping", "updates"),

@@ -40,7 +40,7 @@ from overlay.chord.role import ClusterRole
 from overlay.consensus import is_up_to_date
 from overlay.health import Health
 from overlay.links.events import LocalStall
-from overlay.links.signing import Signature, Signer
+from overlay.links.statements import Signature, Signer
 from overlay.machine import Key, NodeId, Peer, Timer, Version
 from overlay.settings import ElectionSettings
 

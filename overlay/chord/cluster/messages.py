@@ -10,7 +10,7 @@ import msgspec
 
 from overlay.chord.messages import Cluster
 from overlay.health import NodeHealth
-from overlay.links.signing import Signature
+from overlay.links.statements import Signature
 from overlay.machine import Duration, Key, Message, NodeId, Peer, Uint53, Version
 
 

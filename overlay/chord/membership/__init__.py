@@ -6,7 +6,7 @@ over, leaving*).
 
 *Called by*: `clusters.Clusters`, `role_changes`, `merging`.
 
-*Read in this order*: `recruiting` (of outsiders, and the first cluster of a ring), `members`
+*Read in this order*: `recruitment` (of outsiders, and the first cluster of a ring), `members`
 (descriptions, joining, leaving, being lost), `handover` (the old primary's side of a split or a
 leaving primary; Scatter, SOSP 2011) and `taking_over` (the coming primary's side), `cluster_merge`
 (a cluster that is too small gives its arc to the next one) and `taking_in` (the next one's side).

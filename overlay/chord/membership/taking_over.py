@@ -23,7 +23,7 @@ from overlay.chord.cluster.journal import Journal, OfferedArc
 from overlay.chord.cluster.leader_log import LeaderLog
 from overlay.chord.constants import ASK_ARC_EVERY
 from overlay.chord.membership.members import ClusterMembers, Departures
-from overlay.chord.membership.recruiting import Recruiting
+from overlay.chord.membership.recruitment import Recruiting
 from overlay.chord.messages import ArcGiven, AskArc, Cluster, TakenOver, TakeOver
 from overlay.chord.ring.ring import Ring
 from overlay.chord.role import ClusterRole

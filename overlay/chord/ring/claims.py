@@ -40,7 +40,7 @@ from overlay.chord.events import ClaimBelieved
 from overlay.chord.messages import Cluster, Contact
 from overlay.chord.ring.known_clusters import overlaps
 from overlay.consensus import majority
-from overlay.links.signing import Signer
+from overlay.links.statements import Signer
 from overlay.machine import Key, NodeId, Peer, Port, Timer
 
 Claim = tuple[str, Key, int, NodeId]

@@ -17,7 +17,7 @@ from overlay.chord.ring.lookups import Lookups
 from overlay.chord.ring.ring_state import RingState
 from overlay.chord.ring.stabilisation import Stabilisation
 from overlay.links.events import LinkDown, LinkRecovered, LinkUp
-from overlay.links.signing import Signer
+from overlay.links.statements import Signer
 from overlay.lower_random.messages import RingHintReceived
 from overlay.machine import (
     Handlers,

@@ -27,7 +27,7 @@ from overlay.chord.keys import in_arc
 from overlay.chord.messages import Cluster, Contact, Stabilise
 from overlay.chord.ring.claims import Claims, is_plausible
 from overlay.chord.ring.known_clusters import KnownClusters, overlaps, replaces
-from overlay.links.signing import Signer
+from overlay.links.statements import Signer
 from overlay.lower_random.messages import RingHint
 from overlay.machine import Key, NodeId, Peer, Port
 from overlay.settings import RingSettings

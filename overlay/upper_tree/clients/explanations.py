@@ -19,6 +19,7 @@ from overlay.client import Event, Explained, Failed, Why
 from overlay.info import ExplanationLine, Reason
 from overlay.lower_random.policies import Policies
 from overlay.machine import Machine, NodeId, Peer, Port, Timer
+from overlay.phrases import counted
 from overlay.upper_tree.clients.clients import LocalClients
 from overlay.upper_tree.clients.constants import (
     SUBSCRIPTIONS_NAMED,
@@ -30,7 +31,6 @@ from overlay.upper_tree.event_history import Refused, Remembered
 from overlay.upper_tree.inspection_messages import AskEvent, EventFacts
 from overlay.upper_tree.messages import DeliveriesGivenUp
 from overlay.upper_tree.partition import describe
-from overlay.wording import counted
 
 
 class WhyTimeout(Timer, frozen=True):

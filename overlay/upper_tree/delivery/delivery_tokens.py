@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from hmac import compare_digest
 
-from overlay.links.signing import Tokens, serial_of
+from overlay.links.statements import Tokens, serial_of
 from overlay.machine import NodeId
 from overlay.upper_tree.delivery.constants import FORMER_TOKENS_FOR
 from overlay.upper_tree.messages import Registration

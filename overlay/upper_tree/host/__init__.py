@@ -12,9 +12,9 @@ of a visit), ``orphaned_trees`` (what may be served, and trees whose owner was l
 ``host_offers`` (who asks this node to host), ``served_loads`` (what virtual nodes ask of it),
 ``visit_scheduler`` and ``urgency`` (which visit is matched when, and none of its events twice),
 ``visit_handler`` (one visit: match, pass on, give back, answer), ``acceptances`` (what publishers
-hear of that), ``queue_sharing`` (what waited when more hosts came), ``trees_together`` (the
+hear of that), ``shared_queue`` (what waited when more hosts came), ``trees_together`` (the
 decision about trees that events visit together), ``shard_gatherings`` (an event whose value is cut
-into shards), and ``dry_matching`` (to whom an event would go, without sending it). ``constants``
+into shards), and ``dry_match`` (to whom an event would go, without sending it). ``constants``
 has every number that is no setting.
 
 Owners call by messages; publishers send `Visit`; matched events go to delivery/. The hot path is

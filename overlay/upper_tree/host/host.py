@@ -22,10 +22,10 @@ from overlay.upper_tree.delivery.relays import Relays
 from overlay.upper_tree.host.acceptances import Acceptances, AcceptancesDue
 from overlay.upper_tree.host.assigned_trees import AssignedTrees
 from overlay.upper_tree.host.constants import HOP_BOUND
-from overlay.upper_tree.host.dry_matching import dry_matches
+from overlay.upper_tree.host.dry_match import dry_matches
 from overlay.upper_tree.host.hosted_tree import HostedTree
-from overlay.upper_tree.host.queue_sharing import QueueSharing
 from overlay.upper_tree.host.shard_gatherings import ShardGathering
+from overlay.upper_tree.host.shared_queue import QueueSharing
 from overlay.upper_tree.host.visit_handler import VisitHandler, check_visit, is_from_host
 from overlay.upper_tree.host.visit_scheduler import MatchDue, VisitScheduler
 from overlay.upper_tree.inspection_messages import AskMatches

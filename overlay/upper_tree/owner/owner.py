@@ -25,7 +25,7 @@ from overlay.chord.events import (
 from overlay.chord.keys import attribute_key
 from overlay.chord.messages import Cluster, MergePhase
 from overlay.chord.ring.ring import Ring
-from overlay.links.signing import Signer, Tokens
+from overlay.links.statements import Signer, Tokens
 from overlay.machine import Alarm, Key, Machine, NodeId, Peer, Port, Timer, Version
 from overlay.settings import Settings
 from overlay.upper_tree.messages import Assign, NotOwner

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from canopy.wire.keys.certificates import CertificateError, raw_key, read_der
 from canopy.wire.keys.enrolment import RenewCertificate, claim
-from canopy.wire.keys.joining import JoinError, _Side
+from canopy.wire.keys.join import JoinError, _Side
 from canopy.wire.keys.policies import PolicyBody, SignedPolicy, read_policy
 from canopy.wire.keys.revocations import Revocations, SignedRevocations
 from canopy.wire.transport.tls import TlsPipe

@@ -40,8 +40,8 @@ from canopy.wire.keys.certificates import (
 )
 from canopy.wire.keys.chains import authority_id
 from canopy.wire.keys.enrolment import Denied, Enrol, Issued, RenewCertificate, claim
-from canopy.wire.keys.issuing import Issuing
-from canopy.wire.keys.joining import JoinError, _Side, keep
+from canopy.wire.keys.issuer import Issuing
+from canopy.wire.keys.join import JoinError, _Side, keep
 from canopy.wire.keys.key_folder import KeyFolder
 from canopy.wire.keys.ledger import Ledger
 from canopy.wire.keys.policies import read_policy, sign_policy

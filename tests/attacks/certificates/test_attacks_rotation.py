@@ -30,8 +30,8 @@ from canopy.wire.keys.certificates import (
 )
 from canopy.wire.keys.chains import authority_id
 from canopy.wire.keys.enrolment import Denied, Issued, RenewCertificate, claim
-from canopy.wire.keys.issuing import Issuing
-from canopy.wire.keys.joining import keep, keep_issuer
+from canopy.wire.keys.issuer import Issuing
+from canopy.wire.keys.join import keep, keep_issuer
 from canopy.wire.keys.key_folder import KeyFolder
 from canopy.wire.keys.policies import sign_policy
 from canopy.wire.keys.restrictions import Restriction

@@ -28,7 +28,7 @@ from canopy.wire.directory.discovery import Discovery
 from canopy.wire.directory.kademlia_fixes import HardenedServer
 from canopy.wire.driver import TrioDriver
 from canopy.wire.log import Log
-from overlay.driving import DrivenNode
+from overlay.driver import DrivenNode
 from overlay.machine import Peer
 from tests.canopy.wire.directory.test_wire_directory import Book, books
 

@@ -13,7 +13,7 @@ from canopy.wire.config import NodeConfig
 from canopy.wire.constants import ANNOUNCED_HOSTS, NEAR_MOST
 from canopy.wire.directory.local_network import Announcements, LocalNetwork, overlay_tag
 from canopy.wire.log import Log
-from canopy.wire.process.listening import StartError, open_mdns
+from canopy.wire.process.listener import StartError, open_mdns
 
 TAG = overlay_tag("acme")
 NETWORKS = [ip_network("192.0.2.0/24"), ip_network("2001:db8::/64")]

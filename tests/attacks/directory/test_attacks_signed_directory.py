@@ -41,7 +41,7 @@ from canopy.wire.directory.signed_records import (
 )
 from canopy.wire.log import Log
 from canopy.wire.process.security import NodeSecurity
-from overlay.links.signing import statement
+from overlay.links.statements import statement
 from overlay.rights import Role
 from tests.canopy.wire.directory.test_wire_directory import Book
 from tests.support.real.keys import Keys

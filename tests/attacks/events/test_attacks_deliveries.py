@@ -23,7 +23,7 @@ from matching import EVERYTHING
 from node import Node
 from overlay.chord.messages import Contact
 from overlay.client import Event
-from overlay.links.signing import TOKEN_BYTES, Tokens
+from overlay.links.statements import TOKEN_BYTES, Tokens
 from overlay.machine import Message
 from overlay.rights import Principal, Role, refusal
 from overlay.upper_tree.delivery.constants import FORMER_TOKENS_FOR

@@ -16,8 +16,8 @@ from canopy.client.errors import ControlError, DeniedError, EventRefusedError
 from canopy.client.frames import OpaqueEvent
 from canopy.client.seals import SEALING, labelled, open_seals, said_of, seal_of
 from canopy.client.session import ControlSession
-from canopy.wire.keys import sealing
-from canopy.wire.keys.sealing import (
+from canopy.wire.keys import seals
+from canopy.wire.keys.seals import (
     HEAD,
     SEALED,
     SealFileError,
@@ -199,11 +199,11 @@ def test_keys_are_rotated_and_old_ones_go_on_opening(file: Path) -> None:
     first = sealed()
     old = read_seals(file).seals
     new = add_key(file).keys[-1].id
-    assert sealing.key_named(sealed()[0]) == old, "the new key only opens"
+    assert seals.key_named(sealed()[0]) == old, "the new key only opens"
     ahead = Seals(file)
     assert seal_with_newest(file).seals == new
     later = sealed()
-    assert sealing.key_named(later[0]) == new
+    assert seals.key_named(later[0]) == new
     assert [seal(one, ahead) for one in (first, later)] == ["opened", "opened"]
     assert [seal(one) for one in (first, later)] == ["opened", "opened"]
     forget_key(file, old)

@@ -20,9 +20,9 @@ from canopy.wire.audit import NAME, verify
 from canopy.wire.config import load_config
 from canopy.wire.driver import TrioDriver
 from canopy.wire.keys.certificates import node_id, raw_key
-from canopy.wire.keys.signing import KeySigner
+from canopy.wire.keys.signer import KeySigner
 from canopy.wire.log import Log
-from canopy.wire.process.listening import StartError
+from canopy.wire.process.listener import StartError
 from canopy.wire.process.security import prepare_keys
 from canopy.wire.transport.codec import WireCodec
 from harness.attacks import Honest

@@ -23,10 +23,10 @@ from canopy.wire.folder import DataFolder
 from canopy.wire.keys.authority import invite, revoke
 from canopy.wire.keys.tokens import PREFIX
 from canopy.wire.log import Log
-from canopy.wire.process.listening import StartError
-from canopy.wire.process.reloading import ConfigSource, Reloading
+from canopy.wire.process.listener import StartError
+from canopy.wire.process.reload import ConfigSource, Reloading
 from canopy.wire.process.security import prepare_keys, token_text
-from canopy.wire.process.trace_shipping import open_trace, secure_traces
+from canopy.wire.process.trace_shipper import open_trace, secure_traces
 from overlay.rights import Role
 from tests.support.real.keys import Keys
 

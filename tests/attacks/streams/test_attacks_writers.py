@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from canopy.gateway.access import ANYBODY, GatewayRules, RequestRefused
-from canopy.gateway.publishing import publish
+from canopy.gateway.publication import publish
 from canopy.sync.applier import Applier
 from canopy.sync.assembler import Assembler
 from canopy.sync.capture import Capture
@@ -29,7 +29,7 @@ from overlay.client import AppendEvents, Command, Draft, GetStreams, Streams
 from overlay.info import ShardInfo, StreamInfo
 from overlay.rights import Principal, Role
 from overlay.stream_client import BeginProducer, DecideTransaction, PrepareEvents
-from overlay.tenants.confining import RULES, outcome
+from overlay.tenants.confinement import RULES, outcome
 from overlay.tenants.policy import Confinement, Policy, TenantPolicy
 from streams.access.reasons import POLICY
 from streams.directory.entry import StreamOptions, fault_in_options

@@ -18,7 +18,7 @@ from canopy.cli.main import main
 from canopy.cli.output import print_json
 from canopy.feeds import FeedEvent, Refusal, read_feed
 from canopy.feeds.raw import raw_object
-from canopy.gateway.following import Item
+from canopy.gateway.feeds import Item
 from canopy.gateway.http.paths import written
 from overlay.client import (
     Command,

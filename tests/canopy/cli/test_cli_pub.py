@@ -186,7 +186,7 @@ class TestPub:
     ) -> None:
         master, terminal = os.openpty()
         os.write(master, b'{"a": 1}\n\x04')  # Ctrl-D
-        monkeypatch.setattr("canopy.cli.publishing.feed_batches.STDIN", terminal)
+        monkeypatch.setattr("canopy.cli.publish.feed_batches.STDIN", terminal)
         assert main(["pub"]) == 0
         os.close(master)
         os.close(terminal)

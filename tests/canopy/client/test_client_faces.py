@@ -23,7 +23,7 @@ import canopy.aio
 import canopy.trio
 from canopy.client.client import AsyncClient
 from canopy.client.consumer import AsyncSubscription
-from canopy.wire.keys.sealing import found_seals
+from canopy.wire.keys.seals import found_seals
 from harness.real_overlay import PATIENCE, Overlay, wait_ready
 from overlay.client import GetStatus, Status, Streams
 from overlay.stream_client import AddStream

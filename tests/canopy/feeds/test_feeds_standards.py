@@ -19,7 +19,7 @@ from canopy.feeds.raw import raw_object
 from canopy.feeds.structured import cloudevent_object
 from canopy.gateway.access import RequestRefused
 from canopy.gateway.events import drafts_of
-from canopy.gateway.following import Item
+from canopy.gateway.feeds import Item
 from canopy.gateway.http.paths import written
 from overlay.client import Delivery, Draft, Event, StreamEvent
 from tests.canopy.feeds.feed_items import exactly, one, read, reason

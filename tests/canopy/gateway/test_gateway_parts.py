@@ -19,7 +19,7 @@ from canopy.feeds.context import FORBIDDEN
 from canopy.feeds.structured import cloudevent_object
 from canopy.gateway.access import GatewayRules, RequestRefused
 from canopy.gateway.events import drafts_of
-from canopy.gateway.following import Item, positions_of, refusal
+from canopy.gateway.feeds import Item, positions_of, refusal
 from canopy.gateway.http.paths import written
 from canopy.gateway.mqtt.messages import message_of, publish_packet
 from canopy.gateway.mqtt.packets import packet_size

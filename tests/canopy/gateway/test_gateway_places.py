@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 import pytest
 import trio
 
-from canopy.gateway.serving import Doors
+from canopy.gateway.server import Doors
 from canopy.wire.log import Log
 
 pytestmark = pytest.mark.trio

@@ -23,7 +23,7 @@ from canopy.wire.log import Log
 from canopy.wire.process import node_process
 from canopy.wire.process.node_process import NodeProcess, run_node
 from canopy.wire.transport.framing import NODE_FRAMES
-from overlay.driving import DrivenNode
+from overlay.driver import DrivenNode
 from overlay.links.messages import Ack, Frame
 from tests.support.real.echo_node import EchoNode
 from tests.support.real.wire_rig import PATIENCE, rig

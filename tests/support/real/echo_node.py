@@ -25,7 +25,7 @@ from overlay.client import (
     Subscribed,
     Unsubscribe,
 )
-from overlay.driving import Vitals
+from overlay.driver import Vitals
 from overlay.health import HealthReport
 from overlay.info import SubscriptionInfo
 from overlay.links.events import IdentityConflict

@@ -17,7 +17,7 @@ from canopy.wire.process import node_process
 from canopy.wire.process.node_process import NodeProcess, run_node
 from harness.real_overlay import PATIENCE
 from overlay.client import Command
-from overlay.driving import DrivenNode
+from overlay.driver import DrivenNode
 from tests.support.real.echo_node import EchoNode
 
 

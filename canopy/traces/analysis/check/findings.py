@@ -34,7 +34,7 @@ from canopy.traces.analysis.constants import CLOCKS_AGREE, NANOSECONDS
 from canopy.traces.analysis.parsing.lines import CUT_OFF, DAMAGED, lines_of, pieces
 from canopy.traces.analysis.read import SUFFIXES
 from canopy.traces.analysis.verdict.outcome import absences
-from overlay.wording import counted
+from overlay.phrases import counted
 
 # Numbers of records that a folder has more than once, and the gaps between those that it has.
 

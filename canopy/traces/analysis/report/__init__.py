@@ -19,7 +19,7 @@ from canopy.traces.analysis.report import breakdown, downloads, paths, sections,
 from canopy.traces.analysis.report.incident_timeline import incident_timeline
 from canopy.traces.analysis.report.wording import duration, headline, verdict
 from canopy.traces.analysis.verdict.outcome import EXACT, NOT_JUDGED
-from overlay.wording import counted
+from overlay.phrases import counted
 
 if TYPE_CHECKING:
     from canopy.traces.analysis.findings import Findings

@@ -17,7 +17,7 @@ from canopy.traces.analysis.report.wording import (
     percent,
     tree_of_all,
 )
-from overlay.wording import counted
+from overlay.phrases import counted
 
 if TYPE_CHECKING:
     from canopy.traces.analysis.findings import Findings

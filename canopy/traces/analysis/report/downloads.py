@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from canopy.traces.analysis.constants import CSV_ROWS
 from canopy.traces.analysis.output import Download
 from canopy.traces.analysis.report.sections import table, wide_section
-from overlay.wording import harmless
+from overlay.phrases import harmless
 
 if TYPE_CHECKING:
     from canopy.traces.analysis.findings import Findings

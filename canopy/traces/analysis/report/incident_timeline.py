@@ -14,7 +14,7 @@ from canopy.traces.analysis.load import INCIDENT_KINDS
 from canopy.traces.analysis.report.pictures import WIDTH, chart, time_axis
 from canopy.traces.analysis.report.sections import name_of, table, wide_section
 from canopy.traces.analysis.report.wording import duration
-from overlay.wording import counted
+from overlay.phrases import counted
 
 if TYPE_CHECKING:
     from canopy.traces.analysis.findings import Findings

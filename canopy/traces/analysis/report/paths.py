@@ -9,7 +9,7 @@ from canopy.traces.analysis.report.pictures import waterfall_row
 from canopy.traces.analysis.report.sections import name_of, table, wide_section
 from canopy.traces.analysis.report.wording import duration
 from canopy.traces.analysis.slowest import DeliveryPath
-from overlay.wording import counted
+from overlay.phrases import counted
 
 if TYPE_CHECKING:
     from canopy.traces.analysis.findings import Findings

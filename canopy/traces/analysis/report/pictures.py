@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from canopy.traces.analysis.constants import LEAST_MS
 from canopy.traces.analysis.report.wording import duration
-from overlay.wording import counted
+from overlay.phrases import counted
 
 if TYPE_CHECKING:
     from canopy.traces.analysis.latencies import Spread

@@ -23,7 +23,7 @@ from canopy.traces.analysis.report.pictures import (
     walk_picture,
 )
 from canopy.traces.analysis.report.wording import duration, number, percent, size, tree_of_all
-from overlay.wording import counted
+from overlay.phrases import counted
 
 if TYPE_CHECKING:
     from canopy.traces.analysis.findings import Findings

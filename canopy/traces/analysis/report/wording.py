@@ -8,7 +8,7 @@ from typing import Final
 
 from canopy.traces.analysis.summary import AnalysisSummary
 from canopy.traces.analysis.verdict.outcome import NOT_EXACT, NOT_JUDGED
-from overlay.wording import counted
+from overlay.phrases import counted
 
 FAULT_NAMES: Final = {
     "missing": "missing",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from canopy.traces.analysis.report.sections import name_of, table, wide_section
 from canopy.traces.analysis.report.wording import NONE, WRONG_KINDS
-from overlay.wording import counted
+from overlay.phrases import counted
 
 if TYPE_CHECKING:
     from canopy.traces.analysis.findings import Findings

@@ -13,9 +13,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from canopy.cli.doctor import machine, running
+from canopy.cli.doctor import live_node, machine
+from canopy.cli.doctor.live_node import look_at_streams
 from canopy.cli.doctor.machine import Finding, carry_out
-from canopy.cli.doctor.running import look_at_streams
 from canopy.cli.main import main
 from canopy.wire.config import NodeConfig
 from overlay.client import Status
@@ -129,21 +129,21 @@ def test_keys_are_there_private_and_in_their_time(
 def test_a_node_that_lacks_something_says_so(
     change: dict[str, object], level: str, word: str
 ) -> None:
-    assert levels(running.look_at_status(GOOD)) == ["ok"]
-    found = list(running.look_at_status(msgspec.structs.replace(GOOD, **change)))
+    assert levels(live_node.look_at_status(GOOD)) == ["ok"]
+    found = list(live_node.look_at_status(msgspec.structs.replace(GOOD, **change)))
     [wrong] = [each for each in found if each.level != "ok"]
     assert (wrong.level, word in wrong.what) == (level, True), wrong
 
 
 def test_neighbours_that_are_silent_or_older_are_named() -> None:
     near = PeerInfo("ab" * 8, "a:1", "CONNECTED", 1, True, 1, 1, protocol=11)
-    assert levels(running.look_at_links((near,))) == ["ok"]
+    assert levels(live_node.look_at_links((near,))) == ["ok"]
     older = msgspec.structs.replace(near, protocol=10)
-    assert levels(running.look_at_links((near, older))) == ["ok", "note"]
+    assert levels(live_node.look_at_links((near, older))) == ["ok", "note"]
     silent = msgspec.structs.replace(near, state="CONNECTING", protocol=0)
-    assert levels(running.look_at_links((near, silent))) == ["warning"]
+    assert levels(live_node.look_at_links((near, silent))) == ["warning"]
     refused = msgspec.structs.replace(GOOD, seeds={"b:1": "connection refused"})
-    assert levels(running.look_at_seeds(refused)) == ["warning"]
+    assert levels(live_node.look_at_seeds(refused)) == ["warning"]
 
 
 def test_a_stream_without_a_majority_is_an_error_and_says_what_programs_are_told() -> None:
@@ -177,7 +177,7 @@ def test_a_clock_that_is_off_is_told_from_neighbours_that_are(
 ) -> None:
     clocks = [ClockOffset(f"{n:016x}", "a:1", "answered", o, 0.02) for n, o in enumerate(offsets)]
     clocks.append(ClockOffset("ff" * 8, "b:1", "older"))
-    said = list(running.look_at_clocks(tuple(clocks)))
+    said = list(live_node.look_at_clocks(tuple(clocks)))
     assert [each.level for each in said] == [level for level, _ in found]
     for each, (_, word) in zip(said, found, strict=True):
         assert word in each.what

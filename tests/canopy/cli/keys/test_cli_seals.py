@@ -13,7 +13,7 @@ from canopy.cli.main import main
 from canopy.client.seals import labelled
 from canopy.tui.model.log import LogRow
 from canopy.tui.widgets.detail import _all
-from canopy.wire.keys.sealing import SEALED, Seals
+from canopy.wire.keys.seals import SEALED, Seals
 from overlay.client import Command, Delivered, Delivery, Event, Publish, Published, Reply, Subscribe
 from tests.canopy.cli.scripted_node import answer, out_of
 from tests.support.real.fake_control import FakeControl

@@ -21,7 +21,7 @@ from canopy.wire.directory.discovery import Discovery
 from canopy.wire.directory.kademlia_fixes import BoundedStorage, sound_contacts
 from canopy.wire.driver import TrioDriver
 from canopy.wire.log import Log
-from overlay.driving import DrivenNode
+from overlay.driver import DrivenNode
 from overlay.machine import Peer
 
 DEADLINE = 20.0  # seconds after which a test that waits has failed

@@ -16,8 +16,8 @@ from canopy.wire.config import NodeConfig
 from canopy.wire.keys.authority import invite, issuer_of, make_issuer
 from canopy.wire.keys.certificates import DAY, Holder, KeyFolderError, pem
 from canopy.wire.keys.enrolment import Enrol, Issued, RenewCertificate, claim
-from canopy.wire.keys.issuing import Issuing
-from canopy.wire.keys.joining import keep
+from canopy.wire.keys.issuer import Issuing
+from canopy.wire.keys.join import keep
 from canopy.wire.keys.key_folder import KeyFolder
 from canopy.wire.keys.ledger import ALL, COMPACT_AFTER, HOUR, KEPT_FOR, Ledger, Limit, LimitError
 from canopy.wire.keys.restrictions import Restriction, RestrictionError, extension

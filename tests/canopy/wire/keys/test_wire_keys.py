@@ -21,8 +21,8 @@ from canopy.wire.keys.certificates import (
     read_der,
 )
 from canopy.wire.keys.enrolment import Denied, Enrol, Issued, RenewCertificate, Word, claim, request
-from canopy.wire.keys.issuing import DAY, Issuing
-from canopy.wire.keys.joining import JoinError, keep
+from canopy.wire.keys.issuer import DAY, Issuing
+from canopy.wire.keys.join import JoinError, keep
 from canopy.wire.keys.key_folder import KeyFolder
 from canopy.wire.keys.rotation import finish, rotate
 from canopy.wire.keys.tokens import PREFIX, Token, TokenError, read_token, write_token

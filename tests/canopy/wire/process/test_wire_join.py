@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from canopy.cli.main import canopy
 from canopy.wire.keys.authority import issuer_of
 from canopy.wire.keys.certificates import Holder, node_id, pem, private_pem, raw_key
-from canopy.wire.keys.issuing import DAY
+from canopy.wire.keys.issuer import DAY
 from canopy.wire.keys.key_folder import KeyFolder
 from canopy.wire.transport.framing import NODE_FRAMES
 from canopy.wire.transport.tls import new_context

@@ -26,8 +26,8 @@ from canopy.wire.config import ConfigError, HealthConfig, LogConfig, MetricsConf
 from canopy.wire.folder import DataFolder
 from canopy.wire.log import Log
 from canopy.wire.process.node_process import NodeProcess, build_node
-from canopy.wire.process.operating import ServiceManager, Watched
-from canopy.wire.process.reloading import HOT, ConfigSource, adopt, compare, keys_of
+from canopy.wire.process.reload import HOT, ConfigSource, adopt, compare, keys_of
+from canopy.wire.process.supervision import ServiceManager, Watched
 from overlay.operator_commands import Reload, Reloaded
 from tests.support.real.echo_node import EchoNode
 

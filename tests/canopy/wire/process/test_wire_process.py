@@ -24,7 +24,7 @@ from canopy.client.errors import CommandFailed, UnreachableError
 from canopy.wire.config import NodeConfig
 from canopy.wire.folder import DataFolder
 from canopy.wire.log import Log
-from canopy.wire.process.listening import listen
+from canopy.wire.process.listener import listen
 from canopy.wire.process.node_process import NodeProcess, build_node
 from overlay.client import Done, Drain, Feed, GetStatus, Status, Subscribe
 from overlay.machine import Peer

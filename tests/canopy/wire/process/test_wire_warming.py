@@ -12,7 +12,7 @@ import trio.testing
 
 import matching
 from canopy.wire.log import Log
-from canopy.wire.process.compiling import compile_apart, prepare_matching
+from canopy.wire.process.matching_setup import compile_apart, prepare_matching
 
 
 @pytest.mark.trio
@@ -31,7 +31,7 @@ async def test_it_is_compiled_beside_the_node_when_it_is_wanted(
         assert threads == [], "before this process reads what was compiled"
         apart.append("done")
 
-    monkeypatch.setattr("canopy.wire.process.compiling.compile_apart", compile_apart)
+    monkeypatch.setattr("canopy.wire.process.matching_setup.compile_apart", compile_apart)
     parser: list[int] = []
     monkeypatch.setattr(matching, "prepare_parser", lambda: parser.append(threading.get_ident()))
     out = io.StringIO()
@@ -54,12 +54,12 @@ async def test_another_process_compiles_and_its_failure_is_no_matter(
 ) -> None:
     done = tmp_path / "done"
     monkeypatch.setattr(
-        "canopy.wire.process.compiling.COMPILE",
+        "canopy.wire.process.matching_setup.COMPILE",
         f"import matching, pathlib as p; p.Path({str(done)!r}).touch()",
     )
     await compile_apart()
     assert done.exists(), "it finds the package where this process has it"
-    monkeypatch.setattr("canopy.wire.process.compiling.COMPILE", "raise SystemExit(3)")
+    monkeypatch.setattr("canopy.wire.process.matching_setup.COMPILE", "raise SystemExit(3)")
     await compile_apart()
     monkeypatch.setattr("sys.executable", str(tmp_path / "nowhere"))
     await compile_apart()

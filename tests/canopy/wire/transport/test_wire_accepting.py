@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from canopy.wire.transport import accepting
+from canopy.wire.transport import acceptor
 
 FAILURES = 3
 
@@ -38,11 +38,11 @@ async def test_other_tasks_are_heard_between_connections_that_fail(
         await stream.send_all(b"served")
 
     (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    monkeypatch.setattr(accepting.socket, "socket", Failing)
+    monkeypatch.setattr(acceptor.socket, "socket", Failing)
     with trio.fail_after(5):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(beat)
-            nursery.start_soon(accepting.accept_all, listener, lambda _: True, serve, nursery)
+            nursery.start_soon(acceptor.accept_all, listener, lambda _: True, serve, nursery)
             port = listener.socket.getsockname()[1]
             client = await trio.open_tcp_stream("127.0.0.1", port)
             assert await client.receive_some() == b"served"

@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 from canopy.cli.streams import change, dead, read, share
 from canopy.cli.streams.group import stream
 from canopy.cli.sub import sub
+from canopy.client.streams.descriptions import founded_with
 from canopy.client.streams.membership import group_edit
-from canopy.client.streams.wording import founded_with
 from overlay.client import Command, Done, Reply
 from overlay.info import GroupInfo, GroupShardInfo
 from overlay.stream_client import (

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from canopy.cli.doctor.machine import Finding, Level
-from overlay.wording import counted
+from overlay.phrases import counted
 
 if TYPE_CHECKING:
     from canopy.client.client import Client
@@ -39,7 +39,7 @@ FAR_OFF: Final = 60.0
 
 def look_at_status(status: Status) -> Iterator[Finding]:
     """Whether the node serves its programs, and what it has lost."""
-    from canopy.wire.process.operating import OWNER_FAULTS, why_not_ready
+    from canopy.wire.process.supervision import OWNER_FAULTS, why_not_ready
 
     name = f"node {status.node} (process {status.pid}) at {status.address}"
     if status.ready:

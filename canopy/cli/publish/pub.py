@@ -20,11 +20,11 @@ from canopy.cli.constants import (
 )
 from canopy.cli.errors import FAILURE, OK
 from canopy.cli.output import print_json, visible
-from canopy.cli.publishing.feed_batches import FeedTotals
-from overlay.wording import counted
+from canopy.cli.publish.feed_batches import FeedTotals
+from overlay.phrases import counted
 
 if TYPE_CHECKING:
-    from canopy.cli.publishing.feed_batches import FeedBatch
+    from canopy.cli.publish.feed_batches import FeedBatch
     from canopy.client.client import Client
 
 
@@ -149,8 +149,8 @@ def pub(
     canopy pub --data '{"mag": 5.1, "place": "here"}' --receipt
     canopy pub --stream orders --producer till-4 --first 0 --receipts r.jsonl orders.jsonl
     """
-    from canopy.cli.publishing import appending
-    from canopy.cli.publishing.feed_batches import open_sources, read_batches
+    from canopy.cli.publish import appending
+    from canopy.cli.publish.feed_batches import open_sources, read_batches
     from overlay.client import DRY_RUN_MOST
 
     totals = FeedTotals()
@@ -186,7 +186,7 @@ def _ask(
     as_json: bool,
 ) -> int:
     """Ask who would get the events, as far as they could be published. Returns the exit code."""
-    from canopy.cli.publishing import dry_run
+    from canopy.cli.publish import dry_run
     from canopy.feeds import Refusal
 
     found = dry_run.DryRunTotals(names=dry_run.names_at(client, timeout))

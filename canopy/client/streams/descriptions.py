@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from overlay.info import GroupInfo, StreamInfo
-from overlay.wording import duration
+from overlay.phrases import duration
 
 
 def founded_with(group: GroupInfo) -> str:

@@ -16,7 +16,7 @@ import msgspec
 
 from canopy.wire.config import ConfigError, NodeConfig
 from canopy.wire.log import Log
-from canopy.wire.process.listening import StartError
+from canopy.wire.process.listener import StartError
 from canopy.wire.process.security import NodeSecurity
 from overlay.operator_commands import ChangedSetting
 from overlay.settings import SettingsGroup

@@ -9,7 +9,7 @@ from canopy.client.client import AsyncClient
 from canopy.client.errors import ControlError
 from canopy.gateway.access import Permission, RequestRefused
 from canopy.gateway.constants import PUBLISH_TIMEOUT
-from canopy.gateway.following import refusal
+from canopy.gateway.feeds import refusal
 from overlay.client import Draft
 
 

@@ -10,10 +10,10 @@ import msgspec
 
 from canopy.cli.errors import FAILURE, OK
 from canopy.cli.output import print_json
-from overlay.wording import counted
+from overlay.phrases import counted
 
 if TYPE_CHECKING:
-    from canopy.cli.publishing.feed_batches import FeedBatch, FeedTotals
+    from canopy.cli.publish.feed_batches import FeedBatch, FeedTotals
     from canopy.client.client import Client
     from overlay.client import Draft
     from overlay.info import AppendReceipt

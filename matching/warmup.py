@@ -63,7 +63,7 @@ def warm_is_slow() -> bool:
     """Whether `warm` will have to compile: there is no compiled code for this process on disk."""
     if _State.warm:
         return False
-    from matching.engine.kernels.loading import are_cached
+    from matching.engine.kernels.loader import are_cached
 
     return not are_cached()
 

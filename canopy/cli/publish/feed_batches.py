@@ -33,7 +33,7 @@ from canopy.cli.constants import (
 )
 from canopy.feeds import FeedEvent, Item, Refusal, read_feed, weight
 from canopy.feeds.table import inferred
-from overlay.wording import counted
+from overlay.phrases import counted
 
 if TYPE_CHECKING:
     from canopy.client.publication import PublishResult

@@ -12,7 +12,7 @@ from canopy.cli.errors import FAILURE, OK, WRONG
 from canopy.cli.extras import require
 from canopy.cli.hints import HintingGroup
 from canopy.cli.output import console, label, print_json, visible
-from overlay.wording import counted
+from overlay.phrases import counted
 
 
 @click.group(cls=HintingGroup)
@@ -43,7 +43,7 @@ def check(file: str, feeds: tuple[str, ...], format_: str, as_json: bool) -> int
     canopy sample earthquakes | canopy schema check quake.json -
     """
     require("schema")
-    from canopy.cli.publishing.feed_batches import FeedTotals, open_sources, read_batches
+    from canopy.cli.publish.feed_batches import FeedTotals, open_sources, read_batches
     from canopy.schemas import EventSchemaError, Schema
 
     try:

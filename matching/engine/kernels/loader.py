@@ -89,9 +89,9 @@ def load_or_compile() -> dict[str, int]:
             addresses = code_cache.load(names)
             if addresses is None:
                 # Imported here: it needs numba, which a process that only matches does without.
-                from matching.engine.kernels import compiling
+                from matching.engine.kernels import compiler
 
-                addresses = compiling.compile_and_store()
+                addresses = compiler.compile_and_store()
     return addresses
 
 

@@ -19,7 +19,7 @@ from canopy.wire.constants import START_ROOM
 from canopy.wire.durable import FolderError
 from canopy.wire.folder import DataFolder
 from canopy.wire.log import Log
-from canopy.wire.process.listening import listen_at
+from canopy.wire.process.listener import listen_at
 from overlay.client import Status
 
 if TYPE_CHECKING:

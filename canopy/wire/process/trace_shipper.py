@@ -29,7 +29,7 @@ from canopy.traces.writer import TraceFile
 from canopy.wire.driver import TrioDriver
 from canopy.wire.folder import is_foreign
 from canopy.wire.log import Log
-from canopy.wire.process.listening import StartError
+from canopy.wire.process.listener import StartError
 from overlay.client import AppendEvents, Draft, EventsAppended, Failed, Reply
 from streams.log.names import TRACES
 

@@ -1,4 +1,4 @@
-"""Signatures of this node's key over what it says: an `overlay.links.signing.Signer`."""
+"""Signatures of this node's key over what it says: an `overlay.links.statements.Signer`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from canopy.wire.keys.certificates import node_id, raw_key
-from overlay.links.signing import Chain, Signature
+from overlay.links.statements import Chain, Signature
 from overlay.machine import NodeId
 
 
@@ -19,7 +19,7 @@ class Vouching(Protocol):
         """The certificate of this node, and what vouches for it (DER)."""
 
     def vouches(self, node: NodeId, chain: Chain, votes: bool = False) -> bool:
-        """As `overlay.links.signing.Signer`."""
+        """As `overlay.links.statements.Signer`."""
 
 
 class KeySigner:

@@ -10,7 +10,7 @@ import click
 from canopy.cli.constants import DRY_RUN_NODES
 from canopy.cli.errors import FAILURE, OK, TIME_OUT
 from canopy.cli.output import console, label, print_json
-from overlay.wording import counted
+from overlay.phrases import counted
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -18,7 +18,7 @@ from canopy.gateway.constants import CONNECTIONS, HEAD_TIMEOUT
 from canopy.gateway.http.paths import HttpDoor
 from canopy.wire.addresses import is_loopback, join_address, split_address
 from canopy.wire.log import Log
-from canopy.wire.process.listening import StartError, bind_fault, raise_file_limit
+from canopy.wire.process.listener import StartError, bind_fault, raise_file_limit
 from canopy.wire.token_file import TokenFile
 from canopy.wire.transport.accept_limits import AcceptLimits
 
