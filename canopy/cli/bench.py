@@ -33,10 +33,11 @@ if TYPE_CHECKING:
     from canopy.client.frames import OpaqueEvent
 
 STAMP: Final = struct.Struct("<Id")
-"""What a payload begins with: the event's number, and its time by this process's clock."""
+"""The start of every payload: the event's number, and the time of this process's clock in
+seconds."""
 
 RUN: Final = "canopy_bench"
-"""The only attribute of the events, by which a run's subscribers know them."""
+"""The only attribute of the events. The subscribers of a run select by its value."""
 
 PERMILLES: Final = (500, 900, 990, 999)
 
@@ -52,7 +53,7 @@ class MeasurementPlan(msgspec.Struct, frozen=True):
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """What came out. Times are seconds, rates events per second."""
+    """The results of a measurement. Times are seconds, rates events per second."""
 
     published: int
     refused: int
@@ -68,8 +69,8 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:
-    """The nearest-rank percentiles of `PERMILLES`, the least and the greatest value; {} of no
-    values."""
+    """Return the least value, the nearest-rank percentiles of `PERMILLES`, and the greatest value.
+    An empty input gives {}."""
     if not values:
         return {}
     ordered = sorted(values)
@@ -78,7 +79,7 @@ def percentiles(values: Sequence[float]) -> dict[str, float]:
 
 
 class LatencyTally:
-    """What one subscriber has got: a latency (seconds) per event, by its number."""
+    """The latencies (seconds) of the events that one subscriber received, by event number."""
 
     def __init__(self) -> None:
         self.latencies: dict[int, float] = {}
@@ -86,7 +87,7 @@ class LatencyTally:
         self.last = 0.0  # when the last new one came
 
     def note(self, events: Iterable[OpaqueEvent], now: float) -> None:
-        """Count events that came at `now`."""
+        """Count events that arrived at the time `now`."""
         for event in events:
             number, sent = STAMP.unpack_from(event.payload)
             if number in self.latencies:
@@ -112,8 +113,10 @@ def measure(
     show: Callable[[str, int, int], None] = lambda stage, done, total: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Figures:
-    """Subscribe at all `sinks`, publish at the `sources` by turns, and wait for what is to come.
-    `show` is called with a stage, what is done and what there is. Raises a ControlError."""
+    """Subscribe at all `sinks`, publish at the `sources` in turn, and wait for the deliveries.
+
+    Calls `show(stage, done, total)` as it goes on. Raises a ControlError.
+    """
     run = secrets.token_hex(8)
     acknowledged: list[float] = []
     feeds: list[Gathering] = []
@@ -162,7 +165,7 @@ def _rate(count: int, seconds: float) -> float:
 
 
 def _batches(plan: MeasurementPlan) -> Iterator[tuple[int, int]]:
-    """(first number, how many) of each batch: with a rate a hundredth of a second's."""
+    """Yield (first number, count) of each batch. With a rate, a batch has the events of 10 ms."""
     most = max(1, min(PUB_BATCH, int(plan.rate / 100))) if plan.rate else PUB_BATCH
     for start in range(0, plan.events, most):
         yield start, min(most, plan.events - start)
@@ -175,7 +178,7 @@ def _publish(
     show: Callable[[str, int, int], None],
     clock: Callable[[], float],
 ) -> tuple[int, int]:
-    """Publish all; how many were published, and how many refused."""
+    """Publish all events. Returns the numbers of published and of refused events."""
     began = clock()
     refused = 0
     for turn, (start, count) in enumerate(_batches(plan)):
@@ -209,7 +212,7 @@ def _await(
     timeout: float,
     show: Callable[[str, int, int], None],
 ) -> None:
-    """Wait until all has come, or nothing more has for `timeout` seconds."""
+    """Wait until all events have arrived, or until none has arrived for `timeout` seconds."""
     expected, had = published * len(tallies), -1
     changed = time.monotonic()
     while had < expected:
@@ -278,12 +281,12 @@ def bench(
 ) -> int:
     """Measure the overlay: publish events at some nodes, subscribe to them at others.
 
-    Printed are how long the subscriptions took to be acknowledged, events published and delivered
-    per second, and percentiles of the latency from publishing to delivery, by one clock, since this
-    process has both ends. As fast as possible, latency is that of full queues; --rate shows that of
-    an overlay that keeps up. The events have one attribute, canopy_bench, so that other programs
-    get them only where they subscribe to events of any kind. Exit code 1 if events were refused,
-    missing or repeated.
+    Prints how long the subscriptions took to be acknowledged, events published and delivered per
+    second, and percentiles of the latency from publishing to delivery. One clock measures both
+    ends, since this process publishes and receives. Without --rate it publishes as fast as
+    possible, and the latency is that of full queues; --rate shows the latency of an overlay that
+    keeps up. The events have one attribute, canopy_bench, so that only subscriptions to events of
+    any kind receive them too. Exit code 1 if events were refused, missing or repeated.
 
     \b
     canopy bench

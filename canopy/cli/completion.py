@@ -1,4 +1,4 @@
-"""What the shell offers while a command is typed (click asks for it)."""
+"""Completion of words in the shell (click calls these functions)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def context_names(ctx: click.Context, parameter: click.Parameter, incomplete: st
 
 
 def attribute_names(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """The attributes that the node has seen lately and that begin so; none without a node."""
+    """Return the attributes that the node has seen lately and that begin with `incomplete`; none
+    without a node."""
     from overlay.client import Attributes, GetAttributes
 
     found = _asked(ctx, GetAttributes(0), Attributes)
@@ -31,7 +32,8 @@ def attribute_names(ctx: click.Context, parameter: click.Parameter, incomplete: 
 
 
 def stream_names(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """The streams of the overlay that begin so; none without a node."""
+    """Return the streams of the overlay whose names begin with `incomplete`; none without a
+    node."""
     from overlay.client import GetStreams, Streams
 
     found = _asked(ctx, GetStreams(0), Streams)
@@ -39,7 +41,7 @@ def stream_names(ctx: click.Context, parameter: click.Parameter, incomplete: str
 
 
 def place_names(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Attributes and streams."""
+    """Return the attributes and streams whose names begin with `incomplete`."""
     return [
         *attribute_names(ctx, parameter, incomplete),
         *stream_names(ctx, parameter, incomplete),
@@ -47,7 +49,7 @@ def place_names(ctx: click.Context, parameter: click.Parameter, incomplete: str)
 
 
 def _asked(ctx: click.Context, question: Command, kind: type[R]) -> R | None:
-    """The answer of the command's node; None if none comes while a user waits for it."""
+    """Return the node's answer; None if it does not answer within `COMPLETION_TIMEOUT`."""
     from canopy.client.client import connect
     from canopy.client.errors import ControlError
 

@@ -81,7 +81,8 @@ def is_named(key: str, name: str) -> bool:
 
 
 def shown_token(join: str) -> str:
-    """How a token is shown, which is a password: the file that it is in, or that there is one."""
+    """Return a join token as it is shown: the name of its file, or a note that there is one. A
+    token is a password."""
     return join if join.startswith("@") or not join else "(a token, not shown)"
 
 

@@ -22,7 +22,7 @@ format_option = click.option(
 )
 
 SEAL: Final = "canopy.seal"
-"""In the context of a command: the seal file that it was given."""
+"""The key of the seal file in the context of a command."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
@@ -43,9 +43,11 @@ def _located(ctx: click.Context, parameter: click.Parameter, value: str | None) 
 
 
 def connect_option(command: F) -> F:
-    """Add `--connect NODE` (environment CANOPY_CONNECT), a folder or a context, as the argument
-    `connect`, a folder, and `--wait`
-    (CANOPY_WAIT) as `wait`."""
+    """Add `--connect NODE` (environment CANOPY_CONNECT) and `--wait` (CANOPY_WAIT) to a command.
+
+    NODE is a data folder or the name of a context; the command gets the folder as its argument
+    `connect`, and the seconds as `wait`.
+    """
     waiting = click.option(
         "--wait",
         envvar="CANOPY_WAIT",
@@ -84,24 +86,24 @@ def seal_option(command: F) -> F:
 
 
 def seal_file() -> str | None:
-    """The seal file that the running command was given."""
+    """Return the seal file of the running command; None if it has none."""
     ctx = click.get_current_context(silent=True)
     found: str | None = None if ctx is None else ctx.meta.get(SEAL)
     return found
 
 
 def node_options(command: F) -> F:
-    """Add the options of a command that asks a node: `--json`, `--timeout`, and those of
+    """Add the options of commands that ask a node: `--json`, `--timeout`, and those of
     `connect_option`."""
     return json_option(timeout_option(connect_option(command)))
 
 
 def open_client(where: str | None, wait: float, reconnect: float = 0.0) -> Client:
-    """Connect to the node of the data folder `where`, or of the default one.
+    """Connect to the node of the data folder `where`, or of the default folder.
 
-    `wait`: seconds to wait for a node that does not run (yet), which is said on standard error
-    when it takes long; `reconnect`: seconds for which a node that goes away is looked for.
-    Raises AddressError for an address, UnreachableError if no node runs there.
+    `wait`: how long to wait for a node that does not run yet, in seconds; a long wait is reported
+    on standard error. `reconnect`: how long to look for a node that has gone away, in seconds.
+    Raises AddressError if `where` is an address, UnreachableError if no node runs there.
     """
     from canopy.client.client import connect
     from canopy.client.errors import UnreachableError

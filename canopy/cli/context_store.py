@@ -26,8 +26,8 @@ class ChangedContexts(Contexts):
     """Contexts that are being changed."""
 
     def add(self, name: str, folder: Path) -> None:
-        """Name a folder, which need not exist yet. Raises CommandError for what is no name, or is
-        one already."""
+        """Add a context for a folder, which may not exist yet. Raises CommandError if `name` is
+        invalid or taken."""
         if not NAME.fullmatch(name):
             raise CommandError(
                 f"{name!r} is no name of a context: letters, digits, _ . and -, at most 64", USAGE
@@ -37,13 +37,13 @@ class ChangedContexts(Contexts):
         self.folders[name] = os.path.abspath(folder.expanduser())
 
     def use(self, name: str) -> None:
-        """Make it the current one; "": none. Raises UnknownContextError."""
+        """Make the context `name` the current one; "" for none. Raises UnknownContextError."""
         if name:
             self.folder(name)
         self.current = name
 
     def remove(self, name: str) -> None:
-        """Forget it; the folder stays. Raises UnknownContextError."""
+        """Remove the context; its folder stays. Raises UnknownContextError."""
         self.folder(name)
         del self.folders[name]
         if self.current == name:
@@ -52,8 +52,8 @@ class ChangedContexts(Contexts):
 
 @contextmanager
 def changed_contexts() -> Iterator[ChangedContexts]:
-    """The user's contexts, to be changed: written when the block ends without an error. Raises as
-    `read_contexts`."""
+    """Give the user's contexts to a block that changes them, and write them when it ends without an
+    error. Raises the errors of `read_contexts`."""
     path = contexts_path()
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = os.open(path.parent / "contexts.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -68,7 +68,7 @@ def changed_contexts() -> Iterator[ChangedContexts]:
 
 
 def _write(path: Path, found: Contexts) -> None:
-    """Put a new file in the place of the old one."""
+    """Replace the file by a new one."""
     text = json.dumps({"current": found.current, "folders": found.folders}, indent=2) + "\n"
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".contexts-")
     try:
@@ -83,10 +83,13 @@ def _write(path: Path, found: Contexts) -> None:
 
 
 def resolve_folder(where: str | None) -> str | None:
-    """The data folder that `--connect` means: that of a context of this name, else `where` itself;
-    without one that of the current context, or None (the default folder). A path with a slash is
-    never a context. Raises ContextError, and UnknownContextError for what is neither a context nor
-    a file, where there are contexts."""
+    """Return the data folder that `--connect` names.
+
+    That is the folder of the context `where`, or else `where` itself. A path with a slash is never
+    a context. None gives the folder of the current context; without one it gives None, the default
+    folder. Raises ContextError; raises UnknownContextError if there are contexts and `where` is
+    neither one of them nor a file.
+    """
     if where is None:
         return read_contexts().current_folder()
     if "/" in where or ":" in where:

@@ -108,5 +108,5 @@ def rm(name: str, as_json: bool) -> None:
 
 
 def _shown(contexts: Contexts, name: str) -> dict[str, Any]:
-    """One context for programs."""
+    """Return one context as an object of `--json`."""
     return {"name": name, "folder": contexts.folders[name], "current": name == contexts.current}

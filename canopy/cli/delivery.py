@@ -30,11 +30,11 @@ ESCAPES: Final = {"\\n": "\n", "\\t": "\t", "\\\\": "\\", "{{": "{", "}}": "}"}
 
 
 class TemplateError(ValueError):
-    """A template makes no sense; the message says where and why."""
+    """A template is invalid; the message says where and why."""
 
 
 def published_at(seconds: float) -> str:
-    """A time in UTC as in RFC 3339, with milliseconds."""
+    """Return a time in UTC in the format of RFC 3339, with milliseconds."""
     whole, thousandths = divmod(round(seconds * 1000), 1000)
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{thousandths:03d}Z"
 
@@ -53,15 +53,16 @@ FIELDS: Final[dict[str, Callable[[Delivery], str]]] = {
     "payload": lambda d: payload_text(d.event.payload),
     "payload_type": lambda d: d.event.payload_type,
 }
-"""Names that are no attributes; an attribute of such a name is written in double quotes."""
+"""Names in templates that mean a field of the delivery. An attribute of such a name is written in
+double quotes."""
 
 
 class Template:
-    """A parsed template. `rendered`: for how many events; `absent`: its attributes that none of
-    them had."""
+    """A parsed template. `rendered`: the number of events it was applied to; `absent`: its
+    attributes that no event had so far."""
 
     def __init__(self, text: str) -> None:
-        """Parse `text`. Raises TemplateError, which names the column of what is wrong."""
+        """Parse `text`. Raises TemplateError with the column of the error."""
         self._parts: list[Callable[[Delivery], str]] = []
         self.absent: dict[str, None] = {}
         self.rendered = 0
@@ -79,8 +80,8 @@ class Template:
         self._literal(text[end:])
 
     def render(self, delivery: Delivery) -> str:
-        """The template for one delivery. Absent attributes and NULL are empty; in values,
-        unprintable characters are escaped, so that a value cannot end the line."""
+        """Return the text of one delivery. Absent attributes and NULL are empty. Unprintable
+        characters in values are escaped, so that a value cannot end the line."""
         self.rendered += 1
         for name in [name for name in self.absent if name in delivery.event.attributes]:
             del self.absent[name]
@@ -111,7 +112,7 @@ class Template:
 
 
 def _unknown(token: str, column: int) -> str:
-    """What is wrong with a brace that stands alone, or an escape."""
+    """Return the error message for a single brace or an unknown escape."""
     if token in ("{", "}"):
         return f"column {column}: unmatched {token}; a brace itself is written {token}{token}"
     return f"column {column}: unknown escape {token}; there are \\n, \\t and \\\\"
@@ -135,7 +136,8 @@ def template_of(
 
 
 def printer(first: tuple[str, ...], template: Template | None, raw: bool, as_json: bool) -> Show:
-    """What prints one delivery; `first`: the attributes that people see first."""
+    """Return the function that prints a delivery. `first`: the attributes that are printed first
+    for people."""
     if template is not None:
         return lambda delivery: _echo(template.render(delivery))
     if raw:
@@ -153,7 +155,7 @@ def _echo(line: str) -> None:
 
 
 def warn_of_absent(template: Template | None) -> None:
-    """Name the attributes of the template that no event had: perhaps they are misspelt."""
+    """Warn of attributes of the template that no event had: perhaps they are misspelt."""
     if template is None or not template.rendered:
         return
     from difflib import get_close_matches

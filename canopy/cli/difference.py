@@ -1,4 +1,4 @@
-"""`canopy sub --diff OLD NEW`: what a changed selector gains and loses."""
+"""`canopy sub --diff OLD NEW`: the events that a changed selector gains and loses."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def show_difference(client: Client, old: str, new: str, as_json: bool, timeout: 
 
 
 def as_object(found: SelectorComparison, by_attribute: Mapping[str, Difference]) -> dict[str, Any]:
-    """What `--json` prints: numbers of events, the identities of those that differ, and values by
-    attribute."""
+    """Return the object that `--json` prints: numbers of events, the identities of the events on
+    which the selectors differ, and the differences of values by attribute."""
     return {
         "both": len(found.both),
         "gained": len(found.gained),

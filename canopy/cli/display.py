@@ -72,7 +72,8 @@ class Display(Bars):
 
     @staticmethod
     def _print(text: str) -> None:
-        """Print a line, unless its reader has gone: the work goes on, and its result counts."""
+        """Print a line. A closed standard error is ignored: the work goes on, and its result
+        counts."""
         with suppress(OSError, ValueError):
             print(text, file=sys.stderr, flush=True)
 
@@ -81,8 +82,8 @@ class Display(Bars):
 
 
 def paced(interval: float, count: int | None) -> Iterator[int]:
-    """Numbers from 0, `interval` seconds apart, `count` of them (None: without an end). What takes
-    longer is not caught up with."""
+    """Yield numbers from 0, `interval` seconds apart, `count` of them (None: without an end). A
+    turn that takes longer delays all later ones."""
     due = time.monotonic()
     number = 0
     while count is None or number < count:
@@ -94,7 +95,8 @@ def paced(interval: float, count: int | None) -> Iterator[int]:
 
 
 class Screen:
-    """A view that is drawn again in its place on a terminal, and one below the other elsewhere."""
+    """A view that is redrawn in place on a terminal; elsewhere each view is printed below the
+    last."""
 
     def __init__(self) -> None:
         self._out = console()
@@ -107,7 +109,7 @@ class Screen:
 
     @property
     def width(self) -> int:
-        """Characters in a line of it."""
+        """The width of standard output, in characters."""
         return self._out.width
 
     def __enter__(self) -> Self:
@@ -118,7 +120,7 @@ class Screen:
             self._live.stop()
 
     def show(self, view: RenderableType) -> None:
-        """Draw a view in the place of the last one; print it where nothing is watched."""
+        """Draw a view in place of the last one; without a terminal, print it."""
         if not self.is_live:
             self._out.print(view)
             return

@@ -61,12 +61,12 @@ REPLY_CODES: Final = {
 
 
 OUTPUT_ERRNOS: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS))
-"""What writing to standard output fails with through no fault of ours: the disk or the quota is
+"""Errors of writing to standard output that are not the program's: the disk or the quota is
 full."""
 
 
 class CommandError(Exception):
-    """A failure that a command itself found, with its exit code."""
+    """A failure that a command itself detected, with its exit code."""
 
     def __init__(self, message: str, code: int = FAILURE) -> None:
         super().__init__(message)
@@ -114,7 +114,8 @@ def report(error: BaseException) -> int:
 
 
 def known_code(error: BaseException) -> int | None:
-    """The exit code of an expected error (a class of `CODES`, or a file's OSError), else None."""
+    """Return the exit code of an expected error: a class of `CODES`, or an OSError with a file
+    name. None for others."""
     if isinstance(error, CommandError):
         return error.code
     if any(kind.__name__ == "CommandFailed" for kind in type(error).__mro__):
@@ -128,7 +129,7 @@ def known_code(error: BaseException) -> int | None:
 
 
 def message_of(error: BaseException) -> str:
-    """The error's message; for a selector with a caret under the place of the error."""
+    """Return the error's message; for a selector, with a caret under the error's place."""
     caret = getattr(error, "caret", None)
     if caret is not None:
         return f"invalid selector\n{caret()}"

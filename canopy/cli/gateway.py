@@ -68,14 +68,14 @@ def gateway(
 ) -> None:
     """Serve HTTP, WebSockets and MQTT 5 for programs without Canopy's library, until Ctrl-C.
 
-    POST /events publishes: CloudEvents (binary, structured, batch), JSON objects, JSON lines.
-    GET /events?where=SELECTOR follows, as server-sent events or as a WebSocket; with
-    stream=NAME&from=first a stream. GET / is a console for browsers, /api/ what it asks. Over MQTT,
-    user properties and fields of JSON payloads are attributes, and the topic $where/SELECTOR
-    subscribes by content.
+    POST /events publishes: CloudEvents (binary, structured, batch), JSON objects, JSON lines. GET
+    /events?where=SELECTOR follows, as server-sent events or as a WebSocket; with
+    stream=NAME&from=first it follows a stream. GET / is a console for browsers, which uses /api/.
+    Over MQTT, user properties and fields of JSON payloads are attributes, and the topic
+    $where/SELECTOR subscribes by content.
 
-    It uses the node like any program. On loopback anybody may use it; elsewhere it needs tokens
-    and TLS.
+    The gateway uses the node like any program. On loopback anybody may use it; elsewhere it needs
+    tokens and TLS.
 
     \b
     canopy gateway                                   # then open http://127.0.0.1:8470/
@@ -120,7 +120,7 @@ def gateway(
 
 
 def _given(ctx: click.Context, parameter: click.Parameter, value: Path | None) -> Path | None:
-    """The file; that of `canopy gateway --tokens FILE token …`, if none is given here."""
+    """Return the file of this option, or that of `canopy gateway --tokens FILE token …`."""
     above = ctx.find_object(Path)
     return value or above
 
@@ -174,10 +174,10 @@ def add(
     path: Path | None,
     as_json: bool,
 ) -> None:
-    """Make the token NAME and print it: it is shown this once.
+    """Make the token NAME and print it. It is not shown again.
 
-    What somebody follows with it is what they ask for AND --where, so that the broadest selector
-    shows no more. It appends to no stream but those of --stream.
+    A program that follows with this token receives the events that match its own selector AND
+    --where. It can append only to the streams of --stream.
 
     \b
     canopy gateway token add phone --scope subscribe --where "region = 'eu' AND secret = FALSE"
@@ -204,7 +204,7 @@ def add(
 @json_option
 @file_option
 def ls(as_json: bool, path: Path | None) -> None:
-    """List the tokens: what each allows, and until when."""
+    """List the tokens, their rights, and when they expire."""
     from canopy.wire.token_file import TokenFile
 
     found = TokenFile(path or default_path()).all()
@@ -234,7 +234,7 @@ def ls(as_json: bool, path: Path | None) -> None:
 @file_option
 @json_option
 def rm(name: str, path: Path | None, as_json: bool) -> None:
-    """Remove the token NAME; what it has opened ends within seconds."""
+    """Remove the token NAME. Connections that use it are closed within seconds."""
     from canopy.wire.token_file import TokenFile
 
     TokenFile(path or default_path()).remove(name)
@@ -243,7 +243,7 @@ def rm(name: str, path: Path | None, as_json: bool) -> None:
 
 
 def default_path() -> Path:
-    """Where the user's file of tokens is, beside the contexts."""
+    """Return the path of the user's token file, beside the contexts."""
     from canopy.client.contexts import contexts_path
 
     return contexts_path().with_name("gateway-tokens.json")

@@ -1,5 +1,5 @@
-"""Groups of commands that know other systems' names of theirs, and say what a person may mean who
-names a command that is not there."""
+"""Groups of commands that accept other systems' names for their commands, and suggest a command for
+an unknown name."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ SYNONYMS: Final = {
     **dict.fromkeys(("perf", "benchmark"), ("bench",)),
     **dict.fromkeys(("check", "verify"), ("check", "verify", "doctor")),
 }
-"""Other systems' names of commands, and ours in the order in which they are looked for."""
+"""Other systems' names of commands, with our commands in the order in which they are tried."""
 
 WHOLE: Final = 1_000
-"""Characters of a command's first sentence that a list of commands shows: all."""
+"""The most characters of a command's first sentence in a list of commands: enough for all of
+them."""
 
 ALIASES: Final = frozenset(
     (
@@ -41,13 +42,14 @@ ALIASES: Final = frozenset(
         *("streams", "subscriptions", "transactions", "contexts"),
     )
 )
-"""Those that are run as the first of ours if the group has it. Any other may be something else
-there, and gets a hint."""
+"""Synonyms that run the first of our commands that the group has. Any other synonym may mean
+something else there, and gets a hint."""
 
 
 def given(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
-    """Callback of options that may be left out: an empty value, as of a shell's variable that is
-    not set, is not the same as none. A token without its bound would be one for everything."""
+    """Refuse an empty value of an optional option: a callback. An unset variable of a shell gives
+    "", which does not mean that the option was left out; a token without its bound would allow
+    everything."""
     source = ctx.get_parameter_source(parameter.name or "")
     if value == "" and source is not ParameterSource.DEFAULT:
         raise click.BadParameter("the value is empty; leave the option out if none is meant")
@@ -55,7 +57,7 @@ def given(ctx: click.Context, parameter: click.Parameter, value: str) -> str:
 
 
 def strict(command: click.Command) -> click.Command:
-    """The command, with `given` at the options that are for it."""
+    """Add the callback `given` to those options of a command whose default is "", and return it."""
     for one in command.params:
         if isinstance(one, click.Option) and one.default == "" and one.callback is not given:
             one.callback = given if one.callback is None else _both(one.callback)
@@ -63,7 +65,7 @@ def strict(command: click.Command) -> click.Command:
 
 
 def _both(callback: Callable[..., Any]) -> Callable[..., Any]:
-    """`given`, and then another callback."""
+    """Return a callback that calls `given` and then `callback`."""
     if getattr(callback, "is_strict", False):
         return callback
 
@@ -75,23 +77,22 @@ def _both(callback: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class HintingGroup(click.Group):
-    """A group that runs one of its commands for an alias of it, suggests one for another name or a
-    misspelt one, and whose commands take no empty value for an option that may be left out
-    (`given`)."""
+    """A group that runs a command by its alias, and suggests one for a wrong name. Its commands
+    refuse an empty value of an optional option (`given`)."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """As `click.Group`."""
+        """Return the command with strict options. See `click.Group`."""
         found = super().get_command(ctx, cmd_name)
         return None if found is None else strict(found)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As `click.Group`; `help COMMAND` is `COMMAND --help`."""
+        """Take `help COMMAND` as `COMMAND --help`. See `click.Group`."""
         if args[:1] == ["help"] and "help" not in self.list_commands(ctx):
             args = [*args[1:], "--help"]
         return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """As `click.Group`, but with whole sentences: what does not fit goes on below."""
+        """Write the list of commands with whole sentences, wrapped. See `click.Group`."""
         named = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         rows = [
             (name, command.get_short_help_str(WHOLE))
@@ -105,7 +106,7 @@ class HintingGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As `click.Group`."""
+        """Run an alias, or suggest a command for an unknown name. See `click.Group`."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -118,7 +119,7 @@ class HintingGroup(click.Group):
             raise click.UsageError(text, ctx) from None
 
     def meant(self, ctx: click.Context, name: str) -> str:
-        """Which of the commands is meant by a name that none has; "": nobody knows."""
+        """Return the command that an unknown name probably means; "" if there is none."""
         there = self.list_commands(ctx)
         known = (one for one in SYNONYMS.get(name.lower(), ()) if one in there)
         return next(known, "") or next(iter(get_close_matches(name, there, 1)), "")

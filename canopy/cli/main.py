@@ -128,11 +128,11 @@ class LazyGroup(HintingGroup):
         return None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As `HintingGroup`; `version` is `--version`."""
+        """Take `version` as `--version`. See `HintingGroup`."""
         return super().parse_args(ctx, ["--version"] if args == ["version"] else args)
 
     def invoke(self, ctx: click.Context) -> object:
-        """As `click.Group`; a closed standard output (``| head``) is no failure."""
+        """Run a command; a closed standard output (``| head``) is no failure. See `click.Group`."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
@@ -147,7 +147,7 @@ class LazyGroup(HintingGroup):
 
 
 SETTINGS: Final = {"help_option_names": ["-h", "--help"], "show_default": True}
-"""Of all commands, which inherit them."""
+"""Settings of click that all commands inherit."""
 
 
 @click.group(cls=LazyGroup, context_settings=SETTINGS)
@@ -170,7 +170,7 @@ def canopy() -> None:
 
 
 def escape_what_cannot_be_shown() -> None:
-    """Have standard output and error take any text, whatever a terminal's encoding is."""
+    """Make standard output and error accept any text, whatever the terminal's encoding."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
             codecs.register_error("canopy", _in_ascii)
@@ -181,7 +181,8 @@ def escape_what_cannot_be_shown() -> None:
 
 
 def _ascii(name: str) -> codecs.CodecInfo | None:
-    """ASCII under another name: click takes the name for a mistake, and writes UTF-8."""
+    """Return the ASCII codec under another name. click would take the name "ascii" for a mistake
+    and write UTF-8."""
     if name != "canopy_ascii":
         return None
     found = codecs.lookup("ascii")
@@ -200,8 +201,8 @@ ASCII: Final = {"…": "...", "→": "->", "✓": "+", "✗": "x", "·": "-", "�
 
 
 def _in_ascii(error: UnicodeError) -> tuple[str | bytes, int]:
-    """What stands for characters that a terminal does not have: those of our own in ASCII, others
-    as escapes."""
+    """Replace characters that the terminal's encoding lacks: the project's own symbols by ASCII,
+    others by escapes."""
     assert isinstance(error, UnicodeEncodeError)
     found = error.object[error.start : error.end]
     return "".join(

@@ -25,8 +25,8 @@ _ARG_END: Final = 46
 
 
 def hide_tokens() -> bool:
-    """Overwrite the tokens among the arguments, as ``ps`` and /proc show them. Whether none is left
-    to be seen; where there is no /proc that is not known, and False."""
+    """Overwrite the tokens among the arguments, which ``ps`` and /proc show. Returns whether they
+    are certainly hidden; without /proc that is unknown, and False."""
     try:
         with open("/proc/self/stat", "rb") as file:
             found = file.read().rpartition(b")")[2].split()
@@ -156,17 +156,17 @@ def node(
 
 
 def is_shown(join: str | None) -> bool:
-    """Whether `--join` has a token itself, and not the name of a file."""
+    """Return whether `--join` has the token itself, and not the name of a file."""
     return join is not None and join != "" and not join.startswith("@")
 
 
 def given_of(values: dict[str, Any]) -> dict[str, Any] | None:
-    """The options of a group that were given; None: none was."""
+    """Return the options of a group that were given; None if none was."""
     return {name: value for name, value in values.items() if value is not None} or None
 
 
 def main() -> NoReturn:
-    """`python node.py …`: the command `canopy node …`."""
+    """Run `canopy node …` for `python node.py …`."""
     from canopy.cli.main import main as run
 
     sys.exit(run(["node", *sys.argv[1:]]))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def plain(value: Any) -> Any:
-    """A reply as dicts, lists and scalars, without `request`."""
+    """Return a reply as dicts, lists and scalars, without `request`."""
     if isinstance(value, msgspec.Struct):
         names = (name for name in value.__struct_fields__ if name != "request")
         return {name: plain(getattr(value, name)) for name in names}
@@ -37,7 +37,7 @@ def plain(value: Any) -> Any:
 
 
 def print_json(value: Any, indent: int | None = None) -> None:
-    """Print one JSON value; on one line unless `indent` is given. What a terminal would act on is
+    """Print one JSON value, on one line unless `indent` is given. Control characters are
     escaped."""
     try:
         text = shown_json(json.dumps(value, ensure_ascii=False, indent=indent))
@@ -49,7 +49,7 @@ def print_json(value: Any, indent: int | None = None) -> None:
 
 
 def console() -> Console:
-    """A console of rich, which is imported here because most commands never need it."""
+    """Return a console of rich, which is imported here since most commands do not need it."""
     from rich.console import Console
 
     class PipedConsole(Console):
@@ -62,8 +62,8 @@ def console() -> Console:
 
 
 def on_reader_gone(call: Callable[[], None]) -> None:
-    """Have a thread call `call` when standard output is a pipe that its reader closes, which a
-    command that has nothing to write would not notice."""
+    """Call `call` in a thread when the reader of standard output, a pipe, closes it. A command that
+    has nothing to write would not notice."""
     try:
         descriptor = sys.stdout.fileno()
         if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
@@ -81,7 +81,7 @@ def on_reader_gone(call: Callable[[], None]) -> None:
 
 
 def table(*columns: str, title: str | None = None) -> Table:
-    """An empty table in the project's style.
+    """Return an empty table in the project's style.
 
     A column whose name begins with ">" is right-aligned, for numbers; one with "=" is never
     wrapped.
@@ -101,19 +101,19 @@ def table(*columns: str, title: str | None = None) -> Table:
 
 
 def label(text: object) -> str:
-    """A text from outside for rich, with markup and control characters escaped."""
+    """Escape markup and control characters in a text from outside, for rich."""
     from rich.markup import escape
 
     return escape(visible(str(text)))
 
 
 def visible(text: str) -> str:
-    """A text with unprintable characters escaped, so that it cannot move the cursor."""
+    """Escape unprintable characters, which could move the terminal's cursor."""
     return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in text)
 
 
 def printable(value: object) -> str:
-    """A value as in a selector, but texts without spaces are not quoted."""
+    """Return a value as a selector has it, except that texts without spaces are not quoted."""
     if value is None:
         return "NULL"
     if isinstance(value, bool):

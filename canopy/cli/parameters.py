@@ -22,8 +22,8 @@ set_option = click.option(
 
 
 def changed(parameters: Parameters, changes: tuple[str, ...]) -> Parameters:
-    """The parameters with `name=value` changes. Raises UsageError for an unknown name or a wrong
-    type."""
+    """Return the parameters after `name=value` changes. Raises UsageError for an unknown name or a
+    wrong type."""
     import msgspec
     import yaml
 

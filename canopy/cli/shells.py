@@ -8,7 +8,7 @@ from canopy.cli.connect import json_option
 from canopy.cli.output import print_json
 
 VARIABLE = "_CANOPY_COMPLETE"
-"""By which a shell asks this program for completions, as click has it for a program `canopy`."""
+"""The variable with which a shell asks this program for completions (click's name for `canopy`)."""
 
 
 @click.command()

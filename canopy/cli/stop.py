@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 def stop(timeout: float, as_json: bool, connect: str | None, wait: float) -> None:
     """Stop a node as SIGTERM does: it drains, leaves the overlay in order, and its process ends.
 
-    It refuses what programs publish and subscribe from now on, hands over what it serves, and goes
-    at the latest after its `drain_timeout` (10 s). When this command has ended with 0 the data
-    folder is free for a new start; its state stays. Other nodes are not stopped.
+    The node refuses further events and subscriptions of programs, hands over what it serves, and
+    ends after its `drain_timeout` (10 s) at the latest. After exit code 0 the data folder can be
+    used for a new start; its state stays. Other nodes are not stopped.
 
     \b
     canopy stop
@@ -68,8 +68,8 @@ def stop(timeout: float, as_json: bool, connect: str | None, wait: float) -> Non
 
 
 def _process(pid: int) -> int | None:
-    """A descriptor by which the end of a process is waited for (its number may be used again);
-    None where the system has none."""
+    """Return a file descriptor of the process, to wait for its end (its number may be reused); None
+    if the system has none."""
     with contextlib.suppress(OSError, AttributeError):
         return os.pidfd_open(pid)
     return None
@@ -92,8 +92,8 @@ def _await_silence(client: Client, until: float) -> bool:
 
 
 def _await_end(process: int | None, pid: int, until: float) -> bool:
-    """Wait for the end of the process, which closes its socket somewhat before; False at the end of
-    the time."""
+    """Wait for the end of the process, which closes its socket somewhat earlier. Returns False
+    after a time-out."""
     if process is not None:
         poll = select.poll()
         poll.register(process, select.POLLIN)

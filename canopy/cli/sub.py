@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 
 class NodeSearch:
-    """What is printed on standard error while the node is away and is looked for: one search after
-    the other, each for at most `patience` seconds."""
+    """Reports on standard error that the node is away and is looked for: one search after another,
+    each of at most `patience` seconds."""
 
     def __init__(self, patience: float) -> None:
         self._patience = patience
@@ -43,8 +43,7 @@ class NodeSearch:
         self._remind_at = 0.0
 
     def begin(self, reason: str) -> None:
-        """The node has gone, or says that it leaves: print why, and for how long it is looked
-        for."""
+        """Print that the node has gone or is leaving, why, and how long it will be looked for."""
         self._is_on, self._is_away = True, False
         self._start()
         wait = f"looking for it for {self._patience:g} s (--timeout)"
@@ -55,16 +54,16 @@ class NodeSearch:
         self._remind_at = self._since + REMIND_EVERY
 
     def limit(self, rest: float | None) -> float | None:
-        """How long to wait for events at most, if `rest` seconds are left (None: any time): while
-        the node is away until something is to be said."""
+        """Return how long to wait for events, at most `rest` seconds (None: any time). While the
+        node is away, the wait ends when the next message is due."""
         if not self._is_on:
             return rest
         due = max(0.0, self._remind_at - time.monotonic()) if self._is_away else REMIND_EVERY
         return due if rest is None else min(rest, due)
 
     def looked(self, is_live: bool) -> None:
-        """Whether the subscription is acknowledged by a node now: print what is left of the search,
-        or end it."""
+        """Print the remaining time of the search, or end the search if `is_live`: a node has
+        acknowledged the subscription."""
         if not self._is_on:
             return
         if is_live:
@@ -160,23 +159,24 @@ def sub(
 
     A selector is the condition of an SQL WHERE clause over an event's attributes: = <> < <= > >=,
     BETWEEN, IN, LIKE, IS NULL, AND, OR, NOT, arithmetic. Events that are published after
-    "subscribed" was printed (on standard error) are delivered. A selector that is never true, and
-    attributes that the node has not seen yet, are pointed out there as well. When the node goes
-    away it is looked for during --timeout seconds and subscribed to again, with a notice there.
+    "subscribed" was printed (on standard error) are delivered. Warnings there name a selector that
+    is never true, and attributes that the node has not seen yet. When the node goes away, the
+    command looks for it for --timeout seconds and subscribes again, with a notice on standard
+    error.
 
-    --format fills a template in for each event: {mag} is an attribute, empty where there is none;
-    {event} (identity), {subscription}, {time} (of publishing, UTC), {latency_ms}, {hops},
-    {attributes} (JSON), {payload} and {payload_type} are not. An attribute of such a name, or of
-    one that is no identifier, is in double quotes: {"time"}. {{ and }} are braces, \\t and \\n
-    a tab and a line end.
+    --format fills in a template for each event: {mag} is an attribute, empty if absent. {event}
+    (identity), {subscription}, {time} (of publishing, UTC), {latency_ms}, {hops}, {attributes}
+    (JSON), {payload} and {payload_type} are not attributes. An attribute with such a name, or with
+    a name that is no identifier, is written in double quotes: {"time"}. {{ and }} are braces, \\t
+    and \\n a tab and a line end.
 
-    --stream reads what a stream has kept, and goes on with what comes: the events that SELECTOR
-    matches (all, if there is none), in the order of their offsets. With --durable the stream keeps
-    the position of what was printed. Programs of one --group share the events that they print.
+    --stream reads the events that a stream has kept, and then new ones: those that SELECTOR matches
+    (default: all), in the order of their offsets. With --durable the stream keeps the position of
+    the printed events. Programs of one --group share the events that they print.
 
-    --last prints the newest matching event of each key first, and then all that come: it finds a
+    --last prints the newest matching event of each key first, and then all new ones: it finds a
     stream with a key (canopy stream add NAME --key ATTRIBUTE --capture SELECTOR) that captures all
-    that SELECTOR matches, and reads it. No event is missing in between, and none comes twice.
+    events that SELECTOR matches, and reads it. No event is missed in between or printed twice.
 
     --diff compares two selectors without subscribing: on the node's last events (tree.history), and
     for any event by the values of single attributes.
@@ -233,8 +233,8 @@ def _receive(
     timeout: float,
     show: Callable[[tuple[str, ...]], Show],
 ) -> int:
-    """Subscribe, and print what comes. `show` makes what prints a delivery from the attributes that
-    people see first. Returns the exit code."""
+    """Subscribe, and print deliveries. `show` makes the function that prints them from the
+    attributes to print first. Returns the exit code."""
     from matching import compile_selector
 
     predicate = compile_selector(selector)
@@ -257,8 +257,8 @@ def _receive(
 def _compare(
     diff: tuple[str, str], as_json: bool, timeout: float, connect: str | None, wait: float
 ) -> int:
-    """Print what the second selector of `diff` gains and loses beside the first, by intervals and
-    by the events that the node remembers. Returns the exit code."""
+    """Print the events and values that the second selector of `diff` gains and loses against the
+    first, by intervals and by the events that the node remembers. Returns the exit code."""
     from canopy.cli.difference import show_difference
 
     with open_client(connect, wait) as client:
@@ -280,8 +280,8 @@ def _follow(
     reader_gone: threading.Event,
     search: NodeSearch,
 ) -> int:
-    """Print what comes: `count` deliveries, until that time or until the reader has gone; while the
-    node is away, that it is looked for. Returns how many are missing."""
+    """Print `count` deliveries, until the time `until` or until the reader has gone. While the node
+    is away, report the search for it. Returns how many deliveries are missing."""
     left = count
     while left is None or left > 0:
         rest = None if until is None else until - time.monotonic()
@@ -296,7 +296,8 @@ def _follow(
 
 
 def _remarks(client: Client, predicate: Predicate, timeout: float) -> tuple[str, ...]:
-    """What is odd about the selector. A node that does not answer has seen nothing."""
+    """Return hints about oddities of the selector. A node that does not answer counts as having
+    seen no attributes."""
     from canopy.client.errors import CommandFailed, CommandTimeoutError
     from canopy.client.hints import bare_names, hints
     from overlay.client import Attributes, Events, GetAttributes, GetEvents
@@ -321,7 +322,7 @@ def _remarks(client: Client, predicate: Predicate, timeout: float) -> tuple[str,
 def _show(
     received: list[Delivery | Notice], left: int | None, show: Show, search: NodeSearch
 ) -> int | None:
-    """Print at most `left` deliveries, and notices on standard error; how many are left."""
+    """Print at most `left` deliveries, and notices on standard error. Returns how many are left."""
     from canopy.client.notices import Disconnected
     from overlay.client import Delivery
 

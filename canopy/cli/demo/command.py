@@ -75,9 +75,9 @@ def demo(
 ) -> int:
     """Run an overlay of real processes on a feed, and check every delivery with Spark.
 
-    Starts NODES nodes on loopback, subscribes at them, publishes the feed from all of them, waits
-    until nothing is under way, shows on its tour what happens when the overlay grows and when a
-    node is lost, stops them, and analyses their traces. The exit code is 0 only if
+    Starts NODES nodes on loopback, subscribes at them, publishes the feed from all of them, and
+    waits until no event is under way. The tour shows what happens when the overlay grows and when a
+    node is lost. Then the nodes are stopped and their traces analysed. The exit code is 0 only if
     each expected delivery was made once and nothing else was delivered. The folder OUT then has
     summary.json, deliveries.jsonl, traces/, logs/ and report/report.html.
 

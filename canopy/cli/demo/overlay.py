@@ -48,14 +48,14 @@ class DemoNode:
     def __init__(self, number: int, out: Path, bounds: Mapping[str, str] = EMPTY) -> None:
         self.number = number
         self.bounds = dict(bounds)
-        """Settings of its own, as variables of its environment."""
+        """The node's own settings, as environment variables."""
         self.data = out / "nodes" / f"{number:02}"
         self.log = out / "logs" / f"{number:02}.log"
         self.process: subprocess.Popen[bytes] | None = None
         self.address = ""
         self.id = ""
         self.is_lost = False
-        """It was killed on purpose."""
+        """Whether the demo killed the process on purpose."""
 
     def start(self, arguments: list[str], group: int) -> None:
         """Start the process in process group `group`, with its output at the end of `log`."""
@@ -70,7 +70,7 @@ class DemoNode:
             )
 
     def listening(self) -> bool:
-        """Whether the process has written its address."""
+        """Return whether the process has written its address."""
         with contextlib.suppress(OSError):
             self.address = self.address or (self.data / "address").read_text().strip()
         return bool(self.address)
@@ -94,8 +94,8 @@ def canopy_command() -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """The environment without the variables that would connect a demo's node elsewhere, and with
-    `SMALL_TABLES` where it does not say otherwise."""
+    """Return this process's environment with `SMALL_TABLES` as defaults, and without the variables
+    that would connect a demo's node elsewhere."""
     mine = ("CANOPY_PEERS", "CANOPY_ADVERTISE", "CANOPY_NAME", "CANOPY_TRACE__ENABLED")
     kept = {name: value for name, value in os.environ.items() if name not in mine}
     return {**SMALL_TABLES, **kept, "CANOPY_DRAIN_TIMEOUT": DRAIN_TIMEOUT}
@@ -112,7 +112,7 @@ class Overlay:
         seed: int | None,
         bounds: Callable[[int], Mapping[str, str]] = lambda number: EMPTY,
     ) -> None:
-        """`bounds`: settings of the node of a number, as variables of its environment."""
+        """`bounds`: returns a node's settings, as environment variables, by its number."""
         self.nodes = [DemoNode(number, out, bounds(number)) for number in range(nodes)]
         self._arguments = arguments
         self._seed = seed
@@ -141,7 +141,8 @@ class Overlay:
                 process.wait()
 
     def start(self, started: OnCount) -> None:
-        """Start all nodes: the first founds the ring, the others join at it and at one more."""
+        """Start all nodes. The first founds the ring; each other one gets the first and one more as
+        peers."""
         first = self.nodes[0]
         self._launch(first, [])
         self._await_listening([first])
@@ -163,7 +164,7 @@ class Overlay:
             started(len(listening))
 
     def lose(self, *lost: DemoNode) -> None:
-        """Kill the nodes' processes at once, as machines that lose their power."""
+        """Kill the nodes' processes with SIGKILL, as a power failure would."""
         for node in lost:
             assert node.process is not None
             node.is_lost = True
@@ -173,7 +174,7 @@ class Overlay:
             node.process.wait()
 
     def restart(self, *lost: DemoNode) -> None:
-        """Start lost nodes again, with what is on their disks, and wait until all are ready."""
+        """Start lost nodes again with their data folders, and wait until all nodes are ready."""
         others = [each.address for each in self.nodes if each not in lost]
         for node in lost:
             (node.data / "address").unlink(missing_ok=True)
@@ -230,7 +231,8 @@ class Overlay:
 
     @contextlib.contextmanager
     def clients(self, failed: str) -> Iterator[list[ControlClient]]:
-        """A connection to each node; a ControlError in the block ends as `fail(failed: …)`."""
+        """Connect to each node. A ControlError in the block calls `fail` with the text `failed` and
+        the error."""
         with contextlib.ExitStack() as stack:
             try:
                 connected = (ControlClient.connect(node.data) for node in self.nodes)
@@ -239,7 +241,8 @@ class Overlay:
                 self.fail(f"{failed}: {error}")
 
     def fail(self, what: str) -> NoReturn:
-        """Raise DemoError: the log of a node that dies within `DEATH_TIMEOUT`, else `what`."""
+        """Raise DemoError: with the log of a node that ends within `DEATH_TIMEOUT`, else with
+        `what`."""
         until = time.monotonic() + DEATH_TIMEOUT
         while time.monotonic() < until:
             self.check()

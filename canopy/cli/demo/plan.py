@@ -1,8 +1,8 @@
-"""What a demo has to do, checked before anything starts.
+"""The plan of a demo, checked before anything starts.
 
-A subscriptions file is a YAML list of ``{name, where, node}``: the selector and the node, counted
-from 0, that it is made at. Subscriptions without a node are spread round robin; the number of a
-node is taken modulo the number of nodes.
+A subscriptions file is a YAML list of ``{name, where, node}``: a name, a selector, and the number
+(from 0) of the node at which to subscribe. Subscriptions without a node are spread round robin; the
+number of a node is taken modulo the number of nodes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DEFAULTS: Final = {TELEMETRY: "telemetry.yaml", USGS: "earthquakes.yaml"}
 
 @dataclass(frozen=True)
 class PlannedSubscription:
-    """One subscription: its name, its selector, and the node (from 0) that it is made at."""
+    """One subscription: its name, its selector, and the number (from 0) of its node."""
 
     name: str
     where: str
@@ -64,11 +64,11 @@ class DemoPlan:
     out: Path
     subscriptions: tuple[PlannedSubscription, ...]
     tour: bool = False
-    """Whether it shows what happens when an overlay grows, and when a node is lost."""
+    """Whether the demo also shows how an overlay grows, and what the loss of a node does."""
 
 
 def read_subscriptions(path: Path | None, feed: str, nodes: int) -> tuple[PlannedSubscription, ...]:
-    """The subscriptions of `path`, or the default ones of the feed. Raises PlanError."""
+    """Return the subscriptions in the file `path`, or the feed's default ones. Raises PlanError."""
     if path is None:
         name = DEFAULTS.get(feed) or (DEFAULTS[USGS] if is_earthquakes(Path(feed)) else None)
         if name is None:
@@ -87,15 +87,17 @@ def read_subscriptions(path: Path | None, feed: str, nodes: int) -> tuple[Planne
 
 
 def tour_wanted(asked: bool | None, feed: str, nodes: int, *, own: bool) -> bool:
-    """Whether the demo has a tour: as `asked` for, else with its default feed and subscriptions,
-    where there are nodes enough. `own`: the subscriptions are the user's. Raises PlanError."""
+    """Return whether the demo has a tour: `asked`, or if that is None, whether the feed and the
+    subscriptions are the default ones and there are enough nodes. `own`: the user gave the
+    subscriptions. Raises PlanError."""
     if asked and nodes < TOUR_NODES:
         raise PlanError(f"--tour needs {TOUR_NODES} nodes or more, not {nodes}")
     return feed == TELEMETRY and nodes >= TOUR_NODES and not own if asked is None else asked
 
 
 def is_earthquakes(path: Path) -> bool:
-    """Whether the first event of a file is as the USGS has them: a magnitude at a place."""
+    """Return whether the first event of a file looks like one of the USGS: it has a magnitude and a
+    place."""
     try:
         with path.open("rb") as source:
             first = next(read_feed(source, name=path.name), None)
@@ -105,7 +107,8 @@ def is_earthquakes(path: Path) -> bool:
 
 
 def parse_subscriptions(text: str, source: str, nodes: int) -> tuple[PlannedSubscription, ...]:
-    """The subscriptions in a YAML text, with compiled selectors as check. Raises PlanError."""
+    """Return the subscriptions in a YAML text, after compiling their selectors. Raises
+    PlanError."""
     try:
         entries = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
@@ -153,7 +156,7 @@ def _subscription(entry: Any, number: int, place: str, nodes: int) -> PlannedSub
 
 
 def to_json(plan: DemoPlan) -> str:
-    """The plan as the content of demo.json, which marks the output folder."""
+    """Return the plan as the content of demo.json, the marker of the output folder."""
     return json.dumps(
         {
             "format": "canopy-demo",

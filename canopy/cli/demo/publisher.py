@@ -36,10 +36,7 @@ class PublishedFeed:
 def publish(
     plan: DemoPlan, overlay: Overlay, source: Path | None, on_progress: Callable[[float, str], None]
 ) -> PublishedFeed:
-    """Publish the plan's feed; calls `on_progress(share, text)` as it goes on.
-
-    Raises DemoError.
-    """
+    """Publish the plan's feed; calls `on_progress(share, text)` as it goes on. Raises DemoError."""
     with overlay.clients("publishing failed") as clients:
         if source is None:
             return _telemetry(plan, overlay, clients, on_progress)
@@ -75,8 +72,8 @@ def _file(
 
 
 def await_taken(clients: Sequence[ControlClient]) -> None:
-    """Wait until no node has deliveries that wait for a program's credit: what is published next
-    finds room, so that nothing is dropped. Asks the nodes one after the other."""
+    """Wait until no node has deliveries that wait for a program's credit, so that the next events
+    are not dropped. Asks the nodes one after the other, and gives up after `ADMISSION_TIMEOUT`."""
     until = time.monotonic() + ADMISSION_TIMEOUT  # then a drop is found and named
     for client in clients:
         while is_behind(client):
@@ -86,12 +83,13 @@ def await_taken(clients: Sequence[ControlClient]) -> None:
 
 
 def is_behind(client: ControlClient) -> bool:
-    """Whether deliveries of this node wait for a program's credit."""
+    """Return whether deliveries of this node wait for a program's credit."""
     return any(program.waiting for program in client.ask(GetStatus(0), Status).clients)
 
 
 def room_of(plan: DemoPlan) -> int:
-    """Bytes of events for which a node's program has room, should all its subscriptions match."""
+    """Return how many bytes of events fit into a program's credit if all subscriptions of its node
+    match."""
     at = Counter(wanted.node for wanted in plan.subscriptions)
     return CREDIT // max(at.values(), default=1)
 
@@ -102,8 +100,8 @@ def batches(
     rate: float = 0.0,
     room: int = DEMO_BATCH_BYTES,
 ) -> Iterator[list[FeedEvent]]:
-    """The feed's events in batches of at most `room` bytes, or of one event; its refusals are added
-    to `outcome`.
+    """Yield the feed's events in batches of at most `room` bytes, or of one event; add refusals to
+    `outcome`.
 
     With a `rate` (events per second) a batch has at most a tenth of a second's events, so that they
     are spread evenly.
@@ -133,8 +131,8 @@ def _telemetry(
     clients: list[ControlClient],
     on_progress: Callable[[float, str], None],
 ) -> PublishedFeed:
-    """Let every node publish its telemetry for a time, and pause while some program is behind, so
-    that nothing is dropped. The analysis counts the events."""
+    """Let every node publish its telemetry for the plan's duration. The nodes pause while a program
+    is behind, so that nothing is dropped. The analysis counts the events."""
     period = SAMPLE_PERIOD * max(1.0, len(clients) / SAMPLING_NODES)
     if plan.rate:
         period = max(0.05, SAMPLE_EVENTS * len(clients) / plan.rate)
@@ -153,8 +151,8 @@ def _telemetry(
 
 
 def _sample(clients: Sequence[ControlClient], period: float, at_most: float = 0.0) -> None:
-    """Have all nodes sample every `period` seconds, one after another, which takes `at_most`
-    seconds; 0: no more."""
+    """Tell all nodes to sample every `period` seconds (0: stop), one after another, over at most
+    `at_most` seconds."""
     started = time.monotonic()
     for number, client in enumerate(clients):
         client.ask(Feed(0, TELEMETRY, period), Done)

@@ -68,14 +68,14 @@ def is_demo_folder(out: Path) -> bool:
 def await_quiescence(
     overlay: Overlay, received: Callable[[], int], on_progress: Callable[[int, int], None]
 ) -> list[Status]:
-    """Wait until no event is under way in any node; calls `on_progress(pending, received)` in each
+    """Wait until no event is under way in any node. Calls `on_progress(pending, received)` in each
     round.
 
-    A node's `pending` counts what it has published or forwarded and the receiver has not
-    acknowledged yet. Events move from one node's count to another's between two requests, so that
-    several rounds without any change count. Returns the last status of every node. If something
-    stays pending without any change for `STALL_TIMEOUT` the waiting ends too: the analysis then
-    shows what is missing. Raises DemoError if a node died or does not answer.
+    A node's `pending` counts events that it has published or forwarded and that the receiver has
+    not acknowledged. Between two requests an event may move from one node's count to another's, so
+    several equal rounds are required. If something stays pending without a change for
+    `STALL_TIMEOUT`, the waiting ends too, and the analysis shows what is missing. Returns the last
+    status of every node. Raises DemoError if a node died or does not answer.
     """
     with overlay.clients("a node does not answer") as clients:
         last: tuple[int, ...] = ()
@@ -182,14 +182,14 @@ def _await_rest(overlay: Overlay, subscribers: Subscribers, display: Display) ->
 
 
 def bounds_of(plan: DemoPlan) -> Callable[[int], Mapping[str, str]]:
-    """The settings of each node, for the plan's tour."""
+    """Return the function that gives each node's settings by its number, for the plan's tour."""
     if not plan.tour:
         return lambda number: {}
     return lambda number: {**TOUR_BOUNDS, "CANOPY_REGION": region_of(number)}
 
 
 def deliveries(number: int) -> str:
-    """How many there are, in words."""
+    """Return a number of deliveries in words."""
     return counted(number, "delivery", "deliveries")
 
 

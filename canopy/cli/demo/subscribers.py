@@ -25,8 +25,8 @@ from overlay.client import LEAVING, Delivery, Dropped, Subscribe, Subscribed
 class Subscribers:
     """All subscriptions of a plan, with one connection per node. A context manager.
 
-    `delivered` counts deliveries by the subscription's name; `notices` has the gaps that nodes
-    reported, and `dropped` counts the deliveries that they dropped.
+    `delivered` counts deliveries by subscription name, `dropped` those that nodes dropped;
+    `notices` has the gaps that nodes reported.
     """
 
     def __init__(self, overlay: Overlay, file: Path) -> None:
@@ -61,15 +61,16 @@ class Subscribers:
             return self.delivered.total()
 
     def of_node(self, number: int) -> list[PlannedSubscription]:
-        """The subscriptions that were made at the node of this number."""
+        """Return the subscriptions at the node of this number."""
         return [each for each in self._made if each.node == number]
 
     def subscribe(
         self, wanted: Sequence[PlannedSubscription], acknowledged: Callable[[int], None]
     ) -> None:
-        """Make these subscriptions and wait for their acknowledgements, then collect deliveries.
+        """Make these subscriptions, wait for their acknowledgements, and collect their deliveries
+        from then on.
 
-        Calls `acknowledged` with the number of subscriptions so far. Raises DemoError.
+        Calls `acknowledged` with the number of acknowledged subscriptions. Raises DemoError.
         """
         known = len(self._clients)
         by_node: dict[int, list[PlannedSubscription]] = {}
@@ -103,7 +104,7 @@ class Subscribers:
         return len(wanted)
 
     def _collect(self, number: int, client: ControlClient) -> None:
-        """In a thread: write down the deliveries of one node until it or the demo ends."""
+        """Run in a thread: write down the deliveries of one node until it or the demo ends."""
         while not self._closing:
             try:
                 deliveries = client.deliveries(timeout=DELIVERY_WAIT)

@@ -30,10 +30,10 @@ def summarise_demo(
     notes: list[str],
     dropped: int = 0,
 ) -> dict[str, Any]:
-    """The content of summary.json: the analysis' numbers, and those of the demo itself.
+    """Return the content of summary.json: the analysis' numbers, and those of the demo itself.
 
-    `seen` are the received deliveries by subscription; a difference becomes a problem. `dropped`
-    are deliveries of which nodes said that they dropped them, since programs were too slow; those
+    `seen`: received deliveries by subscription; a difference from the analysis becomes a problem.
+    `dropped`: deliveries that nodes reported as dropped because programs were too slow. Deliveries
     that other nodes gave up are added from the traces.
     """
     found = dict(analysis.to_dict())
@@ -82,9 +82,12 @@ def summarise_demo(
 def wrong_by_subscription(
     rows: Sequence[Mapping[str, Any]], seen: Mapping[str, int]
 ) -> dict[str, dict[str, int]]:
-    """What is wrong with each subscription, by name, without what is not: events that are missing,
-    dropped (given up by another node), repeated or spurious by the traces, and `not received`: the
-    subscriber lacks so many deliveries that its node made, since it did not take them in time."""
+    """Return the faults of each subscription by name, each with its number of deliveries.
+
+    By the traces: missing, dropped (given up by another node), duplicates and spurious. `not
+    received` is the number of deliveries that the node made and the subscriber did not take in
+    time. Subscriptions and faults without a count are left out.
+    """
     found: dict[str, dict[str, int]] = {}
     for row in rows:
         faults = {name: row[name] for name in ("missing", "dropped", "duplicates", "spurious")}
@@ -141,8 +144,8 @@ def show(console: Console, plan: DemoPlan, summary: dict[str, Any]) -> None:
 
 
 def _by_subscription(plan: DemoPlan, summary: dict[str, Any]) -> Table:
-    """The subscriptions with their deliveries; those with which something is wrong first, which is
-    named where there are any."""
+    """Return the table of subscriptions with their deliveries. Faulty ones come first; the column
+    of faults is there only if there are any."""
     wrong = summary["wrong_per_subscription"]
     each = table("subscription", ">deliveries", *(["wrong"] if wrong else []), "selector")
     for wanted in sorted(plan.subscriptions, key=lambda one: one.name not in wrong)[:40]:

@@ -1,8 +1,8 @@
-"""The tour of a demo: what an overlay does when it grows, when it spans regions, and when a node is
-lost. Each scene is made to happen, seen by asking the nodes, and told in a sentence or two.
+"""The tour of a demo: an overlay grows, spans regions, and loses nodes. Each scene is caused,
+observed by asking the nodes, and described in a sentence or two.
 
-The demo's nodes have small bounds for it (`TOUR_BOUNDS`): a few dozen subscriptions and attributes
-are as much to them as 20,000 and 1,000 are by default.
+The demo's nodes get small bounds for it (`TOUR_BOUNDS`), so that a few dozen subscriptions and
+attributes have the effect that 20,000 and 1,000 have by default.
 """
 
 from __future__ import annotations
@@ -53,24 +53,24 @@ BAND, NEWS = "tour_band", "tour_news"
 """The attributes of the tour's own events."""
 
 REGIONS: Final = ("north", "south")
-"""Of the nodes with even and odd numbers."""
+"""The regions of the nodes with even and odd numbers."""
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What was shown: its title, and what was seen, in sentences."""
+    """A scene's title, and the observation in sentences."""
 
     title: str
     said: str
 
 
 FLUSHED: Final = 1.0
-"""Seconds after which what nodes have recorded is on disk: twice their period."""
+"""Seconds after which all records of the nodes are on disk: twice their flush period."""
 
 
 def crossings(traces: Path, numbers: Mapping[str, int]) -> int:
-    """How many messages carried the tour's news from one region to another, by the nodes' traces.
-    `numbers`: of the nodes, by their ids."""
+    """Count the messages that carried the tour's news from one region to another, by the nodes'
+    traces. `numbers`: the nodes' numbers by their ids."""
     sent: list[tuple[str, int, int]] = []
     news: set[str] = set()
     for path in traces.rglob("*.jsonl"):
@@ -86,7 +86,7 @@ def crossings(traces: Path, numbers: Mapping[str, int]) -> int:
 
 
 def region_of(number: int) -> str:
-    """Where the node of this number is."""
+    """Return the region of the node with this number."""
     return REGIONS[number % len(REGIONS)]
 
 
@@ -101,12 +101,13 @@ class Tour:
         self._subscribers = subscribers
         self._display = display
         self._killed: set[int] = set()
-        """Numbers of the nodes that were killed, with which their subscriptions ended."""
+        """The numbers of the killed nodes, whose subscriptions have ended."""
         self.published = 0
-        """Events that the tour has published."""
+        """The number of events that the tour has published."""
 
     def run(self) -> list[Scene]:
-        """Show all. Raises DemoError if something does not come about in `TOUR_TIMEOUT` seconds."""
+        """Show all scenes. Raises DemoError if an expected state is not reached in `TOUR_TIMEOUT`
+        seconds."""
         acts: tuple[tuple[str, Callable[[], str]], ...] = (
             ("A tree is cut", self._cut),
             ("A cluster splits", self._split),
@@ -214,7 +215,7 @@ class Tour:
         )
 
     def _lose_cluster(self) -> str:
-        """All members of the cluster that owns the tree that was cut are killed at once."""
+        """Kill all members of the cluster that owns the tour's tree at once."""
         clusters = self._until("second cluster", self._clusters, lambda c: len(c) > 1)
         cluster = next(each for each in clusters if BAND in each.attributes)
         members = {cluster.primary, cluster.standby, *cluster.brokers}
@@ -240,7 +241,8 @@ class Tour:
         )
 
     def _owner(self, number: int) -> str:
-        """Who leads the owner of the tree that was cut; "" while its cluster is out of reach."""
+        """Return the primary of the cluster that owns the tour's tree; "" while it cannot be
+        reached."""
         try:
             return self._ask(number, Where(0, BAND), Located).cluster.primary
         except ControlError:
@@ -258,7 +260,7 @@ class Tour:
             )
 
     def _rows(self, node: DemoNode) -> list[int]:
-        """The rows of the stream, in order, as they are read at the node."""
+        """Read the stream from its first row at the node, and return the rows' numbers in order."""
         with connect(node.data) as client, client.read(STREAM, start="first") as reading:
             found: list[int] = []
             while rows := reading.take(timeout=1.0):
@@ -266,7 +268,7 @@ class Tour:
             return found
 
     def _shard(self) -> tuple[str, list[str]]:
-        """Who leads the stream's shard, and who follows."""
+        """Return the leader of the stream's shard, and its followers."""
 
         def led() -> Any:
             return self._ask(0, GetStreams(0, STREAM), Streams).streams[0].shards[0]
@@ -281,7 +283,7 @@ class Tour:
         self._subscribers.subscribe(chosen, lambda count: None)
 
     def _publish(self, number: int, events: list[dict[str, Any]], expected: int) -> None:
-        """Publish at a node, and wait for so many deliveries."""
+        """Publish at a node, and wait for `expected` deliveries."""
         before = self._subscribers.total
         drafts = tuple(
             Draft({"id": f"tour {n}", "type": "tour", **e}) for n, e in enumerate(events)
@@ -299,7 +301,8 @@ class Tour:
             return client.ask(command, kind, timeout=TOUR_TIMEOUT)
 
     def _until(self, what: str, look: Callable[[], T], found: Callable[[T], bool]) -> T:
-        """Look again and again until it is found."""
+        """Call `look` until `found` accepts its result, and return that. DemoError after
+        `TOUR_TIMEOUT`."""
         until = time.monotonic() + TOUR_TIMEOUT
         while not found(seen := look()):
             self._overlay.check()

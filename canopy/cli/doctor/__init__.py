@@ -1,5 +1,5 @@
-"""`canopy doctor`: what is wrong with a node, its machine or its neighbours, and what to do.
+"""`canopy doctor`: find faults of a node, its machine and its neighbours, and say what to do.
 
-``machine`` says what a check is, and looks at the machine, the data folder and the keys;
-``live_node`` asks a node that runs, and looks at its streams; ``command`` puts them together.
+``machine`` defines checks, and looks at the machine, the data folder and the keys; ``live_node``
+asks a running node, and looks at its streams; ``command`` runs all of them.
 """

@@ -1,4 +1,4 @@
-"""`canopy doctor`: the checks in order, and what they found."""
+"""`canopy doctor`: run the checks in order, and show their findings."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ ANSWER = 10.0  # seconds for a node to answer
 def doctor(file: str | None, strict: bool, as_json: bool, connect: str | None, wait: float) -> int:
     """Look for what is wrong with a node, and say what to do about it.
 
-    Looks at the program, limits, the data folder, its disk (room, and how long a durable write
-    takes), keys and certificate, ports and peers. Where a node runs, it is asked whether it is
-    ready, what it has lost, which links are silent, how far its clock is from its neighbours', and
-    whether the streams that it has replicas of can be written.
-    Changes nothing, but for a small file in the data folder that is written and removed.
+    Looks at the program, limits, the data folder, its disk (room, and the time of a durable write),
+    keys and certificate, ports and peers. A running node is asked whether it is ready, which losses
+    it has counted, which links are silent, how far its clock is from its neighbours', and whether
+    the streams of its replicas can be written. Changes nothing, but writes a small file in the data
+    folder and removes it.
 
-    Exit code 0: nothing is wrong; 1: there is an error (with --strict also for a warning); 2: the
-    configuration is invalid.
+    Exit code 0: no fault; 1: an error (with --strict also a warning); 2: the configuration is
+    invalid.
 
     \b
     canopy doctor
@@ -64,7 +64,7 @@ def doctor(file: str | None, strict: bool, as_json: bool, connect: str | None, w
 
 
 def checks_of(config: NodeConfig, connect: str | None) -> Iterator[tuple[str, Check]]:
-    """The checks by name; those of a running node only if one runs."""
+    """Yield the checks by name; the checks of a running node only if one runs."""
     folder = config.folder
     yield "program", machine.look_at_program
     yield "limits", machine.look_at_limits
@@ -75,7 +75,8 @@ def checks_of(config: NodeConfig, connect: str | None) -> Iterator[tuple[str, Ch
 
 
 def running_checks(config: NodeConfig, connect: str | None) -> Iterator[tuple[str, Check]]:
-    """What a node says of itself; where none runs, whether one could."""
+    """Yield the checks that ask the running node; if none runs, the check whether one could
+    listen."""
     from canopy.cli.doctor.live_node import look_at_streams, streams_of
     from canopy.client.errors import ControlError, UnreachableError
     from overlay.client import GetPeers, GetStatus, Peers, Status
@@ -106,7 +107,7 @@ def running_checks(config: NodeConfig, connect: str | None) -> Iterator[tuple[st
 
 
 def show(findings: list[Finding], counts: dict[Level, int]) -> None:
-    """One line for each finding, and what to do below."""
+    """Print one line for each finding, and the advice below it."""
     for each in findings:
         sign, colour = SIGNS[each.level]
         click.echo(f"{click.style(sign, fg=colour)} {each.check:8} {each.what}")

@@ -1,4 +1,4 @@
-"""Checks of a node that runs, by what it says itself."""
+"""Checks of a running node, by its own answers."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ LOSSES: Final = {
     "link_dropped": "more waited for a node than links.queue",
     "traces_lost": "the disk of the traces is full, or fails",
 }
-"""Counters of what is lost (canopy/wire/admin/counters.md), and why."""
+"""Counters of losses (canopy/wire/admin/counters.md), with their causes."""
 
 LONG_TURN: Final = 1_000
-"""Milliseconds of a turn for which other nodes begin to suspect this one
+"""The length of a turn, in milliseconds, at which other nodes begin to suspect this one
 (`election.suspect_after`)."""
 
 OFF: Final = 0.5
-"""Seconds by which clocks may differ before people who compare logs are misled."""
+"""The clock difference, in seconds, that misleads people who compare logs."""
 
 FAR_OFF: Final = 60.0
-"""… and before certificates and the times of streams are."""
+"""The clock difference, in seconds, that makes certificates and the times of streams wrong."""
 
 
 def look_at_status(status: Status) -> Iterator[Finding]:
-    """Whether the node serves its programs, and what it has lost."""
+    """Check whether the node serves its programs, and which losses it has counted."""
     from canopy.wire.process.supervision import OWNER_FAULTS, why_not_ready
 
     name = f"node {status.node} (process {status.pid}) at {status.address}"
@@ -74,7 +74,7 @@ def look_at_status(status: Status) -> Iterator[Finding]:
 
 
 def look_at_seeds(status: Status) -> Iterator[Finding]:
-    """Whether the configured peers are reached."""
+    """Check whether the configured peers were reached."""
     for address, state in status.seeds.items():
         if state == "reached":
             yield Finding("peers", "ok", f"{address} is reached")
@@ -88,7 +88,7 @@ def look_at_seeds(status: Status) -> Iterator[Finding]:
 
 
 def look_at_links(peers: tuple[PeerInfo, ...]) -> Iterator[Finding]:
-    """Whether neighbours are connected, and speak one version."""
+    """Check whether the neighbours are connected and speak the same version."""
     near = [peer for peer in peers if peer.neighbour]
     silent = [peer for peer in near if peer.state == "CONNECTING"]
     if silent:
@@ -113,8 +113,8 @@ def look_at_links(peers: tuple[PeerInfo, ...]) -> Iterator[Finding]:
 
 
 def look_at_clocks(clocks: tuple[ClockOffset, ...]) -> Iterator[Finding]:
-    """How far the wall clock is from those of the neighbours. Where most of them agree, and this
-    one does not, it is this one's that is wrong."""
+    """Compare the wall clock with those of the neighbours. If it differs from most of them and they
+    agree, this node's clock is wrong."""
     known = [each for each in clocks if each.state == "answered"]
     if not known:
         yield Finding("clock", "note", "no neighbour could be asked for its clock")
@@ -150,12 +150,12 @@ def look_at_clocks(clocks: tuple[ClockOffset, ...]) -> Iterator[Finding]:
 # --- checks of the streams of which a node has replicas ---
 
 ASKED_MOST: Final = 100
-"""Streams that are asked about: one where a replica is silent takes two seconds."""
+"""The most streams that are asked about. A stream with a silent replica takes two seconds."""
 
 
 def streams_of(client: Client, status: Status, seconds: float) -> list[StreamInfo | str]:
-    """The streams of which the node has replicas, or why one cannot be told; as many as are
-    answered for within `seconds`."""
+    """Return the streams of which the node has replicas, or for each that does not answer the
+    reason. Ends after `seconds`, with those that have been asked by then."""
     from canopy.client.errors import ControlError
     from overlay.client import GetStreams, Streams
 
@@ -173,7 +173,8 @@ def streams_of(client: Client, status: Status, seconds: float) -> list[StreamInf
 
 
 def look_at_streams(streams: list[StreamInfo | str]) -> Iterator[Finding]:
-    """Whether each can be written and read, and what else is wrong with its shards."""
+    """Check whether each stream can be written and read, and whether its shards have other
+    troubles."""
     from canopy.cli.streams.manage import troubles
 
     is_well = True

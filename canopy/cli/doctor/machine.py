@@ -1,4 +1,4 @@
-"""Checks of what a node runs on: nothing has to run for them."""
+"""Checks of a node's machine, folder and keys. They need no running node."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ SIGNS: Final[dict[Level, tuple[str, str]]] = {
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """`what` is so, and `do` what to do about it ("" where nothing is to be done)."""
+    """The result of a check. `what`: the observation; `do`: the advice, "" if nothing has to be
+    done."""
 
     check: str
     level: Level
@@ -44,11 +45,11 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 Check = Callable[[], Iterator[Finding]]
-"""Looks at one thing. OSError: it could not be looked at."""
+"""Checks one subject. Raises OSError if it cannot be read."""
 
 
 def carry_out(name: str, check: Check) -> list[Finding]:
-    """The findings of a check; that it could not be carried out is one as well."""
+    """Return the findings of a check. If it fails with an OSError, that is its finding."""
     try:
         return list(check())
     except OSError as error:
@@ -57,16 +58,16 @@ def carry_out(name: str, check: Check) -> list[Finding]:
 
 
 FILES: Final = 4_096 + 256 + 256
-"""Open files of a busy node: its connections, its programs, and the newest segments of shards
-(canopy/wire/constants.py)."""
+"""The number of open files of a busy node: its connections, its programs, and the newest segments
+of shards (canopy/wire/constants.py)."""
 
 ROOM: Final = 1 << 30  # bytes; less is near the end of a disk that logs are written to
 SHARE: Final = 0.05  # of the disk
 SYNCS: Final = 5
 SYNC_BYTES: Final = 4_096
 SLOW_SYNC: Final = 0.05
-"""Seconds of an fdatasync, above which a primary whose log waits for it is slow: a fifth of
-`election.heartbeat`."""
+"""The time of an fdatasync, in seconds, above which a primary that waits for its log is slow: a
+fifth of `election.heartbeat`."""
 STUCK_SYNC: Final = 0.5  # … and half of `election.suspect_after`
 REMOTE: Final = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs")
 VOLATILE: Final = ("tmpfs", "ramfs")
@@ -74,11 +75,12 @@ DIAL: Final = 3.0  # seconds for a peer to accept a connection
 DAY: Final = 86_400.0
 SOON: Final = 2 * DAY
 ISSUER_SOON: Final = 14 * DAY
-"""Before an issuer's end: two lives of a certificate that it has signed."""
+"""The time before an issuer's end, in seconds, from which on a warning is given: two lifetimes of a
+certificate that it signs."""
 
 
 def look_at_program() -> Iterator[Finding]:
-    """Python, the package, the compiled kernels."""
+    """Check Python, the package and the compiled kernels."""
     import matching
     from canopy.wire.process.supervision import package_version
     from overlay.links.messages import OLDEST_PROTOCOL, PROTOCOL
@@ -99,7 +101,7 @@ def look_at_program() -> Iterator[Finding]:
 
 
 def look_at_limits() -> Iterator[Finding]:
-    """Open files, and what the machine lets one process do."""
+    """Check the limits of open files, and the machine's limits for one process."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < FILES:
         yield Finding(
@@ -123,7 +125,7 @@ def look_at_limits() -> Iterator[Finding]:
 
 
 def look_at_folder(folder: Path) -> Iterator[Finding]:
-    """The data folder: whose it is, who may read it, what it lies on."""
+    """Check the data folder: its owner, who may read it, and its file system."""
     if not folder.exists():
         yield Finding("folder", "note", f"{folder} is not there yet; the first start makes it")
         return
@@ -166,7 +168,7 @@ def look_at_folder(folder: Path) -> Iterator[Finding]:
 
 
 def filesystem(path: Path, mounts: Path = Path("/proc/mounts")) -> str:
-    """The type of the file system of `path`; "" where it is not known."""
+    """Return the type of the file system of `path`; "" if unknown."""
     best, kind = -1, ""
     try:
         lines = mounts.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -183,7 +185,7 @@ def filesystem(path: Path, mounts: Path = Path("/proc/mounts")) -> str:
 
 
 def look_at_disk(folder: Path) -> Iterator[Finding]:
-    """Room on the disk of the data folder, and how long it takes to write durably."""
+    """Check the free space of the data folder's disk, and the time of a durable write."""
     from canopy.wire.constants import START_ROOM
 
     place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
@@ -208,7 +210,7 @@ def look_at_disk(folder: Path) -> Iterator[Finding]:
 
 
 def sync_time(folder: Path) -> float:
-    """The median of some fdatasyncs of a small file, in seconds."""
+    """Return the median time of `SYNCS` fdatasyncs of a small file, in seconds."""
     path = folder / "doctor.new"
     times = []
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -225,7 +227,7 @@ def sync_time(folder: Path) -> float:
 
 
 def look_at_keys(config: NodeConfig) -> Iterator[Finding]:
-    """The node's key and certificate."""
+    """Check the node's key and certificate."""
     from canopy.wire.addresses import is_loopback, split_address
     from canopy.wire.keys.certificates import KeyFolderError
     from canopy.wire.keys.key_folder import KeyFolder
@@ -292,7 +294,7 @@ def look_at_keys(config: NodeConfig) -> Iterator[Finding]:
 
 
 def _look_at_beliefs(keys: KeyFolder, overlay: str) -> Iterator[Finding]:
-    """Whether roots, certificate, policy and list of revocations belong together."""
+    """Check whether roots, certificate, policy and list of revocations belong together."""
     from canopy.wire.keys.beliefs import read_beliefs
     from canopy.wire.keys.certificates import KeyFolderError
 
@@ -314,7 +316,7 @@ def _look_at_beliefs(keys: KeyFolder, overlay: str) -> Iterator[Finding]:
 
 
 def _look_at_issuer(keys: KeyFolder, now: float) -> Iterator[Finding]:
-    """The issuer of this node."""
+    """Check the issuer in this node's key folder."""
     from canopy.wire.keys.authority import issuer_of
     from canopy.wire.keys.certificates import KeyFolderError
     from canopy.wire.keys.ledger import Ledger, LimitError
@@ -353,7 +355,7 @@ def _look_at_issuer(keys: KeyFolder, now: float) -> Iterator[Finding]:
 
 
 def look_at_port(config: NodeConfig) -> Iterator[Finding]:
-    """Whether the node could listen; for a node that does not run."""
+    """Check whether the node's addresses can be bound. For a node that does not run."""
     from canopy.wire.addresses import split_address
     from canopy.wire.process.listener import bind_fault
 
@@ -375,7 +377,7 @@ def look_at_port(config: NodeConfig) -> Iterator[Finding]:
 
 
 def look_at_peers(config: NodeConfig) -> Iterator[Finding]:
-    """Whether the configured peers accept connections."""
+    """Check whether the configured peers accept connections."""
     from canopy.wire.addresses import split_address
 
     for address in config.peers:

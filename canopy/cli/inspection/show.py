@@ -68,8 +68,8 @@ def status(
 def _status_view(
     found: Status, before: dict[str, int] | None = None, seconds: float = 0.0
 ) -> RenderableType:
-    """`before`: the counters of so many seconds ago, for their rates; only those that have counted
-    something are shown then."""
+    """Return the view of a node's status. With `before`, the counters of `seconds` seconds ago, it
+    shows rates, and only of counters that have changed."""
     from rich.console import Group
 
     state = "draining" if found.draining else "ready" if found.ready else "joining"
@@ -119,7 +119,7 @@ def _status_view(
 
 
 def _shards(found: Status) -> Table:
-    """The shards of streams that the node has."""
+    """Return the table of the node's shards of streams."""
     rows = table("stream", ">shard", "state", ">offsets", ">on disk", "lag")
     for one in found.shards:
         here = one.here
@@ -151,7 +151,7 @@ def _counters(found: dict[str, int], before: dict[str, int] | None, seconds: flo
 
 
 def alone(status: Status) -> bool:
-    """Whether a node has joined no other one."""
+    """Return whether the node is ready and has no neighbours."""
     return status.ready and not status.neighbours
 
 
@@ -189,9 +189,8 @@ def peers(as_json: bool, timeout: float, connect: str | None, wait: float) -> No
 @click.command()
 @node_options
 def ring(as_json: bool, timeout: float, connect: str | None, wait: float) -> None:
-    """List the clusters of the ring: primary and since when, members, those of them that do not
-    answer or are sub-healthy, as far as the node knows, and the attributes that each cluster
-    owns.
+    """List the clusters of the ring: primary and since when, members, the attributes that each
+    owns, and which members are silent or sub-healthy, as far as the node knows.
 
     \b
     canopy ring
@@ -221,7 +220,7 @@ def ring(as_json: bool, timeout: float, connect: str | None, wait: float) -> Non
 
 
 def _leadership(cluster: ClusterInfo) -> str:
-    """Since when the primary leads, and which members it does not hear from."""
+    """Say how long the primary has led, and from which members it does not hear."""
     if cluster.led_for < 0:
         return "the primary does not answer"
     silent = f"; silent: {' '.join(cluster.silent)}" if cluster.silent else "; no member is silent"
@@ -243,9 +242,10 @@ def _cluster_row(cluster: ClusterInfo) -> tuple[str, ...]:
 @click.argument("name", shell_complete=place_names)
 @node_options
 def where(name: str, as_json: bool, timeout: float, connect: str | None, wait: float) -> None:
-    """Show which nodes serve NAME, an attribute or a stream: the cluster that owns the attribute
-    and the virtual nodes of its tree, and, where there is a stream of this name, who leads each of
-    its shards and who follows.
+    """Show which nodes serve NAME, an attribute or a stream.
+
+    For an attribute: the cluster that owns it, and the virtual nodes of its tree. For a stream: the
+    leader and the followers of each shard.
 
     \b
     canopy where mag
@@ -283,7 +283,7 @@ def _stream_called(name: str, client: Client, timeout: float) -> StreamInfo | No
 
 
 def _show_shards(stream: StreamInfo) -> None:
-    """A row for each replica of a stream, the leader of each shard first."""
+    """Print a row for each replica of a stream, the leader of each shard first."""
     rows = table(">shard", "=node", "state", "address", "region")
     for shard in stream.shards:
         for each in sorted(shard.replicas, key=lambda one: one.node != shard.leader):

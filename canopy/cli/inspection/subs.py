@@ -22,13 +22,14 @@ if TYPE_CHECKING:
 def subs(
     ctx: click.Context, as_json: bool, timeout: float, connect: str | None, wait: float
 ) -> None:
-    """List the subscriptions of all programs at a node, with the events that each has got.
+    """List the subscriptions of all programs at a node, with the number of events delivered to
+    each.
 
-    A subscription belongs to the program that made it, and ends with it, or, if the program was
-    lost without a goodbye, when its session is over (clients.resume): until then the program is
-    shown as away. Of one that is registering it is shown how many registrations are to go, and how
-    many of these their owners take later: of a leaf they take so much at a time. `canopy subs rm`
-    ends one for a program that does not, or should not go on.
+    A subscription ends with the program that made it. If the program was lost without closing the
+    connection, it ends with its session (clients.resume); until then the program is shown as away.
+    For a subscription that is registering, the list shows how many registrations remain, and how
+    many of them their owners postpone: they take a bounded number from a leaf at a time. `canopy
+    subs rm` ends a subscription for a program that cannot end it itself.
 
     \b
     canopy subs
@@ -87,9 +88,9 @@ def rm(
 ) -> None:
     """End subscriptions by their ids, as `canopy subs` lists them.
 
-    The program that has one is notified: in the client library its events end with a
+    The program of each is notified: in the client library its events end with a
     SubscriptionEndedError, and `canopy sub` ends with exit code 1. It does not subscribe again by
-    itself. Exit code 1 if the node has no such subscription; those before it have ended then.
+    itself. Exit code 1 if the node has no such subscription; the ones before it have been ended.
 
     \b
     canopy subs rm 1a2b3c4d5e6f7a8b.1.3

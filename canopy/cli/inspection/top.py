@@ -1,4 +1,4 @@
-"""`canopy top`: the overlay as one node knows it, again and again."""
+"""`canopy top`: the overlay as one node knows it, repeatedly."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ SHORT = 5  # digits of a ring key: enough to tell some clusters apart
 
 
 class NodeRow(msgspec.Struct, frozen=True):
-    """What is known of one node; rates are messages per second on its link with the node that was
-    asked, -1: not known."""
+    """One node. Rates are messages per second on its link with the node that was asked; -1:
+    unknown."""
 
     node: str
     address: str
@@ -49,8 +49,8 @@ def overview(
     before: Peers | None = None,
     seconds: float = 0.0,
 ) -> list[NodeRow]:
-    """All nodes that are known, by cluster in ring order and role. `before`: the peers of so many
-    seconds ago, for the rates."""
+    """Return all known nodes, by cluster in ring order and by role. `before`: the peers of
+    `seconds` seconds ago, for the rates."""
     links = {one.node: one for one in peers.peers}
     earlier = {one.node: one for one in before.peers} if before is not None else {}
     rows: dict[str, NodeRow] = {}
@@ -120,9 +120,10 @@ def top(
 ) -> None:
     """Show the nodes of the overlay as one node knows them, until Ctrl-C.
 
-    All members of all clusters, from a message around the ring: their roles, the trees that their
-    cluster owns, who is silent; and this node's links with the messages per second on each. What
-    other nodes are doing beyond that is not asked: `canopy status --watch` at a node says so.
+    A message around the ring collects all members of all clusters: their roles, the trees that
+    their cluster owns, and which members are silent. For this node's links it shows the messages
+    per second. The work of other nodes is not asked for: `canopy status --watch` at a node shows
+    it.
 
     \b
     canopy top
@@ -156,7 +157,8 @@ def _look(client: Client, timeout: float) -> tuple[Status, RingClusters, Peers]:
 
 
 def _view(status: Status, ring: RingClusters, rows: list[NodeRow], width: int) -> RenderableType:
-    """What is shown; without addresses where a line has no room for whole ids beside them."""
+    """Return the view; without addresses if whole ids leave no room for them in a line of
+    `width`."""
     from rich.console import Group
 
     silent = sum(row.silent for row in rows)

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 CAPTURED: Final = "@>"
 COPIED: Final = "@<"
-"""How producers of captured and copied rows begin (`streams.log.origins`)."""
+"""The prefix of the producers of captured and copied rows (`streams.log.origins`)."""
 
 FORKED: Final = "~"
-"""Behind the name of a node that began to append in a fork
+"""The suffix of the name of a node that began to append in a fork
 (`streams.programs.producer.messages`)."""
 
 WORDS: Final = {
@@ -49,7 +49,7 @@ def why_row(
     connect: str | None,
     wait: float,
 ) -> None:
-    """Print it. Raises UsageError if `offset` is none."""
+    """Print what became of a row. Raises UsageError if `offset` is not a number."""
     from overlay.stream_client import RowExplained, WhyRow
 
     if not (offset.isascii() and offset.isdigit()):
@@ -88,7 +88,7 @@ def _state(found: RowExplained) -> str:
 
 
 def _by(found: RowExplained) -> str:
-    """Who appended the row: its producer, or the fork from which it was copied."""
+    """Return who appended the row: its producer, or the fork from which it was copied."""
     if found.fork:
         return f"{_by_whom(found)}, copied from the fork {found.fork}, where it had {found.at}"
     return _by_whom(found)
@@ -129,14 +129,14 @@ def why(
 ) -> None:
     """Explain why EVENT (its id, or its identity) reached SUBSCRIPTION, or why not.
 
-    Ask the node where the subscription was made; the publisher's node says where the event was
-    shown. Without SUBSCRIPTION all of the node's are explained: the result of each part of the
-    selector with the value that it saw (✓ true, ✗ false, ? unknown), and the path of the event.
-    Of several events with one id the newest is explained, and the identities of the others are
-    shown.
+    Ask the node where the subscription was made; the publisher's node knows where the event was
+    shown. Without SUBSCRIPTION all subscriptions of the node are explained. The explanation has the
+    result of each part of the selector with the value that it saw (✓ true, ✗ false, ? unknown), and
+    the path of the event. If several events have the id, the newest is explained, and the
+    identities of the others are listed.
 
-    With --stream it says what became of a row: whether it is kept, who appended it, and which
-    durable consumers (SUBSCRIPTION: this one) have read it, have passed it over, or will.
+    With --stream it explains a row: whether it is kept, who appended it, and which durable
+    consumers have read it, have skipped it, or will read it. SUBSCRIPTION then names one consumer.
 
     \b
     canopy why ci37868143
@@ -176,7 +176,7 @@ def _show(out: Console, found: Explained) -> None:
 
 
 def _where(found: Explained) -> str:
-    """Where to ask instead."""
+    """Return the advice where to ask for the explanation."""
     nodes = [f"{node} ({address})" for node, address in found.shown_at]
     if not nodes:
         return "ask at the node where it was made (--connect)"

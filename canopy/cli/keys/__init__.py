@@ -1,3 +1,3 @@
-"""`canopy keys`: the keys of an overlay, and those of programs that seal (``command``); what
-tenants may (``policy``), and programs on other machines (``access``); the record of all that
+"""`canopy keys`: the keys of an overlay, and those with which programs seal payloads (``command``);
+the rights of tenants (``policy``), and of programs on other machines (``access``); the audit record
 (``audit``)."""

@@ -26,15 +26,15 @@ from canopy.cli.output import console, print_json, table
 def access() -> None:
     """Let programs on other machines use a node, each with a token of its own.
 
-    The node serves them at `clients.listen`, in TLS. A token allows what its scopes say: publish,
-    subscribe, observe (status, peers, events, subscriptions), admin (drain, reload, streams); each
-    alone. It is written into an access file, which programs and commands take in the place of a
+    The node serves them at `clients.listen`, over TLS. A token allows its scopes and nothing else:
+    publish, subscribe, observe (status, peers, events, subscriptions), admin (drain, reload,
+    streams). It is written into an access file, which programs and commands accept in place of a
     data folder.
 
     \b
     canopy access add laptop --scope subscribe --address node.example:4471 --out laptop.access
     canopy sub --connect laptop.access "mag >= 4.5"        # on the other machine
-    canopy access rm laptop                                # ends what it has opened, in seconds
+    canopy access rm laptop                                # closes its connections, in seconds
     """
 
 
@@ -79,9 +79,9 @@ def add(
 ) -> None:
     """Make the token NAME, and write the access file for its program.
 
-    Give the file to whom it is for as you would a password; the node keeps a hash of the secret
-    only. With --where the program gets what it asks for AND that selector; with --where or
-    --publishes it may not use streams, nor observe or administer.
+    Treat the file as a password; the node keeps only a hash of the secret. With --where the program
+    receives the events that match its own selector AND that one. With --where or --publishes it may
+    not use streams, nor observe or administer the node.
 
     \b
     canopy access add sensor --scope publish --publishes "type = 'sensor'" --address a.example:4471
@@ -129,7 +129,7 @@ def add(
 @json_option
 @data_option
 def ls(as_json: bool, data: Path | None) -> None:
-    """List the tokens: what each allows, and until when."""
+    """List the tokens, their rights, and when they expire."""
     from canopy.wire.control.remote import token_file
 
     found = token_file(key_folder(data).path.parent).all()
@@ -157,7 +157,7 @@ def ls(as_json: bool, data: Path | None) -> None:
 @data_option
 @json_option
 def rm(name: str, data: Path | None, as_json: bool) -> None:
-    """Remove the token NAME; what it has opened ends within seconds."""
+    """Remove the token NAME. Connections that use it are closed within seconds."""
     from canopy.wire.control.remote import token_file
 
     folder = key_folder(data)

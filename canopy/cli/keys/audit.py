@@ -1,4 +1,4 @@
-"""`canopy audit`: what was done with keys, rights and policies at a node."""
+"""`canopy audit`: the record of changes to keys, rights and policies at a node."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from canopy.cli.output import console, print_json
 
 @click.group(cls=HintingGroup)
 def audit() -> None:
-    """Check the record of what was done with keys and policies at a node.
+    """Check the record of changes to keys, rights and policies at a node.
 
     \b
     canopy audit verify
@@ -27,10 +27,10 @@ def audit() -> None:
 @click.option("--expect", default="", metavar="HASH", help="The last hash, as noted elsewhere.")
 @json_option
 def verify(data: Path | None, expect: str, as_json: bool) -> None:
-    """Check that no line of the node's audit file was changed, taken out or put in.
+    """Check that no line of the node's audit file was changed, removed or inserted.
 
-    Each line has the hash of all before it. Note the last hash on another machine from time to
-    time: with --expect it is looked for, so that a file whose end was cut off is found out.
+    Each line has the hash of all lines before it. Note the last hash on another machine from time
+    to time: with --expect it is looked for, which detects a file whose end was cut off.
 
     \b
     canopy audit verify

@@ -20,7 +20,7 @@ UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def _folder(ctx: click.Context, parameter: click.Parameter, value: str | None) -> Path | None:
-    """The folder that --connect means: one that does not exist yet may have any name."""
+    """Return the folder of --connect. A folder that does not exist yet may have any name."""
     from canopy.cli.context_store import resolve_folder
     from canopy.client.errors import UnknownContextError
 
@@ -133,8 +133,8 @@ def invite(
 ) -> None:
     """Print a token with which a new node gets a certificate from this one.
 
-    Who has the token can join, so treat it as a password. This node has to be running when it is
-    used.
+    Whoever has the token can join, so treat it as a password. This node has to be running when the
+    new node joins.
 
     \b
     canopy keys invite
@@ -188,12 +188,12 @@ def issuer(
     term: str,
     as_json: bool,
 ) -> None:
-    """Make another issuer, which may sign certain nodes alone.
+    """Make another issuer, restricted to certain nodes.
 
-    It needs root.key in the folder keys of --data. Every node refuses what such an issuer signs
-    beyond what its certificate says; without --tenant that is nodes of no tenant. Bring DIR to the
-    machine where the issuer's node is to run. With the DIR of a restricted issuer the new one takes
-    its place, and its nodes renew there: do that before its time is over.
+    It needs root.key in the folder keys of --data. Every node refuses certificates of this issuer
+    that exceed the issuer's own certificate; without --tenant it may sign only nodes of no tenant.
+    Bring DIR to the machine where the issuer's node is to run. If DIR has a restricted issuer
+    already, the new one replaces it, and its nodes renew there: do that before the old one expires.
 
     \b
     canopy keys issuer --role leaf --tenant acme --for 90d --into acme-issuer
@@ -241,12 +241,12 @@ def issuer(
 @click.option("--per-hour", default=0, type=click.IntRange(0), help="So many new ones an hour.")
 @json_option
 def limit(data: Path | None, tenant: str, ids: int, per_hour: int, as_json: bool) -> None:
-    """Bound how many ids this issuer signs, whoever has its tokens; renewals go on.
+    """Limit how many ids this issuer signs, whoever has its tokens. Renewals are not limited.
 
     \b
     canopy keys limit --per-hour 60
     canopy keys limit --tenant acme --ids 20 --per-hour 5
-    canopy keys limit --tenant acme        # no limit any more
+    canopy keys limit --tenant acme        # remove the limit
     """
     from canopy.wire.keys.certificates import check_name
     from canopy.wire.keys.ledger import ALL, Ledger, Limit
@@ -268,7 +268,7 @@ def limit(data: Path | None, tenant: str, ids: int, per_hour: int, as_json: bool
 @data_option
 @json_option
 def ls(data: Path | None, as_json: bool) -> None:
-    """Show this node's certificate and issuers, limits, open invitations and what is revoked.
+    """Show this node's certificate and issuers, limits, open invitations and revoked ids.
 
     \b
     canopy keys ls
@@ -353,10 +353,11 @@ def ls(data: Path | None, as_json: bool) -> None:
 @click.argument("nodes", nargs=-1, required=True, metavar="ID…")
 @json_option
 def revoke(data: Path | None, nodes: tuple[str, ...], as_json: bool) -> None:
-    """Have no node believe these ids any more: signed here, and spread while the overlay runs.
+    """Revoke the ids NODE, so that no node accepts them. The list is signed here, and spreads while
+    the overlay runs.
 
-    Their links are closed within seconds, and their certificates are not renewed. With the id of an
-    issuer, from `keys ls` there, all that it has signed is refused as well.
+    Their links are closed within seconds, and their certificates are not renewed. Revoking the id
+    of an issuer, from `keys ls` there, revokes all that it has signed.
 
     \b
     canopy keys revoke 0f3c9a…
@@ -423,15 +424,15 @@ def renew(data: Path | None, new_id: bool, as_json: bool) -> None:
 def rotate(data: Path | None, finish: bool, anyway: bool, as_json: bool) -> None:
     """Replace root and issuer, while the overlay runs.
 
-    The first step needs the root's key back in the folder. From then on both roots are believed;
-    policy, list of revocations and restricted issuers are signed again, and nodes that run renew
-    within a minute. Then `--finish` has every node drop the former root, and with it all that its
-    issuers have signed; it refuses, and says why, while somebody still needs that.
+    The first step needs the root's key in the folder. From then on nodes accept both roots; policy,
+    list of revocations and restricted issuers are signed again, and running nodes renew within a
+    minute. Then `--finish` makes every node drop the former root and all that its issuers have
+    signed. It refuses, and says why, while a node still needs the former root.
 
     \b
     canopy keys rotate
-    canopy keys rotate --finish            # when all have renewed: it says who has not
-    canopy keys rotate --finish --anyway   # a key was stolen: now
+    canopy keys rotate --finish            # when all have renewed; it names those that have not
+    canopy keys rotate --finish --anyway   # now, as after the theft of a key
     """
     from canopy.wire.keys.rotation import finish as drop
     from canopy.wire.keys.rotation import rotate as begin
@@ -458,7 +459,8 @@ def rotate(data: Path | None, finish: bool, anyway: bool, as_json: bool) -> None
 
 
 def invitation_rows(invitations: dict[str, Any], found: list[Any]) -> list[tuple[str, ...]]:
-    """Open invitations as `ls` shows them, and into `found` for `--json`."""
+    """Return the rows of open invitations for `ls`, and append their objects for `--json` to
+    `found`."""
     rows: list[tuple[str, ...]] = []
     for name, each in invitations.items():
         left = each.uses - len(each.used_by)
@@ -480,7 +482,7 @@ def invitation_rows(invitations: dict[str, Any], found: list[Any]) -> list[tuple
 
 
 def late_nodes(folder: Any) -> tuple[Any, ...]:
-    """The nodes whose certificates are still of an issuer before the present one."""
+    """Return the nodes whose certificates were signed by a former issuer."""
     from canopy.wire.keys.rotation import not_renewed
 
     own = folder.certificate_or_none()
@@ -490,7 +492,7 @@ def late_nodes(folder: Any) -> tuple[Any, ...]:
 
 
 def ends_of(made: Any) -> float:
-    """When an issuer's certificate ends."""
+    """Return when an issuer's certificate ends, in seconds since 1970."""
     ends: float = made.certificate.not_valid_after_utc.timestamp()
     return ends
 
@@ -503,7 +505,7 @@ class ShownIssuer(NamedTuple):
 
 
 def issuers_of(folder: Any) -> Iterator[tuple[ShownIssuer, Any, bool]]:
-    """Each issuer of a key folder, what it is restricted to, and whether it is the present one."""
+    """Yield each issuer of a key folder, its restriction, and whether it is the present issuer."""
     from canopy.wire.keys.certificates import is_authority, path_length
     from canopy.wire.keys.chains import authority_id
     from canopy.wire.keys.restrictions import restriction_of
@@ -516,7 +518,7 @@ def issuers_of(folder: Any) -> Iterator[tuple[ShownIssuer, Any, bool]]:
 
 
 def limit_text(tenant: str, ids: int, per_hour: int) -> str:
-    """A limit, for people."""
+    """Return a limit in words."""
     whose = "" if tenant == "*" else f" of {tenant}"
     parts = [f"{ids} ids{whose} at most"] if ids else []
     parts += [f"{per_hour} new ids{whose} an hour"] if per_hour else []
@@ -524,7 +526,7 @@ def limit_text(tenant: str, ids: int, per_hour: int) -> str:
 
 
 def key_folder(data: Path | None) -> Any:
-    """The key folder of this data folder, or of the default one."""
+    """Return the key folder of this data folder, or of the default one."""
     from canopy.wire.folder import default_folder
     from canopy.wire.keys.key_folder import KeyFolder
 
@@ -534,7 +536,7 @@ def key_folder(data: Path | None) -> Any:
 
 
 def own_address(folder: Path) -> tuple[str, ...]:
-    """Where the node of this data folder runs."""
+    """Return the address of the node that runs in this data folder. UsageError if none runs."""
     try:
         return ((folder / "address").read_text().strip(),)
     except OSError:
@@ -544,7 +546,7 @@ def own_address(folder: Path) -> tuple[str, ...]:
 
 
 def seconds_of(term: str) -> float:
-    """A time such as 90s, 30m, 1h, 7d."""
+    """Parse a time such as 90s, 30m, 1h or 7d. Raises UsageError."""
     found = re.fullmatch(r"(\d{1,6})([smhd])", term)
     if found is None:
         raise click.UsageError(f"--for {term!r}: expected a time such as 30m, 1h or 7d")
@@ -552,7 +554,7 @@ def seconds_of(term: str) -> float:
 
 
 def when(seconds: float) -> str:
-    """A point in time, for people."""
+    """Return a point in time in UTC, to the minute."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
@@ -563,10 +565,11 @@ file_argument = click.argument("file", type=click.Path(path_type=Path, dir_okay=
 
 @keys.group(cls=HintingGroup)
 def seal() -> None:
-    """Make and rotate the keys by which a tenant's programs seal payloads.
+    """Make and rotate the keys with which a tenant's programs seal payloads.
 
-    Programs that have the file seal what they publish and open what they get; nodes never see a
-    key, and pass payloads on sealed. Attributes, sizes, times and ids stay visible to them.
+    Programs that have the file seal the payloads that they publish and open those that they
+    receive. Nodes have no key, and pass payloads on sealed. Attributes, sizes, times and ids are
+    not sealed.
 
     \b
     canopy keys seal new acme.seal
@@ -579,7 +582,7 @@ def seal() -> None:
 @file_argument
 @json_option
 def new_seal(file: Path, as_json: bool) -> None:
-    """Make FILE, with one key, readable for you alone.
+    """Make FILE with one key; only you can read it.
 
     Copy it to the programs' machines as you would a password, with mode 0600.
 
@@ -600,10 +603,11 @@ def new_seal(file: Path, as_json: bool) -> None:
 @click.option("--finish", is_flag=True, help="Seal with the newest key: all programs have it.")
 @json_option
 def rotate_seal(file: Path, finish: bool, as_json: bool) -> None:
-    """Seal with another key from some day on, and go on opening what the former ones have sealed.
+    """Replace the key that seals. Former keys still open what they have sealed.
 
     The first step adds a key that only opens. Copy the file to all programs, which read it again
-    within a second; then `--finish`, and copy it once more to those that publish.
+    within a second. Then `--finish` makes the new key seal; copy the file again to those that
+    publish.
 
     \b
     canopy keys seal rotate acme.seal
@@ -631,7 +635,7 @@ def rotate_seal(file: Path, finish: bool, as_json: bool) -> None:
 @click.argument("key", metavar="KEY")
 @json_option
 def forget_seal(file: Path, key: str, as_json: bool) -> None:
-    """Drop a key from FILE: what it has sealed is opened no more.
+    """Remove a key from FILE. Payloads sealed with it can then no longer be opened.
 
     \b
     canopy keys seal forget acme.seal 0f3c9a17b2d4e680

@@ -25,11 +25,12 @@ file_argument = click.argument("file", type=click.Path(path_type=Path, exists=Tr
 
 @click.group(cls=HintingGroup)
 def policy() -> None:
-    """Say what each tenant may publish and subscribe to, by content.
+    """Define what each tenant may publish and subscribe to, by content.
 
-    A policy is a YAML file. An admin signs it, and the nodes of the overlay pass it on; its version
-    only grows. A tenant's subscription is intersected with what it may see, so that a broad one is
-    harmless; a tenant that the policy does not name may nothing.
+    A policy is a YAML file. An admin signs it, and the nodes of the overlay pass it on; each new
+    version has a higher number. A tenant's subscription is intersected with its rights, so a broad
+    one reveals nothing more. A tenant that the policy does not name may neither publish nor
+    subscribe.
 
     \b
     canopy policy check policy.yaml --tenant acme --selector "mag > 3"
@@ -45,9 +46,9 @@ def policy() -> None:
 @click.option("--selector", default="", help="What would remain of this selector for the tenant.")
 @json_option
 def check(file: Path | None, data: Path | None, tenant: str, selector: str, as_json: bool) -> None:
-    """Check a policy, and show what would remain of a tenant's selector.
+    """Check a policy, and show how it narrows a tenant's selector.
 
-    Without FILE it is the policy of the node in the data folder. Nothing is changed.
+    Without FILE it checks the policy of the node in the data folder. Nothing is changed.
 
     \b
     canopy policy check policy.yaml
@@ -126,8 +127,8 @@ def sign(file: Path, data: Path | None, out: Path | None, as_json: bool) -> None
 def push(file: Path, data: Path | None, as_json: bool) -> None:
     """Give the overlay a policy, through the node in the data folder.
 
-    FILE is signed already, or is YAML and signed here. The running node passes it on within a
-    second. A version that is not newer than the one that holds is refused.
+    FILE is a signed policy, or YAML that is signed here. The running node passes it on within a
+    second. A version that is not newer than the present one is refused.
 
     \b
     canopy policy push policy.yaml
@@ -182,7 +183,7 @@ def show(data: Path | None, as_json: bool) -> None:
 
 
 def parsed(file: Path) -> Policy:
-    """The policy in a YAML file."""
+    """Return the policy in a YAML file. Raises UsageError."""
     from canopy.wire.keys.policies import parse_policy
     from overlay.tenants.policy import PolicyError
 
@@ -193,7 +194,7 @@ def parsed(file: Path) -> Policy:
 
 
 def current(folder: KeyFolder) -> Policy:
-    """The policy in a key folder."""
+    """Return the policy in a key folder. Raises UsageError if there is none."""
     own = folder.certificate_or_none()
     found = None if own is None else folder.policy(own.holder.overlay)[0]
     if found is None:
@@ -202,7 +203,7 @@ def current(folder: KeyFolder) -> Policy:
 
 
 def signed_by(folder: KeyFolder, found: Policy) -> bytes:
-    """A policy, signed by the node whose keys these are."""
+    """Return the policy, signed with the key of the node of this folder. Raises UsageError."""
     from canopy.wire.keys.policies import sign_policy
     from overlay.rights import Role
     from overlay.tenants.policy import PolicyError

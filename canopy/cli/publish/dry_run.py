@@ -1,4 +1,4 @@
-"""`canopy pub --dry-run`: who would get events that are not published."""
+"""`canopy pub --dry-run`: who would receive events, without publishing them."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class DryRunTotals:
-    """How many events were asked about, and how many of them would be delivered or are in doubt.
-    `names`: of the subscriptions at the node that is asked, by id."""
+    """The numbers of events that were asked about, that would be delivered, and that are in doubt.
+    `names`: the subscriptions' names at the asked node, by id."""
 
     events: int = 0
     wanted: int = 0  # by some node
@@ -41,15 +41,15 @@ class DryRunTotals:
 
     @property
     def code(self) -> int:
-        """Exit code: 1 if there was no event to ask for, 5 if some host did not answer, else 0."""
+        """The exit code: 1 if there was no event, 5 if a host did not answer, else 0."""
         if not self.events:
             return FAILURE
         return TIME_OUT if self.doubtful else OK
 
 
 def ask(client: Client, batch: list[FeedEvent], timeout: float) -> list[EventRecipients]:
-    """Who would get each of these events, at most `DRY_RUN_MOST`; in several questions if they have
-    many attributes."""
+    """Ask who would receive each of these events, at most `DRY_RUN_MOST`. Events with many
+    attributes are asked about in several requests."""
     from overlay.client import DRY_RUN_ATTRIBUTES, DryRun, Recipients
 
     parts: list[list[Draft]] = [[]]
@@ -65,7 +65,7 @@ def ask(client: Client, batch: list[FeedEvent], timeout: float) -> list[EventRec
 
 
 def names_at(client: Client, timeout: float) -> dict[str, str]:
-    """The names of the node's own subscriptions, by id."""
+    """Return the names of the node's own subscriptions, by id."""
     from overlay.client import GetSubscriptions, Subscriptions
 
     found = client.ask(GetSubscriptions(0), Subscriptions, timeout)
@@ -73,7 +73,7 @@ def names_at(client: Client, timeout: float) -> dict[str, str]:
 
 
 def show(entry: FeedEvent, found: EventRecipients, totals: DryRunTotals, as_json: bool) -> None:
-    """Print who would get one event."""
+    """Print who would receive one event."""
     if as_json:
         print_json(as_object(entry, found))
     else:
@@ -81,7 +81,7 @@ def show(entry: FeedEvent, found: EventRecipients, totals: DryRunTotals, as_json
 
 
 def as_object(entry: FeedEvent, found: EventRecipients) -> dict[str, Any]:
-    """What `--json` prints of an event."""
+    """Return the object that `--json` prints for an event."""
     from canopy.feeds import id_text
 
     return {
@@ -104,12 +104,13 @@ def as_object(entry: FeedEvent, found: EventRecipients) -> dict[str, Any]:
 
 
 def _subscriptions(found: EventRecipients) -> int:
-    """Of all nodes; at least so many if the answer is not complete."""
+    """Return the number of subscriptions at the listed nodes: a lower bound if the answer is
+    incomplete."""
     return sum(one.subscriptions for one in found.listed)
 
 
 def _is_complete(found: EventRecipients) -> bool:
-    """Whether all nodes and subscriptions that match are listed."""
+    """Return whether all matching nodes and subscriptions are listed."""
     listed = all(one.subscriptions == len(one.ids) for one in found.listed)
     return listed and found.nodes == len(found.listed) and not found.unanswered
 
@@ -139,14 +140,14 @@ def _show(out: Console, entry: FeedEvent, found: EventRecipients, totals: DryRun
 
 
 def _ids(one: RecipientInfo, totals: DryRunTotals) -> str:
-    """Its subscriptions: names where they are known, else ids."""
+    """Return the node's subscriptions as text: their names where known, else their ids."""
     shown = [totals.names.get(id_, id_) for id_ in one.ids[:DRY_RUN_NODES]]
     more = one.subscriptions - len(shown)
     return ", ".join([*map(label, shown), *([f"{more:,} more"] if more > 0 else [])])
 
 
 def print_totals(totals: DryRunTotals) -> None:
-    """Say on standard error what it was."""
+    """Print the totals on standard error."""
     nodes = counted(len(totals.nodes), "node")
     text = f"{totals.wanted:,} of {counted(totals.events, 'event')} would be delivered, to {nodes}"
     click.echo(f"{text}; nothing was published", err=True)

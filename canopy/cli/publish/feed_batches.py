@@ -1,7 +1,7 @@
-"""The events of the feeds that a command names, in batches of what has been read.
+"""Reads the events of feeds in batches.
 
-One thread reads and parses, the other takes the batches: what has been read while one was in use is
-the next, so that events of a slow pipe are there at once and those of a file in large batches.
+One thread reads and parses, another takes the batches. A batch has all events that were read while
+the one before was in use: a slow pipe gives each event at once, a file gives large batches.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class FeedBatch(NamedTuple):
     """Events of one feed, in its order."""
 
     feed: str
-    """The feed's name; "" where there is only one."""
+    """The feed's name; "" if there is only one feed."""
     events: list[FeedEvent]
 
 
@@ -60,11 +60,12 @@ def read_batches(
     refuse: Callable[[str, Refusal], None],
     rate: float = 0.0,
 ) -> Iterator[FeedBatch]:
-    """The events of all `sources`, in batches of what has been read, at most `most` events. `types`
-    has those of a table's columns. `refuse` is called with a feed's name for each line that is no
-    event. At most `rate` events per second of each feed, if not 0.
+    """Yield the events of all `sources` in batches of at most `most` events.
 
-    Raises what reading a source raises."""
+    `types`: the types of a table's columns. `refuse` is called with the feed's name for each
+    invalid line. `rate`: the most events per second of each feed; 0: unlimited. Raises the errors
+    of reading.
+    """
     most = max(1, min(most, int(rate / 10))) if rate else most
     for name, stream in sources:
         started, count = time.monotonic(), 0
@@ -83,8 +84,8 @@ def read_batches(
 
 
 def open_sources(feeds: tuple[str, ...], data: str | None) -> Iterable[tuple[str, BinaryIO]]:
-    """The feeds, each opened when its turn has come, with its name where there are several. Raises
-    UsageError for a mixture, and for a file that is not there, before anything is published."""
+    """Return the feeds, each opened in its turn, with their names if there are several. Raises
+    UsageError for a mixture or a missing file, before anything is published."""
     if data is not None:
         if feeds:
             raise click.UsageError("give --data, or files, or NAME=VALUE")
@@ -103,7 +104,8 @@ def open_sources(feeds: tuple[str, ...], data: str | None) -> Iterable[tuple[str
 
 
 def _event(pairs: list[str]) -> bytes:
-    """The event of `NAME=VALUE` arguments as JSON: values as in CSV. Raises UsageError."""
+    """Return the event of `NAME=VALUE` arguments as JSON. Values are parsed as in CSV. Raises
+    UsageError."""
     fields: dict[str, Any] = {}
     for pair in pairs:
         name, _, value = pair.partition("=")
@@ -114,8 +116,8 @@ def _event(pairs: list[str]) -> bytes:
 
 
 def _opened(file: str) -> BinaryIO:
-    """The feed, which is closed by the thread that reads it: another one, which an interrupt sends
-    there, would wait for the end of its read."""
+    """Open a feed. The thread that reads it must close it: closing it in another thread, which an
+    interrupt would do, would wait for the end of a read."""
     if file != "-":
         return open(file, "rb")
     if os.isatty(STDIN):
@@ -127,13 +129,13 @@ def _opened(file: str) -> BinaryIO:
 
 
 def _name(stream: BinaryIO) -> str:
-    """The name of a file; "" for a pipe."""
+    """Return the name of a file; "" for a pipe."""
     name = getattr(stream, "name", "")
     return name if isinstance(name, str) else ""
 
 
 def _chunks(items: queue.Queue[Any], most: int) -> Iterator[list[Item]]:
-    """Lists of items: wait for one, then take what else is there, up to `most` items and
+    """Yield lists of items: wait for one, then take those that are there, up to `most` items and
     `PUB_BATCH_BYTES`. Raises the reading thread's exception."""
     while (item := items.get()) is not None:
         chunk: list[Item] = []
@@ -157,7 +159,7 @@ def _chunks(items: queue.Queue[Any], most: int) -> Iterator[list[Item]]:
 
 
 def _read_ahead(file: BinaryIO, format_: str, types: Mapping[str, str]) -> queue.Queue[Any]:
-    """Read the feed in a thread. The queue ends with None, or with an exception of the thread."""
+    """Read the feed in a thread. The queue ends with None, or with the thread's exception."""
     items: queue.Queue[Any] = queue.Queue(READ_AHEAD)
     session = "".join(secrets.choice(SESSION_LETTERS) for _ in range(SESSION_LENGTH))
 
@@ -180,9 +182,8 @@ def _read_ahead(file: BinaryIO, format_: str, types: Mapping[str, str]) -> queue
 
 @dataclass
 class FeedTotals:
-    """How many events of the feeds were published and refused; `listed` are the first ones of
-    those that were refused, `first` and `last` the ids of events that were not (the identity of an
-    event without an id)."""
+    """The numbers of published and of refused events. `listed`: the first refused ones; `first` and
+    `last`: the ids of published events (the identity of an event without an id)."""
 
     published: int = 0
     first: str = ""
@@ -194,8 +195,7 @@ class FeedTotals:
     shown_at: float = field(default_factory=time.monotonic)
 
     def publish(self, drafts: Sequence[Draft], done: PublishResult) -> None:
-        """Count a batch's events that were published, and note which are the first and the last of
-        all."""
+        """Count a batch's published events, and note the first and the last of all."""
         from canopy.feeds import id_text
 
         names = [
@@ -209,8 +209,8 @@ class FeedTotals:
             self.first, self.last = self.first or names[0], names[-1]
 
     def refuse(self, name: str, refusal: Refusal) -> None:
-        """Count one refusal of the feed `name` ("": the only one); keep the first `REFUSED_LISTED`,
-        and print each reason once, `REFUSED_PRINTED` of them."""
+        """Count a refused line of the feed `name` ("": the only feed). Keep the first
+        `REFUSED_LISTED`, and print each of the first `REFUSED_PRINTED` reasons once."""
         self.refused += 1
         if len(self.listed) < REFUSED_LISTED:
             self.listed.append((name, refusal))
@@ -223,13 +223,13 @@ class FeedTotals:
             click.echo(f"{place}: {refusal.reason}" if place else refusal.reason, err=True)
 
     def show(self) -> None:
-        """On a terminal, say from time to time how many events are published."""
+        """Show the number of published events, on a terminal, every `COUNT_INTERVAL` seconds."""
         if sys.stderr.isatty() and time.monotonic() - self.shown_at > COUNT_INTERVAL:
             self.shown_at = time.monotonic()
             click.echo(f"\rpublished {self.published} events ", err=True, nl=False)
 
     def repeated(self) -> Iterator[str]:
-        """What is said in the end of reasons that came again or were not printed."""
+        """Yield the final sentences about reasons that were repeated or not printed."""
         for reason, times in self.reasons.items():
             if times > 1:
                 yield f"… {counted(times - 1, 'more line')}: {reason}"

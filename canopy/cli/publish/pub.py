@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def _types(ctx: click.Context, parameter: click.Parameter, value: str) -> dict[str, str]:
-    """`--types`: names of columns with their types. Raises BadParameter."""
+    """Parse `--types`: names of columns with their types. Raises BadParameter."""
     from canopy.feeds.table import TYPES
 
     found: dict[str, str] = {}
@@ -124,17 +124,18 @@ def pub(
     wait: float,
 ) -> int:
     """Publish one event given as NAME=VALUE, or the events in each FILE, or on standard input (-)
-    as they come.
+    as they arrive.
 
     FILE has JSON of any layout (objects, arrays, CloudEvents, GeoJSON), a JSON object per line, a
-    JSON text sequence, CSV with a header, or MessagePack maps, as its name says (.csv, .geojson, …)
-    or else its first value or rows; .gz is unpacked. An event without id gets one (`canopy why`).
-    Invalid lines are refused, with number and reason on standard error, and all others are
-    published. The exit code is 1 if nothing was published, or with --strict if a line was refused.
+    JSON text sequence, CSV with a header, or MessagePack maps. The format is known from its name
+    (.csv, .geojson, …), or else from its first value or rows; .gz is unpacked. An event without id
+    gets one (`canopy why`). Invalid lines are refused, with number and reason on standard error,
+    and all others are published. The exit code is 1 if nothing was published, or with --strict if a
+    line was refused.
 
-    With --dry-run no event is published: the hosts of the overlay say which nodes and subscriptions
-    would get each of them. The exit code is 5 if some host did not answer in time, so that others
-    may get it too.
+    With --dry-run no event is published: the hosts of the overlay report which nodes and
+    subscriptions would receive each of them. The exit code is 5 if a host did not answer in time,
+    so that there may be further recipients.
 
     With --stream the events are appended to a stream, in batches that are each appended as a whole,
     and are on the disks of a majority of its replicas when the command ends. With --producer and
@@ -149,7 +150,7 @@ def pub(
     canopy pub --data '{"mag": 5.1, "place": "here"}' --receipt
     canopy pub --stream orders --producer till-4 --first 0 --receipts r.jsonl orders.jsonl
     """
-    from canopy.cli.publish import appending
+    from canopy.cli.publish import stream_append
     from canopy.cli.publish.feed_batches import open_sources, read_batches
     from overlay.client import DRY_RUN_MOST
 
@@ -157,7 +158,7 @@ def pub(
     sources = open_sources(feeds, data)
     if dry_run and receipt:
         raise click.UsageError("--dry-run publishes nothing, so there is no --receipt")
-    wrong = appending.fault(stream, producer, first, receipts, receipt or dry_run)
+    wrong = stream_append.fault(stream, producer, first, receipts, receipt or dry_run)
     if wrong:
         raise click.UsageError(wrong)
     most, pace = (DRY_RUN_MOST, 0.0) if dry_run else (PUB_BATCH, rate)
@@ -166,8 +167,8 @@ def pub(
         if dry_run:
             return _ask(client, batches, totals, strict, timeout, as_json)
         if stream:
-            to = appending.Target(client, stream, producer, first, receipts, timeout)
-            return appending.append(to, batches, totals, strict, as_json)
+            to = stream_append.Target(client, stream, producer, first, receipts, timeout)
+            return stream_append.append(to, batches, totals, strict, as_json)
         try:
             for batch in batches:
                 _send(client, batch, receipt, timeout, totals)
@@ -185,7 +186,7 @@ def _ask(
     timeout: float,
     as_json: bool,
 ) -> int:
-    """Ask who would get the events, as far as they could be published. Returns the exit code."""
+    """Ask who would receive those events that could be published. Returns the exit code."""
     from canopy.cli.publish import dry_run
     from canopy.feeds import Refusal
 
@@ -205,7 +206,8 @@ def _ask(
 
 
 def _warn_if_alone(client: Client, timeout: float) -> None:
-    """Say so when the events can have reached no other node although the node has peers."""
+    """Warn if the node has configured peers and no neighbours: the events can have reached no other
+    node."""
     from canopy.cli.inspection.show import alone
     from canopy.client.errors import ControlError
     from overlay.client import GetStatus, Status

@@ -1,4 +1,4 @@
-"""`canopy schema`: the JSON Schemas that events are held against."""
+"""`canopy schema`: JSON Schemas that events must satisfy."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from overlay.phrases import counted
 
 @click.group(cls=HintingGroup)
 def schema() -> None:
-    """Hold events against JSON Schemas, before they are published.
+    """Validate events against JSON Schemas before they are published.
 
-    A node with schemas.dir in its configuration holds what its programs publish and append against
-    the file TYPE.json of that folder, for events of the type TYPE; schemas.otherwise says what
-    becomes of others.
+    A node with schemas.dir in its configuration validates events of the type TYPE, which its
+    programs publish or append, against the file TYPE.json of that folder. schemas.otherwise says
+    how it treats events of other types.
     """
 
 
@@ -31,11 +31,11 @@ def schema() -> None:
 @format_option
 @json_option
 def check(file: str, feeds: tuple[str, ...], format_: str, as_json: bool) -> int:
-    """Check the JSON Schema in FILE, and events that are given as `canopy pub` takes them.
+    """Check the JSON Schema in FILE, and events that are given as to `canopy pub`.
 
-    An event is held against FILE whatever its type. What is checked is the object of its attributes
-    and of what is nested; `id` and `type` only if the schema names them. Exit code 9 if an event is
-    not what the schema says, 1 if FILE is no schema.
+    Events of any type are validated against FILE. The schema applies to the object of an event's
+    attributes and nested fields; to `id` and `type` only if the schema names them. Exit code 9 if
+    an event does not satisfy the schema, 1 if FILE is not a schema.
 
     \b
     canopy schema check quake.json
@@ -81,7 +81,7 @@ def check(file: str, feeds: tuple[str, ...], format_: str, as_json: bool) -> int
 @schema.command("ls")
 @node_options
 def ls(as_json: bool, timeout: float, connect: str | None, wait: float) -> int:
-    """List the types of events that a node has schemas of."""
+    """List the types of events for which a node has schemas."""
     from overlay.operator_commands import GetSchemas, Schemas
 
     with open_client(connect, wait) as client:

@@ -1,4 +1,4 @@
-"""`canopy pub --stream`: append feeds to a stream, and say where their events are."""
+"""`canopy pub --stream`: append feeds to a stream, and report the events' offsets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Target(NamedTuple):
-    """Where the events go, and how."""
+    """The stream to append to, and the options of appending."""
 
     client: Client
     stream: str
@@ -33,7 +33,7 @@ class Target(NamedTuple):
 def fault(
     stream: str, producer: str, first: int | None, receipts: TextIO | None, publishes: bool
 ) -> str:
-    """Which options contradict one another; "": none."""
+    """Return an error message for options that contradict one another; "" if they do not."""
     if not stream and (producer or first is not None or receipts is not None):
         return "--producer, --first and --receipts need --stream NAME"
     if stream and publishes:

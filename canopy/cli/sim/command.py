@@ -150,7 +150,7 @@ def with_options(
     entries: int | None,
     load: str,
 ) -> Scenario:
-    """`plan` with the options of the command line."""
+    """Return `plan` with the options of the command line."""
     import msgspec
 
     from canopy.sim.scenario.range_load import paper_load
@@ -178,14 +178,14 @@ def replay_command(
     routing: str,
     counts: Mapping[str, int | str | None],
 ) -> str:
-    """The command that repeats the run. `counts`: further options, None if not given."""
+    """Return the command that repeats the run. `counts`: further options, None if not given."""
     file = "" if scenario is None else f" {shlex.quote(str(scenario))}"
     given = "".join(f" --{name} {count}" for name, count in counts.items() if count is not None)
     return f"canopy sim run{file} --nodes {nodes} --seed {seed} --routing {routing}{given}"
 
 
 def opener(root: Path) -> OpenFile:
-    """A function that opens trace files below `root`."""
+    """Return a function that opens trace files below `root`."""
 
     def out(path: str) -> TraceFile:
         target = root / path

@@ -1,6 +1,6 @@
-"""`canopy sim replay`: recorded subscriptions and events in other configurations.
+"""`canopy sim replay`: recorded subscriptions and events, run in other configurations.
 
-Files are read here; `canopy.sim.scenario.recorded_run` and `replay` interpret and run them.
+This module reads files; `canopy.sim.scenario.recorded_run` and `replay` interpret and run them.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def replay(
 
 
 def trace_lines(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """(file:line, text) of all trace files below a folder. TracesError if there are none."""
+    """Yield (file:line, text) of all trace files below a folder. TracesError if there are none."""
     from canopy.sim.scenario.recorded_run import TracesError
 
     files = sorted(folder.rglob("*.jsonl"))
@@ -174,7 +174,8 @@ def configurations(
     files: tuple[Path, ...],
     seed: int,
 ) -> list[ReplayConfiguration]:
-    """Every combination of the options, with a name. Raises UsageError if there are too many."""
+    """Return every combination of the options, with a name. Raises UsageError if there are too
+    many."""
     import msgspec
 
     from canopy.sim.scenario.replay import ReplayConfiguration
@@ -196,10 +197,8 @@ def configurations(
 
 
 def read_settings(file: Path | None, routing: str) -> Settings:
-    """The settings in a YAML file over the defaults, with the recorded routing unless it has one.
-
-    Raises UsageError.
-    """
+    """Return the settings of a YAML file over the defaults, with the recorded routing unless the
+    file sets one. Raises UsageError."""
     import msgspec
     import yaml
 

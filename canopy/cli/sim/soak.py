@@ -61,7 +61,7 @@ def report_failure(
 
 
 def shrunk(verdict: Verdict, codec: Codec, seconds: float) -> Verdict:
-    """Find and print the smallest scenario that fails likewise, for at most `seconds`."""
+    """Find and print the smallest scenario that fails in the same way, for at most `seconds`."""
     from canopy.sim.soak.shrink import Shrinker
 
     if not seconds:
@@ -80,7 +80,7 @@ def shrunk(verdict: Verdict, codec: Codec, seconds: float) -> Verdict:
 
 
 def as_yaml(verdict: Verdict) -> str:
-    """The verdict's scenario as YAML for `canopy sim run`, one line per entry."""
+    """Return the verdict's scenario as YAML for `canopy sim run`, one line per entry."""
     import json
 
     from canopy.sim.soak.shrink import non_defaults
@@ -121,7 +121,7 @@ class SoakTotals:
             self.bad.append(verdict.seed)
 
     def facts(self) -> dict[str, Any]:
-        """The totals as the JSON object of `--json`."""
+        """Return the totals as the JSON object of `--json`."""
         spent = time.monotonic() - self.began
         cpu = time.process_time() - self.cpu_began
         return {

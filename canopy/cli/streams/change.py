@@ -1,4 +1,4 @@
-"""`canopy stream edit`: change what a stream keeps, and what it captures."""
+"""`canopy stream edit` and `edit-group`: change the options of a stream or of a consumer group."""
 
 from __future__ import annotations
 
@@ -76,15 +76,15 @@ def edit(
     wait: float,
     **options: Any,
 ) -> None:
-    """Change a stream's options; what is not given stays. 0 keeps everything,
-    and is no bound.
+    """Change a stream's options. Options that are not given stay. 0 keeps everything: it is no
+    bound.
 
-    What a shorter --keep-for or --keep-size no longer keeps is deleted within seconds, and does not
-    come back. A new --capture counts when the command returns; the former one ends after that, so
-    that no event falls between them.
+    Rows that a shorter --keep-for or --keep-size no longer keeps are deleted within seconds, for
+    good. A new --capture applies when the command returns; the former one ends after that, so that
+    no event is missed in between.
 
-    Shards, replicas, --key, --source and --mirror are for good: they say where rows are and what
-    they mean. Found another stream, with this one as its --source.
+    Shards, replicas, --key, --source and --mirror cannot be changed: they determine where rows are
+    and what they mean. Found another stream, with this one as its --source.
 
     \b
     canopy stream edit alarms --keep-for 7d
@@ -151,15 +151,15 @@ def edit_group(
     wait: float,
     **changes: Any,
 ) -> None:
-    """Change a consumer group while its members work; what is not given stays. The new options hold
-    in all shards when the command returns.
+    """Change a consumer group while its members work. Options that are not given stay. The new ones
+    apply in all shards when the command returns.
 
-    Nothing is lost or acknowledged anew: a lease that is under way ends when it would have, and
-    events that wait come in the new order and after the new delay. A new --selector is for events
-    that are appended from now on; those before it go by the former one, also as dead letters.
+    Nothing is lost or acknowledged again. A present lease ends at its former time; waiting events
+    follow the new order and the new delay. A new --selector applies to events that are appended
+    from now on; for earlier events, dead letters included, the former selector stays in force.
 
-    --by is for good, since events of one key may be with several members by now, and so is where
-    the group begins.
+    --by cannot be changed, since events of one key may be at several members by now, nor can the
+    position where the group begins.
 
     \b
     canopy stream edit-group orders --group billing --lease 2m --max-deliver 10
@@ -183,7 +183,8 @@ def edit_group(
 
 
 def described(group: GroupInfo) -> list[str]:
-    """A group with its options, and the former selectors that rows of it still go by."""
+    """Return sentences about a group's options, and about former selectors that still apply to
+    rows."""
     from canopy.client.streams.descriptions import former_selectors, founded_with
 
     what = group.selector or "all events"

@@ -1,4 +1,5 @@
-"""`canopy stream check`: have a running node read its logs from end to end, now."""
+"""`canopy stream check`: have a running node read its logs from end to end, now. `canopy stream
+verify`: check the files of one shard without a node."""
 
 from __future__ import annotations
 
@@ -22,14 +23,14 @@ if TYPE_CHECKING:
 
 
 LOOK: Final = 0.2
-"""Seconds between two questions how far it is."""
+"""Seconds between two requests for the progress of the check."""
 
 RATE_LEAST: Final = 64 * 1024
 RATE_MOST: Final = 1 << 32
-"""Bytes a second that a check may be asked to read (`BeginLogCheck.rate`)."""
+"""The largest rate of a check, in bytes per second (`BeginLogCheck.rate`)."""
 
 WHOLE: Final = ("whole", "mended")
-"""States of logs that lack nothing."""
+"""States of logs without missing or damaged parts."""
 
 
 def _rate(ctx: click.Context, option: click.Parameter, value: str) -> int:
@@ -61,13 +62,13 @@ def check(
     wait: float,
 ) -> None:
     """Have the node of --connect read the logs of all its shards, or of those of STREAM, from end
-    to end, and mend what is damaged from other replicas. The node goes on with its work meanwhile.
+    to end, and mend damage from other replicas. The node continues to work meanwhile.
 
     Each replica has files of its own: to check all of a stream, ask each node that `canopy stream
     info` names. (Every node does the same by itself, slowly, every ten minutes to once a day.)
 
-    Exit code 0: all logs are whole, or everything that was damaged is mended; 1: something is not,
-    which is said. Ctrl-C ends the check.
+    Exit code 0: all logs are whole, or all damage is mended; 1: some damage remains, and is
+    reported. Ctrl-C ends the check.
 
     \b
     canopy stream check
@@ -102,7 +103,7 @@ def _show(bars: Bars, found: LogCheck) -> None:
 
 
 def said(found: LogCheck) -> Iterator[object]:
-    """What a check has found, for a terminal."""
+    """Yield the findings of a check, for a terminal."""
     size = sum(shard.bytes for shard in found.shards)
     where = f"[bold]{found.node}[/] ({label(found.address)})"
     if not found.shards:
@@ -130,7 +131,7 @@ def said(found: LogCheck) -> Iterator[object]:
 
 
 def advice(shard: ShardCheck) -> str:
-    """What a log's state means, and what to do about it."""
+    """Return what a log's state means, and what to do about it."""
     if shard.ended:
         return (
             f"had damage that no other replica could mend ({counted(shard.ended, 'time')}): its "
@@ -169,11 +170,11 @@ def advice(shard: ShardCheck) -> str:
 @click.pass_context
 def verify(ctx: click.Context, folder: str, receipt: str | None, shard: str, as_json: bool) -> None:
     """Check the segments of a shard's folder DIR: every chunk's CRC, the chain of hashes, offsets,
-    and the state with which each segment begins. Only the files are needed, and no node.
+    and the state at the start of each segment. Needs only the files, and no node.
 
-    Exit code 0: all is whole, and the receipt is proved; 1: something is wrong, and it is said
-    where the first fault is, or the receipt is not proved. A node that has just been killed may
-    leave a torn last chunk, which is a fault here.
+    Exit code 0: all segments are whole, and the receipt is proved; 1: there is a fault, whose place
+    is reported, or the receipt is not proved. A node that has just been killed may leave a torn
+    last chunk, which is a fault here.
 
     \b
     canopy stream verify streams/8f2c…/0

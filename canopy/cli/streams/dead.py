@@ -1,4 +1,4 @@
-"""`canopy stream dead` and `canopy stream forget`: what groups have given up, and groups."""
+"""`canopy stream dead`: the dead letters of groups. `canopy stream forget`: remove a group."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def dead(
     connect: str | None,
     wait: float,
 ) -> None:
-    """List the dead letters of a group: events that its members have sent back, or not acknowledged
-    in time, too often. They are marks in the stream, and the events stay where they are.
+    """List the dead letters of a group: events that its members have returned, or not acknowledged
+    in time, too often. Only marks are kept for them; the events stay in the stream.
 
     \b
     canopy stream dead orders --group billing
@@ -99,7 +99,7 @@ def dead(
 
 
 def letter_object(letter: DeadLetter) -> dict[str, Any]:
-    """A dead letter as the JSON object of `dead --json`."""
+    """Return a dead letter as the JSON object of `dead --json`."""
     found: dict[str, Any] = {
         "shard": letter.shard,
         "offset": letter.offset,
@@ -129,7 +129,7 @@ def _row(letter: DeadLetter) -> tuple[str, ...]:
 def forget(
     name: str, group: str, as_json: bool, timeout: float, connect: str | None, wait: float
 ) -> None:
-    """Forget a consumer group: its members are ended, and the stream keeps nothing for it any more.
+    """Remove a consumer group. Its members are ended, and the stream no longer keeps events for it.
 
     \b
     canopy stream forget orders --group billing

@@ -1,4 +1,4 @@
-"""`canopy stream get` and `export`: rows of a stream, by place and by content."""
+"""`canopy stream get` and `export`: rows of a stream, by offset and by content."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ if TYPE_CHECKING:
 # --- CSV (RFC 4180) of events: a column for each attribute ---
 
 SPOOLED: Final = 1 << 20
-"""Bytes of a CSV file in the making that are kept in memory."""
+"""Bytes of rows that are kept in memory before a CSV file is written; more go to a temporary
+file."""
 
 
 class CsvFile:
-    """Writes a table. The columns are known at the end: until then rows are JSON lines in a file
-    without a name. `changed`: how many texts are not as they were."""
+    """Writes a CSV table. The columns are known only at the end, so rows are kept as JSON lines in
+    an unnamed file until then. `changed`: the number of texts that were escaped."""
 
     def __init__(self, file: IO[str], exact: bool) -> None:
         self.changed = 0
@@ -53,7 +54,7 @@ class CsvFile:
         self._rows.write(json.dumps(row, ensure_ascii=False) + "\n")
 
     def end(self) -> None:
-        """Write the header and all rows that were added as CSV."""
+        """Write the header and all added rows as CSV."""
         table = csv.writer(self._file)
         table.writerow(("shard", "offset", "time", *map(self._cell, self._columns)))
         self._rows.seek(0)
@@ -64,7 +65,7 @@ class CsvFile:
         self._file.flush()
 
     def _cell(self, value: Any) -> Any:
-        """Return a value as a feed in CSV has it: empty if the attribute is absent or NULL."""
+        """Return a value as in CSV feeds: empty if the attribute is absent or NULL."""
         if value is None:
             return ""
         if isinstance(value, bool):
@@ -80,7 +81,7 @@ FORMATS: Final = ("jsonl", "csv", "parquet")
 
 
 LOOK: Final = 0.5
-"""Seconds between two looks at the bar where nothing comes."""
+"""Seconds between two updates of the bar while no rows arrive."""
 
 
 @click.command()
@@ -100,7 +101,7 @@ def get(
 ) -> None:
     """Print the event with this offset, as a JSON object.
 
-    Exit code 1 if there is none: it is no longer kept, or has not come yet.
+    Exit code 1 if there is none: it is no longer kept, or not appended yet.
 
     \b
     canopy stream get alarms 1200
@@ -124,13 +125,13 @@ def get(
 
 
 class _Bound(NamedTuple):
-    """Where an export ends: an offset, or a time in seconds since 1970; None: no such bound."""
+    """The end of an export: an offset, or a time in seconds since 1970; None: no such bound."""
 
     offset: int | None
     time: float | None
 
     def takes(self, event: StreamEvent) -> bool:
-        """Whether the event lies before it."""
+        """Return whether the event lies before the bound."""
         before = self.offset is None or event.offset < self.offset
         return before and (self.time is None or event.time < self.time)
 
@@ -175,19 +176,19 @@ def export(
     connect: str | None,
     wait: float,
 ) -> None:
-    """Write the events of a stream that SELECTOR matches (all, if there is none) into a file.
+    """Write the events of a stream that SELECTOR matches (default: all) into a file.
 
-    It ends with the last event that was there when it began. JSON lines are the objects of `canopy
-    sub --stream --json`; CSV has a column for each attribute that occurs, beside shard, offset and
-    time. A text that a spreadsheet would calculate gets a ' before it there, and a character that
-    a terminal acts on is written as \\u001b, unless --exact is given. The file has its name when it
-    is whole; one that is there already is left alone, unless --overwrite is given. With --from keys
-    it has the newest row of each key only. What was written is said on standard error, with --json
-    as an object.
+    It ends with the last event that the stream had when the export began. JSON lines are the
+    objects of `canopy sub --stream --json`. CSV has columns for shard, offset and time, and one for
+    each attribute that occurs; a text that a spreadsheet would calculate is prefixed with ', and a
+    control character is written as \\u001b, unless --exact is given. The file gets its name when it
+    is complete; an existing file is kept, unless --overwrite is given. With --from keys the file
+    has only the newest row of each key. A summary is printed on standard error, with --json as an
+    object.
 
-    With --format parquet the output is a folder, to which the events are added that it does not
-    have: the first export writes all, later ones go on. Spark reads such files as the history of
-    the stream (extra "spark").
+    With --format parquet the output is a folder. The first export writes all events, later ones add
+    those that the folder lacks. Spark reads such files as the history of the stream (extra
+    "spark").
 
     \b
     canopy stream export alarms -o alarms.jsonl
@@ -227,7 +228,7 @@ def export(
 def _parquet(
     name: str, selector: str, output: str, as_json: bool, timeout: float, connect: str | None
 ) -> None:
-    """Add to a folder of Parquet files."""
+    """Add the stream's rows to a folder of Parquet files."""
     require("spark")
     from canopy.spark.history import export_history
     from canopy.spark.node import NodeRows
@@ -252,7 +253,7 @@ def _parquet(
 
 
 def _events(reading: Reading, bound: _Bound, bars: Bars) -> Iterator[StreamEvent]:
-    """Those before the bound that were there when the reading began."""
+    """Yield the events before the bound, up to those that were there when the reading began."""
     ends = dict(reading.ends)
     if bound.offset is not None:
         ends = {shard: min(end, bound.offset) for shard, end in ends.items()}
@@ -270,8 +271,8 @@ def _events(reading: Reading, bound: _Bound, bars: Bars) -> Iterator[StreamEvent
 
 @contextlib.contextmanager
 def _output(path: str, overwrite: bool) -> Iterator[IO[str]]:
-    """The file to write, which has its name when all went well. CommandError if there is one of
-    that name, unless it may be overwritten."""
+    """Open the output file, which is renamed to `path` when the block ends without an error.
+    CommandError if `path` exists, unless `overwrite` is set."""
     if path == "-":
         yield sys.stdout
         return

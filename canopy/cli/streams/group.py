@@ -1,4 +1,4 @@
-"""`canopy stream` and its parts."""
+"""The group `canopy stream`, with its subcommands."""
 
 from __future__ import annotations
 

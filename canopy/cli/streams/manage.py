@@ -1,4 +1,4 @@
-"""`canopy stream add`, `ls`, `info` and `rm`: found streams, look at them, remove them."""
+"""`canopy stream add`, `ls`, `info` and `rm`: found, list, show and remove streams."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SECONDS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 
 
 def parse_size(ctx: click.Context, option: click.Parameter, value: str | None) -> int | None:
-    """Bytes of an option such as 512M."""
+    """Return the bytes of an option such as 512M."""
     if value is None:
         return None
     found = re.fullmatch(r"(\d+)\s*([kmgt]?)(i?b)?", value.strip().lower())
@@ -39,7 +39,7 @@ def parse_size(ctx: click.Context, option: click.Parameter, value: str | None) -
 
 
 def parse_period(ctx: click.Context, option: click.Parameter, value: str | None) -> float | None:
-    """Seconds of an option such as 12h."""
+    """Return the seconds of an option such as 12h."""
     if value is None:
         return None
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", value.strip().lower())
@@ -153,27 +153,27 @@ def add(
     wait: float,
     **options: Any,
 ) -> None:
-    """Found a stream. It is there for good when this command returns: on the disks of a majority of
-    its directory's cluster. Without --keep-for and --keep-size it keeps everything.
+    """Found a stream. It is durable when this command returns: on the disks of a majority of its
+    directory's cluster. Without --keep-for and --keep-size it keeps everything.
 
-    What a durable consumer or a group has not read stays beyond that, unless --drop-unread is given
-    (never with groups). A shard that has --max-bytes or --max-rows is full: it refuses new rows, or
-    drops the oldest, also unread ones (not those that a group has not acknowledged).
+    Events that a durable consumer or a group has not read are kept longer, unless --drop-unread is
+    given (never with groups). A shard that has reached --max-bytes or --max-rows refuses new rows,
+    or drops the oldest, unread ones included (but not those that a group has not acknowledged).
 
-    With --capture the stream takes in by itself what programs publish and SELECTOR matches, each
-    event once: all that is published after this command has returned.
+    With --capture the stream takes in every event that programs publish and SELECTOR matches, once:
+    all that are published after this command has returned.
 
     With --source (repeatable) it copies the rows of other streams that --where matches, each once;
     with --mirror it is another copy of a stream, with the same offsets, for another --region.
 
-    With --key rows that --keep-for and --keep-size let go leave the newest row of each value of
-    ATTRIBUTE behind, until a row that --deletes matches comes; `canopy sub --from keys` begins with
-    these. With --ttl rows are of no use after a time: they are no longer delivered, and
-    go whether they were read or not.
+    With --key, when --keep-for and --keep-size remove rows, the newest row of each value of
+    ATTRIBUTE stays, until a row that --deletes matches removes it; `canopy sub --from keys` begins
+    with these. With --ttl rows expire: they are then no longer delivered, and are removed whether
+    they were read or not.
 
     With --prefer availability a replica that is cut off from the majority takes rows into a fork,
-    with receipts that say so. They are in this stream when the network is whole again. Until then
-    they are on one disk, and nobody reads them.
+    with receipts that say so. The rows are copied into the stream when the network is whole again.
+    Until then they are on one disk, and cannot be read.
 
     A name that is taken is refused (exit code 1).
 
@@ -244,9 +244,9 @@ def ls(as_json: bool, timeout: float, connect: str | None, wait: float) -> None:
 @click.argument("name", metavar="STREAM", shell_complete=stream_names)
 @node_options
 def info(name: str, as_json: bool, timeout: float, connect: str | None, wait: float) -> None:
-    """Show a stream with all its replicas: who leads, how far each one is. Of its consumer groups,
-    below which offset of each shard they are done with everything, and how many events are in
-    flight, wait behind that, or are dead letters.
+    """Show a stream and its replicas: who leads each shard, and how far each replica is. For each
+    consumer group, show the offset of each shard below which everything is acknowledged, and the
+    numbers of events that are in flight, waiting, or dead letters.
 
     \b
     canopy stream info alarms
@@ -300,7 +300,7 @@ def info(name: str, as_json: bool, timeout: float, connect: str | None, wait: fl
 
 
 def unread(stream: StreamInfo, origins: Mapping[str, StreamInfo]) -> Iterator[str]:
-    """What is to be copied and is not being read."""
+    """Yield sentences about sources that should be copied and are not being read."""
     read = {
         origin.stream
         for shard in stream.shards
@@ -316,7 +316,8 @@ def unread(stream: StreamInfo, origins: Mapping[str, StreamInfo]) -> Iterator[st
 
 
 def lags(stream: StreamInfo, origins: Mapping[str, StreamInfo]) -> Iterator[str]:
-    """What is copied, and how far that is behind, by what the origins say of themselves."""
+    """Yield sentences about the sources that are copied, and how far the copy is behind, by the
+    sources' own offsets."""
     wheres = dict(stream.sources)
     for shard in stream.shards:
         for intake in (r.intake for r in shard.replicas if r.intake is not None):
@@ -339,7 +340,7 @@ def lags(stream: StreamInfo, origins: Mapping[str, StreamInfo]) -> Iterator[str]
 
 
 def _groups(client: Client, name: str, timeout: float) -> tuple[GroupInfo, ...]:
-    """The consumer groups of a stream; none where the leaders of its shards do not answer."""
+    """Return the consumer groups of a stream; none if the leaders of its shards do not answer."""
     from canopy.client.errors import CommandFailed, CommandTimeoutError
     from overlay.stream_client import GetGroups, Groups
 
@@ -385,7 +386,7 @@ def _gaps(intake: IntakeInfo) -> Iterator[str]:
 
 
 def _fork(replica: ReplicaInfo, fork: ForkInfo) -> str:
-    """What a person should know of a fork; "": nothing any more."""
+    """Return a sentence about a replica's fork; "" if there is nothing to report any longer."""
     rows = counted(fork.rows, "row")
     if fork.state == "open":
         return f"{replica.node} is cut off and takes rows into the fork {fork.fork}: {rows} so far"
@@ -400,12 +401,13 @@ def _fork(replica: ReplicaInfo, fork: ForkInfo) -> str:
 
 
 def to(first: int, end: int) -> str:
-    """Up to which offset rows are lost; "on": nobody knows (`ReplicaInfo.lost`)."""
+    """Return the end of a range of lost rows in words; "on" if it is unknown
+    (`ReplicaInfo.lost`)."""
     return f"to {end - 1:,}" if end > first + 1 else "on"
 
 
 def outside(stream: StreamInfo) -> list[str]:
-    """Replicas that are not in the region that a stream is to be in, in sentences."""
+    """Return sentences about replicas that are not in the stream's region."""
     return [
         f"shard {shard.number}: {len(strange)} of {len(shard.replicas)} replicas are not in the "
         f"region {label(stream.region)}, of which no more nodes are known; one that is lost is "
@@ -417,7 +419,7 @@ def outside(stream: StreamInfo) -> list[str]:
 
 
 def troubles(stream: StreamInfo) -> list[str]:
-    """What a person should know of a stream's shards, in sentences."""
+    """Return sentences about the faults of a stream's shards."""
     found = outside(stream)
     for shard in stream.shards:
         answering = [r for r in shard.replicas if r.state in ("leads", "follows")]
@@ -486,7 +488,7 @@ def troubles(stream: StreamInfo) -> list[str]:
 def rm(
     name: str, yes: bool, as_json: bool, timeout: float, connect: str | None, wait: float
 ) -> None:
-    """Remove a stream with all that it has, for ever.
+    """Remove a stream and all its rows, for ever.
 
     \b
     canopy stream rm alarms --yes

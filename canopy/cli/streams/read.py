@@ -1,4 +1,4 @@
-"""`canopy sub --stream`: what a stream has kept, and what comes."""
+"""`canopy sub --stream`: the rows that a stream has kept, and then new ones."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 # --- what `canopy sub --stream` prints, and until when, whether events are read or shared ---
 
 LOOK: Final = 0.5
-"""Seconds between two looks whether there is still somebody who reads what is printed."""
+"""Seconds between two checks whether the reader of standard output is still there."""
 
 Item = TypeVar("Item", "StreamEvent", "GroupRow")
 
 
 class FollowOptions(NamedTuple):
-    """The options of the command."""
+    """The options of `canopy sub --stream`."""
 
     stream: str
     selector: str | None
@@ -44,12 +44,13 @@ class FollowOptions(NamedTuple):
 
     @property
     def patience(self) -> float:
-        """Seconds for which a leader's answer is waited for: no longer than all of it may take."""
+        """Seconds to wait for a leader's answer: the time-out, or the duration of the command if
+        that is shorter."""
         return self.timeout if self.seconds is None else min(self.timeout, self.seconds)
 
 
 class Following:
-    """Prints events until there were as many as wanted, the time is over or the reader has gone."""
+    """Prints events until enough were printed, the time is over, or the reader has gone."""
 
     def __init__(self, wanted: FollowOptions, show: Show, as_json: bool) -> None:
         self._stream = wanted.stream
@@ -59,22 +60,22 @@ class Following:
         self._gone = threading.Event()
         on_reader_gone(self._gone.set)
         self.left = wanted.most
-        """How many are to come still; None: without a bound."""
+        """The number of events still to print; None: without a bound."""
         self._waits = ""
 
     @property
     def is_gone(self) -> bool:
-        """Whether nobody reads what is printed."""
+        """Whether the reader of standard output has gone."""
         return self._gone.is_set()
 
     def rest(self) -> float:
-        """Seconds to wait for events until the next call; 0: it is over."""
+        """Seconds to wait for events until the next call; 0: the command ends."""
         if self.is_gone or (self.left is not None and self.left <= 0):
             return 0.0
         return LOOK if self._until is None else max(0.0, min(LOOK, self._until - time.monotonic()))
 
     def show(self, events: Sequence[Item], as_object: Callable[[str, Item], Any]) -> Sequence[Item]:
-        """Print events, as JSON by `as_object`. Returns those that were too many, and are not
+        """Print events, as JSON with `as_object`. Returns those beyond the bound, which are not
         printed."""
         printed = events if self.left is None else events[: self.left]
         for event in printed:
@@ -87,19 +88,20 @@ class Following:
         return events[len(printed) :]
 
     def say(self, waits: str) -> None:
-        """Say on standard error why nothing can come, and when it can again ("")."""
+        """Print on standard error why no rows can arrive, or ("") that they can again."""
         if waits != self._waits:
             self._waits = waits
             click.echo(f"{waits}; waiting" if waits else f"{self._stream} is read again", err=True)
 
     @property
     def code(self) -> int:
-        """The exit code: `TIME_OUT` if fewer events came than were asked for, else `OK`."""
+        """The exit code: `TIME_OUT` if fewer events arrived than were asked for, else `OK`."""
         return TIME_OUT if self.left else OK
 
 
 def delivery_of(stream: str, event: StreamEvent | GroupRow) -> Any:
-    """The event as what prints deliveries takes it: its identity is STREAM.SHARD.OFFSET."""
+    """Return the event as a delivery, for the functions that print deliveries. Its identity is
+    STREAM.SHARD.OFFSET."""
     from canopy.client.seals import labelled, seal_of
     from overlay.client import Delivery, Event
 
@@ -116,7 +118,7 @@ def delivery_of(stream: str, event: StreamEvent | GroupRow) -> Any:
 
 
 def place_of(text: str | None) -> tuple[Start | int, int]:
-    """`start` and `at` of `Client.read` for the value of --from. Raises UsageError."""
+    """Return `start` and `at` of `Client.read` for the value of --from. Raises UsageError."""
     from canopy.client.streams.reading import parse_start
 
     try:
@@ -126,8 +128,8 @@ def place_of(text: str | None) -> tuple[Start | int, int]:
 
 
 def positions_of(text: str | None) -> Positions:
-    """The positions with their stream's id that --from names; none if it names something else.
-    Raises UsageError."""
+    """Return the positions and the stream id in the value of --from; empty positions if it is
+    something else. Raises UsageError."""
     from canopy.client.streams.positions import Positions
 
     try:
@@ -139,8 +141,8 @@ def positions_of(text: str | None) -> Positions:
 def read_stream(
     wanted: FollowOptions, show: Show, as_json: bool, connect: str | None, wait: float
 ) -> int:
-    """Print what the stream has; without one, what has the newest events of the selector. Returns
-    the exit code. Raises UsageError."""
+    """Print a stream's rows; without a stream, those of the stream that has the newest events of
+    the selector. Returns the exit code. Raises UsageError."""
     from canopy.client.streams.newest import newest_stream
     from matching import compile_selector
 
@@ -182,7 +184,8 @@ def read_stream(
 
 
 def _follow(reading: Reading, durable: str, following: Following) -> None:
-    """Print what comes, and commit it for a durable consumer."""
+    """Print rows as they arrive; for a durable consumer, commit the position of the printed
+    rows."""
     was_in_table = reading.in_table
     while rest := following.rest():
         events = reading.take(rest)

@@ -1,4 +1,4 @@
-"""`canopy sub --stream --group`: events of a stream that programs share."""
+"""`canopy sub --stream --group`: read a stream as a member of a consumer group."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from overlay.stream_client import GroupRow
 
 PART: Final = 64
-"""Events that are printed before they are acknowledged together."""
+"""The number of events that are printed before they are acknowledged together."""
 
 
 class GroupNotice(NamedTuple):
-    """What was said of a group; false: nothing was."""
+    """The options of a group; false if none was given."""
 
     group: str
     lease: float | None
@@ -41,7 +41,7 @@ class GroupNotice(NamedTuple):
 def parse_delay(
     ctx: click.Context, option: click.Parameter, value: str | None
 ) -> str | float | None:
-    """Seconds, or an attribute."""
+    """Parse `--delay`: seconds, or the name of an attribute."""
     number = value is not None and re.fullmatch(r"\d+(?:\.\d+)?", value)
     return float(value) if value is not None and number else value
 
@@ -75,7 +75,7 @@ OPTIONS: Final = (
 
 
 def group_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options of groups, as one parameter `shared`."""
+    """Add the options of groups to a command, as one parameter `shared`."""
 
     @functools.wraps(command)
     def called(*arguments: Any, **given: Any) -> Any:
@@ -96,7 +96,7 @@ def from_stream(
     connect: str | None,
     wait: float,
 ) -> int:
-    """Print events of a stream, which are read, or shared. Returns the exit code. Raises
+    """Print events of a stream, alone or as a member of a group. Returns the exit code. Raises
     UsageError."""
     show = printer((), template, raw, as_json=False)
     if shared:
@@ -112,7 +112,7 @@ def share_stream(
     connect: str | None,
     wait: float,
 ) -> int:
-    """Print the events that this member of the group is given. Returns the exit code. Raises
+    """Print the events that the group delivers to this member. Returns the exit code. Raises
     UsageError."""
     from matching import compile_selector
 
@@ -154,7 +154,7 @@ def share_stream(
 
 
 def _follow(member: Member, following: Following) -> None:
-    """Print what comes, and acknowledge it."""
+    """Print rows as they are delivered, and acknowledge them."""
     while rest := following.rest():
         left = following.left
         rows = member.take(rest, PART if left is None else min(PART, left))
@@ -170,5 +170,5 @@ def _follow(member: Member, following: Following) -> None:
 
 
 def row_object(stream: str, row: GroupRow) -> dict[str, Any]:
-    """One event as the JSON object of `sub --group --json`."""
+    """Return one event as the JSON object of `sub --group --json`."""
     return {**stream_object(stream, row), "deliveries": row.deliveries}

@@ -1,4 +1,4 @@
-"""`canopy tx ls` and `resolve`: transactions of streams that are not decided."""
+"""`canopy tx ls` and `resolve`: undecided transactions of streams."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from overlay.phrases import counted, duration
 
 @click.group(cls=HintingGroup)
 def tx() -> None:
-    """Transactions of streams: which are not decided, and how to decide them by hand.
+    """List undecided transactions of streams, and decide them by hand.
 
     \b
     canopy tx ls
@@ -28,10 +28,10 @@ def tx() -> None:
 @click.argument("stream", required=False, default="", shell_complete=stream_names)
 @node_options
 def ls(stream: str, as_json: bool, timeout: float, connect: str | None, wait: float) -> None:
-    """List the transactions that are not decided: of STREAM, or of all streams.
+    """List the undecided transactions of STREAM, or of all streams.
 
-    The stream asks their producers what became of them. Those that are *parked* nobody could say
-    anything of: they stay until somebody does.
+    The stream asks their producers for the decision. A transaction is *parked* if no producer could
+    tell: it stays undecided until somebody decides it.
 
     \b
     canopy tx ls orders
@@ -95,7 +95,7 @@ def resolve(
 ) -> None:
     """Commit TRANSACTION of STREAM, or roll it back, in the place of its producer.
 
-    The first decision stays for ever. If it is another one, this says so (exit code 1).
+    The first decision is final. If it was the other one, the command says so (exit code 1).
 
     \b
     canopy tx resolve orders till-4.5f21c0 rollback

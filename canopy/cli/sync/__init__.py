@@ -1,7 +1,6 @@
 """`canopy sync`: databases that are kept consistent over streams (canopy/sync/).
 
-``group`` is the command with all its parts. ``manage`` has `add`, `ls` and `rm`, which look after
-the definitions; ``run`` captures and applies until it is stopped; ``verify`` compares both sides;
-``demo`` kills it on the way;
-``options`` is what they share.
+``group`` is the command with its subcommands. ``manage`` has `add`, `ls` and `rm` of definitions;
+``run`` captures and applies until it is stopped; ``verify`` compares both sides; ``demo`` kills
+`run` on the way; ``options`` has the options that they share.
 """

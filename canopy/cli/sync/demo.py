@@ -33,9 +33,9 @@ PAUSE: Final = 0.01
 @json_option
 @click.pass_context
 def demo(ctx: click.Context, duration: float, target: str, as_json: bool) -> None:
-    """Start a node and a small shop in SQLite, whose larger orders are copied; let rows change,
-    kill `canopy sync run` twice on the way, then compare both sides. All of it is in a folder that
-    is removed in the end. Exit code 0: identical.
+    """Copy the larger orders of a small shop in SQLite through a node, while rows change and
+    `canopy sync run` is killed twice, and compare both sides at the end. All files are in a folder
+    that is removed at the end. Exit code 0: identical.
 
     \b
     canopy sync demo
@@ -69,7 +69,7 @@ class _Demo:
         self._counts: dict[str, int] = {}
 
     def run(self) -> int:
-        """Returns the exit code."""
+        """Run the demo, and return the exit code."""
         self._started("node", "--data", str(self._folder / "node"), "--listen", "127.0.0.1:0")
         with open_client(str(self._folder / "node"), wait=30.0):
             pass
@@ -109,7 +109,8 @@ class _Demo:
         click.echo(f"lag of the copy, at most {lag_picture(self._lags)}{unknown}")
 
     def _business(self, shop: sqlite3.Connection) -> None:
-        """Change rows all the time, and kill what copies them after a third and two thirds."""
+        """Change rows all the time, and kill `canopy sync run` after a third and two thirds of the
+        duration."""
         process = self._started("sync", "run")
         began, killed, changes = time.monotonic(), 0, 0
         with Bars() as bars:
@@ -138,7 +139,7 @@ class _Demo:
         return 7
 
     def _lag(self) -> float | None:
-        """Seconds by which the copy is behind now; None: it is not known."""
+        """Return by how many seconds the copy is behind; None if unknown."""
         from canopy.sync.databases import open_destination
 
         with suppress(Exception), closing(open_destination("demo", self._target)) as copy:

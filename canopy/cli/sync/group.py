@@ -1,4 +1,4 @@
-"""`canopy sync` and its parts."""
+"""The group `canopy sync`, with its subcommands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`canopy sync add`, `ls` and `rm`: what is to be kept in sync, and how far it is."""
+"""`canopy sync add`, `ls` and `rm`: the definitions of syncs, and their progress."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from canopy.cli.sync.options import by_table, chosen, config_option
 
 STEPS: Final = " ▁▂▃▄▅▆▇█"
 SOON: Final = 10.0
-"""Seconds from which on a lag is not said in milliseconds."""
+"""The lag in seconds from which on it is printed in seconds, not milliseconds."""
 
 
 def lag_picture(lags: Sequence[float | None], unknown: str = "?") -> str:
-    """The largest of these lags (seconds), and a bar for each; `unknown` for None."""
+    """Return the largest of these lags (seconds), and a bar for each; `unknown` for None."""
     most = max((lag for lag in lags if lag is not None), default=0.0)
     steps = len(STEPS) - 1
     bars = [unknown if lag is None else STEPS[round(lag / (most or 1.0) * steps)] for lag in lags]
@@ -86,10 +86,10 @@ def add(
 ) -> None:
     """Define the sync NAME: its source (--from), its destination (--to), or both. The two sides may
     be on different machines, under the same or another name. Nothing runs yet, and no database is
-    touched: `canopy sync run` does that.
+    changed: `canopy sync run` does that.
 
-    Databases: sqlite:FILE, postgresql://… and mariadb://…/DATABASE; as a destination duckdb:FILE,
-    too.
+    Databases: sqlite:FILE, postgresql://… and mariadb://…/DATABASE; duckdb:FILE only as a
+    destination.
 
     \b
     canopy sync add shop --stream shop --from sqlite:shop.db --where 'orders: total > 100'
@@ -148,9 +148,9 @@ def add(
 @json_option
 @config_option
 def ls(names: tuple[str, ...], as_json: bool, config: Path) -> None:
-    """List the syncs of this machine: how far each is, how fast, and what is wrong. Positions are
-    those of the databases; rates, and a picture of the lag in each of the last sixty seconds, are
-    of a `canopy sync run` that is running.
+    """List the syncs of this machine: progress, rate, and errors. Positions come from the
+    databases; rates, and a picture of the lag in each of the last sixty seconds, from a running
+    `canopy sync run`.
 
     \b
     canopy sync ls
@@ -211,8 +211,8 @@ def ls(names: tuple[str, ...], as_json: bool, config: Path) -> None:
 @config_option
 def rm(name: str, keep: bool, as_json: bool, config: Path) -> None:
     """Remove the sync NAME: its definition, and what it has put into its databases (triggers and
-    log, publication and replication slot, position). The rows stay, and so does the stream. A
-    database that cannot be reached, or never was right, is named, and the sync is removed anyhow.
+    log, publication and replication slot, position). The rows and the stream stay. A database that
+    cannot be reached, or was never valid, is named, and the sync is removed nevertheless.
 
     \b
     canopy sync rm shop
@@ -248,13 +248,13 @@ def rm(name: str, keep: bool, as_json: bool, config: Path) -> None:
 
 
 def status_file(config: Path, name: str) -> Path:
-    """Where a running command says how a sync is doing."""
+    """Return the file into which a running command writes the status of a sync."""
     return config.with_name(f".{config.stem}-{name}.status")
 
 
 def _running(config: Path, name: str) -> dict[str, dict[str, Any]]:
-    """By side, what a command that is running has said, or why the last one could not go on; {} if
-    there is none."""
+    """Return, by side, the status that a running command has written, or why the last command
+    ended; {} if there is none."""
     import json
 
     try:
@@ -278,7 +278,7 @@ def _is_running(pid: int) -> bool:
 
 
 def _place(name: str, side: str, url: str) -> dict[str, Any]:
-    """What the database itself says; {} where it cannot be asked."""
+    """Return the position that the database itself has; {} if it cannot be asked."""
     from canopy.sync.databases import is_missing, open_destination
 
     if side == "source":

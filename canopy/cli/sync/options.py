@@ -1,4 +1,4 @@
-"""What the parts of `canopy sync` share."""
+"""Options and arguments that the commands of `canopy sync` share."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def config_option(command: F) -> F:
 
 
 def chosen(config: Path, names: tuple[str, ...]) -> list[Definition]:
-    """The definitions of these names; without names all. Raises CommandError."""
+    """Return the definitions of these names, or all if there are no names. Raises CommandError."""
     from canopy.sync.definitions import read_definitions
 
     known = read_definitions(config)
@@ -49,7 +49,7 @@ def chosen(config: Path, names: tuple[str, ...]) -> list[Definition]:
 def by_table(
     ctx: click.Context, option: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, str]:
-    """`TABLE: TEXT` as a dictionary."""
+    """Parse `TABLE: TEXT` options to a dictionary. Raises BadParameter."""
     found = {}
     for value in values:
         table, colon, text = value.partition(":")

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from canopy.sync.runner import Runner, SideStatus
 
 LOOK: Final = 0.25
-"""Seconds between two looks at the sides."""
+"""Seconds between two checks of the sides."""
 SAY_EVERY: Final = 10.0
-"""Seconds between two lines where there is no terminal."""
+"""Seconds between two lines of output without a terminal."""
 
 
 @click.command()
@@ -50,13 +50,13 @@ def run(
     connect: str | None,
     wait: float,
 ) -> None:
-    """Keep the syncs NAME (all, without a name) until interrupted: capture what their sources
-    commit, apply it at their destinations, on this machine those sides that are defined here.
+    """Keep the syncs NAME (default: all) until interrupted: capture what their sources commit, and
+    apply it at their destinations. Only the sides that are defined on this machine run.
 
-    It may be killed at any moment and goes on where it was. A database or node that is away is
-    waited for. What a person has to see to (a slot that is gone, a value that does not fit) ends
-    that side; when no side goes on, the exit code is 1. With --once it is 130 where it was ended
-    before all was done.
+    The command may be killed at any moment; the next run goes on where it was. It waits for a
+    database or node that is away. An error that needs a person (a slot that is gone, a value that
+    does not fit) ends that side; when no side is left, the exit code is 1. With --once it is 130 if
+    it was interrupted before all was done.
 
     \b
     canopy sync run
@@ -97,7 +97,7 @@ def run(
 
 
 class _View:
-    """Shows the sides on a terminal, or says in lines what has changed; writes the status file."""
+    """Shows the sides on a terminal, or prints changes as lines; writes the status file."""
 
     def __init__(self, config: Path, quiet: bool) -> None:
         self._config = config
@@ -120,7 +120,7 @@ class _View:
             self._live.stop()
 
     def show(self, runner: Runner) -> None:
-        """Show how all sides are."""
+        """Show the present state of all sides."""
         statuses = runner.statuses()
         self._write(statuses)
         if self._live is not None:
@@ -136,7 +136,7 @@ class _View:
             self._said = time.monotonic()
 
     def end(self, runner: Runner) -> None:
-        """Say how it has ended."""
+        """Print how each side has ended, and keep the errors for `canopy sync ls`."""
         statuses = runner.statuses()
         failed = [one for one in statuses if one.state == "failed"]
         self._write(failed)  # for `canopy sync ls`

@@ -1,4 +1,4 @@
-"""`canopy sync verify`: whether both sides have the same rows."""
+"""`canopy sync verify`: check that both sides have the same rows."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from canopy.cli.sync.options import chosen, config_option
 
 
 class ProgressLine:
-    """What is being done, on one line of a terminal, or on lines of their own."""
+    """Shows the present step on one line of a terminal; elsewhere on a line of its own."""
 
     def __init__(self, quiet: bool) -> None:
         self._quiet = quiet
         self._is_terminal = sys.stderr.isatty()
 
     def say(self, text: str) -> None:
-        """Show progress on standard error: on a terminal in the place of the last."""
+        """Print progress on standard error; on a terminal it replaces the last text."""
         if not self._quiet:
             click.echo(
                 f"\r\x1b[K{text}" if self._is_terminal else text, err=True, nl=not self._is_terminal
             )
 
     def end(self) -> None:
-        """Take the line away."""
+        """Clear the line."""
         if self._is_terminal and not self._quiet:
             click.echo("\r\x1b[K", err=True, nl=False)
 
@@ -54,9 +54,9 @@ def verify(
     connect: str | None,
     wait: float,
 ) -> None:
-    """Compare source and destination of the sync NAME, at one position, while both go on: hashes of
-    ranges of rows, then the rows of ranges that differ, which are named. `canopy sync run` has to
-    run for both sides. Exit code 0: identical; 1: not, or not known.
+    """Compare source and destination of the sync NAME at one position, while both change: first
+    hashes of ranges of rows, then the rows of the ranges that differ. Names the rows that differ.
+    `canopy sync run` has to run for both sides. Exit code 0: identical; 1: different, or unknown.
 
     \b
     canopy sync verify shop

@@ -1,4 +1,4 @@
-"""`canopy trace check`: what trace files have and lack, on the screen or as JSON."""
+"""`canopy trace check`: which records trace files have and lack, as text or as JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def window_of(since: str | None, until: str | None) -> TimeWindow:
-    """What is read. Raises UsageError."""
+    """Return the time window to read. Raises UsageError."""
     from canopy.traces.analysis import TimeWindow, parse_time
 
     bounds: list[float | None] = []
@@ -54,18 +54,19 @@ SIGNS: Final = {"complete": ("✓", "green"), "findings": ("!", "red")}
 @click.option("--until", metavar="TIME", help="Only files of days before it; of a day: with it.")
 @json_option
 def check(folder: str, since: str | None, until: str | None, as_json: bool) -> int:
-    """Check whether the trace records under DIR are whole, without Spark and without Java.
+    """Check whether the trace records under DIR are complete, without Spark and without Java.
 
-    Shows of each node its records, how many are absent, how many it lost itself, what share of the
-    events it keeps, how far its clock is off, and how each of its processes ended; further absent
-    nodes, damaged files, copies of files, and overlays that are mixed in one folder. Deliveries are
-    not judged: that is `canopy trace analyze`.
+    Shows for each node its records, how many are absent, how many it lost itself, the share of
+    events that it keeps, the offset of its clock, and how each of its processes ended; also absent
+    nodes, damaged files, copies of files, and overlays that are mixed in one folder. It does not
+    judge deliveries: use `canopy trace analyze`.
 
     The exit code is 0 if the records are complete; 9 if some are absent, damaged or contradictory;
     5 if an analysis could judge nothing, since no overlay has both an event and a subscription with
-    a SUBACK. What costs an analysis nothing is a note, and no reason for 9: copies, clocks that are
-    off, different sampling, nodes that still write. DIR is a path or a file: URI. With --since and
-    --until the files of these days are read, and that a process ran before or after is no finding.
+    a SUBACK. Findings that do not affect an analysis are notes, without exit code 9: copies, clock
+    offsets, different sampling, nodes that still write. DIR is a path or a file: URI. With --since
+    and --until only the files of these days are read; a process that ran before or after is no
+    finding.
 
     \b
     canopy trace check ~/.local/share/canopy/default/traces
@@ -94,7 +95,7 @@ def check(folder: str, since: str | None, until: str | None, as_json: bool) -> i
 
 
 def size_text(count: float) -> str:
-    """Bytes in the fitting unit."""
+    """Return bytes in the fitting unit."""
     for unit in ("bytes", "KB", "MB"):
         if count < 1_000:
             return f"{count:,.0f} {unit}" if unit == "bytes" else f"{count:,.1f} {unit}"
@@ -103,7 +104,7 @@ def size_text(count: float) -> str:
 
 
 def time_text(seconds: float | None, day: bool = True) -> str:
-    """A time in UTC."""
+    """Return a time in UTC; "-" for None."""
     if seconds is None:
         return "-"
     try:
@@ -114,7 +115,7 @@ def time_text(seconds: float | None, day: bool = True) -> str:
 
 
 def show(found: TraceCheck) -> None:
-    """Print the result: the sentence that counts, findings, notes, overlays and nodes."""
+    """Print the result: the verdict in a sentence, findings, notes, overlays and nodes."""
     screen = console()
     if not screen.is_terminal:
         screen.width = PIPE_WIDTH
@@ -205,7 +206,8 @@ def _overlay_table(overlays: tuple[OverlayCheck, ...]) -> object:
 
 
 def _node_table(found: TraceCheck) -> object:
-    """The nodes, those with findings first; of what all have in common there is no column."""
+    """Return the table of nodes, those with findings first. Columns without differences are left
+    out."""
     columns: dict[str, Column] = dict(COLUMNS)
     runs = [run for node in found.nodes for run in node.runs]
     if all(len(node.runs) == 1 for node in found.nodes):

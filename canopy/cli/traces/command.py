@@ -33,8 +33,8 @@ from canopy.cli.display import Display
 
 
 class Stages(Display):
-    """Shows a stage after another: a bar each on a terminal, else a line each, and one of every
-    some seconds within it. A context manager."""
+    """Shows one stage after another: each has a bar on a terminal, else a line, and further lines
+    every few seconds. A context manager."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -117,17 +117,16 @@ def analyze(
 
     Spark computes which deliveries were expected from the subscriptions and publications alone, so
     that the report checks the overlay independently. The exit code is 0 only if the run was exact:
-    each of them was made once, and no others were; 9 if it was not, and 5 if the traces do not
-    prove either, since too much is absent from them or nothing was expected. It is 1 if there is no
-    verdict: no records, no Java, a job that failed. Needs Java 17 or
-    newer, or the one that came with the installation. A folder is a path, a file: URI, or without
-    --master a URI of another file system that Hadoop has a connector for (hdfs:, s3a:), from and to
-    which files are copied.
+    each expected delivery was made once, and no others were made; 9 if it was not exact, and 5 if
+    the traces prove neither, since too many records are absent or nothing was expected. It is 1 if
+    there is no verdict: no records, no Java, a job that failed. Needs Java 17 or newer, or the one
+    of the installation. A folder is a path, a file: URI, or without --master a URI of another file
+    system that Hadoop has a connector for (hdfs:, s3a:), from and to which files are copied.
 
     With --since and --until only the date= folders of that time are opened. Deliveries to
-    subscriptions that were made before are not judged then, unless --state names a folder that has
-    the days before: a run reads the files that the folder does not have, judges what they change,
-    and reports of all days together, as one run over all of them would.
+    subscriptions that were made before are not judged then, unless --state names a folder with the
+    state of the days before: a run then reads only new files, judges what they change, and reports
+    all days together, as one run over all files would.
 
     \b
     canopy trace analyze ~/.local/share/canopy/default/traces --out report
@@ -166,8 +165,8 @@ def analyze(
 def _records(
     folder: str | None, stream: str | None, records: str | None, connect: str | None, wait: float
 ) -> Iterator[str]:
-    """The place of the trace files; those of a stream are put together in one, which is removed
-    afterwards unless it is named."""
+    """Give the folder of the trace files. The files of a stream are written to a folder first,
+    which is removed afterwards unless `records` names it."""
     from canopy.traces.analysis import named
 
     with contextlib.ExitStack() as stack:
@@ -186,7 +185,7 @@ def _records(
 
 
 def _settings(driver_memory: str | None, conf: tuple[str, ...]) -> dict[str, str]:
-    """Spark's settings by name. Raises UsageError."""
+    """Return Spark's settings by name. Raises BadParameter."""
     settings = {} if driver_memory is None else {"spark.driver.memory": driver_memory}
     for text in conf:
         name, separator, value = text.partition("=")
@@ -272,7 +271,7 @@ def _follow(
     learnt: bool,
     as_json: bool,
 ) -> int:
-    """Rounds without end: each reads what is new, writes the file and prints a line."""
+    """Run rounds for ever: each reads new records, writes the file and prints a line."""
     from canopy.traces.analysis import following
 
     with following(folder, out, limits, master, by_learnt=learnt) as follower:
@@ -307,7 +306,7 @@ def _show_health(found: HealthFile) -> None:
 
 
 def _show(found: AnalysisSummary) -> None:
-    """Print the verdict, what is wrong by kind, node, cause and time, and what it rests on."""
+    """Print the verdict; faults by kind, node, cause and time; and how complete the records are."""
     from canopy.traces.analysis.report.wording import circumstances, sentence, verdict_line
     from canopy.traces.analysis.verdict.outcome import NOT_EXACT
 
@@ -328,7 +327,8 @@ def _show(found: AnalysisSummary) -> None:
 
 
 def _wrong_table(found: AnalysisSummary) -> Table:
-    """The largest groups of each kind of fault, and how many more there are."""
+    """Return the table of the largest groups of each kind of fault, with the number of further
+    groups."""
     from canopy.traces.analysis.report.wording import WRONG_KINDS
 
     names = {row["node"]: row["name"] for row in found.load if row["name"]}

@@ -32,11 +32,11 @@ from overlay.phrases import counted
 )
 @json_option
 def export(folder: str, target: str, every: bool, as_json: bool) -> int:
-    """Export what became of events under DIR as spans of OpenTelemetry (OTLP in JSON).
+    """Export the paths of events under DIR as spans of OpenTelemetry (OTLP in JSON).
 
     An event belongs to a distributed trace if it was published with the attribute `traceparent`
     (W3C Trace Context): its publication, each match at a host and each delivery become spans below
-    the publisher's own. DIR has the trace files of all nodes, as for `canopy trace analyze`. Where
+    the publisher's own. DIR has the trace files of all nodes, as for `canopy trace analyze`. If
     nodes keep a share of the events (`trace.sample`), only those are exported.
 
     \b
@@ -81,7 +81,7 @@ def export(folder: str, target: str, every: bool, as_json: bool) -> int:
 
 
 def version() -> str:
-    """Of the installed package; "" where it runs from a folder."""
+    """Return the version of the installed package; "" if it runs from a source folder."""
     from importlib.metadata import PackageNotFoundError
     from importlib.metadata import version as of
 

@@ -1,4 +1,4 @@
-"""Trace files from a stream that nodes send their records to (`trace.stream`)."""
+"""Trace files from a stream to which nodes send their records (`trace.stream`)."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def streams(folder: str, master: str | None, as_json: bool) -> int:
     """Have Spark prove from the trace records under DIR that each committed row of a stream was
     consumed once by each durable consumer whose selector is true for it.
 
-    The exit code is 0 if that is so for all that were confirmed; 9 if some were not taken by who
-    has confirmed them, or twice, or confirmed twice; 5 if there is nothing to judge.
+    The exit code is 0 if every confirmed row was consumed once; 9 if a consumer confirmed rows that
+    it did not take, or took or confirmed rows twice; 5 if there is nothing to judge.
 
     \b
     canopy trace streams traces
@@ -57,19 +57,19 @@ def streams(folder: str, master: str | None, as_json: bool) -> int:
 
 
 FILE: Final = re.compile(r"date=\d{4}-\d\d-\d\d/node=[\w%.~-]+/\d{6}-\d{4,}\.jsonl", re.ASCII)
-"""Names of trace files below their folder; no path leads out of it."""
+"""The paths of trace files below their folder. None of them leads out of it."""
 
 LOOK: Final = 0.5
-"""Seconds between two looks at the bar where nothing comes."""
+"""Seconds between two updates of the bar while no rows arrive."""
 
 
 PATIENCE: Final = 30.0
-"""Seconds for an answer, or for a node that comes back."""
+"""Seconds to wait for an answer, and for a node that is away."""
 
 
 def fetch(stream: str, folder: Path, connect: str | None = None, wait: float = 0.0) -> int:
-    """Put the trace files together that are in a stream now, below `folder`. Returns how many these
-    are. Raises CommandError, and ControlError."""
+    """Write the trace files that are in a stream now below `folder`. Returns their number. Raises
+    CommandError, and ControlError."""
     files = _Files(folder)
     with (
         Bars(quiet=not sys.stderr.isatty()) as bars,
@@ -99,17 +99,17 @@ def _show(bars: Bars, reading: Reading, begins: dict[int, int], ends: dict[int, 
 
 
 class _Files:
-    """The files that grow, by their names."""
+    """The trace files that are being written, by their names."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.known: dict[str, int] = {}
-        """Up to which byte of the node's file each has come."""
+        """The number of bytes of each node's file that have been read."""
         self.missing = 0
-        """Bytes that the stream does not have (any more) between others."""
+        """Bytes between others that the stream does not have."""
 
     def add(self, event: StreamEvent) -> None:
-        """Lines of a file; those that are there already are passed over."""
+        """Add an event's lines to their file; lines that it has already are skipped."""
         name, at = event.attributes.get("file"), event.attributes.get("at")
         if not isinstance(name, str) or type(at) is not int or FILE.fullmatch(name) is None:
             place = f"shard {event.shard}, offset {event.offset}"

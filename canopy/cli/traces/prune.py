@@ -1,4 +1,4 @@
-"""`canopy trace prune`: remove trace files, or the state, of days that are to be kept no longer."""
+"""`canopy trace prune`: remove trace files, or the state, of old days."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def prune(
 ) -> int:
     """Remove the trace files under DIR of days before the last DAYS, or before DATE.
 
-    Names each day that goes, with its size. Files that may still be written stay (those of today,
-    and those that were written to within the last hour), and with --state those that the state of
+    Names each removed day, with its size. Files that may still be written stay (those of today, and
+    those that were written to within the last hour), and with --state those that the state of
     `canopy trace analyze --state` does not have. Files in no date= folder are left alone.
 
-    Where DIR is such a state, its days are closed: records and pairs of these days go, and later
-    analyses neither read nor judge them again. Their lines in the report stay, and so do the
-    subscriptions that may go on.
+    If DIR is such a state, its days are closed: records and pairs of these days are removed, and
+    later analyses neither read nor judge them again. Their lines in the report stay, and so do
+    subscriptions that may still be active.
 
     \b
     canopy trace prune traces --keep 30 --state state --dry-run
@@ -84,7 +84,7 @@ def prune(
 
 
 def _first_kept(keep: int | None, before: str | None, now: float) -> date:
-    """The first day that stays. Raises UsageError."""
+    """Return the first day that is kept. Raises UsageError."""
     if (keep is None) == (before is None):
         raise click.UsageError("say what is kept: either --keep DAYS or --before DATE")
     if before is None:
