@@ -1,13 +1,12 @@
-"""What has come for a program and was not yet asked for, and the credit that it takes (no IO).
+"""Items that have arrived for a program and were not yet taken, and their credit (no IO).
 
-The program's side of canopy/wire/control/credit_window.py. What was read from the socket and not
-handed out counts against the credit, so a program that asks for no deliveries holds its node back,
-and neither the node nor this library keeps more for it than the credit. The node is granted more
-when half of the credit was handed out: one grant for some thousands of deliveries.
+The program's side of canopy/wire/control/credit_window.py. Items that were read from the socket and
+not handed out use up credit. So a program that takes no deliveries holds its node back, and neither
+the node nor this library stores more for it than the credit. When half of the credit was handed
+out, the node is granted more: one grant for some thousands of deliveries.
 
-A notice of missing deliveries keeps its place among the deliveries. What came before it is handed
-out by itself, and with it (or alone, where nothing was before it) the notice goes into `notices`;
-what came after it follows with the next call.
+A notice of missing deliveries keeps its place among the deliveries. A call hands out the deliveries
+before it, and puts the notice into `notices`; the deliveries after it follow with the next call.
 """
 
 from __future__ import annotations
@@ -19,8 +18,9 @@ from canopy.client.frames import GatheredOpaque, OpaqueEvent
 from overlay.client import CREDIT, Delivered, Delivery, Failed, Grant
 
 NOTICES: Final = 100
-"""Notices that are kept for a program that does not look at them; beyond it the oldest go. Not
-measured: the node sends one for each run of dropped deliveries, some per second at most."""
+"""The most notices that are kept for a program that does not take them; then the oldest are
+dropped. Not measured: the node sends one for each run of dropped deliveries, a few per second at
+most."""
 
 
 class ArrivalSegment:
@@ -36,10 +36,10 @@ class ArrivalSegment:
 
 
 class Arrivals:
-    """Deliveries in the order in which they came, and the credit that they take."""
+    """Deliveries in the order of their arrival, and the credit that they use."""
 
     def __init__(self, credit: int = CREDIT) -> None:
-        """`credit`: bytes of frames that may come before something is consumed."""
+        """`credit`: bytes of frames that may arrive before the program takes any."""
         self.notices: deque[Failed] = deque(maxlen=NOTICES)
         self.consumed = 0  # bytes of frames since the beginning
         self.grant_due = credit != CREDIT
@@ -54,12 +54,13 @@ class Arrivals:
         return bool(head.delivered or head.gathered or head.end)
 
     def __len__(self) -> int:
-        """Deliveries, gathered events and notices that were not taken."""
+        """The number of deliveries, gathered events and notices that were not taken."""
         held = sum(len(one.delivered) + len(one.gathered) for one in self._segments)
         return held + len(self._segments) - 1 + len(self.notices)
 
     def add(self, frame: Delivered | GatheredOpaque | Failed, size: int) -> None:
-        """Queue a frame of `size` bytes: deliveries, or the notice that some are missing here."""
+        """Queue a frame of `size` bytes: deliveries, or the notice that some are missing at this
+        place."""
         last = self._segments[-1]
         if isinstance(frame, Delivered):
             last.delivered += frame.deliveries
@@ -74,7 +75,8 @@ class Arrivals:
             self._segments.append(ArrivalSegment())
 
     def take_delivered(self) -> tuple[list[Delivery], bool]:
-        """All deliveries up to the next notice, and whether that went to `notices` with them."""
+        """Return all deliveries up to the next notice, and whether the notice was put into
+        `notices`."""
         head = self._segments[0]
         found, head.delivered = head.delivered, []
         self._consume(head.bytes_delivered)
@@ -82,7 +84,8 @@ class Arrivals:
         return found, self._pass(head)
 
     def take_gathered(self) -> tuple[list[OpaqueEvent], bool]:
-        """As `take_delivered`, for a connection that gathers."""
+        """Return all gathered events up to the next notice, and whether the notice was put into
+        `notices`."""
         head = self._segments[0]
         found, head.gathered = head.gathered, []
         self._consume(head.bytes_gathered)
@@ -95,7 +98,8 @@ class Arrivals:
             self.grant_due = True
 
     def _pass(self, head: ArrivalSegment) -> bool:
-        """Pass on the notice at the end of a segment that was handed out whole."""
+        """Move the notice at the end of a segment to `notices`, if the rest of the segment was
+        handed out."""
         if head.end is None or head.delivered or head.gathered:
             return False
         self.notices.append(head.end)
@@ -103,10 +107,10 @@ class Arrivals:
         return True
 
     def grant(self) -> Grant:
-        """The grant to send now; `granted` follows when it was sent."""
+        """Return the grant to send now; call `granted` after sending it."""
         return Grant(0, self.consumed, self._credit)
 
     def granted(self, grant: Grant) -> None:
-        """Note that `grant` was sent: no other is due until more has been taken."""
+        """Note that `grant` was sent. No other is due until more has been taken."""
         self._granted = grant.consumed
         self.grant_due = False

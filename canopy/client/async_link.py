@@ -1,8 +1,8 @@
-"""One connection to a node for trio and asyncio, and what has to be known of either.
+"""One connection to a node for trio and asyncio, and the interface to both runtimes.
 
 No task runs in the background: a task that waits for a reply or an event reads the socket, and
-hands what it reads to the others that wait. So nothing has to be started, cancelling a task loses
-nothing, and a program that does not look gets no events, which its node learns by the credit
+hands what it reads to the other waiting tasks. So nothing has to be started, cancelling a task
+loses nothing, and a program that takes no events gets none, which its node learns by the credit
 (canopy/client/arrivals.py).
 """
 
@@ -31,7 +31,7 @@ from canopy.client.session import (
 from overlay.client import Command, Delivery, Reply
 
 LEAST: Final = 0.001
-"""Seconds of the shortest wait: with none at all, trio and asyncio would read nothing."""
+"""The shortest wait in seconds: with 0, trio and asyncio would read nothing."""
 
 R = TypeVar("R", bound=Reply)
 T = TypeVar("T")
@@ -44,10 +44,10 @@ class SocketStream(Protocol):
         """Send all of `data`, waiting while the socket is full."""
 
     async def receive_some(self, size: int) -> bytes:
-        """At least one byte and at most `size`; b"" at the end."""
+        """Return at least one byte and at most `size`; b"" at the end."""
 
     def send_now(self, data: bytes) -> int:
-        """Send what the socket takes without waiting; how many bytes."""
+        """Send what the socket takes without waiting. Returns the number of bytes."""
 
     def close(self) -> None:
         """Close at once, without waiting for the other side; a task that waits here wakes."""
@@ -67,7 +67,7 @@ class AsyncRuntime(Runtime, Protocol):
         """Run `job` for up to `seconds` (inf: without limit); False if it was cancelled."""
 
     async def in_thread(self, job: Callable[[], T]) -> T:
-        """Carry out `job` in a thread, to its end: a cancellation waits for its end."""
+        """Run `job` in a thread to its end: a cancelled task waits for that end."""
 
 
 class AsyncLink(ResumableConnection):
@@ -85,7 +85,8 @@ class AsyncLink(ResumableConnection):
         self._stream = stream
         self._session = ControlSession(where, credit, sealer)
         self.notices = self._session.notices
-        """What is no delivery: `Dropped`, in its place, and subscriptions that had a gap."""
+        """Received items that are not deliveries: `Dropped`, and notices of subscriptions with a
+        gap."""
         self._writing = runtime.lock()
         self._sending = False  # some task has that lock and sends
         self._reading = False  # some task waits in the socket
@@ -121,8 +122,8 @@ class AsyncLink(ResumableConnection):
         return await self.finish(await self.begin(command, timeout), timeout)
 
     async def begin(self, command: Command, timeout: float = 30.0) -> int:
-        """Send a command and do not wait: the number to `finish` it with, which must be done. A
-        socket that is full is waited for up to `timeout` seconds."""
+        """Send a command without waiting for the reply. Returns the request's number, which must be
+        passed to `finish` or `abandon`. Waits up to `timeout` seconds for a full socket."""
         number = self._session.number()
         try:
             data = self._session.encode(command, number)
@@ -135,7 +136,7 @@ class AsyncLink(ResumableConnection):
         return number
 
     async def finish(self, number: int, timeout: float) -> Reply:
-        """Wait for the reply to what `begin` has sent. Raises as `request`."""
+        """Wait for the reply to the request `number` of `begin`. Raises as `request`."""
         try:
             await self._wait(timeout, lambda: self._session.is_answered(number))
         except BaseException:
@@ -144,15 +145,15 @@ class AsyncLink(ResumableConnection):
         return self._session.answer(number, timeout)
 
     async def is_answered(self, number: int, timeout: float) -> bool:
-        """Whether the command of `begin` has a reply, or will have none, since the connection has
-        ended; waits for either up to `timeout` seconds. The request stays open."""
+        """Wait up to `timeout` seconds for the reply to a request of `begin`. Returns whether the
+        reply is there, or cannot arrive since the connection has ended. The request stays open."""
         await self._wait(timeout, lambda: self._session.is_answered(number))
         return self._session.is_answered(number) or self._session.gone is not None
 
     async def ask_many(
         self, commands: Iterable[Command], kind: type[R], timeout: float, ahead: int
     ) -> list[R]:
-        """The replies to all commands, in order, as `ControlClient.ask_many`."""
+        """Return the replies to all commands, in order, as `ControlClient.ask_many`."""
 
         async def begin(command: Command) -> int:
             return await self.begin(command, timeout)
@@ -163,21 +164,23 @@ class AsyncLink(ResumableConnection):
         return await pipelined(commands, begin, finish, self.abandon, ahead)
 
     def abandon(self, number: int) -> None:
-        """Do not wait for the reply to what `begin` has sent; it is ignored when it comes."""
+        """Stop waiting for the reply to the request `number`; the reply is ignored."""
         self._session.forget(number)
 
     async def deliveries(self, timeout: float) -> list[Delivery]:
-        """All deliveries that have come, as `ControlClient.deliveries`; waits for the first."""
+        """Return all deliveries that have arrived, as `ControlClient.deliveries`; wait for the
+        first."""
         await self._arrived(timeout)
         return self._granting(self._session.take_deliveries())
 
     async def gathered(self, timeout: float) -> list[OpaqueEvent]:
-        """All gathered events that have come, as `ControlClient.gathered`; waits for the first."""
+        """Return all gathered events that have arrived, as `ControlClient.gathered`; wait for the
+        first."""
         await self._arrived(timeout)
         return self._granting(self._session.take_gathered())
 
     def close(self) -> None:
-        """Close the connection, and end the subscriptions made on it."""
+        """Close the connection, and end the subscriptions that were made on it."""
         is_kept = self._session.gone is None and self._session.position is not None
         if is_kept and not self._sending:
             with suppress(OSError):
@@ -212,7 +215,7 @@ class AsyncLink(ResumableConnection):
                 self._sending = False
 
     async def _arrived(self, timeout: float) -> None:
-        """Wait until something can be handed out; a grant that is due goes first."""
+        """Wait until something can be handed out; send a grant that is due first."""
         session = self._session
         if session.arrivals.grant_due and not session.arrivals and session.gone is None:
             grant, data = session.encode_grant()
@@ -222,8 +225,8 @@ class AsyncLink(ResumableConnection):
         await self._wait(timeout, lambda: bool(session.arrivals))
 
     def _granting(self, taken: list[T]) -> list[T]:
-        """Grant more credit where that is due, without waiting: a task that is cancelled after
-        something was taken would lose it."""
+        """Return `taken`, after sending a grant that is due. This does not wait: a task that is
+        cancelled after items were taken would lose them."""
         session = self._session
         if session.arrivals.grant_due and session.gone is None and not self._sending:
             grant, data = session.encode_grant()
@@ -239,7 +242,8 @@ class AsyncLink(ResumableConnection):
         return taken
 
     async def _wait(self, timeout: float, is_there: Callable[[], bool]) -> None:
-        """Read, or let another task read, until `is_there`, the connection ends, or time is up."""
+        """Read, or let another task read, until `is_there` returns true, the connection ends, or
+        `timeout` is over."""
 
         async def wait() -> None:
             while not is_there() and self._session.gone is None:

@@ -1,16 +1,16 @@
 """One connection to a node over a blocking socket, for programs with or without threads.
 
-`ControlClient` carries any command of overlay/client.py and does not reconnect; `Client` and
-`Subscription` are built on it, and so are the command line and the terminal UI where they ask what
-a program seldom does (the ring, the peers).
+`ControlClient` sends any command of overlay/client.py and does not reconnect. `Client` and
+`Subscription` are built on it, and so are the command line and the terminal UI for requests that
+programs seldom make (the ring, the peers).
 
-Several threads may use one client: the one that waits first reads the socket and hands what it
-reads to the others (a reply to the thread that asked, deliveries to `deliveries`), so a thread that
-waits for deliveries and others that make requests do not disturb each other. A program that asks
-for no deliveries holds its node back by credits and can make requests all the same
+Several threads may use one client. The first waiting thread reads the socket and hands the frames
+to the others: a reply to the thread that asked, deliveries to `deliveries`. So threads that wait
+for deliveries and threads that make requests do not disturb each other. A program that takes no
+deliveries holds its node back by its credit, and can still make requests
 (canopy/client/arrivals.py).
 
-Everything that can go wrong is a `ControlError` (canopy/client/errors.py).
+All errors are a `ControlError` (canopy/client/errors.py).
 """
 
 from __future__ import annotations
@@ -55,13 +55,14 @@ class ControlClient(ResumableConnection):
     def __init__(
         self, sock: socket.socket, where: str, credit: int = CREDIT, sealer: Sealer | None = None
     ) -> None:
-        """`credit`: bytes of deliveries that may come before the program asks for them, at most
-        CREDIT; with less there is less in memory, and more is dropped. `sealer`: of payloads."""
+        """`credit`: bytes of deliveries that may arrive before the program takes any, at most
+        CREDIT; a smaller credit needs less memory, and more events are dropped. `sealer`: seals and
+        opens payloads."""
         self.where = where
         self._session = ControlSession(where, credit, sealer)
         self.notices = self._session.notices
-        """What is no delivery: `Dropped` (at its place: after the deliveries that were handed out,
-        before those to come), and subscriptions that had a gap."""
+        """Received items that are not deliveries: `Dropped` (at its place: after the deliveries
+        that were handed out, before the next ones), and notices of subscriptions with a gap."""
         self._sock = sock
         sock.setblocking(False)
         self._changed = threading.Condition()
@@ -104,11 +105,11 @@ class ControlClient(ResumableConnection):
         self.close()
 
     def fileno(self) -> int:
-        """The socket, for select; -1 when closed."""
+        """Return the socket's file descriptor, for select; -1 when closed."""
         return self._sock.fileno()
 
     def close(self) -> None:
-        """End the connection: the node ends this client's subscriptions. Waiting threads wake."""
+        """End the connection: the node ends this client's subscriptions. Waiting threads return."""
         with self._changed:
             if self._session.gone is None and self._session.position is not None:
                 self._say_goodbye()
@@ -124,14 +125,15 @@ class ControlClient(ResumableConnection):
         """Send `command` (its `request` number is chosen here) and wait for its reply.
 
         Raises CommandFailed when the node refuses, CommandTimeoutError when it does not answer
-        within `timeout` seconds, UnreachableError when it goes.
+        within `timeout` seconds, UnreachableError when the connection ends.
         """
         until = time.monotonic() + timeout
         number = self.begin(command, timeout)
         return self._reply(number, until, timeout)
 
     def ask(self, command: Command, kind: type[R], timeout: float = 30.0) -> R:
-        """`request` for a reply of a known type; ControlError if another one comes."""
+        """Send a command as `request`, and return its reply of the type `kind`; ControlError for
+        another type."""
         return expected(self.request(command, timeout), kind, self.where)
 
     def deliveries(self, timeout: float | None = None) -> list[Delivery]:
@@ -144,8 +146,8 @@ class ControlClient(ResumableConnection):
         return self._hand_out(timeout, self._session.take_deliveries)
 
     def gathered(self, timeout: float | None = None) -> list[OpaqueEvent]:
-        """As `deliveries`, for a client that gathers: the events that have come, each once. Waits
-        for the first event or delivery."""
+        """Return all gathered events that have arrived, each once, as `deliveries` does. Waits for
+        the first event or delivery."""
         return self._hand_out(timeout, self._session.take_gathered)
 
     def _hand_out(self, timeout: float | None, take: Callable[[], list[T]]) -> list[T]:
@@ -158,8 +160,9 @@ class ControlClient(ResumableConnection):
         return found
 
     def _say_goodbye(self) -> None:
-        """Ask the node to keep nothing, without waiting: if the socket is full, or another thread
-        writes, the session ends when its time is over. The caller has `_changed`."""
+        """Ask the node to end the session at once, without waiting. If the socket is full, or
+        another thread writes, the session ends after its time-out instead. The caller holds
+        `_changed`."""
         if self._writing.acquire(blocking=False):
             with contextlib.suppress(OSError):
                 self._sock.send(GOODBYE)
@@ -203,15 +206,14 @@ class ControlClient(ResumableConnection):
         return run(pipelined(commands, begin, finish, self.abandon, ahead))
 
     def begin(self, command: Command, timeout: float = 30.0) -> int:
-        """Send a command and do not wait: the number to `finish` it with, which must be done.
-
-        When this raises an error, the node has not got the whole command and carries nothing out.
-        """
+        """Send a command without waiting for the reply. Returns the request's number, which must be
+        passed to `finish` or `abandon`. When this raises an error, the node has not received the
+        whole command and does not carry it out."""
         return self.begin_many((command,), timeout)[0]
 
     def begin_many(self, commands: Sequence[Command], timeout: float = 30.0) -> list[int]:
-        """`begin` each, and send them together: one call of the system, and one turn of the node,
-        for all. When this raises an error, the node may carry out the first ones."""
+        """Call `begin` for each command, and send them together: one system call, and one turn of
+        the node. When this raises an error, the node may carry out the first ones."""
         session = self._session
         with self._changed:
             numbers = [session.number() for _ in commands]
@@ -225,12 +227,12 @@ class ControlClient(ResumableConnection):
         return numbers
 
     def finish(self, number: int, timeout: float = 30.0) -> Reply:
-        """Wait for the reply to what `begin` has sent. Raises as `request` does."""
+        """Wait for the reply to the request `number` of `begin`. Raises as `request` does."""
         return self._reply(number, time.monotonic() + timeout, timeout)
 
     def is_answered(self, number: int, timeout: float) -> bool:
-        """Whether the command of `begin` has a reply, or will have none, since the connection has
-        ended; waits for either up to `timeout` seconds."""
+        """Wait up to `timeout` seconds for the reply to a request of `begin`. Returns whether the
+        reply is there, or cannot arrive since the connection has ended."""
         with self._changed:
             if self._session.is_answered(number):
                 return True
@@ -239,7 +241,7 @@ class ControlClient(ResumableConnection):
             return self._session.is_answered(number) or self._session.gone is not None
 
     def abandon(self, number: int) -> None:
-        """Do not wait for the reply to what `begin` has sent; it is ignored when it comes."""
+        """Stop waiting for the reply to the request `number`; the reply is ignored."""
         with self._changed:
             self._session.forget(number)
 
@@ -256,8 +258,8 @@ class ControlClient(ResumableConnection):
             return self._session.answer(number, timeout)
 
     def _send(self, frame: bytes, until: float) -> None:
-        """Write one frame; while the socket is full, read what comes, so that neither side waits
-        for the other for ever."""
+        """Write one frame. While the socket is full, read arriving data, so that the two sides do
+        not wait for each other for ever."""
         data = memoryview(frame)
         with self._writing:
             started = False
@@ -278,7 +280,7 @@ class ControlClient(ResumableConnection):
                     raise self._session.unreachable() from None
 
     def _writable(self, until: float) -> bool:
-        """Wait until the socket takes more; False at the end of the time."""
+        """Wait until the socket takes more. Returns False after the time `until`."""
         while (left := until - time.monotonic()) > 0:
             ready = self._poll(select.POLLIN | select.POLLOUT, min(left, 1.0))
             if ready & select.POLLOUT:
@@ -304,8 +306,8 @@ class ControlClient(ResumableConnection):
         return found[0][1] if found else 0
 
     def _wait(self, until: float | None, number: int | None) -> None:
-        """Read, or let another thread read, until the reply `number` (None: a delivery) is there,
-        the connection has ended, or the time is over."""
+        """Read, or let another thread read, until the reply `number` (None: a delivery) has
+        arrived, the connection has ended, or the time `until` is reached."""
         tried = False
         while True:
             with self._changed:
@@ -327,7 +329,7 @@ class ControlClient(ResumableConnection):
         return self._session.is_answered(number)
 
     def _read(self, timeout: float | None) -> None:
-        """Wait for bytes, and hand out the frames in them. The caller has set `_reading`."""
+        """Wait for data, and hand out its frames. The caller has set `_reading`."""
         session = self._session
         frames: list[Sized] = []
         fault: str | None = None
@@ -361,7 +363,7 @@ class ControlClient(ResumableConnection):
 
 
 class _Link:
-    """Implements `canopy.client.link.Link` with a `ControlClient`: nothing here suspends."""
+    """Implements `canopy.client.link.Link` with a `ControlClient`. Its coroutines never suspend."""
 
     def __init__(self, client: ControlClient) -> None:
         self.client = client
@@ -416,7 +418,7 @@ class _Link:
 
 
 class _Lock:
-    """A lock of threads as the core awaits it."""
+    """A threading lock with the interface that the core awaits."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -443,8 +445,8 @@ class _Runtime:
 
 
 def blocking_node(link: Callable[[int], ControlClient], reconnect: float = math.inf) -> ClientNode:
-    """The node to which `link` opens a connection with a credit in bytes; `reconnect`: seconds for
-    which it is looked for when it goes away."""
+    """Return the node to which `link` opens a connection with a credit in bytes. `reconnect`: how
+    long a lost node is looked for, in seconds."""
 
     async def connect(credit: int) -> _Link:
         return _Link(link(credit))

@@ -106,7 +106,8 @@ class Call:
     """
 
     def __init__(self, asking: Draft, most: int, timeout: float) -> None:
-        """Up to `most` answers are waited for, for `timeout` seconds from `begin` on."""
+        """`most`: the number of answers to wait for; `timeout`: seconds to wait, from `begin`
+        on."""
         self.address = secrets.token_hex(8)
         self.draft = replace(asking, attributes={**asking.attributes, ASKING: self.address})
         self.selector = f"{ANSWERING} = '{self.address}'"
@@ -116,8 +117,8 @@ class Call:
         self._deadline = 0.0
 
     def begin(self) -> None:
-        """The event leaves now. What the subscription to its answers took is no part of the
-        time: on a busy machine nobody would be waited for."""
+        """Start the time-out, when the event is published. The time that the subscription to the
+        answers took is not part of it: on a busy machine it could use up the whole time-out."""
         self._deadline = time.monotonic() + self._timeout
 
     @property
@@ -134,7 +135,7 @@ class Call:
 
 
 def answering(event: Event, attributes: Mapping[str, Value]) -> dict[str, Value]:
-    """The attributes of an answer to `event`. ValueError if that asks for none."""
+    """Return the attributes of an answer to `event`. ValueError if the event asks for no answer."""
     address = event.attributes.get(ASKING)
     if not isinstance(address, str):
         raise ValueError(f"the event asks for no answer: it has no attribute {ASKING}")
@@ -178,11 +179,11 @@ class ClientCore(Context):
     ) -> PublishResult:
         """Publish one event: attributes by name, and opaque bytes of payload with their type.
 
-        Returns when the node has admitted it, with `receipt` when every tree that it visits has
-        accepted it. Raises EventRefusedError for an event that is none, and NodeLeavingError where
-        the node was leaving and none came back within `timeout` seconds: then it is not published.
-        When it raises CommandTimeoutError or UnreachableError, the event may have been published
-        all the same, if the error's `in_doubt` is 1.
+        Returns when the node has admitted it; with `receipt`, when every tree that it visits has
+        accepted it. Raises EventRefusedError for an invalid event, and NodeLeavingError if the node
+        was leaving and none came back within `timeout` seconds: then the event is not published.
+        After CommandTimeoutError or UnreachableError the event may have been published if the
+        error's `in_doubt` is 1.
         """
         drafts = [self._drafting.draft(event, payload, payload_type)]
         return check_one(await self._publish(drafts, receipt, timeout))
@@ -195,10 +196,10 @@ class ClientCore(Context):
         receipt: bool = False,
         timeout: float = 30.0,
     ) -> PublishResult:
-        """Publish events in batches, which is much faster than one by one. Those that the node
+        """Publish events in batches, which is much faster than one by one. Events that the node
         refuses are in the result's `refused`; the others are published. `timeout`: seconds for the
-        answer to each batch, and for a node to take what a leaving one has refused as a whole.
-        Raises as `publish`; the error's `answered` and `in_doubt` say which events are
+        answer to each batch, and for a node to accept a batch that a leaving node has refused as a
+        whole. Raises as `publish`; the error's `answered` and `in_doubt` say which events are
         published."""
         return await self._publish(events, receipt, timeout)
 
@@ -212,10 +213,10 @@ class ClientCore(Context):
         most: int = 1,
         timeout: float = 5.0,
     ) -> list[Event]:
-        """Publish an event that asks for answers, and return them: when there are `most`, or those
-        that came within `timeout` seconds of publishing, perhaps none.
+        """Publish an event that asks for answers, and return them: as soon as there are `most`,
+        else those that arrived within `timeout` seconds after publishing, perhaps none.
 
-        Whoever's selector the event matches may `answer`. Each call makes a subscription of its
+        Any program with a matching subscription may `answer`. Each call makes a subscription of its
         own, and ends it. Raises as `subscribe` and `publish`.
         """
         call = Call(self._drafting.draft(event, payload, payload_type), most, timeout)
@@ -241,7 +242,7 @@ class ClientCore(Context):
         timeout: float = 30.0,
     ) -> PublishResult:
         """Answer an event of a `call` by another event. Raises ValueError if the event asks for no
-        answer, and as `publish`."""
+        answer; other errors as `publish`."""
         draft = self._drafting.draft(answering(event, attributes), payload, payload_type)
         return check_one(await self._publish([draft], False, timeout))
 
@@ -280,8 +281,8 @@ class ClientCore(Context):
 
     @operation
     async def remove_stream(self, name: str, timeout: float = 30.0) -> None:
-        """Remove a stream with all its rows; they cannot be had back. Raises CommandFailed
-        (unknown), and as `ask`."""
+        """Remove a stream with all its rows, for ever. Raises CommandFailed (unknown), and as
+        `ask`."""
         await self._node.ask(RemoveStream(0, name), Done, timeout)
 
     @operation
@@ -297,9 +298,10 @@ class ClientCore(Context):
         they are committed: a majority of the stream's replicas has them on disk. `atomic`: all in
         one batch. `timeout`: seconds for the answer to each batch.
 
-        Raises EventRefusedError for an event that is none, CommandFailed with the code too-large,
-        quota or unknown, and as `publish_many`: of `in_doubt` events it is not known whether they
-        are appended. A `producer` sends such events again without appending them twice."""
+        Raises EventRefusedError for an invalid event, CommandFailed with the code too-large, quota
+        or unknown, and as `publish_many`: it is unknown whether `in_doubt` events were appended. A
+        `producer` sends such events again without appending them twice.
+        """
         nameless = ProducerCore(self._node, self._drafting, stream)
         return await nameless._append(events, atomic, timeout)
 
@@ -400,8 +402,8 @@ class ClientCore(Context):
 
     @makes(Reviews, AsyncReviews)
     def reviews(self, stream: str, producer: str) -> Arguments:
-        """Return what answers, as `producer`, the stream's questions about the outcome of its
-        transactions. An outbox of `canopy.sinks` does this by itself."""
+        """Return an object that answers, as `producer`, the stream's questions about the outcome of
+        its transactions. An outbox of `canopy.sinks` does this by itself."""
         return self._node, stream, producer
 
     @opens(Member, AsyncMember)
@@ -417,14 +419,15 @@ class ClientCore(Context):
         """Become a member of a consumer group, whose members share the rows of a stream that
         `selector` matches ("": all).
 
-        A group that is not known is founded with these options, and begins at `start` (as in
-        `read`): `lease` seconds (30) for a row, `max_deliver` deliveries (5) before it is a dead
-        letter, order `by` the value of an attribute, a `priority` attribute (0 to 9), a `delay`
-        attribute or seconds. Later None is whatever the group has. `name`: another member of this
-        name is fenced; `credit`: rows of each shard that this one may have at once.
+        An unknown group is founded with these options, and begins at `start` (as in `read`):
+        `lease` seconds (30) for a row, `max_deliver` deliveries (5) before it is a dead letter,
+        order `by` the value of an attribute, a `priority` attribute (0 to 9), a `delay` attribute
+        or seconds. For a known group, None accepts the group's option. `name`: fences another
+        member of this name; `credit`: rows of each shard that this member may have at once.
 
         Raises CommandFailed (unknown, selector, options: the group has others, fenced,
-        offset-out-of-range), and as `ask`."""
+        offset-out-of-range), and as `ask`.
+        """
         return self._node, wanted_membership(stream, group, selector, options), timeout
 
     @operation
@@ -464,7 +467,7 @@ class ClientCore(Context):
         none (docs/design/timeliness.md). `credit`: bytes of deliveries that the node may send
         before the program takes them. `resume`: the `token` of the same subscription in a process
         that has ended. Deliveries continue after the last one handed to that process if the node
-        has kept them; a `Gap` stands for those that it has not.
+        has kept them; a `Gap` stands for missing ones.
 
         Raises SelectorRefusedError, whose text shows the place in the selector, CommandTimeoutError
         without an acknowledgement within `timeout` seconds, and UnreachableError while the node is
@@ -481,15 +484,15 @@ class ClientCore(Context):
         credit: int = CREDIT,
         timeout: float = SUBACK_TIMEOUT,
     ) -> Arguments:
-        """Subscribe to many selectors together. An event comes once, however many of them it
-        matches, and its attributes are decoded only when they are read, so this is the fastest way.
+        """Subscribe to many selectors together. An event is handed out once, however many of them
+        it matches, and its attributes are decoded only on access, so this is the fastest way.
         Selectors can be added later. Raises as `subscribe`."""
         return self._node, [KeptSelector(one) for one in selectors], credit, timeout
 
     @operation
     async def request(self, command: Command, timeout: float = 30.0) -> Reply:
-        """Send any command of `overlay.client` and return its reply. A node that is away is waited
-        for, within `timeout` seconds. Raises a ControlError."""
+        """Send any command of `overlay.client` and return its reply. Waits for a node that is away,
+        within `timeout` seconds. Raises a ControlError."""
         return await self._node.request(command, timeout)
 
 
@@ -502,8 +505,8 @@ class Client(ClientCore, BlockingContext):
         run(self._open())
 
     def ask(self, command: Command, kind: type[R], timeout: float = 30.0) -> R:
-        """Send a command as `request` does, and return its reply, which is of the type `kind`.
-        Raises ControlError for a reply of another type."""
+        """Send a command as `request` does, and return its reply of the type `kind`. Raises
+        ControlError for a reply of another type."""
         return run(self._node.ask(command, kind, timeout))
 
 
@@ -520,12 +523,12 @@ class AsyncClient(ClientCore, AsynchronousContext):
         return self
 
     async def ask(self, command: Command, kind: type[R], timeout: float = 30.0) -> R:
-        """Send a command as `request` does, and return its reply, which is of the type `kind`.
-        Raises ControlError for a reply of another type."""
+        """Send a command as `request` does, and return its reply of the type `kind`. Raises
+        ControlError for a reply of another type."""
         return await self._node.ask(command, kind, timeout)
 
     async def in_thread(self, job: Callable[[], T]) -> T:
-        """Run a job that blocks, such as a statement of a database, in a thread, and return its
+        """Run a blocking job, such as a statement of a database, in a thread, and return its
         result. The job always runs to its end: a task that is cancelled meanwhile waits for it."""
         return await self._runtime.in_thread(job)
 
@@ -539,15 +542,15 @@ def connect(
     seal: str | Path | None = None,
 ) -> Client:
     """Connect to the node of the data folder `where` (None: the default one) or of a control
-    socket; or to that of a named `context` of the user (`canopy context`), "": the current one.
+    socket; or to the node of the user's `context` (`canopy context`), "": the current one.
 
-    `reconnect`: seconds for which a node that goes away is looked for; 0: not at all. `seal`: a
-    seal file (`canopy keys seal new`), by whose keys payloads are sealed before they leave, and
-    opened when they come (`canopy.seal_of`).
+    `reconnect`: how long a lost node is looked for, in seconds; 0: not at all. `seal`: a seal file
+    (`canopy keys seal new`); payloads are sealed with its keys when they leave, and opened when
+    they arrive (`canopy.seal_of`).
 
-    Raises UnreachableError where no node runs, DeniedError where it, or the seal file, belongs to
-    another user, CommandTimeoutError after `timeout` seconds, AddressError for an address,
-    and UnknownContextError.
+    Raises UnreachableError if no node runs there, DeniedError if the node or the seal file belongs
+    to another user, CommandTimeoutError after `timeout` seconds, AddressError for an address, and
+    UnknownContextError.
     """
     node, sealer = node_of(where, context), open_seals(seal)
     links = blocking_node(
@@ -566,7 +569,8 @@ def connecting(
     reconnect: float,
     seal: str | Path | None,
 ) -> Opening[AsyncClient]:
-    """The client of `canopy.trio.connect` and `canopy.aio.connect`, to be awaited or entered."""
+    """Return the client of `canopy.trio.connect` and `canopy.aio.connect`, to be awaited or
+    entered."""
     found, sealer = node_of(where, context), open_seals(seal)
 
     async def link(credit: int) -> AsyncLink:

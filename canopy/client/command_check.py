@@ -23,7 +23,7 @@ PLAIN: Final = frozenset((bool, int, float, str, type(None)))
 
 _NAMES: Final = frozenset((str,))
 _REST: Final = frozenset(((bytes, str, float),))
-"""Types of payload, its type and the time of what most programs send."""
+"""Types of payload, payload type and time in most events."""
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _DECODER: Final[msgspec.msgpack.Decoder[Command]] = msgspec.msgpack.Decoder(COMMANDS)
@@ -31,9 +31,9 @@ _PLACE: Final = re.compile(r" - at `\$\[(\d+)\](.*)`")
 
 
 def check(command: Command) -> None:
-    """Check that a node would decode and take a command, as far as the command alone says it.
-    Raises EventRefusedError for one of its events, CommandFailed in the words of a node for a
-    selector or a name, msgspec.ValidationError for anything else, and the errors of encoding."""
+    """Check that a node can decode and accept a command, as far as the command alone shows it.
+    Raises EventRefusedError for an invalid event, CommandFailed with a node's text for a selector
+    or a name, msgspec.ValidationError for other fields, and the errors of encoding."""
     events: Sequence[Draft] = getattr(command, "events", ())
     bare = command
     if events:
@@ -45,8 +45,8 @@ def check(command: Command) -> None:
 
 
 def _check_events(events: Sequence[Draft]) -> None:
-    """Look at types only, of all events together: that is 0.4 us for one of ten attributes. Values
-    are judged by the node (`matching.check_value`)."""
+    """Check the types of all events together, in 0.4 us for an event of ten attributes. The node
+    checks the values (`matching.check_value`)."""
     attributes = [draft.attributes for draft in events]
     values = set(map(type, chain.from_iterable([each.values() for each in attributes])))
     names: set[Any] = set().union(*attributes)

@@ -1,10 +1,10 @@
-"""What a changed selector gains and loses, for people: on events that are known, and for any event
-by the intervals of single attributes.
+"""The events and values that a changed selector gains and loses, for people: on known events, and
+for any event by the intervals of single attributes.
 
-An attribute *admits* a value if some conjunction of the selector can be true with it, as far as the
-conjunction's test of this one attribute says. So with a value that only one of two selectors admits
-only that one can match. The converse does not hold: two selectors that admit the same values may
-still differ, in patterns of LIKE or in how their tests belong together.
+An attribute *admits* a value if some conjunction of the selector can be true with it, by the
+conjunction's test of this attribute alone. If only one of two selectors admits a value, only that
+one can match events with it. The converse does not hold: two selectors that admit the same values
+may still differ, in patterns of LIKE or in the combination of their tests.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ WHOLE: Final = ("TRUE or FALSE", "any number", "any text")
 
 
 class SelectorComparison(msgspec.Struct, frozen=True):
-    """Events by which of two selectors they match."""
+    """Events by which of two selectors match them."""
 
     both: tuple[Event, ...]
     gained: tuple[Event, ...]
-    """By the new one only."""
+    """Events that only the new selector matches."""
     lost: tuple[Event, ...]
-    """By the old one only."""
+    """Events that only the old selector matches."""
     neither: tuple[Event, ...]
 
 
@@ -57,7 +57,7 @@ class Admitted(msgspec.Struct, frozen=True):
 
 
 def compare(old: Predicate, new: Predicate, events: Iterable[Event]) -> SelectorComparison:
-    """The events, in order, by which of the selectors they match."""
+    """Sort the events by which of the selectors match them, each group in the events' order."""
     found: dict[tuple[bool, bool], list[Event]] = {}
     for event in events:
         verdict = (old.matches(event.attributes), new.matches(event.attributes))
@@ -67,7 +67,8 @@ def compare(old: Predicate, new: Predicate, events: Iterable[Event]) -> Selector
 
 
 def differences(old: Predicate, new: Predicate) -> Mapping[str, Difference]:
-    """By attribute, the difference of its values that the selectors admit, where there is one."""
+    """Return, for each attribute whose admitted values differ, the values that only one selector
+    admits."""
     found = {}
     for attribute in sorted({*old.attributes, *new.attributes}):
         before, after = admitted(old, attribute), admitted(new, attribute)
@@ -78,8 +79,8 @@ def differences(old: Predicate, new: Predicate) -> Mapping[str, Difference]:
 
 
 def covers(wide: Predicate, narrow: Predicate) -> bool:
-    """Whether each event that `narrow` matches is known to match `wide`. False says nothing: of
-    terms that are no intervals only equal ones are recognised."""
+    """Return whether every event that `narrow` matches is known to match `wide`. False means
+    unknown: only intervals are compared, and other terms have to be equal."""
     return all(
         any(_covers(wider, one) for wider in wide.conjunctions) for one in narrow.conjunctions
     )

@@ -1,7 +1,7 @@
-"""Subscriptions of a program, and the events that come for them (no IO).
+"""Subscriptions of a program, and their events (no IO).
 
-A `Consumer` knows what is subscribed, the connection that carries it, and what was received and not
-yet handed out; it connects, receives, and finds its node again.
+A `Consumer` has the subscriptions, the connection that carries them, and the items that were
+received and not yet handed out; it connects, receives, and finds its node again.
 """
 
 from __future__ import annotations
@@ -58,12 +58,13 @@ E = TypeVar("E")
 V = TypeVar("V")
 
 GAPS: Final = 100
-"""Gaps that are kept for a program that iterates over events. Not measured, see NOTICES."""
+"""The number of gaps that are kept for a program that iterates over events. Not measured, see
+NOTICES."""
 
 
 class Consumer(Context, Generic[T, E]):
-    """Events of some subscriptions on a connection of their own, which is opened again when it is
-    lost: it carries items of type T, which have an event of type E."""
+    """Events of some subscriptions on a connection of their own, which is reopened when it is lost.
+    It carries items of type T, each with an event of type E."""
 
     _gathers = False
 
@@ -74,7 +75,7 @@ class Consumer(Context, Generic[T, E]):
         credit: int = CREDIT,
         timeout: float = SUBACK_TIMEOUT,
     ) -> None:
-        """`credit`: of the connection, in bytes; `timeout`: seconds for an acknowledgement."""
+        """`credit`: the connection's credit in bytes; `timeout`: seconds for an acknowledgement."""
         self._node = node
         self._credit = credit
         self._timeout = timeout
@@ -91,8 +92,8 @@ class Consumer(Context, Generic[T, E]):
 
     @property
     def is_live(self) -> bool:
-        """Whether all subscriptions are acknowledged, by a node that was reached at the last
-        look."""
+        """Whether the connection to the node is there, with all subscriptions acknowledged, as of
+        its last use."""
         return self._link is not None
 
     @operation
@@ -105,21 +106,20 @@ class Consumer(Context, Generic[T, E]):
         """Return the deliveries and notices that have arrived, in order.
 
         Waits for the first, at most `timeout` seconds (None: without a limit). The list is empty if
-        none arrived in time, or if this object was closed. Raises UnreachableError when the node
-        went away and is not (or no longer) looked for, and SubscriptionEndedError when another
-        program has ended all subscriptions of this object. A call that finds the node again also
-        waits for its acknowledgement.
+        none arrived in time, or if this object was closed. Raises UnreachableError when the node is
+        away and no longer looked for, and SubscriptionEndedError when another program has ended all
+        subscriptions of this object. A call that finds the node again also waits for its
+        acknowledgement.
         """
         return await self._receive(math.inf if timeout is None else timeout)
 
     @operation
     async def unsubscribe(self) -> None:
-        """End the subscription at the node, and this object."""
+        """End the subscription at the node, and close this object."""
         await self._leave(False)
 
     def close(self) -> None:
-        """End the connection, and with it the subscriptions. A call of `receive` that waits
-        returns."""
+        """End the connection and its subscriptions. A waiting call of `receive` returns."""
         self._closed.set()
         for link in (self._link, self._opening):
             if link is not None:
@@ -129,25 +129,26 @@ class Consumer(Context, Generic[T, E]):
     # --- what the kinds of consumers have of their own ---
 
     async def _take(self, link: Link, timeout: float) -> list[T]:
-        """The items that have come on `link`, waiting for the first; inf: for ever."""
+        """Return the items that have arrived on `link`; wait for the first, at most `timeout`
+        seconds (inf: no limit)."""
         raise NotImplementedError
 
     def _event(self, item: T | Notice) -> E | None:
-        """The event of an item; None of a notice."""
+        """Return the event of an item; None for a notice."""
         raise NotImplementedError
 
     # --- connecting, receiving, and finding the node again ---
 
     async def _open(self) -> None:
-        """Connect and subscribe, or go on where another process was; the gap since then is the
-        first that is handed out."""
+        """Connect and subscribe, or continue the session of another process. The gap since then is
+        handed out first."""
         if self._link is None:
             gap = await self._connect()
             self._rest.extend([gap] if gap is not None else [])
             self._node.consumers[id(self)] = self
 
     async def _leave(self, failed: bool) -> None:
-        """End the subscriptions at the node, and this object."""
+        """End the subscriptions at the node, and close this object."""
         link = self._link
         ends = [Unsubscribe(0, id_) for id_ in self._state.ids]
         try:
@@ -159,8 +160,8 @@ class Consumer(Context, Generic[T, E]):
             self.close()
 
     async def _connect(self) -> Gap | None:
-        """Open a connection, and go on with the session there or make all subscriptions on it: the
-        gap since the connection before."""
+        """Open a connection, and resume the session or make all subscriptions on it. Returns the
+        gap since the last connection."""
         link = self._opening = await self._node.connect(self._credit)
         try:
             reply = await self._resume(link)
@@ -181,7 +182,8 @@ class Consumer(Context, Generic[T, E]):
         return gap
 
     async def _resume(self, link: Link) -> SessionResumed | None:
-        """Go on with the session of the connection before; None if there is none (any more)."""
+        """Resume the session of the last connection. Returns None if the node has no such
+        session."""
         position = self._state.position
         if position is None:
             return None
@@ -197,7 +199,8 @@ class Consumer(Context, Generic[T, E]):
             return None
 
     async def _subscribe(self, link: Link) -> Gap | None:
-        """Make all subscriptions, and have them outlive the connection."""
+        """Make all subscriptions, and have the node keep a session for them beyond the
+        connection."""
         commands = self._state.opening()
         replies = await link.ask_many(commands, Reply, self._timeout, OPENING)
         if self._state.wants_session:
@@ -206,7 +209,8 @@ class Consumer(Context, Generic[T, E]):
         return self._state.opened(replies, time.time())
 
     async def _reconnect(self, until: float) -> Notice | None:
-        """Look for the node until it is back or there is a notice, at most until `until`."""
+        """Look for the node until the time `until`, until it is back, or until there is a
+        notice."""
         pause = self._node.runtime.pause
         while True:
             delay = self._state.delay(time.monotonic())
@@ -265,7 +269,7 @@ class Consumer(Context, Generic[T, E]):
         return found
 
     def _with_notices(self, items: list[T], failed: deque[Failed]) -> list[T | Notice]:
-        """`items` with the notices behind them, which leave the connection's."""
+        """Return `items` and the notices after them, which are removed from `failed`."""
         now = time.time()
         notices = []
         while failed:
@@ -278,7 +282,8 @@ class Consumer(Context, Generic[T, E]):
         return [*items, *notices]
 
     def _lost(self, error: Exception) -> Notice | None:
-        """The connection has ended, or could not be opened: as `Resubscription.lost`."""
+        """Note that the connection has ended or could not be opened. Returns the notice for it, if
+        any, as `Resubscription.lost`."""
         self._link = None
         return self._state.lost(error, time.monotonic(), time.time())
 
@@ -294,14 +299,15 @@ class OneSelector(Consumer[Delivery, Event]):
         timeout: float = SUBACK_TIMEOUT,
         resume: str = "",
     ) -> None:
-        """As `Consumer`; `resume`: the `token` of another process, to go on where it was."""
+        """The parameters are those of `Consumer`, and `resume`: the `token` of another process, to
+        continue its subscription."""
         super().__init__(node, wanted, credit, timeout)
         if resume:
             self._state.succeed(resume)
 
     @property
     def selector(self) -> str:
-        """The selector's text, as it was given."""
+        """The selector's text."""
         return self._state.wanted[0].selector
 
     @property
@@ -325,13 +331,13 @@ class OneSelector(Consumer[Delivery, Event]):
 
 
 class ManySelectors(Consumer[OpaqueEvent, OpaqueEvent]):
-    """A consumer of many selectors' events, each once."""
+    """A consumer of the events of many selectors, each event once."""
 
     _gathers = True
 
     @operation
     async def add(self, selector: str, *, name: str = "", latency_level: int = 0) -> KeptSelector:
-        """Subscribe to one more selector. Returns what `remove` takes. Raises as
+        """Subscribe to one more selector. Returns an object to pass to `remove`. Raises as
         `Client.subscribe`."""
         if self._link is None:
             raise UnreachableError("the node is away; add the selector when it is back")
@@ -343,7 +349,7 @@ class ManySelectors(Consumer[OpaqueEvent, OpaqueEvent]):
 
     @operation
     async def remove(self, wanted: KeptSelector) -> None:
-        """End a subscription that `add` has returned. Raises a ControlError."""
+        """End the subscription of an object that `add` has returned. Raises a ControlError."""
         link, id_ = self._link, self._state.remove(wanted)
         if link is not None and id_:
             await link.request(Unsubscribe(0, id_), self._timeout)
@@ -359,11 +365,12 @@ class _BlockingConsumer(Consumer[T, E], BlockingContext):
     """A consumer for blocking programs. One thread takes events; any thread may call `close`."""
 
     def __iter__(self) -> Iterator[E]:
-        """The events, until this is closed. Gaps are passed over; they are in `gaps`."""
+        """Iterate over the events until this is closed. Gaps are skipped; the last ones are in
+        `gaps`."""
         return (event for one in self._items() if (event := self._event(one)) is not None)
 
     def with_gaps(self) -> Iterator[E | Gap]:
-        """The events, and each gap in its place, until this is closed."""
+        """Iterate over the events, and each gap in its place, until this is closed."""
         return (found for one in self._items() if (found := self._event_or_gap(one)) is not None)
 
     def _items(self) -> Iterator[T | Notice]:
@@ -379,11 +386,12 @@ class _AsyncConsumer(Consumer[T, E], AsynchronousContext):
     """A consumer for trio and asyncio. One task takes events."""
 
     def __aiter__(self) -> AsyncIterator[E]:
-        """The events, until this is closed. Gaps are passed over; they are in `gaps`."""
+        """Iterate over the events until this is closed. Gaps are skipped; the last ones are in
+        `gaps`."""
         return Items(lambda: self._next(self._event))
 
     def with_gaps(self) -> AsyncIterator[E | Gap]:
-        """The events, and each gap in its place, until this is closed."""
+        """Iterate over the events, and each gap in its place, until this is closed."""
         return Items(lambda: self._next(self._event_or_gap))
 
     async def _next(self, chosen: Callable[[T | Notice], V | None]) -> V | None:
@@ -404,8 +412,8 @@ class Subscription(OneSelector, _BlockingConsumer[Delivery, Event]):
 
 
 class Gathering(ManySelectors, _BlockingConsumer[OpaqueEvent, OpaqueEvent]):
-    """Many selectors' events, each once. A context manager that unsubscribes all, and an iterable
-    of events whose attributes are decoded when they are asked for."""
+    """The events of many selectors, each once. A context manager that unsubscribes all, and an
+    iterable of events whose attributes are decoded on access."""
 
 
 class AsyncSubscription(OneSelector, _AsyncConsumer[Delivery, Event]):
@@ -414,5 +422,5 @@ class AsyncSubscription(OneSelector, _AsyncConsumer[Delivery, Event]):
 
 
 class AsyncGathering(ManySelectors, _AsyncConsumer[OpaqueEvent, OpaqueEvent]):
-    """Many selectors' events, each once: an asynchronous iterable, and context manager that
-    unsubscribes all. An event's attributes are decoded when they are asked for."""
+    """The events of many selectors, each once: an asynchronous iterable, and context manager that
+    unsubscribes all. An event's attributes are decoded on access."""

@@ -17,21 +17,20 @@ from canopy.client.errors import ContextError, UnknownContextError
 
 @dataclass
 class Contexts:
-    """The named data folders, and which of them is meant where none is given."""
+    """The named data folders, and the name of the current one."""
 
     folders: dict[str, str] = field(default_factory=dict)
     current: str = ""
 
     def folder(self, name: str) -> str:
-        """Return the data folder of the context `name`. Raises UnknownContextError if there is none
-        of that name."""
+        """Return the data folder of the context `name`. Raises UnknownContextError."""
         if name not in self.folders:
             known = ", ".join(sorted(self.folders)) or "none"
             raise UnknownContextError(f"no context {name!r}; there are: {known}")
         return self.folders[name]
 
     def current_folder(self) -> str | None:
-        """The data folder of the current context; None: there is no current one."""
+        """Return the data folder of the current context; None without one."""
         return self.folder(self.current) if self.current else None
 
 
@@ -42,7 +41,7 @@ def contexts_path() -> Path:
 
 
 def read_contexts() -> Contexts:
-    """The user's contexts. Raises ContextError for a file that has none, and OSError."""
+    """Read the user's contexts. Raises ContextError for an invalid file, and OSError."""
     path = contexts_path()
     try:
         found = json.loads(path.read_bytes())
@@ -57,8 +56,9 @@ def read_contexts() -> Contexts:
 
 
 def node_of(where: str | Path | None, context: str | None) -> str | Path | None:
-    """The node that a program asks for: `where`, or the data folder of a context ("": the current
-    one, or None if there is none). Raises ValueError if both are given, and as `read_contexts`."""
+    """Return the node for `where` and `context` of `connect`: `where`, or the data folder of the
+    context ("": the current one; None without one). Raises ValueError if both are given, and as
+    `read_contexts`."""
     if context is None:
         return where
     if where is not None:

@@ -20,10 +20,10 @@ ADDRESS: Final = re.compile(r"[^/\\]+:\d+")
 
 
 def find_socket(where: str | Path | None) -> Path:
-    """The control socket of the data folder `where` (None: the default one), or `where` itself if
-    it is no folder.
+    """Return the control socket of the data folder `where` (None: the default one), or `where`
+    itself if it is not a folder.
 
-    Raises UnreachableError, DeniedError or AddressError, with what to do.
+    Raises UnreachableError, DeniedError or AddressError, with advice.
     """
     given = where
     where = Path(where).expanduser() if where is not None else default_folder()
@@ -54,7 +54,7 @@ def find_socket(where: str | Path | None) -> Path:
 
 
 def connection_error(error: OSError, path: Path) -> ControlError:
-    """The ControlError for an error of `connect`, with what to do."""
+    """Return the ControlError for an error of `connect`, with advice."""
     if isinstance(error, PermissionError):
         return DeniedError(f"not allowed to talk to the node at {path}: it belongs to another user")
     if isinstance(error, TimeoutError | BlockingIOError):

@@ -1,7 +1,7 @@
-"""What can go wrong between a program and its node.
+"""The errors between a program and its node.
 
-Everything is a `ControlError` whose text says what happened, where, and what to do about it; its
-class decides the exit code of a command line (docs/reference/commands.md).
+Each is a `ControlError` whose text says what happened, where, and what to do about it; its class
+decides the exit code of a command (docs/reference/commands.md).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class UnreachableError(ControlError):
 
 
 class NodeFullError(UnreachableError):
-    """The node runs and serves as many programs as it may, its setting `clients.programs` (exit
-    code 1: it refused). A program that looks for a node that went away tries again."""
+    """The node runs, and serves its maximum of programs already, the setting `clients.programs`
+    (exit code 1: it refused). A program that looks for a lost node tries again."""
 
 
 class DeniedError(ControlError):
@@ -72,8 +72,8 @@ class NodeLeavingError(CommandFailed):
 
 
 class NoMajorityError(CommandFailed):
-    """No majority of a stream's replicas answers, and nothing of the command was carried out: it
-    may be sent again when one does (exit code 3)."""
+    """No majority of a stream's replicas answers, and the command was not carried out. It may be
+    sent again when a majority answers (exit code 3)."""
 
 
 class SubscriptionEndedError(CommandFailed):
@@ -84,10 +84,10 @@ class EventRefusedError(CommandFailed):
     """The event is not valid; the text names the attribute and the reason."""
 
     place: int | None = None
-    """Where several were given: which of them, from 0 on, if it was refused before it was sent."""
+    """The index of the event among those that were given; None if it was refused by the node."""
 
     def behind(self, count: int) -> EventRefusedError:
-        """The same of an event that has `count` others before its batch."""
+        """Return the error for an event that has `count` others before its batch."""
         if self.place is None:
             return self
         return unfit_event(self.place + count, self.fault)
@@ -96,7 +96,7 @@ class EventRefusedError(CommandFailed):
 
 
 def unfit_event(place: int, fault: str) -> EventRefusedError:
-    """The error for event `place` of those that were given."""
+    """Return the error for the event with the index `place`."""
     error = EventRefusedError("event", f"event {place}: {fault}")
     error.place, error.fault = place, fault
     return error
@@ -109,9 +109,9 @@ KINDS: Final = {
     LEAVING: NodeLeavingError,
     NO_MAJORITY: NoMajorityError,
 }
-"""Errors of a class of their own, by the code of the reply."""
+"""Error classes by the code of the reply. Other codes are `CommandFailed`."""
 
 
 def failure(code: str, reason: str) -> CommandFailed:
-    """The error for a `Failed` reply with this code and reason."""
+    """Return the error for a `Failed` reply with this code and reason."""
     return KINDS.get(code, CommandFailed)(code, reason)

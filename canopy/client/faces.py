@@ -1,11 +1,11 @@
-"""The faces of the client library: methods that are written once, for programs that block and for
-programs that await.
+"""The faces of the client library: methods that are written once, for blocking and for asynchronous
+programs.
 
 A class of the library has a core, whose public methods are coroutines under one of the decorators
-below, and two faces, which inherit from the core and from `Blocking` or `Asynchronous`. What a
-coroutine awaits in the end is the connection (`canopy.client.link.Link`). Those of trio and asyncio
-suspend the task. That of the blocking face blocks the thread and never suspends, so its coroutines
-are run to their end by one `send` (`run`), without an event loop and without another thread.
+below, and two faces, which inherit from the core and from `Blocking` or `Asynchronous`. In the end
+every coroutine awaits the connection (`canopy.client.link.Link`). The connections of trio and
+asyncio suspend the task. The connection of the blocking face blocks the thread and never suspends,
+so `run` completes a coroutine with one `send`, without an event loop and without another thread.
 
 Type checkers and editors see the descriptor `Method`, which has the parameters and the docstring of
 the coroutine; `help` and `inspect` find functions, which each face makes of its methods.
@@ -25,7 +25,7 @@ A = TypeVar("A")
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that awaits only what blocks, and return its result."""
+    """Run a coroutine that never suspends, and return its result."""
     try:
         coroutine.send(None)
     except StopIteration as end:
@@ -36,7 +36,7 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 async def either(found: T | Awaitable[T]) -> T:
-    """The result of a method of either face: that of the blocking one is there already."""
+    """Return the result of a method of either face, awaiting it if it is awaitable."""
     return (await found) if isinstance(found, Awaitable) else found
 
 
@@ -56,12 +56,13 @@ class Method(Generic[P, B, A]):
     @overload
     def __get__(self, one: None, kind: type[Asynchronous]) -> Callable[Concatenate[Any, P], A]: ...
     def __get__(self, one: object, kind: object) -> Any:
-        """The method itself, of a core: a face has a function in its place (`_settle`)."""
+        """Return the method itself: a core has no functions, a face has replaced its methods
+        (`_settle`)."""
         return self
 
 
 class Blocking:
-    """A face whose methods block the thread that calls them until their result is there."""
+    """A face whose methods block the calling thread until they have a result."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -77,7 +78,7 @@ class Asynchronous:
 
 
 def _settle(face: type, chosen: Callable[[Method[..., Any, Any]], Callable[..., Any]]) -> None:
-    """Put functions in the place of the methods that a face has inherited."""
+    """Replace the methods that a face has inherited by functions."""
     for name in dir(face):
         found = inspect.getattr_static(face, name)
         if isinstance(found, Method):
@@ -87,7 +88,8 @@ def _settle(face: type, chosen: Callable[[Method[..., Any, Any]], Callable[..., 
 def operation(
     coroutine: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
 ) -> Method[P, T, Coroutine[Any, Any, T]]:
-    """A method that asks the node: a coroutine, and its result in a blocking face."""
+    """Make a method of a coroutine that asks the node; the blocking face returns the coroutine's
+    result."""
 
     @wraps(coroutine)
     def blocking(self: Any, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -97,14 +99,15 @@ def operation(
 
 
 Arguments: TypeAlias = tuple[Any, ...]
-"""What the constructor of a face is called with."""
+"""The arguments of a face's constructor."""
 
 
 def opens(
     blocking: type[B], asynchronous: type[A]
 ) -> Callable[[Callable[Concatenate[Any, P], Arguments]], Method[P, B, Opening[A]]]:
-    """A method that opens a new object, whose constructor gets what the function returns: in an
-    asynchronous face it is to be awaited, or entered with ``async with``."""
+    """Return a decorator for methods that open a new object. The decorated function returns the
+    arguments of its constructor. In an asynchronous face the method's result is awaited, or entered
+    with ``async with``."""
 
     def decorated(given: Callable[Concatenate[Any, P], Arguments]) -> Method[P, B, Opening[A]]:
         def opening(self: Any, *args: P.args, **kwargs: P.kwargs) -> Opening[A]:
@@ -138,7 +141,8 @@ def awaits(
 def makes(
     blocking: type[B], asynchronous: type[A]
 ) -> Callable[[Callable[Concatenate[Any, P], Arguments]], Method[P, B, A]]:
-    """A method that makes a new object, whose constructor gets what the function returns."""
+    """Return a decorator for methods that make a new object. The decorated function returns the
+    arguments of its constructor."""
 
     def decorated(given: Callable[Concatenate[Any, P], Arguments]) -> Method[P, B, A]:
         return Method(_making(given, blocking), _making(given, asynchronous))
@@ -168,14 +172,14 @@ def _making(given: Callable[Concatenate[Any, P], Arguments], kind: type[T]) -> C
 def _describe(
     function: Callable[..., T], given: Callable[..., object], returns: str
 ) -> Callable[..., T]:
-    """Give a function the name, docstring and parameters of another one."""
+    """Give a function the name, docstring and parameters of `given`."""
     shown = inspect.signature(given).replace(return_annotation=returns)
     wraps(given)(function).__signature__ = shown  # type: ignore[attr-defined]
     return function
 
 
 class Opening(Generic[A]):
-    """Something that is opened by ``await``, or by ``async with``, which closes it, too."""
+    """An object that ``await`` opens, or ``async with``, which also closes it."""
 
     def __init__(self, opened: Callable[[], Awaitable[A]]) -> None:
         self._open = opened
@@ -197,7 +201,7 @@ class Context:
     """A core whose faces are context managers."""
 
     async def _leave(self, failed: bool) -> None:
-        """End it. `failed`: the block has raised an error."""
+        """End this object. `failed`: the block has raised an error."""
         raise NotImplementedError
 
 
@@ -222,7 +226,7 @@ class AsynchronousContext(Context, Asynchronous):
 
 
 class Items(Generic[T]):
-    """An asynchronous iterator, which needs no closing as a generator would."""
+    """An asynchronous iterator. Unlike a generator it need not be closed."""
 
     def __init__(self, next_item: Callable[[], Awaitable[T | None]]) -> None:
         """`next_item` returns None at the end."""

@@ -1,8 +1,8 @@
-"""The frames that a program reads, and gathered events whose attributes are decoded on demand.
+"""The frames that a program reads, and gathered events whose attributes are decoded on access.
 
 A program that takes a hundred thousand events per second mostly wants their payload or their
-number. Building the dictionary of attributes is most of the cost of decoding an event, so for
-gathered events it stays encoded until `attributes` is read.
+number. Building the dictionary of attributes is most of the cost of decoding an event, so the
+attributes of gathered events stay encoded until `attributes` is read.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class OpaqueEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def attributes(self) -> dict[str, Value | None]:
-        """The attributes, decoded at each access: keep the result where it is used twice."""
+        """The attributes, decoded at each access: keep the result if it is needed twice."""
         return _ATTRIBUTES.decode(self.encoded)
 
     @property
@@ -44,7 +44,7 @@ class OpaqueEvent(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return f"{self.publisher}.{self.incarnation}.{self.sequence}"
 
     def whole(self) -> Event:
-        """The same event with its attributes decoded."""
+        """Return the event with decoded attributes."""
         return Event(
             self.publisher,
             self.incarnation,
@@ -69,18 +69,18 @@ _UNION: Final[Any] = Union[(*_OTHERS, GatheredOpaque)]
 
 
 Sized = tuple[Reply, int]
-"""A reply with the length of its frame in bytes, which is what credit counts."""
+"""A reply with the length of its frame in bytes, by which credit is counted."""
 
 
 class SizedFormat(FrameFormat[Sized]):
     """Frames with their lengths. An opaque event is a view of its frame's bytes (msgspec.Raw), so
-    each frame is decoded from bytes of its own."""
+    each frame is copied before it is decoded."""
 
     def decode(self, payload: bytes | memoryview) -> Sized:
-        """The reply in `payload` with its size; raises one of `framing.MALFORMED`."""
+        """Return the reply in `payload` with its size; raises one of `framing.MALFORMED`."""
         reply: Any = self._decoder.decode(bytes(payload))
         return reply, PREFIX + len(payload)
 
 
 CLIENT_FRAMES: Final = SizedFormat(_UNION, CONTROL_LIMIT, CONTROL_LIMIT)
-"""From a node to a program, as the program's side reads it."""
+"""Frames from a node to a program, as the program reads them."""

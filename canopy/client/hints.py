@@ -1,7 +1,7 @@
-"""Hints to a person about a selector that is valid and may still not be what was meant.
+"""Hints about a selector that is valid and may still not be what was meant.
 
-Only the selector and the names that its node has seen decide; the subscription is made all the
-same, since the first event with a new attribute may come at any time.
+They depend only on the selector and on the names that its node has seen. The subscription is made
+nevertheless, since the first event with a new attribute may arrive at any time.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _STRING: Final = re.compile(r"'(?:[^']|'')*'")
 
 
 def never_true(predicate: Predicate) -> tuple[str, ...]:
-    """A sentence for the selector if no event can match it, else one for each alternative (operand
-    of an OR that is not in parentheses) that none can match. Decided by the normal form: an
-    alternative without conjunctions is never true."""
+    """Return a sentence for the selector if no event can match it, else one for each alternative
+    (operand of an OR outside parentheses) that no event can match: one without conjunctions in the
+    normal form."""
     if not predicate.conjunctions:
         return ("this selector is never true: no event can match it",)
     whole = predicate.expression
@@ -38,10 +38,10 @@ def never_true(predicate: Predicate) -> tuple[str, ...]:
 
 
 def not_seen(predicate: Predicate, seen: Collection[str]) -> tuple[str, ...]:
-    """A sentence for each attribute that is in double quotes in the selector and not in `seen`, the
-    names that the node knows, and one for all others that are not.
+    """Return a sentence for each double-quoted attribute of the selector that is not in `seen` (the
+    names that the node knows), and one for all other attributes that are not.
 
-    A node that has seen no attribute at all says nothing of the others.
+    If `seen` is empty, only double-quoted attributes are reported.
     """
     unseen = [name for name in predicate.attributes if name not in seen]
     code = _STRING.sub("", predicate.text)
@@ -57,7 +57,8 @@ def not_seen(predicate: Predicate, seen: Collection[str]) -> tuple[str, ...]:
 
 
 def bare_names(predicate: Predicate) -> tuple[str, ...]:
-    """The attributes that stand alone as a condition in the selector: ``mag > 4 AND place``."""
+    """Return the attributes that are a condition by themselves in the selector: ``mag > 4 AND
+    place``."""
     found: dict[str, None] = {}
     left = [predicate.expression]
     while left:
@@ -72,8 +73,8 @@ def bare_names(predicate: Predicate) -> tuple[str, ...]:
 
 
 def never_boolean(predicate: Predicate, values_of: ValuesOf) -> tuple[str, ...]:
-    """A sentence for each attribute that stands alone as a condition, unless some event that the
-    node knows has it as a boolean: of another type it is neither true nor false."""
+    """Return a sentence for each attribute that is a condition by itself, unless an event that the
+    node knows has it as a boolean. With another type it is neither true nor false."""
     found = []
     for name in bare_names(predicate):
         kinds = {"text" if isinstance(v, str) else "number" for v in values_of(name)}
@@ -91,8 +92,8 @@ def never_boolean(predicate: Predicate, values_of: ValuesOf) -> tuple[str, ...]:
 def hints(
     predicate: Predicate, seen: Sequence[str], values_of: ValuesOf = lambda name: ()
 ) -> tuple[str, ...]:
-    """All that is to be said of a selector at a node that has seen the attributes `seen`, and
-    lately those values of them."""
+    """Return all hints about a selector. `seen`: the attributes that its node has seen;
+    `values_of`: their recent values."""
     return (
         *never_true(predicate),
         *not_seen(predicate, seen),

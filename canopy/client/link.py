@@ -1,8 +1,8 @@
-"""What the core of the library needs of a connection to a node and of the runtime that waits for it
+"""The interfaces of the core of the library to a connection and to the runtime that waits for it
 (no IO).
 
-The core consists of coroutines that await a `Link`. `canopy.client.async_link` has the one of trio
-and asyncio, `canopy.client.blocking` the one that blocks.
+The core consists of coroutines that await a `Link`: `canopy.client.async_link` implements it for
+trio and asyncio, `canopy.client.blocking` for threads.
 """
 
 from __future__ import annotations
@@ -27,25 +27,28 @@ class Link(Protocol):
 
     @property
     def notices(self) -> deque[Failed]:
-        """The received items that are no deliveries, at their places among the deliveries."""
+        """The received items that are not deliveries, at their places among the deliveries."""
 
     @property
     def position(self) -> SessionPosition | None:
-        """From where another connection goes on with the session that the node keeps."""
+        """The position at which another connection resumes the session; None if the node keeps
+        none."""
 
     @property
     def taken(self) -> SessionPosition | None:
-        """As `position`, of what the program has taken."""
+        """The position after the last item that the program has taken; None if the node keeps no
+        session."""
 
     @property
     def complete_until(self) -> float:
-        """Up to when the deliveries are complete that have come; 0: the node has not said."""
+        """The time up to which the received deliveries are complete, in seconds since 1970; 0:
+        unknown."""
 
     def go_on(self, position: SessionPosition) -> None:
-        """Before the first request: this connection is to resume that session."""
+        """Resume the session at `position` on this connection. Called before the first request."""
 
     def end_session(self) -> None:
-        """The node keeps no session (any more)."""
+        """Note that the node no longer keeps a session."""
 
     async def request(self, command: Command, timeout: float) -> Reply:
         """Send `command` and wait for its reply."""
@@ -57,32 +60,36 @@ class Link(Protocol):
         a time."""
 
     async def begin(self, command: Command, timeout: float = 30.0) -> int:
-        """Send a command and do not wait: the number to `finish` it with."""
+        """Send a command without waiting for the reply. Returns the request's number, for
+        `finish`."""
 
     async def is_answered(self, number: int, timeout: float) -> bool:
-        """Whether there is a reply to this request, or will be none, waiting so long for it."""
+        """Wait up to `timeout` seconds for the reply. Returns whether it is there, or cannot
+        arrive."""
 
     async def finish(self, number: int, timeout: float) -> Reply:
-        """The reply to the request that was sent under this number."""
+        """Wait for the reply to the request `number`."""
 
     def abandon(self, number: int) -> None:
         """Ignore the reply to this request."""
 
     async def deliveries(self, timeout: float) -> list[Delivery]:
-        """The deliveries that have come, waiting for the first; inf: for ever."""
+        """Return the deliveries that have arrived; wait for the first, at most `timeout` seconds
+        (inf: no limit)."""
 
     async def gathered(self, timeout: float) -> list[OpaqueEvent]:
-        """The gathered events that have come, waiting for the first; inf: for ever."""
+        """Return the gathered events that have arrived; wait for the first, at most `timeout`
+        seconds (inf: no limit)."""
 
     def close(self) -> None:
         """Close the connection to the node; the calls above then fail."""
 
 
 class Signal(Protocol):
-    """A flag that wakes who waits for it: an `Event` of threading, trio or asyncio."""
+    """A flag that wakes all waiters: an `Event` of threading, trio or asyncio."""
 
     def set(self) -> object:
-        """Set the flag, and wake all who wait for it."""
+        """Set the flag, and wake all waiters."""
 
     def is_set(self) -> bool:
         """Whether the flag was set."""
@@ -111,8 +118,9 @@ async def pipelined(
     abandon: Callable[[B], None],
     ahead: int,
 ) -> list[T]:
-    """`begin` each command and `finish` it, in order, with at most `ahead` begun and not finished;
-    what an error leaves begun is abandoned. Returns what `finish` returned."""
+    """Call `begin` for each command and `finish` for its result, in order, with at most `ahead`
+    commands begun and not finished. After an error, `abandon` is called for those. Returns the
+    results of `finish`."""
     answers: list[T] = []
     begun: deque[B] = deque()
     try:

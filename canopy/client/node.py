@@ -1,4 +1,4 @@
-"""The node of a client, over a connection that is opened again when it was lost (no IO)."""
+"""The node of a client, over a connection that is reopened when it is lost (no IO)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from overlay.client import CREDIT, Command, Reply
 R = TypeVar("R", bound=Reply)
 
 PAUSE: Final = 0.2
-"""Seconds between two looks for a node that is away, of a reading or a membership."""
+"""Seconds between two attempts of a reading or a membership to reach a node that is away."""
 
 
 class Closable(Protocol):
-    """Something that ends with its client."""
+    """An object that is closed with its client."""
 
     def close(self) -> None:
-        """End it now, and wake who waits there."""
+        """Close it, and wake its waiters."""
 
 
 class ClientNode:
@@ -40,7 +40,7 @@ class ClientNode:
         self.connect = connect
         self.patience = patience
         self.link: Link | None = None
-        """The connection for requests; None: it is opened with the next one."""
+        """The connection for requests; None: the next request opens it."""
         self.consumers: dict[int, Closable] = {}
         """Subscriptions that end with the client, by `id`."""
         self._opening = runtime.lock()
@@ -61,13 +61,13 @@ class ClientNode:
             self.link.close()
 
     async def pause(self, seconds: float) -> bool:
-        """Wait so long, or until this is closed. Returns whether it is."""
+        """Wait `seconds`, or until this is closed. Returns whether it is closed."""
         return await self.runtime.pause(self._closed, seconds)
 
     async def begin(self, command: Command, timeout: float) -> tuple[Link, int]:
-        """Send a command on the connection, which is opened if there is none or if it was lost: the
-        connection, and the request's number there. A command that was not sent whole was not
-        carried out, so that it may be sent again."""
+        """Send a command, on a new connection if the last one was lost. Returns the connection and
+        the request's number on it. A command that was not sent completely was not carried out, so
+        it is sent again."""
         until = time.monotonic() + min(timeout, self.patience)
         backoff = Backoff()
         while True:
@@ -95,12 +95,13 @@ class ClientNode:
         return await link.finish(number, timeout)
 
     async def ask(self, command: Command, kind: type[R], timeout: float) -> R:
-        """`request` for a reply of a known type; ControlError if another one comes."""
+        """Send a command as `request`, and return its reply of the type `kind`; ControlError for
+        another type."""
         return expected(await self.request(command, timeout), kind)
 
     async def ask_until(self, command: Command, kind: type[R], timeout: float) -> R:
-        """`ask` for a command that may be repeated: one that was not answered, since the node has
-        gone or is leaving, is sent again within `timeout`."""
+        """Send a command that may be repeated, as `ask`. If the node goes away or leaves before it
+        answers, the command is sent again within `timeout`."""
         until = time.monotonic() + timeout
         patience = time.monotonic() + min(timeout, self.patience)
         backoff = Backoff()
@@ -117,7 +118,7 @@ class ClientNode:
 
 class AwayNode:
     """Measures how long the node of one reading or membership has been away, over several calls
-    that each have their own time-out."""
+    with time-outs of their own."""
 
     def __init__(self, node: ClientNode) -> None:
         self.begin = node.begin
@@ -125,16 +126,16 @@ class AwayNode:
         self._until = 0.0  # until when it is looked for; 0: it is there
 
     def lost(self) -> None:
-        """The connection was lost, or is still."""
+        """Note that there is no connection. The time away begins with the first call."""
         self._until = self._until or time.monotonic() + self._node.patience
 
     def found(self) -> None:
-        """The node is there, or there again."""
+        """Note that the node has answered."""
         self._until = 0.0
 
     async def wait(self, error: ControlError, by: float) -> bool:
-        """Wait until the node is looked for again. Returns False where that would be behind `by`.
-        Raises `error` if it was looked for long enough, or the client was closed."""
+        """Wait before the next attempt to reach the node. Returns False if that would be after
+        `by`. Raises `error` if the node was away for too long, or the client was closed."""
         now = time.monotonic()
         if now > self._until:
             self._until = 0.0

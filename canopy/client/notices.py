@@ -1,4 +1,4 @@
-"""What a subscription yields beside events: that some are missing, or that the node is away."""
+"""The notices that a subscription yields beside events: events are missing, or the node is away."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ class Gap(msgspec.Struct, frozen=True):
       of them, events `first` to `last` (identities), published from `since` to `until` (seconds of
       the publishers' wall clocks);
     - "lapsed": the overlay has lost the subscription, and events published from `since` on may be
-      missing (seconds of this machine's wall clock). It comes when the loss is found, with `until`
-      0, and again, with `until`, when the subscription is acknowledged once more. It also comes
-      when a part of the overlay lacked registrations of the node; `since` is 0 if the time of that
-      is not known. `count`: deliveries to the node that are known to have been given up;
+      missing (seconds of this machine's wall clock). It is reported when the loss is detected, with
+      `until` 0, and again, with `until`, when the subscription is acknowledged again. It is also
+      reported when a part of the overlay lacked registrations of the node; `since` is then 0 if the
+      time is unknown. `count`: deliveries to the node that are known to have been given up;
     - "unreachable": another node could not reach this program's node for longer than it holds
       deliveries, or had no room for more: it gave up `count` deliveries to the node, events `first`
       to `last`, published as above. They may be for this program, or for another program there that
       subscribes to events with the same attributes;
     - "ended": another program has ended one of several subscriptions, and its events are missing
       from now on;
-    - "reconnected": the connection to the node was lost and the subscription acknowledged again at
-      `until` (seconds of this machine's wall clock). Events published from `since` to `until` may
-      be missing: `since` is the last time up to which the node had reported deliveries as complete,
-      or that of the acknowledgement before; 0: it is not known.
+    - "reconnected": the connection to the node was lost, and the subscription was acknowledged
+      again at `until` (seconds of this machine's wall clock). Events published from `since` to
+      `until` may be missing: `since` is the last time up to which the node had reported deliveries
+      as complete, or the time of the earlier acknowledgement; 0: unknown.
 
     `subscriptions`: the ids of those of several subscriptions that it may concern; empty: any.
     """
@@ -52,7 +52,7 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 class Disconnected(msgspec.Struct, frozen=True):
-    """The node has gone; it is looked for, and a `Gap` follows when it is back."""
+    """The node has gone and is being looked for; a `Gap` follows when it is back."""
 
     reason: str
 
@@ -64,7 +64,7 @@ Notice: TypeAlias = Gap | Disconnected
 
 
 def gap_of(failed: Failed, wall: float) -> Gap:
-    """The notice for a node's unasked reply (request 0), which came at `wall`."""
+    """Return the notice for an unrequested reply of a node (request 0) that arrived at `wall`."""
     if isinstance(failed, Dropped):
         names, ids = (failed.count, failed.first, failed.last), failed.subscriptions
         if failed.code == LAPSED:

@@ -19,50 +19,50 @@ from matching import Value
 from overlay.client import Draft, Publish, Published
 
 BATCH: Final = 512
-"""Events in one publication at most; larger ones were no faster (docs/lab/performance.md)."""
+"""The most events of one publication; larger ones were no faster (docs/lab/performance.md)."""
 
 BATCH_BYTES: Final = 1 << 20
-"""Bytes of payload and text in one publication, about; a frame may have 8 MiB."""
+"""The approximate size of one publication: bytes of payload and text. A frame may have 8 MiB."""
 
 AHEAD: Final = 2
-"""Publications without an answer at once, so that the node has work while an answer is on its way.
-The node takes up to 1,024 events of a client before it reads no more."""
+"""The number of unanswered publications, so that the node has work while an answer is on its way.
+The node stops reading from a client with 1,024 events that it has not processed."""
 
 
 Attributes: TypeAlias = Mapping[str, Value | None]
-"""An event: names to booleans, numbers, strings, or None."""
+"""An event's attributes: names to booleans, numbers, strings, or None."""
 
 
 class PublishResult(msgspec.Struct, frozen=True):
-    """The outcome of published events, in their order."""
+    """The result of publishing events, in their order."""
 
     identities: tuple[str, ...]
-    """The identity of each event, by which `canopy why` knows it; "" for a refused one."""
+    """The identity of each event, for `canopy why`; "" for a refused one."""
     refused: tuple[tuple[int, str], ...] = ()
-    """(place, reason) of each event that the node refused."""
+    """(index, reason) of each event that the node refused."""
     accepted: bool = False
-    """Whether every tree that the events visit has accepted them, as was asked for with `receipt`.
-    Else the node has only admitted them."""
+    """Whether every tree that the events visit has accepted them, as `receipt` asks. Otherwise the
+    node has only admitted them."""
     hosts: tuple[Mapping[str, str], ...] = ()
-    """With `receipt`, the ids of the nodes that have each event, by the attribute of the tree that
-    each accepted it for; empty for one that is refused or that no tree wants. A node that dies
-    before it has passed an event on takes it along."""
+    """With `receipt`, for each event the ids of the nodes that accepted it, by the attribute of the
+    tree; empty for an event that was refused or that no tree wants. A node that dies before it has
+    passed an event on loses it."""
 
     @property
     def count(self) -> int:
-        """Events that were published, without the refused ones."""
+        """The number of published events, without the refused ones."""
         return len(self.identities) - len(self.refused)
 
 
 class Drafting:
-    """Makes drafts of a program's events and names those that have no `id`."""
+    """Makes drafts of a program's events, with an `id` for events that have none."""
 
     def __init__(self) -> None:
         self._prefix = secrets.token_hex(6)
         self._numbers = itertools.count(1)
 
     def draft(self, event: Attributes | Draft, payload: bytes = b"", type_: str = "") -> Draft:
-        """`event` as a draft; it gets an `id` and a `type` ("event") where it has none."""
+        """Return `event` as a draft, with an `id` and a `type` ("event") if it has none."""
         if isinstance(event, Draft):
             return event
         try:
@@ -78,7 +78,7 @@ class Drafting:
         return Draft(attributes, payload, type_)
 
     def batches(self, events: Iterable[Attributes | Draft], receipt: bool) -> Iterator[Publish]:
-        """The publications that carry the events, in order."""
+        """Yield publications of the events, in order."""
         batch: list[Draft] = []
         size = 0
         for event in events:
@@ -95,7 +95,7 @@ class Drafting:
 
 
 class Sent:
-    """A publication that has left over the connection `link` as its request `number`."""
+    """A publication that was sent over the connection `link` as its request `number`."""
 
     __slots__ = ("command", "link", "number")
 
@@ -116,11 +116,11 @@ class SentBatches:
 
     @property
     def result(self) -> PublishResult:
-        """The result of the batches that were answered."""
+        """Return the result of the answered batches."""
         return result_of(self._replies, self._asked)
 
     def sent(self, command: Publish, link: Link, number: int) -> Sent:
-        """A publication has left; `answered` or `refused` follows."""
+        """Note that a publication was sent; `answered` or `refused` is called later."""
         made = Sent(command, link, number)
         self._unanswered[id(made)] = made
         return made
@@ -141,8 +141,8 @@ class SentBatches:
         del self._unanswered[id(sent)]
 
     def interrupted(self, error: ControlError) -> None:
-        """Add to `error`, which interrupts the publication, which events are published and which
-        may be."""
+        """Add to `error`, which interrupts the publication, the number of events that are published
+        and of those that may be."""
         error.answered = sum(reply.count for reply in self._replies)
         error.in_doubt = sum(len(sent.command.events) for sent in self._unanswered.values())
         doubt = f", the next {error.in_doubt} may be" if error.in_doubt else ""
@@ -164,7 +164,7 @@ def result_of(replies: Sequence[Published], asked: bool) -> PublishResult:
 
 
 def check_one(result: PublishResult) -> PublishResult:
-    """The result of a single event; EventRefusedError if the node refused it."""
+    """Return the result of a single event; EventRefusedError if the node refused it."""
     if result.refused:
         raise EventRefusedError("refused", f"the event was refused: {result.refused[0][1]}")
     return result

@@ -1,13 +1,13 @@
-"""A node on another machine: the control socket over TCP, in TLS, for who has a token.
+"""A node on another machine: the control socket over TCP with TLS, for programs with a token.
 
 `canopy access add` at the node writes an *access file*: where the node listens, its id, and a
 secret. The id follows from the node's key (BLAKE2b-128(key || generation)), so that a program needs
-no root and no authority: it computes the id of whoever answers, from the certificate that is
-presented and whose key TLS has proven, and shows the secret to nobody else. Renewed certificates
-and other roots change nothing.
+no root and no authority: it computes the id of the other end from the certificate that it presents
+and whose key TLS has proven, and shows the secret to no other node. Renewed certificates and other
+roots change nothing.
 
-The library speaks to a pair of local sockets, and a daemon thread carries what passes between it
-and TLS, so that the three faces (blocking, trio, asyncio) stay as they are.
+The library uses a pair of local sockets, and a daemon thread copies bytes between the pair and TLS,
+so that all three faces (blocking, trio, asyncio) work unchanged.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ import msgspec
 from canopy.client.errors import ControlError, DeniedError, UnreachableError
 
 FILE_MOST: Final = 64 * 1024
-"""Bytes of an access file at most."""
+"""The largest access file, in bytes."""
 
 CHUNK: Final = 64 * 1024
-"""Bytes that are read at a time; while more than this waits on one side, the other is not read."""
+"""Bytes of one read. While more than this waits for one side, the other side is not read."""
 
 LAST: Final = 2.0
-"""Seconds for what one side has said last before its end."""
+"""Seconds to pass on the last bytes of one side after its end."""
 
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 
@@ -46,7 +46,7 @@ class AccessFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     address: Text
     """HOST:PORT, where the node listens for programs (`clients.listen`)."""
     node: Text
-    """Its id."""
+    """The node's id."""
     secret: Text
 
     def __repr__(self) -> str:
@@ -54,13 +54,13 @@ class AccessFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def is_access_file(path: Path) -> bool:
-    """Whether the path is a regular file, and so an access file; sockets and folders are none."""
+    """Return whether the path is a regular file, and so an access file."""
     return path.is_file()
 
 
 def read_access(path: Path) -> AccessFile:
-    """The access file at `path`. Raises DeniedError if others can read it too, and ControlError if
-    it is none."""
+    """Read the access file at `path`. Raises DeniedError if others can read it too, and
+    ControlError if it is invalid."""
     try:
         found = path.stat()
         if stat.S_IMODE(found.st_mode) & 0o077:
@@ -81,14 +81,15 @@ def read_access(path: Path) -> AccessFile:
 
 
 def write_access(path: Path, access: AccessFile) -> None:
-    """Write it, for its owner alone; there must be no such file. Raises OSError."""
+    """Write a new access file that only its owner can read. Raises OSError, also if the file
+    exists."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with open(os.open(path, flags, 0o600), "wb") as out:
         out.write(msgspec.json.format(msgspec.json.encode(access), indent=2) + b"\n")
 
 
 def open_remote(path: Path, timeout: float) -> socket.socket:
-    """Connect to the node that the access file `path` names: a connected local socket that stands
+    """Connect to the node of the access file `path`. Returns a connected local socket that stands
     for the node's. `timeout`: seconds for connection and handshake.
 
     Raises OSError as connecting does, DeniedError if another node answers, and as `read_access`.
@@ -122,7 +123,7 @@ def open_remote(path: Path, timeout: float) -> socket.socket:
 
 
 def _context() -> ssl.SSLContext:
-    """TLS 1.3 that believes any certificate: whose it is `_check_node` looks at."""
+    """Return a context of TLS 1.3 that accepts any certificate; `_check_node` checks its id."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False
@@ -131,7 +132,7 @@ def _context() -> ssl.SSLContext:
 
 
 def _check_node(secured: ssl.SSLSocket, access: AccessFile) -> None:
-    """Raise DeniedError unless the other end has the key of the node that is meant."""
+    """Raise DeniedError unless the other end has the key of the access file's node."""
     from canopy.wire.keys.certificates import CertificateError, read_der
 
     try:
@@ -160,8 +161,8 @@ class _Relay(threading.Thread):
         self._in = bytearray()  # to the program
 
     def run(self) -> None:
-        """Carry until one side has ended, then close both; what the other had said last goes
-        through, for at most `LAST` seconds."""
+        """Copy bytes until one side has ended, pass on its last bytes for at most `LAST` seconds,
+        and close both."""
         local, secured = self._local, self._secured
         local.setblocking(False)
         secured.setblocking(False)
@@ -193,7 +194,7 @@ class _Relay(threading.Thread):
         self.join(LAST)
 
     def _from_program(self) -> bool:
-        """Move what can be moved now to the node. Whether the program lasts."""
+        """Copy available bytes to the node. Returns False at the end of the program's side."""
         lasts = True
         if len(self._out) < CHUNK:
             with suppress(BlockingIOError):
@@ -207,7 +208,7 @@ class _Relay(threading.Thread):
         return lasts
 
     def _from_node(self) -> bool:
-        """Move what can be moved now to the program. Whether the node lasts."""
+        """Copy available bytes to the program. Returns False at the end of the node's side."""
         lasts = True
         with suppress(ssl.SSLWantReadError, ssl.SSLWantWriteError):
             while lasts and len(self._in) < CHUNK:

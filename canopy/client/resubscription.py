@@ -1,12 +1,12 @@
-"""A program's subscriptions, which outlast its connections (no IO, no clock).
+"""A program's subscriptions across connections (no IO, no clock).
 
 A node keeps a client's session for a while after its connection is lost (M5): within that time
 `resumed` continues the session. Later, or after the node's restart, the node has forgotten the
 subscriptions. A `Resubscription` remembers them: `opening` has the commands that subscribe again on
 a new connection, `opened` takes their acknowledgements and returns the `Gap` for the program,
 `lost` notes the end of a connection, and `delay` is the wait before the next attempt. Each
-subscription has a connection, and so a credit, of its own: a program that takes the events of one
-and not of another is not blocked.
+subscription has its own connection and credit, so that a program that takes the events of one and
+not of another is not blocked.
 """
 
 from __future__ import annotations
@@ -33,28 +33,28 @@ from overlay.client import (
 )
 
 FIRST_DELAY: Final = 0.25
-"""Seconds before the first attempt to reach a lost node: one that restarts needs about a second."""
+"""Seconds before the first attempt to reach a lost node. A restart takes about a second."""
 
 LAST_DELAY: Final = 8.0
-"""Seconds between attempts in the long run. Not measured: an attempt costs a failed connect on this
-machine, so more often would do no harm; it is the longest wait of a person who restarts a node."""
+"""The longest delay between attempts, in seconds. Not measured: an attempt costs a failed connect
+on this machine, so more of them would do no harm; a person who restarts a node waits at most so
+long."""
 
 SUBACK_TIMEOUT: Final = 60.0
 """Seconds for a subscription's acknowledgement. A node that has just started finds its way into the
-ring first, and an attribute without a tree is waited for (C5: 10 s)."""
+ring first, and the walk for an attribute without a tree takes its time-out (C5: 10 s)."""
 
 
 UNSUBSCRIBE_TIMEOUT: Final = 5.0
-"""Seconds for the answer to an unsubscription, which the end of the connection does as well."""
+"""Seconds for the answer to an unsubscription. Closing the connection ends subscriptions too."""
 
 CLOCK_SET: Final = 20.0
-"""Seconds before the end of a connection from which on something may be missing, where the last
-mark is later than that end, for the clock was set back: longer than what is under way takes and the
-time between two marks (overlay/upper_tree/clients/constants.py)."""
+"""Seconds before the end of a connection from which on events may be missing, if the last mark is
+later than that end because the clock was set back. Longer than a delivery is under way, and than
+the time between two marks (overlay/upper_tree/clients/constants.py)."""
 
 OPENING: Final = 512
-"""Subscriptions, or ends of some, that wait for their answer at once; the node takes 1,024
-requests."""
+"""The number of unanswered subscriptions or unsubscriptions; the node takes 1,024 requests."""
 
 
 class Backoff:
@@ -70,7 +70,7 @@ class Backoff:
         self._next = self.first
 
     def next(self) -> float:
-        """Seconds to wait before the next attempt; each is longer than the one before, up to the
+        """Return the seconds before the next attempt: each delay is twice the last one, up to the
         limit."""
         now = self._next
         self._next = min(self.most, now * 2)
@@ -92,13 +92,14 @@ class Resubscription:
     """
 
     def __init__(self, gathers: bool, patience: float = math.inf) -> None:
-        """`gathers`: events come once for all subscriptions; `patience`: how long a lost node is
-        looked for before that is an error."""
+        """`gathers`: the connection gathers the events of all subscriptions; `patience`: how long a
+        lost node is looked for before an error is raised."""
         self.ids: dict[str, KeptSelector] = {}
-        """By the node's name of the subscription, as long as the connection lasts."""
+        """The selectors by the node's ids of their subscriptions; empty without a connection."""
         self.wanted: list[KeptSelector] = []
         self.position: SessionPosition | None = None
-        """Where the program was when its connection was lost; None: there is nothing to resume."""
+        """The program's position when its connection was lost; None: there is no session to
+        resume."""
         self._former: dict[str, KeptSelector] = {}  # `ids` of that session
         self._is_successor = False  # of a process that has ended
         self._gathers = gathers
@@ -112,7 +113,7 @@ class Resubscription:
 
     @property
     def wants_session(self) -> bool:
-        """Whether the node should keep a session: a lost node is looked for."""
+        """Whether the node should keep a session: only if a lost node is looked for."""
         return self._patience > 0
 
     def token(self, taken: SessionPosition | None, untaken: int) -> str:
@@ -125,8 +126,8 @@ class Resubscription:
         return f"{at.session}:{received}:{at.last_request}:{next(iter(ids))}"
 
     def succeed(self, token: str) -> None:
-        """Go on where the `token` of another process' one subscription was made. Raises ValueError
-        for a text that is no token."""
+        """Continue at the position in the `token` of another process. Raises ValueError for an
+        invalid token."""
         try:
             session, received, last, id_ = token.split(":")
             self.position = SessionPosition(session, int(received), int(last))
@@ -136,9 +137,9 @@ class Resubscription:
         self._is_successor = True
 
     def left_at(self, position: SessionPosition | None, complete: float = 0.0) -> None:
-        """The connection is lost, and the program is there in the session that the node keeps; None
-        if it keeps none. `complete`: up to when its deliveries are complete; 0: the node has not
-        said."""
+        """Note the loss of the connection. `position`: the program's position in the session that
+        the node keeps; None if it keeps none. `complete`: the time up to which deliveries are
+        complete; 0: unknown."""
         self.position = position
         self._complete = max(self._complete, complete)
         self._former = dict(self.ids)
@@ -162,7 +163,7 @@ class Resubscription:
         return Gap(RECONNECTED, reason, missing, since=since, until=wall), commands
 
     def session_ended(self) -> None:
-        """The node has not kept the session."""
+        """Note that the node has not kept the session."""
         self.position, self._former = None, {}
 
     def _back(self) -> None:
@@ -171,7 +172,7 @@ class Resubscription:
         self._was_open = True
 
     def opening(self) -> list[Command]:
-        """The commands that make all subscriptions on a new connection."""
+        """Return the commands that make all subscriptions on a new connection."""
         since = self._complete if self._was_open else 0.0
         subscribes = [
             Subscribe(0, w.selector, w.name, w.latency_level, True, since) for w in self.wanted
@@ -204,8 +205,8 @@ class Resubscription:
         return Gap(RECONNECTED, reason, since=since, until=wall)
 
     def _since(self) -> float:
-        """From when on something may be missing, now that the node is back (wall clock); 0: it is
-        not known."""
+        """Return from when on events may be missing, now that the node is back (wall clock); 0:
+        unknown."""
         if self._lost_at is None or not self._was_open:
             return 0.0
         left = self._lost_at[1] if self._ended_at is None else self._ended_at
@@ -221,10 +222,11 @@ class Resubscription:
         return Disconnected(failed.reason)
 
     def lost(self, error: Exception, now: float, wall: float) -> Disconnected | None:
-        """The connection ended, or could not be opened: the notice, once until the node is back.
+        """Note that the connection ended, or could not be opened. Returns a notice, once until the
+        node is back.
 
-        Raises the error itself when the program said not to look for the node, or the node was
-        looked for long enough, and when another attempt cannot go better (a refused selector).
+        Raises `error` if the node is not, or no longer, to be looked for, and if another attempt
+        would fail as well (a refused selector).
         """
         self.ids = {}
         if isinstance(error, CommandFailed) and error.code not in ("time-out", LEAVING):
@@ -244,15 +246,15 @@ class Resubscription:
         return Disconnected(str(error)) if is_new else None
 
     def ended(self, id_: str) -> bool:
-        """Another program has ended a subscription, which is not made again; whether none is
-        left."""
+        """Note that another program has ended a subscription, which is not made again. Returns
+        whether that was the last one."""
         wanted = self.ids.pop(id_, None)
         if wanted is not None:
             self.wanted.remove(wanted)
         return wanted is not None and not self.wanted
 
     def delay(self, now: float) -> float:
-        """Seconds until the next attempt may be made."""
+        """Return the seconds until the next attempt may be made."""
         return max(0.0, self._next_try - now)
 
     def add(self, wanted: KeptSelector, id_: str = "") -> None:
@@ -263,7 +265,7 @@ class Resubscription:
             self.ids[id_] = wanted
 
     def remove(self, wanted: KeptSelector) -> str:
-        """Forget a subscription; returns its id at the node, "" if no connection has it."""
+        """Forget a subscription. Returns its id at the node, "" if it has none."""
         self.wanted.remove(wanted)
         found = next((id_ for id_, one in self.ids.items() if one == wanted), "")
         self.ids.pop(found, None)

@@ -1,8 +1,8 @@
-"""What a program with a seal file sends and gets: payloads are sealed and opened here (no IO).
+"""Sealing and opening of payloads in a program with a seal file (no IO).
 
-The cipher and the file are in canopy/wire/keys/seals.py. An event that comes to a program with a
-seal file is one of the classes below, which say what became of its payload; nothing that cannot be
-opened is dropped, and nothing is an error.
+The cipher and the file are in canopy/wire/keys/seals.py. Events that a program with a seal file
+receives are of the classes below, whose `seal` has the result of opening the payload. An event
+whose payload cannot be opened is delivered with its payload unchanged; that is not an error.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Sealer(Protocol):
     def seal(
         self, attributes: Mapping[str, Any], payload: bytes, payload_type: str
     ) -> tuple[bytes, str]:
-        """The envelope of a payload, and its type."""
+        """Return the envelope of a payload, and its type."""
 
     def open(
         self, attributes: Mapping[str, Any], payload: bytes, payload_type: str
@@ -52,25 +52,25 @@ class Sealer(Protocol):
 
 
 class UnsealedEvent(Event, frozen=True):
-    """An event as it came to a program with a seal file."""
+    """An event as a program with a seal file receives it."""
 
     seal: str = ""
 
 
 class UnsealedOpaque(OpaqueEvent, frozen=True):
-    """The same of an event whose attributes are decoded on demand."""
+    """An event with attributes decoded on access, as a program with a seal file receives it."""
 
     seal: str = ""
 
 
 class UnsealedRow(StreamEvent, frozen=True):
-    """The same of a stream's event."""
+    """An event of a stream, as a program with a seal file receives it."""
 
     seal: str = ""
 
 
 class UnsealedGroupRow(GroupRow, frozen=True):
-    """The same of a group's row."""
+    """A row of a group, as a program with a seal file receives it."""
 
     seal: str = ""
 
@@ -88,7 +88,7 @@ WORDS: Final[dict[Seal, str]] = {
     "false": "is false: not what was sealed with these attributes",
     "none": "came without a seal",
 }
-"""For people, with "the payload" before it."""
+"""The states of a seal in words, to follow "the payload"."""
 
 E = TypeVar("E", Event, OpaqueEvent, StreamEvent, GroupRow)
 
@@ -105,7 +105,7 @@ def seal_of(event: Event | OpaqueEvent | StreamEvent | GroupRow) -> Seal | None:
 
 
 def labelled(event: Event, seal: Seal | None) -> Event:
-    """The event with what became of its payload; None: as it is."""
+    """Return the event with the state of its seal; None: return it unchanged."""
     if seal is None:
         return event
     fields = {name: getattr(event, name) for name in event.__struct_fields__}
@@ -126,8 +126,8 @@ def said_of(event: Event) -> str:
 
 
 def open_seals(path: str | Path | None) -> Sealer | None:
-    """The keys of the seal file `path`; None without one. Raises DeniedError if others can read it
-    too, and ControlError if it is none."""
+    """Return the keys of the seal file `path`; None for None. Raises DeniedError if others can read
+    the file too, and ControlError if it is invalid."""
     if path is None:
         return None
     from canopy.wire.keys.seals import SealFileDeniedError, SealFileError, Seals
@@ -141,7 +141,7 @@ def open_seals(path: str | Path | None) -> Sealer | None:
 
 
 def sealed(sealer: Sealer, command: Command) -> Command:
-    """`command` with the payloads of its events sealed. Raises as `Sealer.seal`."""
+    """Return `command` with the payloads of its events sealed. Raises as `Sealer.seal`."""
     if not isinstance(command, SEALING):
         return command
     return replace(command, events=tuple([_sealed(sealer, draft) for draft in command.events]))
@@ -153,7 +153,7 @@ def _sealed(sealer: Sealer, draft: Draft) -> Draft:
 
 
 def opened(sealer: Sealer, event: E) -> E:
-    """An event with its payload decrypted, if possible, and with the result in `seal`."""
+    """Return an event with its payload opened, if possible, and the result in `seal`."""
     found = sealer.open(event.attributes, event.payload, event.payload_type)
     fields = {name: getattr(event, name) for name in event.__struct_fields__}
     fields |= {"payload": found.payload, "payload_type": found.payload_type, "seal": found.seal}
@@ -162,12 +162,12 @@ def opened(sealer: Sealer, event: E) -> E:
 
 
 def opened_delivery(sealer: Sealer, delivery: Delivery) -> Delivery:
-    """The same of a delivery's event."""
+    """Return a delivery with its event's payload opened."""
     return replace(delivery, event=opened(sealer, delivery.event))
 
 
 def opened_reply(sealer: Sealer, reply: Reply) -> Reply:
-    """A reply with the payloads of its rows opened; packed ones stay as they are."""
+    """Return a reply with the payloads of its rows opened; packed rows stay unchanged."""
     if isinstance(reply, EventsTaken):
         return replace(reply, events=tuple([opened(sealer, one) for one in reply.events]))
     if isinstance(reply, RowsTaken):

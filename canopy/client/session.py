@@ -1,11 +1,12 @@
 """One connection to a node, without IO: bytes in, replies, deliveries and notices out; commands in,
 bytes out.
 
-The owner of a `ControlSession` moves its bytes: `encode` a command and send it, `decode` what was
-read and `accept` the frames, send the grant when `grant_due`. canopy/client/blocking.py does it
-with a blocking socket and threads, canopy/client/async_link.py with trio or asyncio. A
-`ControlSession` ends with its connection; where the node keeps a session for the program (M5), its
-`position` is what the next one goes on from (canopy/client/resubscription.py).
+The owner of a `ControlSession` moves its bytes: it calls `encode` and sends the command, calls
+`decode` for bytes that it has read and `accept` for the frames, and sends the grant when
+`grant_due` is set. canopy/client/blocking.py does so with a blocking socket and threads,
+canopy/client/async_link.py with trio or asyncio. A `ControlSession` ends with its connection. If
+the node keeps a session for the program (M5), the next connection resumes it at `position`
+(canopy/client/resubscription.py).
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ from overlay.client import (
 )
 
 READ_SIZE: Final = 256 * 1024
-"""Bytes of one read: several batches of events at once. Larger ones were no faster."""
+"""Bytes of one read: several batches of events at once. Larger reads were no faster."""
 
 DELIVERIES: Final = (GatheredOpaque, Delivered, Dropped)
 """Frames that keep their order among themselves; replies to commands overtake them."""
@@ -72,7 +73,8 @@ class SessionPosition(msgspec.Struct, frozen=True):
 
 
 def expected(reply: Reply, kind: type[R], where: str = "") -> R:
-    """`reply`, which is of the type `kind`; ControlError if it is not. `where`: the node's."""
+    """Return `reply`, which must be of the type `kind`; ControlError if it is not. `where`: the
+    node's path."""
     if not isinstance(reply, kind):
         node = f"the node at {where}" if where else "the node"
         raise ControlError(f"{node} answered {type(reply).__name__}, not {kind.__name__}")
@@ -83,17 +85,17 @@ class ControlSession:
     """The state of one connection: unanswered requests, arrivals, credit, and why it ended."""
 
     def __init__(self, where: str, credit: int = CREDIT, sealer: Sealer | None = None) -> None:
-        """`where`: the socket's path, for messages; `credit`: bytes of deliveries that may come
-        before the program asks for them, at most CREDIT; `sealer`: seals the payloads that leave,
-        and opens those that come."""
+        """`where`: the socket's path, for messages; `credit`: bytes of deliveries that may arrive
+        before the program takes any, at most CREDIT; `sealer`: seals payloads that leave, and opens
+        those that arrive."""
         self.where = where
         self._sealer = sealer
         self.gone: str | None = None
-        """Why the connection has ended; None while it lasts."""
+        """Why the connection has ended; None while it is open."""
         self._refusal: Failed | None = None  # the node does not serve this program
         self.complete_until = 0.0
-        """Up to when the deliveries are complete that have come, by the node's wall clock in
-        seconds since 1970; 0: it has not said."""
+        """The time up to which the received deliveries are complete, by the node's wall clock in
+        seconds since 1970; 0: unknown."""
         self.arrivals = Arrivals(min(credit, CREDIT))
         self._reader = FrameReader(CLIENT_FRAMES)
         self._last_request = 0
@@ -111,14 +113,16 @@ class ControlSession:
 
     @property
     def position(self) -> SessionPosition | None:
-        """From where the next connection goes on; None if the node keeps no session."""
+        """The position at which the next connection resumes the session; None if the node keeps
+        none."""
         if not self._session:
             return None
         return SessionPosition(self._session, self._received, self._last_request)
 
     @property
     def taken(self) -> SessionPosition | None:
-        """As `position`, of what the program has taken."""
+        """The position after the last item that the program has taken; None if the node keeps no
+        session."""
         received = max(0, self._received - len(self.arrivals))
         found = self.position
         return found and msgspec.structs.replace(found, received=received)
@@ -129,21 +133,21 @@ class ControlSession:
         self._session, self._received = position.session, position.received
 
     def end_session(self) -> None:
-        """The node keeps no session (any more)."""
+        """Note that the node no longer keeps a session."""
         self._session = ""
 
     # Commands out.
 
     def number(self) -> int:
-        """Begin a request: the number to `encode` its command with."""
+        """Begin a request, and return its number, for `encode`."""
         self._last_request += 1
         self._replies[self._last_request] = None
         return self._last_request
 
     def encode(self, command: Command, number: int) -> bytes:
-        """The frame of `command` as request `number`. Raises EventRefusedError if one of its events
-        cannot be encoded, CommandFailed if another argument cannot, has a wrong type, or if the
-        frame would be too large: a node ends the connection of a client that sends such a frame."""
+        """Return the frame of `command` as request `number`. Raises EventRefusedError if one of its
+        events cannot be encoded, CommandFailed if another argument is invalid or the frame would be
+        too large: a node ends the connection of a client that sends such a frame."""
         try:
             if self._sealer is not None:
                 command = sealed(self._sealer, command)
@@ -156,15 +160,15 @@ class ControlSession:
             raise CommandFailed("usage", f"this command cannot be sent: {error}") from None
 
     def encode_grant(self) -> tuple[Grant, bytes]:
-        """The grant that is due, and its frame; `arrivals.granted` follows when it was sent."""
+        """Return the grant that is due, and its frame; call `arrivals.granted` after sending it."""
         grant = self.arrivals.grant()
         return grant, COMMAND_FRAMES.encode(grant)
 
     # Bytes in.
 
     def decode(self, data: bytes) -> list[Sized]:
-        """The frames that `data` completes. Touches only the reader, so a thread may call it while
-        others use the session."""
+        """Return the frames that `data` completes. Uses only the reader, so a thread may call it
+        while others use the session."""
         return self._reader.feed(data)
 
     @property
@@ -199,7 +203,8 @@ class ControlSession:
     def _counted(
         self, frame: GatheredOpaque | Delivered | Dropped
     ) -> GatheredOpaque | Delivered | Dropped:
-        """Count the items of a frame; without those that the program has from before."""
+        """Count the items of a frame, and return it without the items that the program received
+        before."""
         items = items_of(frame)
         self._received += items
         if self._skip:
@@ -212,7 +217,7 @@ class ControlSession:
         return frame
 
     def receive(self, data: bytes) -> None:
-        """`decode` and `accept`; empty `data` is the end of the connection."""
+        """Call `decode` and `accept`; empty `data` is the end of the connection."""
         if not data:
             self.lose("it closed the connection")
             return
@@ -227,18 +232,18 @@ class ControlSession:
     # Replies and deliveries out.
 
     def is_answered(self, number: int) -> bool:
-        """Whether the reply to request `number` is there."""
+        """Return whether the reply to request `number` has arrived."""
         return self._replies.get(number) is not None
 
     def forget(self, number: int) -> None:
-        """Give a request up: its reply will be ignored."""
+        """Abandon a request: its reply is ignored."""
         self._replies.pop(number, None)
 
     def answer(self, number: int, timeout: float) -> Reply:
-        """The reply to request `number`, which ends with this call.
+        """Return the reply to request `number`, and end the request.
 
-        Raises CommandFailed for a `Failed` reply, UnreachableError when the connection has ended
-        without one, and else CommandTimeoutError: `timeout` (seconds) is over.
+        Raises CommandFailed for a `Failed` reply, UnreachableError if the connection has ended
+        without a reply, and else CommandTimeoutError: `timeout` (seconds) is over.
         """
         reply = self._replies.pop(number, None)
         if reply is None:
@@ -252,14 +257,14 @@ class ControlSession:
         return reply if self._sealer is None else opened_reply(self._sealer, reply)
 
     def take_deliveries(self) -> list[Delivery]:
-        """The deliveries up to the next notice (`Arrivals.take_delivered`). UnreachableError when
-        the connection has ended and nothing is left."""
+        """Return the deliveries up to the next notice (`Arrivals.take_delivered`). UnreachableError
+        if the connection has ended and nothing is left."""
         found = self._taken(*self.arrivals.take_delivered())
         sealer = self._sealer
         return found if sealer is None else [opened_delivery(sealer, each) for each in found]
 
     def take_gathered(self) -> list[OpaqueEvent]:
-        """As `take_deliveries`, for a connection that gathers."""
+        """Return the gathered events up to the next notice, as `take_deliveries`."""
         found = self._taken(*self.arrivals.take_gathered())
         sealer = self._sealer
         return found if sealer is None else [opened(sealer, each) for each in found]
@@ -270,7 +275,7 @@ class ControlSession:
         return found
 
     def unreachable(self) -> UnreachableError | DeniedError:
-        """The error that says that and why the connection has ended."""
+        """Return the error for a connection that has ended, with the reason."""
         if self._refusal is not None:
             text = f"the node at {self.where} refuses: {self._refusal.reason}"
             return NodeFullError(text) if self._refusal.code == FULL else DeniedError(text)
@@ -284,28 +289,28 @@ class ResumableConnection:
 
     @property
     def position(self) -> SessionPosition | None:
-        """From where another connection goes on with the session that the node keeps; None if it
-        keeps none."""
+        """The position at which another connection resumes the session; None if the node keeps
+        none."""
         return self._session.position
 
     @property
     def taken(self) -> SessionPosition | None:
-        """As `position`, of what the program has taken."""
+        """The position after the last item that the program has taken; None if the node keeps no
+        session."""
         return self._session.taken
 
     @property
     def complete_until(self) -> float:
-        """Up to when the deliveries are complete that have come, by the node's wall clock in
-        seconds since 1970; 0: it has not said."""
+        """The time up to which the received deliveries are complete, by the node's wall clock in
+        seconds since 1970; 0: unknown."""
         return self._session.complete_until
 
     def go_on(self, position: SessionPosition) -> None:
-        """Resume the session at `position` on this connection. To be called before the first
-        request."""
+        """Resume the session at `position` on this connection. Call it before the first request."""
         self._session.go_on(position)
 
     def end_session(self) -> None:
-        """The node keeps no session (any more)."""
+        """Note that the node no longer keeps a session."""
         self._session.end_session()
 
 

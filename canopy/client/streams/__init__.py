@@ -1,12 +1,14 @@
-"""What a program does with durable streams (no IO).
+"""Durable streams, as programs use them (no IO).
 
-*Promises*: each call asks the node and returns what it answered; where the node goes away, what may
-be repeated is, and of the rest the error says that it is not known (docs/guide/streams.md).
+*Promises*: each call asks the node and returns its answer. If the node goes away, requests that may
+be repeated are repeated; for others the error says that the outcome is unknown
+(docs/guide/streams.md).
 
 *Called by*: `canopy.client.client`.
 
-*Read in this order*: `producer`: events into streams, as a producer or not. `transaction`: events
-that are decided later. `reading`: events by content, from `positions`. `membership`: events shared
-in groups. `management`: streams as a whole. `newest`: the stream with the newest events of a
-selector. `descriptions`: options of streams and groups, in sentences.
+*Read in this order*: `producer`: appends of events, with or without a producer's name.
+`transaction`: events that are decided later. `reading`: events by content, from `positions`.
+`membership`: rows that the members of a group share. `management`: options of streams. `newest`:
+the stream with the newest events of a selector. `descriptions`: options of streams and groups, in
+sentences.
 """

@@ -7,7 +7,7 @@ from overlay.phrases import duration
 
 
 def founded_with(group: GroupInfo) -> str:
-    """The options of a group, in words; nothing about orders that it has not."""
+    """Describe the options of a group; orders that it does not have are left out."""
     delays = (group.delay, f"{group.delay_seconds:g} s" if group.delay_seconds else "")
     said = (
         f"a lease of {group.lease:g} s",
@@ -20,7 +20,8 @@ def founded_with(group: GroupInfo) -> str:
 
 
 def former_selectors(group: GroupInfo) -> list[str]:
-    """By what rows go that a group is not done with and that stand before a change."""
+    """Return, for each shard, the former selectors that still apply to unfinished rows of a
+    group."""
     return [
         f"shard {shard.shard}: events below offset {below:,} go by: {selector or 'all events'}"
         for shard in group.shards

@@ -1,4 +1,4 @@
-"""What a program may say of streams as a whole: the options of founding and changing one."""
+"""The options with which programs found and change streams."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class StreamFounding(StreamChanges, total=False):
 
 
 def founding(name: str, options: StreamFounding) -> AddStream:
-    """The command for the arguments of `Client.add_stream`. TypeError for an option that there is
-    not."""
+    """Return the command for the arguments of `Client.add_stream`. TypeError for an unknown
+    option."""
     given: dict[str, object] = dict(options)
     sources = options.get("sources", ())
     given["sources"] = tuple((one, "") if isinstance(one, str) else one for one in sources)
@@ -54,7 +54,8 @@ def founding(name: str, options: StreamFounding) -> AddStream:
 
 
 def change(name: str, changes: StreamChanges) -> EditStream:
-    """The command for the arguments of `Client.edit_stream`. TypeError as `founding`."""
+    """Return the command for the arguments of `Client.edit_stream`. TypeError for an unknown
+    option."""
     given: dict[str, object] = dict(changes)
     if "writers" in changes:
         given["writers"] = tuple(changes["writers"])
@@ -62,7 +63,7 @@ def change(name: str, changes: StreamChanges) -> EditStream:
 
 
 def whole(found: Streams) -> tuple[StreamInfo, ...]:
-    """All streams, if all of the ring has answered; CommandTimeoutError if not."""
+    """Return all streams; CommandTimeoutError if a part of the ring has not answered."""
     if not found.complete:
         raise CommandTimeoutError("a part of the ring did not answer: streams may be missing")
     return found.streams

@@ -1,4 +1,4 @@
-"""A program's membership in a consumer group, across connections and nodes that come back (no
+"""A program's membership in a consumer group, across connections and restarts of its node (no
 IO)."""
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from overlay.stream_client import (
 )
 
 AHEAD: Final = 64
-"""Words on rows that may be unanswered: with one for each row, what a node can gather into one
-chunk. Guess."""
+"""The number of unanswered settlements of rows: with one for each row, as many as a node can gather
+into one chunk. Guess."""
 
 What = Literal["ack", "nack", "reject", "extend"]
 
@@ -65,7 +65,8 @@ class GroupArguments(TypedDict, total=False):
 def wanted_membership(
     stream: str, group: str, selector: str | None, options: GroupArguments
 ) -> AttachGroup:
-    """The command for the arguments of `Client.group`. ValueError if it is to start with keys."""
+    """Return the command for the arguments of `Client.group`. ValueError if it is to start with
+    keys."""
     start, delay = options.get("start", "new"), options.get("delay")
     kind, at = started(start, options.get("at", 0))
     if kind == "keys":
@@ -100,8 +101,8 @@ class GroupChanges(TypedDict, total=False):
 
 
 def group_edit(stream: str, group: str, changes: GroupChanges) -> EditGroup:
-    """The command for the arguments of `Client.edit_group`. A delay takes the place of the former
-    one, attribute or seconds."""
+    """Return the command for the arguments of `Client.edit_group`. A delay replaces the former one,
+    whether attribute or seconds."""
     delay = changes.get("delay")
     attribute, seconds = (delay, 0.0) if isinstance(delay, str) else ("", delay)
     return EditGroup(
@@ -118,10 +119,10 @@ def group_edit(stream: str, group: str, changes: GroupChanges) -> EditGroup:
 
 
 class MembershipCore(Context):
-    """Rows of a group. Times are seconds."""
+    """A membership in a group, and the rows that it was given. Times are seconds."""
 
     def __init__(self, node: ClientNode, wanted: AttachGroup, timeout: float) -> None:
-        """`timeout`: for an answer of the node."""
+        """`timeout`: seconds for an answer of the node."""
         self._node = AwayNode(node)
         self._wanted = wanted
         self._timeout = timeout
@@ -135,16 +136,16 @@ class MembershipCore(Context):
         self._is_unsure = False  # words were not answered when the node was lost
         self._is_closed = False
         self.waits = ""
-        """Why nothing can come just now; "": it can (`Reading.waits`)."""
+        """Why no rows can arrive at present; "": they can (`Reading.waits`)."""
         self.name = wanted.name
-        """The member's name: another program that attaches under it fences this one."""
+        """The member's name. Another program that attaches under this name fences this one."""
         self.selector = wanted.selector or ""
-        """What the group gets; "": everything."""
+        """The group's selector; "": all rows."""
         self.lease = 0.0
-        """Seconds for which a row is this member's."""
+        """Seconds for which a row is leased to this member."""
         self.lost: list[tuple[int, int]] = []
-        """(shard, offset) of rows whose leases were over when something was said of them: they are
-        delivered again. The program may clear it."""
+        """(shard, offset) of rows whose leases had ended when they were settled: they are delivered
+        again. The program may clear it."""
 
     @operation
     async def open(self) -> None:
@@ -153,9 +154,9 @@ class MembershipCore(Context):
 
     @operation
     async def take(self, timeout: float | None = None, most: int = 64) -> list[GroupRow]:
-        """The next rows; [] if none came within `timeout` seconds (None: for ever). Raises
-        CommandFailed when the membership has ended (fenced, unknown-group), UnreachableError when
-        the node does not come back in time."""
+        """Return the next rows; [] if none arrived within `timeout` seconds (None: for ever).
+        Raises CommandFailed when the membership has ended (fenced, unknown-group), UnreachableError
+        when the node does not come back in time."""
         return await self._fetch(patient(timeout), most)
 
     @operation
@@ -202,11 +203,11 @@ class MembershipCore(Context):
 
     @operation
     async def close(self) -> None:
-        """End the membership. Rows that were taken and not answered go to other members."""
+        """End the membership. Rows that were taken and not settled go to other members."""
         await self._leave(False)
 
     async def _open(self) -> None:
-        """Become a member, or be it again. Raises CommandFailed (unknown, selector, options,
+        """Become a member, or become it again. Raises CommandFailed (unknown, selector, options,
         offset-out-of-range, fenced, unknown-group), and as `Client.ask`."""
         link, number = await self._node.begin(self._wanted, self._timeout)
         ready = expected(await link.finish(number, self._timeout), GroupReady)
@@ -218,7 +219,7 @@ class MembershipCore(Context):
         self._wanted = replace(self._wanted, attachments=ready.attachments)
 
     async def _fetch(self, timeout: float, most: int) -> list[GroupRow]:
-        """The next rows; none when none came in time."""
+        """Return the next rows; [] if none arrived in time."""
         until = time.monotonic() + timeout
         while not self._is_closed:
             try:
@@ -249,7 +250,7 @@ class MembershipCore(Context):
         return []
 
     def _sure(self, most: int) -> list[GroupRow]:
-        """The next rows, up to one that may be another member's by now."""
+        """Return the next rows, up to the first whose lease may have ended."""
         now = time.monotonic()
         found: list[GroupRow] = []
         while self._rest and len(found) < most and self._rest[0][0] > now:
@@ -259,7 +260,7 @@ class MembershipCore(Context):
     async def _confirm(self, most: int) -> None:
         """Restart the leases of the next rows that may have ended while the rows waited in the
         connection or here. Rows whose leases have ended are dropped: another member has them, or
-        they come again."""
+        they are delivered again."""
         asked_at = time.monotonic()
         doubtful = [row for until, row in islice(self._rest, most) if until <= asked_at]
         if not doubtful or self._link is None:
@@ -280,8 +281,8 @@ class MembershipCore(Context):
         self._rest = kept
 
     async def _next(self) -> GroupRow | None:
-        """The next row; None: this is closed. One at a time, since the node extends the leases of
-        those that it has not handed over."""
+        """Return the next row; None when this is closed. Takes one at a time, since the node
+        extends the leases of rows that it has not handed over."""
         while not self._is_closed:
             for row in await self._fetch(math.inf, 1):
                 return row
@@ -290,7 +291,7 @@ class MembershipCore(Context):
     async def _say(
         self, what: What, rows: Sequence[GroupRow], delay: float = 0.0, reason: str = ""
     ) -> None:
-        """Say what becomes of rows, and wait for no answer, unless many are missing."""
+        """Settle rows without waiting for an answer, unless too many answers are missing."""
         said = tuple(
             RowSettled(row.shard, row.offset, row.lease, what, delay, reason) for row in rows
         )
@@ -313,8 +314,7 @@ class MembershipCore(Context):
         self.lost += expected(reply, RowsSettled).lost
 
     async def _leave(self, failed: bool) -> None:
-        """Leave the group. Acknowledgements already sent count; the other rows go to other
-        members."""
+        """Leave the group. Settlements that were sent count; the other rows go to other members."""
         self._is_closed = True
         link = self._link
         if link is not None:
@@ -326,8 +326,8 @@ class MembershipCore(Context):
         self._link = None
 
     async def _come_back(self, by: float = math.inf) -> bool:
-        """Wait for the node to come back. What the member had goes to others meanwhile. Returns
-        whether it has by then; if not, the next call goes on waiting."""
+        """Wait for the node to come back. The member's rows go to others meanwhile. Returns whether
+        it is back by the time `by`; if not, the next call continues to wait."""
         self._link = self._take = None
         self._rest.clear()
         self._is_unsure = self._is_unsure or bool(self._said)

@@ -1,4 +1,4 @@
-"""Which stream has the newest events that a selector matches (no IO)."""
+"""Finds the stream that has the newest events of a selector (no IO)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from overlay.phrases import counted
 
 
 def newest_stream(streams: Iterable[StreamInfo], selector: str) -> str:
-    """The name of a stream with a key that captures all events that `selector` matches: read with
-    it from `keys` on, it has the newest event of each key, and then all that come. The first by
-    name if several do. Raises SelectorError, and CommandFailed (unknown) where none is known to
-    capture them all."""
+    """Return the name of a stream with a key that captures all events that `selector` matches; the
+    first by name if there are several. A reading that starts with `keys` has the newest event of
+    each key, and then all new ones. Raises SelectorError, and CommandFailed (unknown) if no such
+    stream is known."""
     wanted = compile_selector(selector)
     keyed = sorted((one for one in streams if one.key and one.capture), key=lambda one: one.name)
     for one in keyed:

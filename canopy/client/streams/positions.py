@@ -18,9 +18,11 @@ PATTERN: Final = re.compile(rf"(?:(?P<stream>[^@,:\s]{{1,128}})@)?(?P<places>{PL
 
 
 class Positions(dict[int, int]):
-    """By shard, the offset of the row that is read next. As a text: ``ID@0:118,1:97``; behind an
-    offset stands ``.1`` where the shard's log has lost rows once, ``.2`` where twice, and ``-140``
-    while only the newest row of each key is read below 140."""
+    """By shard, the offset of the row that is read next.
+
+    The text form is ``ID@0:118,1:97``. ``.1`` after an offset: the shard's log had lost rows once,
+    ``.2`` twice; ``-140``: below 140 only the newest row of each key is read.
+    """
 
     def __init__(
         self,
@@ -31,9 +33,9 @@ class Positions(dict[int, int]):
     ) -> None:
         super().__init__(places)
         self.stream = stream
-        """The founding id of the stream; "": not known, so that nothing is compared."""
+        """The founding id of the stream; "": unknown, and nothing is compared."""
         self.losses: dict[int, int] = dict(losses or {})
-        """By shard, how many times its log had lost rows; not known of others."""
+        """By shard, how many times its log had lost rows; unknown for other shards."""
         self.tables: dict[int, int] = dict(tables)
         """By shard, the offset below which only the newest row of each key is read."""
 
@@ -71,12 +73,13 @@ class Positions(dict[int, int]):
         return cls(places, found["stream"] or "", losses, tables)
 
     def open_tables(self, scanned: Mapping[int, int]) -> tuple[tuple[int, int], ...]:
-        """The shards that are below the ends of their newest rows at `scanned`, with these ends."""
+        """Return the shards in which `scanned` is below the end of the newest rows, with these
+        ends."""
         return tuple((shard, end) for shard, end in self.tables.items() if scanned[shard] < end)
 
 
 def identity_of(positions: Mapping[int, int]) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """The stream's id of positions, and by shard how many times its log had lost rows."""
+    """Return the stream's id of positions, and by shard how many times its log had lost rows."""
     if not isinstance(positions, Positions):
         return "", ()
     return positions.stream, tuple(sorted(positions.losses.items()))

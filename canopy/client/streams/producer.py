@@ -35,13 +35,13 @@ from overlay.info import AppendReceipt
 from overlay.stream_client import BeginProducer, ProducerReady
 
 BATCH: Final = 256
-"""Events of one batch: as many as one chunk of a stream's log mostly holds."""
+"""The events of one batch: about as many as one chunk of a stream's log has."""
 
 BATCH_BYTES: Final = 128 * 1024
-"""Bytes of payload and text in one batch, about, unless it was asked for as a whole."""
+"""The approximate size of one batch in bytes of payload and text, unless it has to be one whole."""
 
 AHEAD: Final = 4
-"""Batches without an answer at once: as many requests as a node has under way to a shard."""
+"""The number of unanswered batches: as many as a node has under way to a shard."""
 
 NOT_APPENDED: Final = (
     "unknown",
@@ -53,18 +53,18 @@ NOT_APPENDED: Final = (
     LEAVING,
     NO_MAJORITY,
 )
-"""Codes of a `Failed` after which nothing of its batch is or will be appended."""
+"""Codes of a `Failed` after which no event of the batch is or will be appended."""
 
 
 class AppendResult(msgspec.Struct, frozen=True):
-    """The outcome of appended events."""
+    """The result of appending events."""
 
     stream: str
     """The stream's id; "": there were no events."""
     count: int
-    """Events that are committed: all that were given."""
+    """The number of committed events: all that were given."""
     receipts: tuple[AppendReceipt, ...]
-    """Where they are, batch by batch. Those that this producer had appended before have none."""
+    """The events' places, batch by batch; without events that this producer had appended before."""
 
 
 class ProducerStart:
@@ -75,7 +75,7 @@ class ProducerStart:
     def __init__(self) -> None:
         self.token = secrets.token_hex(8)
         self.begun = 0
-        """How many times it has begun, or may have."""
+        """How many times a producer was, or may have been, begun with this start."""
 
 
 class _Batch:
@@ -109,7 +109,7 @@ class ProducerCore:
         self._timeout = timeout  # of its first beginning
         self._link: Link | None = None  # over which the producer was begun
         self.next: tuple[int, ...] = () if isinstance(first, int) else tuple(first)
-        """By shard, the number of its next event, which is the count of its appended events."""
+        """By shard, the number of the producer's next event: the number of its appended events."""
         self._pending: deque[_Batch] = deque()
 
     @property
@@ -126,12 +126,13 @@ class ProducerCore:
         timeout: float = 30.0,
         ahead: int = 0,
     ) -> AppendResult:
-        """As `Client.append`. If the node is lost, the producer reconnects and repeats the batches
-        without an answer.
+        """Append events as `Client.append`. If the node is lost, the producer reconnects and
+        repeats the batches without an answer.
 
         `ahead`: the call returns while up to this many of the last batches (0 to 3) have no answer.
         A later call waits for them (one without events and with `ahead` 0 for all) and raises their
-        errors."""
+        errors.
+        """
         return await self._append(events, atomic, timeout, ahead)
 
     async def _append(
@@ -187,7 +188,7 @@ class ProducerCore:
         await self._begin(self._timeout)
 
     async def _begin(self, timeout: float) -> None:
-        """Begin the producer, or go on as it over another connection. ValueError if it has no name;
+        """Begin the producer, or continue it over another connection. ValueError if it has no name;
         CommandFailed (fenced) if another program has begun it since."""
         if not self._producer:
             raise ValueError("a producer needs a name; without one, append as the node")
@@ -205,7 +206,8 @@ class ProducerCore:
 
     @property
     def _may_repeat(self) -> bool:
-        """Whether the producer's numbers are known here, so that a repeat appends nothing twice."""
+        """Whether the producer's numbers are known, so that a repeated append adds nothing
+        twice."""
         return bool(self._producer and self.next)
 
     async def _send_all(self, timeout: float, count: int) -> None:
@@ -232,8 +234,8 @@ class ProducerCore:
     async def _recover(
         self, error: UnreachableError | CommandFailed, until: float, backoff: Backoff
     ) -> None:
-        """Go on after the connection was lost, if nothing can be appended twice by that: all that
-        is not answered is sent again. Raises `error` where it cannot."""
+        """Send all unanswered batches again after the connection was lost, if this cannot append
+        events twice; otherwise raise `error`."""
         first = self._pending[0] if self._pending else None
         lost = isinstance(error, UnreachableError) or (
             error.code == "usage"
@@ -273,7 +275,7 @@ def _next(rest: Iterator[tuple[Draft, ...]], pending: deque[_Batch]) -> _Batch |
 def batches_of(
     drafting: Drafting, events: Iterable[Attributes | Draft], atomic: bool
 ) -> Iterator[tuple[Draft, ...]]:
-    """The batches that carry the events, in order; one if `atomic`."""
+    """Yield the batches of the events, in order; one batch if `atomic`."""
     if atomic:
         whole = tuple(map(drafting.draft, events))
         if whole:

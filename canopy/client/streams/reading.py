@@ -1,4 +1,4 @@
-"""A program's way through a stream, across connections and nodes that come back (no IO)."""
+"""A program's reading of a stream, across connections and restarts of its node (no IO)."""
 
 from __future__ import annotations
 
@@ -44,19 +44,20 @@ from overlay.client import (
 Start = Literal["first", "new", "offset", "time", "keys"]
 
 Begin: TypeAlias = Start | int | str | datetime
-"""`start` of `Client.read`: a word, an offset, a time."""
+"""The type of `start` of `Client.read`: a word, an offset, or a time."""
 
 WANTED: Final = "first, new, keys, an offset, or a time such as 2026-11-23T08:00"
 
 CONFIRM: Final = 1.0
-"""Seconds between two words of what has taken effect elsewhere: they only let retention go on."""
+"""Seconds between two confirmations of rows that have taken effect elsewhere. They are only needed
+for retention."""
 
 NONE_TAKEN: Final = EventsTaken(0, (), ())
 
 
 def parse_start(text: str) -> tuple[Start | int, int]:
-    """`start` and `at` of `Client.read` for first, new, keys, an offset, or a time such as
-    2026-11-23T08:00. ValueError if it is none of these."""
+    """Return `start` and `at` of `Client.read` for the texts first, new, keys, an offset, or a time
+    such as 2026-11-23T08:00. ValueError for others."""
     if text == "new":
         return "new", 0
     if text == "first":
@@ -96,7 +97,7 @@ def wanted_reading(
     shard: int = -1,
     packed: bool = False,
 ) -> BeginReading:
-    """The command for the arguments of `Client.read`."""
+    """Return the command for the arguments of `Client.read`."""
     kind, place = started(start, at)
     stream_id, losses = identity_of(positions)
     tables = positions.open_tables(positions) if isinstance(positions, Positions) else ()
@@ -121,7 +122,7 @@ class ReadingCore(Context):
     """The rows of a stream that a selector matches. Times are seconds."""
 
     def __init__(self, node: ClientNode, wanted: BeginReading, timeout: float) -> None:
-        """`timeout`: for an answer of the node."""
+        """`timeout`: seconds for an answer of the node."""
         self._node = AwayNode(node)
         self._wanted = wanted
         self._timeout = timeout
@@ -138,24 +139,25 @@ class ReadingCore(Context):
         self._rest: deque[StreamEvent] = deque()  # has come, and is not handed out
         self._tables: dict[int, int] = {}  # by shard: below it are the newest rows
         self.ahead = False
-        """Whether more is asked for while the program works on what it was handed; for threads
-        only: a task that is cancelled meanwhile would lose what has come."""
+        """Whether the next rows are requested while the program works on the last ones. For threads
+        only: a task that is cancelled meanwhile would lose rows."""
         self.stream = wanted.stream
         """The stream's name."""
         self.stream_id = ""
-        """The founding id of the stream: another stream of the same name has another one."""
+        """The founding id of the stream, which differs from that of another stream of the same
+        name."""
         self.selector = wanted.selector
-        """What is read; "": everything."""
+        """The selector of the rows; "": all rows."""
         self.waits = ""
-        """Why nothing can come just now, as "no majority: 1 of 3 replicas of quakes answer"; the
-        reading goes on by itself when it can. "": it can, as far as is known."""
+        """Why no rows can arrive at present, such as "no majority: 1 of 3 replicas of quakes
+        answer"; the reading continues by itself. "": they can, as far as is known."""
         self.begins: dict[int, int] = {}
         """By shard: the offset at which the reading began."""
         self.positions = Positions()
-        """By shard: the offset behind everything that was handed out or passed over. As a text
-        (`str`) they can be kept, and given to a later reading (`Positions.parse`)."""
+        """By shard: the offset after the last row that was handed out or skipped. Their text
+        (`str`) can be stored, and given to a later reading (`Positions.parse`)."""
         self.ends: dict[int, int] = {}
-        """By shard: the offset that its next event had when the reading began."""
+        """By shard: the offset that the next appended event had when the reading began."""
 
     @operation
     async def open(self) -> None:
@@ -236,7 +238,8 @@ class ReadingCore(Context):
         return any(self.positions[shard] < end for shard, end in self._tables.items())
 
     async def _fetch(self, timeout: float) -> EventsTaken:
-        """The next rows, or nothing when none came in time or where others were passed over."""
+        """Return the next rows; none if none arrived in time, or only rows without a match were
+        scanned."""
         until = time.monotonic() + timeout
         while True:
             try:
@@ -281,8 +284,8 @@ class ReadingCore(Context):
                 await link.request(EndReading(0, self._number), self._timeout)
 
     async def _come_back(self, until: float) -> bool:
-        """Wait for the node to come back. Returns whether it has by `until`; if not, the next call
-        goes on waiting."""
+        """Wait for the node to come back. Returns whether it is back by the time `until`; if not,
+        the next call continues to wait."""
         self._link = self._take = self._beginning = None
         self._node.lost()
         while True:
@@ -312,7 +315,8 @@ class EventsCore(ReadingCore):
 
     @operation
     async def commit(self) -> None:
-        """Acknowledge all rows returned so far; returns when the stream has stored the position."""
+        """Commit the position of all rows returned so far; returns when the stream has stored
+        it."""
         if self._link is None:
             await self._open()
         assert self._link is not None
@@ -320,8 +324,8 @@ class EventsCore(ReadingCore):
         expected(await self._link.request(command, self._timeout), Done)
 
     def confirm(self) -> None:
-        """Note that everything handed out so far has taken effect outside of the stream. A durable
-        reading tells the stream so with a later `take`; this call does not wait."""
+        """Note that all rows handed out so far have taken effect outside the stream. A durable
+        reading reports it to the stream with a later `take`; this call does not wait."""
         if self._wanted.durable:
             self._confirmed = dict(self.positions)
 
@@ -343,9 +347,9 @@ class PackedCore(ReadingCore):
 
     @operation
     async def take(self, timeout: float | None = None) -> list[PackedEvents]:
-        """The next rows; [] if none came within `timeout` seconds (None: for ever), or if only rows
-        without a match were scanned. Raises as `Reading.take`, and ControlError if the node is too
-        old for it."""
+        """Return the next rows; [] if none arrived within `timeout` seconds (None: for ever), or if
+        only rows without a match were scanned. Raises as `Reading.take`, and ControlError if the
+        node does not know packed rows."""
         taken = await self._fetch(patient(timeout))
         if taken.events:
             raise ControlError("the node is of an older version, which does not know packed rows")
@@ -356,11 +360,11 @@ class PackedCore(ReadingCore):
 class Reading(EventsCore, BlockingContext):
     """The events of a stream that a selector matches, in the order of each shard's offsets.
 
-    A context manager, and an iterator of `StreamEvent` that waits for more. One thread reads. While
-    the node is away it is looked for, and the reading goes on where it was: no event is passed
-    over, and none comes twice. A *durable* reading has a name, and its position is kept by the
-    stream: `commit` says that everything handed out so far is done with, and whoever reads under
-    that name next begins behind it. `canopy.sinks` keeps the position in a database instead.
+    A context manager, and an iterator of `StreamEvent` that waits for more. One thread reads. If
+    the node goes away, the reading looks for it and continues at its position: no event is skipped,
+    and none is handed out twice. A *durable* reading has a name, and the stream keeps its position:
+    `commit` stores the position after all events handed out so far, and the next reading under that
+    name begins there. `canopy.sinks` keeps the position in a database instead.
     """
 
     def __iter__(self) -> Iterator[StreamEvent]:
@@ -369,7 +373,7 @@ class Reading(EventsCore, BlockingContext):
 
 
 class PackedReading(PackedCore, BlockingContext):
-    """As `Reading`, whose rows are not decoded. It is never durable."""
+    """A `Reading` whose rows are not decoded. It is never durable."""
 
 
 class AsyncReading(EventsCore, AsynchronousContext):
@@ -381,7 +385,7 @@ class AsyncReading(EventsCore, AsynchronousContext):
 
 
 class AsyncPackedReading(PackedCore, AsynchronousContext):
-    """As `AsyncReading`, whose rows are not decoded. It is never durable."""
+    """An `AsyncReading` whose rows are not decoded. It is never durable."""
 
 
 def patient(timeout: float | None) -> float:

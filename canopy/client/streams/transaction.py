@@ -1,7 +1,7 @@
 """Transactions of a stream: prepared, decided and reviewed (no IO).
 
-Every request may be repeated: the same transaction is prepared once, and its first decision stays.
-So a request that was not answered, since the node has gone, is sent again within its time-out.
+Every request may be repeated: the same transaction is prepared once, and its first decision is
+final. So a request without an answer, because the node has gone, is sent again within its time-out.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from overlay.stream_client import (
 )
 
 UNKNOWN_TRANSACTION: Final = "unknown-transaction"
-"""Code of a `CommandFailed`: there is no such transaction, or it was decided long ago."""
+"""The code of a `CommandFailed` for a transaction that does not exist, or was decided long ago."""
 
 
 class Decided(msgspec.Struct, frozen=True):
     """The outcome of a transaction, decided by this program or by another."""
 
     outcome: str
-    """committed or rolled-back; a half that was asked for only: prepared."""
+    """"committed" or "rolled-back"; "prepared" after `prepare`."""
     stream: str
     """The stream's id."""
     receipts: tuple[AppendReceipt, ...] = ()
-    """Where its events are, shard by shard; none where that was long ago."""
+    """The places of its events, shard by shard; none if it was decided long ago."""
 
 
 class TransactionCore(Context):
@@ -58,24 +58,24 @@ class TransactionCore(Context):
     def __init__(
         self, node: ClientNode, drafting: Drafting, stream: str, producer: str, transaction: str
     ) -> None:
-        """`transaction`: its id; "": one of its own."""
+        """`transaction`: its id; "": a new one."""
         self._node = node
         self._drafting = drafting
         self.stream = stream
         self.producer = producer
         self.id = transaction or f"{producer[:80]}.{secrets.token_hex(16)}"
-        """By which it is decided, here or elsewhere. No other has it."""
+        """The unique id by which it is decided, here or in another program."""
         self.is_asked = False
-        """Whether it may be prepared."""
+        """Whether the stream may have prepared it."""
         self.decided: Decided | None = None
-        """How it was decided; None: it is not, as far as is known here."""
+        """The decision; None: undecided, as far as is known here."""
 
     @operation
     async def prepare(self, events: Iterable[Attributes | Draft], timeout: float = 30.0) -> Decided:
         """Have a majority of the stream's replicas store the events, invisible to readers. To be
         called once for a transaction. Raises CommandFailed (unknown, event, conflict, full,
-        too-large), and as `Client.ask`. If no answer came, the events may be stored, so the
-        transaction has to be decided all the same."""
+        too-large), and as `Client.ask`. If no answer arrived, the events may be stored, so the
+        transaction has to be decided nevertheless."""
         drafts = tuple(self._drafting.draft(event) for event in events)
         self.is_asked = True
         command = PrepareEvents(0, self.stream, self.id, self.producer, drafts)
