@@ -9,7 +9,8 @@ Read in this order:
 
 - ``errors``, ``notices`` the errors, and the notices that a subscription yields beside events;
 - ``faces`` how a method is written once, as a coroutine, for programs that block and for programs
-  of trio and asyncio; ``link`` the interfaces that the coroutines await: a connection, and a runtime;
+  of trio and asyncio; ``link`` the interfaces that the coroutines await: a connection, and a
+  runtime;
 - the core, without IO: ``session`` one connection (with ``frames`` and ``arrivals``: decoding,
   order and credit), ``node`` the client's node across connections, ``resubscription`` the
   subscriptions across connections, ``consumer`` the subscriptions' events, ``publication`` from

@@ -1,8 +1,8 @@
 """CloudEvents 1.0 in structured JSON, recognised by `specversion`.
 
 The attributes are the context attributes and the scalar fields of its JSON `data`; the context wins
-where both have a name. The payload is the data itself, with `datacontenttype` as its type: a JSON
-value, a text, or the bytes of `data_base64`. ``structured`` makes the same CloudEvent of it again.
+if both have a name. The payload is the data itself, with `datacontenttype` as its type: a JSON
+value, a text, or the bytes of `data_base64`. ``structured`` makes the same CloudEvent of the event.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ BYTES: Final = "application/octet-stream"
 
 
 def is_cloudevent(fields: Mapping[str, Any]) -> bool:
-    """Whether an object has a `specversion`, and so is a CloudEvent."""
+    """Return whether an object has a `specversion`, and so is a CloudEvent."""
     return isinstance(fields.get("specversion"), str)
 
 
 def cloudevent_draft(fields: Mapping[str, Any]) -> Draft:
-    """The event in a structured CloudEvent. Raises BadEventError."""
+    """Return the event in a structured CloudEvent. Raises BadEventError."""
     if isinstance(fields, Faulty):
         raise BadEventError(fields.fault)
     data = {name: fields[name] for name in ("data", "data_base64") if name in fields}
@@ -80,8 +80,8 @@ def event_draft(
     form: Form = "bytes",
     data: Any = None,
 ) -> Draft:
-    """The event of valid context attributes, and its data: `payload` is that, of the media type
-    `content`; None: there is none. Of JSON `data` is the value, which was checked."""
+    """Return the event of valid context attributes and data. `payload`: the data, of the media type
+    `content`; None: there is none. `data`: the value of JSON data, which was checked."""
     attributes: dict[str, Value | None] = {}
     both: list[str] = []
     if isinstance(data, Mapping):
@@ -98,13 +98,13 @@ def event_draft(
 
 
 def same(one: object, other: object) -> bool:
-    """Whether two values are the same, of the same kind."""
+    """Return whether two values are equal and of the same type."""
     return type(one) is type(other) and one == other
 
 
 def context_of(fields: Mapping[str, Any]) -> dict[str, Value]:
-    """The context attributes; null is as absent (CloudEvents JSON format 1.0, section 2.2). Raises
-    BadEventError."""
+    """Return the context attributes; null counts as absent (CloudEvents JSON format 1.0, section
+    2.2). Raises BadEventError."""
     context = {name: value for name, value in fields.items() if value is not None}
     missing = next((name for name in REQUIRED if context.get(name) in (None, "")), None)
     if missing is not None:

@@ -5,22 +5,23 @@ from __future__ import annotations
 from typing import Final
 
 EVENT_LIMIT: Final = 512 * 1024
-"""One event as it stands in the feed: half of the largest frame between nodes (1 MiB,
+"""The largest event in a feed: half of the largest frame between nodes (1 MiB,
 docs/reference/wire.md), because a batch carries more than the event itself."""
 
 RAW_LIMIT: Final = 8 * EVENT_LIMIT
-"""One line of `sub --raw`: JSON takes at most six bytes for one of a text, and less than eight for
-one of another value."""
+"""The largest line of `sub --raw`: JSON takes at most six bytes for one byte of a text, and less
+than eight for one of another value."""
 
 NESTING_LIMIT: Final = 200
-"""Levels of a nested value; the interpreter's own stack ends at a thousand. Guess: deeper than any
-feed that was seen."""
+"""The most levels of a nested value; the interpreter's own stack ends at a thousand. Guess: deeper
+than any feed that was seen."""
 
 FORMATS: Final = (
     *("auto", "jsonl", "json", "json-seq", "cloudevents"),
     *("geojson", "csv", "msgpack"),
 )
-"""What a feed may be; "auto" is found out from its name, or else from its first value or rows."""
+"""The formats of feeds; "auto" is detected from the file's name, or else from the first value or
+rows."""
 
 SUFFIXES: Final = {
     ".jsonl": "jsonl",
@@ -34,18 +35,18 @@ SUFFIXES: Final = {
     ".msgpack": "msgpack",
     ".mpk": "msgpack",
 }
-"""What files are by the ends of their names, before a ``.gz``. ``.json`` is in use for all of JSON,
-which is found out."""
+"""Formats by the ends of file names, before a ``.gz``. ``.json`` is in use for all layouts of JSON,
+so the layout is detected."""
 
 SEQUENCE_ATTEMPTS: Final = 8
-"""Lines of one text of a JSON text sequence at which it is looked whether it is complete; looking
-at each one would take quadratic time."""
+"""The most lines of one text of a JSON text sequence after which it is checked for completeness;
+checking at each line would take quadratic time."""
 
 TABLE_AHEAD: Final = 2 * EVENT_LIMIT
-"""A header and the row below it, which are looked at to find out whether a feed is a table."""
+"""The most bytes that are read ahead to detect a table: a header and the row below it."""
 
 WHOLE_LIMIT: Final = 512 * 1024 * 1024
-"""A whole file of GeoJSON, or of JSON that is not one object per line, which is parsed at once; a
-month of all earthquakes has 10 MB. Guess; to be measured by the memory that parsing takes."""
+"""The largest file of GeoJSON, or of JSON that is not one object per line, which is parsed at once;
+a month of all earthquakes has 10 MB. Guess; to be measured by the memory that parsing takes."""
 
 MSGPACK_READ: Final = 64 * 1024  # asked for in one read of a MessagePack stream

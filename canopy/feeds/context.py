@@ -1,7 +1,7 @@
-"""What CloudEvents 1.0 asks of context attributes: their names, types and values.
+"""The rules of CloudEvents 1.0 for context attributes: their names, types and values.
 
-Both ways hold to it: an event that comes with something else is refused, and of one that was never
-a CloudEvent what cannot be a context attribute stays among its data.
+They hold in both directions: an incoming CloudEvent that violates them is refused, and attributes
+of other events that violate them become data when the event leaves as a CloudEvent.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from calendar import monthrange
 from typing import Final
 
 NAME: Final = re.compile(r"[a-z0-9]+")
-"""Names of attributes (section "Naming Conventions")."""
+"""The names of context attributes (section "Naming Conventions")."""
 
 NO_CHARACTERS: Final = "\ufdd0-\ufdef" + "".join(
     chr(plane << 16 | last) for plane in range(17) for last in (0xFFFE, 0xFFFF)
 )
 FORBIDDEN: Final = re.compile(f"[\0-\x1f\x7f-\x9f\ud800-\udfff{NO_CHARACTERS}]")
-"""Control characters, halves of characters, and code points that are none. A text of CloudEvents
-(section "Type System") must not have them, nor should one of MQTT (5.0, 1.5.4)."""
+"""Control characters, surrogates, and noncharacters. A text of CloudEvents (section "Type System")
+must not have them, nor should one of MQTT (5.0, 1.5.4)."""
 
 LARGEST: Final = 1 << 31
-"""Integers of CloudEvents have 32 bits with their sign."""
+"""The bound of CloudEvents' integers, which have 32 bits with their sign."""
 
 VERSION: Final = "1.0"
 CONTEXT: Final = (
     *("specversion", "id", "source", "type", "subject", "time"),
     *("dataschema", "datacontenttype"),
 )
-"""The attributes that CloudEvents itself defines; others are extensions."""
+"""The attributes that CloudEvents itself defines; all others are extensions."""
 
 _CODED: Final = "%[0-9A-Fa-f]{2}"
 _PART: Final = rf"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@]|{_CODED})"
@@ -93,7 +93,7 @@ def _text_fault(name: str, value: str) -> str:
 
 
 def is_time(text: str) -> bool:
-    """Whether a text is a timestamp of RFC 3339; a second may be the 60th."""
+    """Return whether a text is a timestamp of RFC 3339; a second may be 60."""
     found = TIME.fullmatch(text)
     if found is None:
         return False

@@ -1,8 +1,8 @@
-"""The data of a CloudEvent as a payload, and back: which of JSON, a text or bytes it is.
+"""The data of a CloudEvent as a payload, and back: JSON, a text or bytes.
 
-Its media type says so nearly always. Where it does not, or where an extension attribute and a field
-of the data are the same, the payload's type has a parameter that says it, so that the event leaves
-as it came: ``application/yaml;canopyform=text``, ``application/json;canopycontext=a.b``.
+The media type nearly always decides. If it does not, or if an extension attribute and a field of
+the data are equal, the payload's type gets a parameter, so that the event can be reproduced:
+``application/yaml;canopyform=text``, ``application/json;canopycontext=a.b``.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ CHARSETS: Final = {
     **dict.fromkeys(("us-ascii", "ascii"), "ascii"),
     **{name: name for name in ("utf-16", "utf-16le", "utf-16be", "windows-1252")},
 }
-"""Encodings of texts beside UTF-8."""
+"""Encodings of texts other than UTF-8, by their names."""
 
 
 class Data(NamedTuple):
     """The data of an event. `value`: the JSON value, the text, or the bytes. `both`: names that are
-    a field of it and an extension attribute with the same value."""
+    a field of the data and an extension attribute with the same value."""
 
     form: Form
     value: Any
@@ -49,14 +49,15 @@ def usual_form(payload: bytes, media_type: str) -> Form:
 
 
 def payload_type(payload: bytes, media_type: str, form: Form, both: Collection[str] = ()) -> str:
-    """The type of a payload: its media type, with what that does not say."""
+    """Return the type of a payload: its media type, with parameters for facts that it does not
+    imply."""
     said = f"{media_type};canopyform={form}" if form != usual_form(payload, media_type) else ""
     shared = f";canopycontext={'.'.join(sorted(both))}" if both else ""
     return (said or media_type) + shared
 
 
 def media_type_of(payload_type: str) -> str:
-    """The media type in the type of a payload."""
+    """Return the media type in the type of a payload."""
     return BOTH.sub("", FORM.sub("", payload_type))
 
 
@@ -74,7 +75,7 @@ def data_of(payload: bytes, payload_type: str) -> Data:
 
 
 def encoded(text: str, media_type: str) -> bytes:
-    """A text in the encoding that its media type names. Raises BadEventError."""
+    """Encode a text by the charset of its media type. Raises BadEventError."""
     charset = _charset(media_type)
     try:
         return text.encode(charset)

@@ -27,8 +27,8 @@ from overlay.client import Draft
 
 
 class FeedEvent(msgspec.Struct, frozen=True):
-    """An event of the feed; `number` is its line (or its place, from 1). `place`: what becomes its
-    `id` if it has none, unique in the feed; "": it stays without."""
+    """An event of the feed; `number` is its line (or its position, from 1). `place`: the suffix of
+    the `id` that it gets if it has none, unique in the feed; "": it gets none."""
 
     number: int
     draft: Draft
@@ -50,16 +50,16 @@ class BadEventError(ValueError):
 
 
 class Faulty(dict[Any, Any]):
-    """An object with invalid names; `fault` gives the reason. It is kept in place of the object, so
-    that a parser's hook can report the fault without ending the parsing. `twice`: the names that
-    are given more than once; the object has their last values."""
+    """An object with invalid names; `fault` gives the reason. It replaces the object, so that a
+    parser's hook can report the fault without ending the parsing. `twice`: names that occur more
+    than once; the object has their last values."""
 
     fault: str = ""
     twice: frozenset[str] = frozenset()
 
 
 def object_of(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
-    """The parsers' hook: a dict, or a `Faulty` if a name is repeated or is not a scalar."""
+    """Return a dict, or a `Faulty` if a name is repeated or not a scalar: the parsers' hook."""
     try:
         found = dict(pairs)
     except TypeError:  # MessagePack: a list or a map as a name
@@ -75,30 +75,30 @@ def object_of(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
 
 
 def faulty(fault: str) -> Faulty:
-    """A `Faulty` with the reason `fault`."""
+    """Return a `Faulty` with the reason `fault`."""
     found = Faulty()
     found.fault = fault
     return found
 
 
 def show(name: object) -> str:
-    """A name for a message: quoted, printable, at most 60 characters."""
+    """Return a name for a message: quoted, printable, at most 60 characters."""
     text = ascii(name) if not isinstance(name, str) or not name.isprintable() else f'"{name}"'
     return text if len(text) <= 60 else text[:57] + '…"'
 
 
 def is_scalar(value: object) -> bool:
-    """Whether a value can be an attribute's value; null can."""
+    """Return whether a value can be the value of an attribute; null can."""
     return value is None or isinstance(value, bool | int | float | str)
 
 
 def is_attribute(name: str, value: object) -> bool:
-    """Whether a field becomes an attribute; if not, it goes to the payload."""
+    """Return whether a field becomes an attribute; if not, it goes to the payload."""
     return is_scalar(value) and name != "" and not name.startswith("$")
 
 
 def check_fields(fields: Mapping[str, Any]) -> None:
-    """Raise BadEventError if a name or a scalar of `fields` cannot be an event's."""
+    """Raise BadEventError if an event cannot have a name or a scalar of `fields`."""
     if isinstance(fields, Faulty):
         raise BadEventError(fields.fault)
     for name, value in fields.items():
@@ -132,7 +132,7 @@ def check_nested(name: str, value: Any, level: int = 0, *, json: bool = True) ->
 
 
 def split_fields(fields: Mapping[str, Any]) -> tuple[dict[str, Value | None], dict[str, Any]]:
-    """Checked `fields` as (attributes, fields for the payload)."""
+    """Split checked `fields` into (attributes, fields for the payload)."""
     attributes: dict[str, Value | None] = {}
     rest: dict[str, Any] = {}
     for name, value in fields.items():
@@ -146,7 +146,7 @@ def split_fields(fields: Mapping[str, Any]) -> tuple[dict[str, Value | None], di
 def fields_of(
     fields: Mapping[str, Any], *, json: bool = True
 ) -> tuple[dict[str, Value | None], dict[str, Any]]:
-    """A whole event's attributes and the fields for its payload. Raises BadEventError."""
+    """Return an event's attributes and the fields for its payload. Raises BadEventError."""
     check_fields(fields)
     attributes, rest = split_fields(fields)
     for name, value in rest.items():
@@ -156,7 +156,7 @@ def fields_of(
 
 
 def set_type(attributes: dict[str, Value | None], rest: dict[str, Any]) -> None:
-    """Give the event a `type` if it has none; one that is no text moves to `rest`."""
+    """Give the event a `type` if it has none; a value that is not a text moves to `rest`."""
     own = attributes.get("type")
     if not isinstance(own, str):
         if own is not None:
@@ -165,7 +165,7 @@ def set_type(attributes: dict[str, Value | None], rest: dict[str, Any]) -> None:
 
 
 def weight(draft: Draft) -> int:
-    """An upper estimate of a draft's bytes on the wire, to bound batches."""
+    """Return an upper estimate of a draft's size on the wire in bytes, to bound batches."""
     total = len(draft.payload) + len(draft.payload_type)
     for name, value in draft.attributes.items():
         total += 4 * len(name) + 16
@@ -187,7 +187,7 @@ def check_size(draft: Draft) -> None:
 
 
 def id_text(value: Value | None) -> str:
-    """The `id` attribute as text, as deliveries and commands have it."""
+    """Return the `id` attribute as the text that deliveries and commands show."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if value is None:

@@ -1,6 +1,7 @@
-"""The events in one JSON value: an object is one, those in an array or a collection are one each.
+"""The events in one JSON value: an object is one event; an array or a collection has one per
+member.
 
-All doors share this: a line or a document of `canopy pub`, and what the gateway is sent.
+All inputs share this: lines and documents of `canopy pub`, and requests to the gateway.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from overlay.client import Draft
 
 
 class Element(NamedTuple):
-    """An event. `may_have_id`: whether it is given an id if it has none."""
+    """An event. `may_have_id`: whether it gets an id if it has none."""
 
     draft: Draft
     may_have_id: bool = True
@@ -27,12 +28,13 @@ Found: TypeAlias = Element | BadEventError
 
 
 def is_many(value: Any) -> bool:
-    """Whether a value holds several events, or none."""
+    """Return whether a value is an array or a collection, perhaps an empty one."""
     return isinstance(value, list) or is_collection(value)
 
 
 def elements(value: Any, cloudevents: bool = False) -> Iterator[Found]:
-    """The events in a value, or why one is none. With `cloudevents` others are refused."""
+    """Yield the events in a value, or the reason why one is invalid. `cloudevents`: refuse
+    others."""
     if not cloudevents and is_collection(value):
         for feature in value["features"]:
             yield _made(feature, feature_element)
@@ -47,19 +49,19 @@ def elements(value: Any, cloudevents: bool = False) -> Iterator[Found]:
 
 
 def feature_element(value: Any) -> Element:
-    """The event in a member of a collection. Raises BadEventError."""
+    """Return the event in a member of a collection. Raises BadEventError."""
     return Element(feature_draft(value))
 
 
 def only_cloudevent(value: Any) -> Element:
-    """The event in an object that has to be a CloudEvent. Raises BadEventError."""
+    """Return the event in an object, which has to be a CloudEvent. Raises BadEventError."""
     if not isinstance(value, Mapping) or not is_cloudevent(value):
         raise BadEventError("not a CloudEvent: it has no specversion")
     return Element(cloudevent_draft(value))
 
 
 def object_element(value: Any) -> Element:
-    """The event in an object of whatever form. Raises BadEventError."""
+    """Return the event in an object of any form. Raises BadEventError."""
     if not isinstance(value, Mapping):
         raise BadEventError("not an object: an event is a JSON object, {…}")
     if isinstance(value, Faulty):

@@ -1,4 +1,4 @@
-"""`read_feed`: find out the format of a feed and read it."""
+"""`read_feed`: detect the format of a feed and read it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SIGNATURES: Final = (
     (b"{\x00", UTF16),
     (b"[\x00", UTF16),
 )
-"""How files of other formats begin (the formats' own specifications)."""
+"""The first bytes of files in other formats, from the formats' specifications."""
 
 
 def looks_like(head: bytes) -> str:
@@ -59,11 +59,11 @@ def read_feed(
     session: str = "",
     name: str = "",
 ) -> Iterator[Item]:
-    """Events and refusals of a feed, in its order and as it is read; packed by gzip or not.
+    """Yield events and refusals of a feed, in its order and as it is read. gzip is unpacked.
 
-    `format` is one of `FORMATS`; "auto" is what the end of `name`, the file's, says, or else what
-    its first value or rows are. `types`: of columns of a CSV file (`table.TYPES`). `session`: what
-    the ids of events without one begin with, before their places. Raises ValueError for an unknown
+    `format`: one of `FORMATS`; "auto" is decided by the end of `name`, the file's name, or else by
+    the first value or rows. `types`: types of columns of a CSV file (`table.TYPES`). `session`: the
+    prefix of the ids of events without one, before their places. Raises ValueError for an unknown
     format.
     """
     if format not in FORMATS:
@@ -81,7 +81,7 @@ def format_of(name: str) -> str:
 
 
 def with_ids(items: Iterator[Item], prefix: str) -> Iterator[Item]:
-    """The items; each event without an id gets one, `prefix` and its place."""
+    """Yield the items; each event without an id gets one: `prefix` and its place."""
     for item in items:
         if isinstance(item, FeedEvent) and item.place and item.draft.attributes.get("id") is None:
             item.draft.attributes["id"] = f"{prefix}{item.place}"
@@ -89,7 +89,7 @@ def with_ids(items: Iterator[Item], prefix: str) -> Iterator[Item]:
 
 
 def _unpacked(source: FeedSource, format: str, types: Mapping[str, str]) -> Iterator[Item]:
-    """As `read_feed`, of a stream that gzip packed."""
+    """Read a gzip stream as `read_feed` does."""
     number = 0
     packed: Any = source
     unpacked: Any = gzip.GzipFile(fileobj=packed)
@@ -120,7 +120,7 @@ def _read(source: FeedSource, format: str, types: Mapping[str, str]) -> Iterator
 
 
 def detect(source: FeedSource) -> str:
-    """Detect the format of a stream by its first bytes, which are waited for and remain to be read:
+    """Detect the format of a stream by its first bytes, which it waits for and leaves to be read:
     json, json-seq, csv, msgpack or jsonl; "" if it is none of a feed's formats.
 
     Input that begins with a brace or a bracket is JSON; `json_feed` determines its layout. Whether
@@ -139,6 +139,6 @@ def detect(source: FeedSource) -> str:
 
 
 def _first_line(source: FeedSource) -> bytes:
-    """The first line that is not blank, without space and a byte order mark before it."""
+    """Return the first line that is not blank, without leading space and byte order mark."""
     lines = (line.removeprefix(MARK).lstrip() for line in source.lines_ahead(EVENT_LIMIT))
     return next(filter(None, lines), b"")

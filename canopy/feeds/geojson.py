@@ -27,8 +27,7 @@ PLACES: Final = ("longitude", "latitude", "depth")
 
 
 def is_collection(value: Any) -> bool:
-    """Whether a JSON value is a FeatureCollection (RFC 7946, section 3.3), wherever its `type`
-    stands."""
+    """Return whether a JSON value is a FeatureCollection (RFC 7946, section 3.3)."""
     return (
         isinstance(value, Mapping)
         and not isinstance(value, Faulty)
@@ -38,7 +37,8 @@ def is_collection(value: Any) -> bool:
 
 
 def is_feature(value: Any) -> bool:
-    """Whether a JSON value is a Feature by itself: section 3.2 asks for both other members."""
+    """Return whether a JSON value is a single Feature, with the other two members of section
+    3.2."""
     return (
         isinstance(value, Mapping)
         and value.get("type") == "Feature"
@@ -48,12 +48,12 @@ def is_feature(value: Any) -> bool:
 
 
 def _is_object(value: Mapping[str, Any], name: str) -> bool:
-    """Whether a member is there, and an object or null."""
+    """Return whether a member exists and is an object or null."""
     return name in value and (value[name] is None or isinstance(value[name], Mapping))
 
 
 def feature_draft(feature: Any) -> Draft:
-    """The event in one feature. Raises BadEventError."""
+    """Return the event in one feature. Raises BadEventError."""
     for part in (feature, feature.get("geometry") if isinstance(feature, Mapping) else None):
         if isinstance(part, Faulty):
             raise BadEventError(part.fault)
@@ -89,7 +89,8 @@ def feature_draft(feature: Any) -> Draft:
 
 
 def _point(geometry: Any) -> tuple[dict[str, Value], Any]:
-    """Longitude, latitude and depth of a point; the geometry itself if it is no plain point."""
+    """Return longitude, latitude and depth of a point, and the geometry itself if it is no plain
+    point."""
     if geometry is None:
         return {}, None
     place = geometry.get("coordinates") if isinstance(geometry, Mapping) else None

@@ -21,7 +21,7 @@ JSON = "application/json"
 
 
 class IncompleteError(BadEventError):
-    """A text is no JSON value since it ends too early: more lines may complete it."""
+    """A text is not a JSON value because it ends too early: further lines may complete it."""
 
 
 _decoder = json.JSONDecoder(object_pairs_hook=object_of)
@@ -36,8 +36,8 @@ NO_SPACE: Final = re.compile(f"[^{SPACE}]")
 
 
 def parse(raw: bytes, *, loosely: bool = False) -> Any:
-    """The value in `raw`. `loosely`: an integer that is too long to be read is an infinity. Raises
-    BadEventError with the reason and the place."""
+    """Return the value in `raw`. `loosely`: an integer that is too long to be read becomes an
+    infinity. Raises BadEventError with the reason and the place."""
     text = _decoded(raw).strip(SPACE)
     value, end = _value_at(text, 0, _loose_decoder if loosely else _decoder)
     if text[end:].strip(SPACE):
@@ -46,8 +46,8 @@ def parse(raw: bytes, *, loosely: bool = False) -> Any:
 
 
 def values(raw: bytes) -> Iterator[Any]:
-    """The values in `raw`, which stand one after another, with space or nothing between them.
-    Raises BadEventError with the reason and the place."""
+    """Yield the values in `raw`, one after another, with or without space between them. Raises
+    BadEventError with the reason and the place."""
     text = _decoded(raw)
     at = 0
     while (begin := NO_SPACE.search(text, at)) is not None:
@@ -63,7 +63,7 @@ def _decoded(raw: bytes) -> str:
 
 
 def _value_at(text: str, at: int, decoder: json.JSONDecoder = _decoder) -> tuple[Any, int]:
-    """The value that begins there, and where it ends."""
+    """Return the value that begins at `at`, and where it ends."""
     try:
         return decoder.raw_decode(text, at)
     except json.JSONDecodeError as error:
@@ -79,25 +79,26 @@ def _value_at(text: str, at: int, decoder: json.JSONDecoder = _decoder) -> tuple
 
 
 def is_json_type(content: str) -> bool:
-    """Whether a media type is JSON: `application/json`, `…+json`."""
+    """Return whether a media type is JSON: `application/json`, `…+json`."""
     kind = content.partition(";")[0].strip().lower()
     return kind.endswith(("/json", "+json"))
 
 
 def draft_of(attributes: dict[str, Value | None], rest: dict[str, Any]) -> Draft:
-    """An event with `rest`, if there is any, as its payload. Raises BadEventError."""
+    """Return an event with `rest`, if it is not empty, as its payload. Raises BadEventError."""
     if not rest:
         return Draft(attributes)
     return Draft(attributes, payload=dump(rest), payload_type=JSON)
 
 
 def flat_draft(fields: Mapping[str, Any]) -> Draft:
-    """The event in a flat JSON object: scalars are attributes, all else is the payload. Raises
-    BadEventError."""
+    """Return the event in a flat JSON object: scalars become attributes, other fields the payload.
+    Raises BadEventError."""
     return draft_of(*fields_of(fields))
 
 
 def dump(value: Any) -> bytes:
-    """`value` as compact JSON in UTF-8. Raises BadEventError for values that JSON does not have."""
+    """Return `value` as compact JSON in UTF-8. Raises BadEventError for values that JSON cannot
+    represent."""
     check_nested("payload", value)
     return _encoder.encode(value).encode("utf-8")

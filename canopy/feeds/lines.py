@@ -23,9 +23,10 @@ NO_GEOJSON: Final = (
 def bounded_lines(
     source: FeedSource, limit: int = EVENT_LIMIT, first: int = 0
 ) -> Iterator[tuple[int, bytes | None]]:
-    """(number from 1, line with its end) as soon as each line is complete; None instead of a line
-    longer than `limit` bytes, which is skipped without being kept. The first line that is not blank
-    may have `first` bytes, if that is more. A byte order mark is no part of the first line."""
+    """Yield (number from 1, line with its end) as soon as each line is complete; None instead of a
+    line longer than `limit` bytes, which is skipped without being kept. The first line that is not
+    blank may have `first` bytes, if that is more. A byte order mark is not part of the first
+    line."""
     number = 0
     most = max(first, limit)
     while line := source.readline(most + 1):
@@ -44,12 +45,13 @@ def bounded_lines(
 def json_lines(
     source: FeedSource, cloudevents: bool = False, extending: bool = False
 ) -> Iterator[Item]:
-    """The events and refusals of JSON lines; empty lines are skipped, and with `cloudevents` others
-    are refused. Numbers are of lines; behind a collection that is the first line, of places.
+    """Yield the events and refusals of JSON lines. Empty lines are skipped; `cloudevents`: refuse
+    other events. They are numbered by their lines; after a first line that is a collection, by
+    position.
 
-    The first line may be as long as a whole file if it has many events: a collection or an array
-    that is not broken into lines. With `extending` the rest is read as `documents` from the first
-    value on that extends over several lines.
+    The first line may be as long as a whole file if it has many events: a collection or an array on
+    one line. `extending`: from the first value that extends over several lines, the rest is read as
+    `documents`.
     """
     count = 0  # of places
     is_first, by_place = True, False
@@ -80,8 +82,8 @@ def json_lines(
 
 
 def _goes_on(source: FeedSource, line: bytes, error: BadEventError) -> bool:
-    """Whether the line that was read last is the first one of a value; if so it stays to be read.
-    `error`: why it is none by itself."""
+    """Return whether the last line is only the start of a value; if so it is put back. `error`: why
+    the line alone is invalid."""
     if not isinstance(error, IncompleteError) and not line.startswith(b"["):
         return False
     source.put_back(line)
@@ -92,7 +94,8 @@ def _goes_on(source: FeedSource, line: bytes, error: BadEventError) -> bool:
 
 
 def _value(line: bytes | None, is_first: bool) -> object:
-    """The value in a line. Raises BadEventError, also for one that is too long for its event."""
+    """Return the value in a line. Raises BadEventError, also for a line that is too long for its
+    event."""
     long = BadEventError(f"longer than {EVENT_LIMIT} bytes")
     if line is None:
         raise long
@@ -108,14 +111,14 @@ def _value(line: bytes | None, is_first: bool) -> object:
 
 
 def json_feed(source: FeedSource, cloudevents: bool = False) -> Iterator[Item]:
-    """The events and refusals of JSON: values that are a line each, or of any layout."""
+    """Yield the events and refusals of JSON with one value per line, or of any layout."""
     return json_lines(source, cloudevents, extending=True)
 
 
 def extends(source: FeedSource) -> bool:
-    """Whether the next value extends over several lines: the first line is only its beginning, and
-    so it is with the second one, or ends there. A line that was cut off is followed by a value of
-    its own."""
+    """Return whether the next value extends over several lines: the first line is only its
+    beginning, and the value goes on with the second line, or ends there. A line that was cut off is
+    instead followed by another value."""
     seen = b""
     for line in source.lines_ahead(WHOLE_LIMIT):
         if not line.removeprefix(MARK).strip():
@@ -143,11 +146,11 @@ def _is_value(line: bytes) -> bool:
 def documents(
     source: FeedSource, cloudevents: bool = False, geojson: bool = False, before: int = 0
 ) -> Iterator[Item]:
-    """The events of a whole file, whose values stand one after another; an array holds one event
-    each (the JSON Batch Format of CloudEvents 1.0). They are numbered by their place, from `before`
-    + 1. After malformed JSON, which is one refusal, the rest is not read. With `cloudevents` or
-    `geojson` other values are refused; of a value that is no GeoJSON the number is that of what
-    came before."""
+    """Yield the events of a whole file, whose values follow one another; each element of an array
+    is an event (the JSON Batch Format of CloudEvents 1.0). They are numbered by their position,
+    from `before` + 1. Malformed JSON is one refusal, and ends the reading. With `cloudevents` or
+    `geojson` other values are refused; a value that is not GeoJSON has the number of the last
+    event."""
     raw = source.read(WHOLE_LIMIT + 1)
     if len(raw) > WHOLE_LIMIT:
         yield Refusal(0, f"larger than {WHOLE_LIMIT} bytes")

@@ -1,8 +1,8 @@
 """Schema-less MessagePack in files and pipes: one map after another.
 
 Values that cannot be attributes (nested values, binary, extensions) are in the payload as a
-MessagePack map, so that binary stays binary. Malformed bytes end the reading, because the beginning
-of the next map is unknown then; an inadmissible map refuses one event.
+MessagePack map, so that binary stays binary. Malformed bytes end the reading, because the start of
+the next map is then unknown; an inadmissible map refuses one event.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BROKEN: Final = "invalid UTF-8"
 
 
 def maps(stream: FeedSource) -> Iterator[Item]:
-    """The events and refusals of a stream as they are read, numbered from 1."""
+    """Yield the events and refusals of a stream as they are read, numbered from 1."""
     unpacker = msgpack.Unpacker(
         raw=False,
         strict_map_key=False,  # checked later, to refuse one event
@@ -58,8 +58,9 @@ def maps(stream: FeedSource) -> Iterator[Item]:
 
 
 def begins_with_map(source: FeedSource) -> bool:
-    """Whether a stream begins with a map that is empty or whose first key is a text. No text in
-    UTF-8 begins so: what could be a character is the size of a map beyond all bounds."""
+    """Return whether a stream begins with a map that is empty or whose first key is a text. No
+    UTF-8 text does: a first byte that could begin a character would announce a map beyond all
+    limits."""
     first = source.ahead(1)
     if not first or not (0x80 <= first[0] <= 0x8F or first[0] in (0xDE, 0xDF)):
         return False
@@ -74,7 +75,7 @@ def begins_with_map(source: FeedSource) -> bool:
 
 
 def _in_the_middle(unpacker: msgpack.Unpacker) -> bool:
-    """Whether the stream ended within a map: a further nil is then no value by itself."""
+    """Return whether the stream ended within a map: a further nil is then not a value by itself."""
     try:
         unpacker.feed(b"\xc0")
         return next(unpacker, False) is not None
@@ -94,7 +95,7 @@ def _item(value: Any, number: int, size: int) -> Item:
 
 
 def map_draft(fields: dict[Any, Any]) -> Draft:
-    """The event in one map. Raises BadEventError."""
+    """Return the event in one map. Raises BadEventError."""
     attributes, rest = fields_of(fields, json=False)
     if not rest:
         return Draft(attributes)

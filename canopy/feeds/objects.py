@@ -42,7 +42,7 @@ def stream_object(stream: str, event: StreamEvent | GroupRow) -> dict[str, Any]:
 
 
 def _payload(event: Event | StreamEvent | GroupRow) -> dict[str, Any]:
-    """The fields of its payload, and of what became of it at a program with a seal file."""
+    """Return the fields of an event's payload, and of its seal if the program has a seal file."""
     found: dict[str, Any] = {}
     if event.payload or event.payload_type:
         found |= payload_fields(event.payload, event.payload_type)
@@ -52,8 +52,8 @@ def _payload(event: Event | StreamEvent | GroupRow) -> dict[str, Any]:
 
 
 def payload_fields(payload: bytes, kind: str) -> dict[str, Any]:
-    """A payload as JSON fields: a JSON value or a text where `kind` is such a media type and the
-    payload is one, else Base64."""
+    """Return a payload as JSON fields: a JSON value or a text if `kind` is such a media type and
+    the payload is valid, else Base64."""
     media = kind.partition(";")[0].strip().lower()
     try:
         if is_json_type(kind):
@@ -69,7 +69,7 @@ def payload_fields(payload: bytes, kind: str) -> dict[str, Any]:
 
 
 def payload_text(payload: bytes) -> str:
-    """A payload as text: itself if it is UTF-8, else Base64."""
+    """Return a payload as text: decoded if it is UTF-8, else in Base64."""
     try:
         return payload.decode("utf-8")
     except UnicodeDecodeError:

@@ -1,4 +1,5 @@
-"""Whole events as JSON objects: what `canopy sub --raw` writes and `canopy pub` reads unchanged.
+"""Whole events as JSON objects: `canopy sub --raw` writes them, and `canopy pub` reads them
+unchanged.
 
 An object with the reserved name `$attributes`, which has all attributes (`id` and `type` among
 them, if the event has any), and for a payload `$payload` (its text) or `$payload_base64`, with
@@ -26,19 +27,19 @@ TYPE: Final = "$payload_type"
 NAMES: Final = (ATTRIBUTES, TEXT, BASE64, TYPE)
 
 BEGIN: Final = b'{"$attributes"'
-"""How a line of `canopy sub --raw` begins."""
+"""The prefix of a line of `canopy sub --raw`."""
 
 CONTROLS: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f]")
-"""Characters that JSON writes with six: a payload that has some is shorter as Base64."""
+"""Characters that JSON writes with six bytes. A payload that has some is written in Base64."""
 
 
 def is_raw(fields: Mapping[str, Any]) -> bool:
-    """Whether an object is a whole event."""
+    """Return whether an object is a whole event."""
     return ATTRIBUTES in fields
 
 
 def raw_object(event: Event | Draft) -> dict[str, Any]:
-    """The object for an event, which `raw_draft` reads back."""
+    """Return the object for an event, which `raw_draft` reads back."""
     found: dict[str, Any] = {ATTRIBUTES: event.attributes}
     if event.payload:
         try:
@@ -55,7 +56,7 @@ def raw_object(event: Event | Draft) -> dict[str, Any]:
 
 
 def raw_draft(fields: Mapping[str, Any]) -> Draft:
-    """The event in such an object. Raises BadEventError."""
+    """Return the event in an object of `raw_object`. Raises BadEventError."""
     if isinstance(fields, Faulty):
         raise BadEventError(fields.fault)
     unknown = next((name for name in fields if name not in NAMES), None)

@@ -1,6 +1,6 @@
-"""Made-up events to try things with, the same ones for a seed: what the guides publish.
+"""Sample events, the same ones for a seed; the guides publish them.
 
-Nothing of it happened; places and names are real or plain so that selectors can be read.
+They are invented. Places are real and names plain, so that selectors are easy to read.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 BEGIN: Final = datetime(2026, 1, 1, tzinfo=UTC)
-"""Time of the first event: a fixed one, so that a sample is always the same."""
+"""The time of the first event, fixed so that a sample is always the same."""
 
 PLACES: Final = {
     "Nome, Alaska": (-165.4, 64.5),
@@ -24,11 +24,11 @@ PLACES: Final = {
     "Reykjavik, Iceland": (-21.9, 64.1),
     "Wellington, New Zealand": (174.8, -41.3),
 }
-"""Longitude and latitude in degrees."""
+"""Places with longitude and latitude in degrees."""
 
 
 def earthquakes(events: int, seed: int) -> Iterator[str]:
-    """GeoJSON as the USGS serves it, as the lines of one collection."""
+    """Yield the lines of one GeoJSON collection in the format of the USGS."""
     yield '{"type": "FeatureCollection", "features": ['
     for number, draw, time in _draws(events, seed, minutes=7):
         place = draw.choice(list(PLACES))
@@ -51,7 +51,7 @@ def earthquakes(events: int, seed: int) -> Iterator[str]:
 
 
 def orders(events: int, seed: int) -> Iterator[str]:
-    """Orders of a shop as JSON lines: customer, article, count, total, state."""
+    """Yield orders of a shop as JSON lines: customer, article, count, total, state."""
     for number, draw, time in _draws(events, seed, minutes=1):
         count = draw.randint(1, 5)
         yield json.dumps(
@@ -68,7 +68,7 @@ def orders(events: int, seed: int) -> Iterator[str]:
 
 
 def readings(events: int, seed: int) -> Iterator[str]:
-    """Readings of six sensors as CSV, whose first line has the names: sensor, celsius, humidity."""
+    """Yield readings of six sensors as CSV with a header: sensor, celsius, humidity."""
     yield "id,sensor,region,celsius,humidity,time"
     warmth = {f"s{sensor}": 15.0 + 3 * sensor for sensor in range(1, 7)}
     for number, draw, time in _draws(events, seed, minutes=0.5):
@@ -84,7 +84,7 @@ SAMPLES: Final[dict[str, Callable[[int, int], Iterator[str]]]] = {
     "orders": orders,
     "readings": readings,
 }
-"""Each sample's lines, by its name, of so many events and a seed."""
+"""The function of each sample by name. It yields the lines for a number of events and a seed."""
 
 
 def _draws(events: int, seed: int, minutes: float) -> Iterator[tuple[int, random.Random, datetime]]:

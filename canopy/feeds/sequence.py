@@ -1,7 +1,7 @@
 """JSON text sequences (RFC 7464): each text stands between a record separator and a line end.
 
 A text may extend over many lines. It is handed out with the line that completes it, or else with
-the next separator; one that is cut off or malformed is refused, and the rest is read.
+the next separator; a truncated or malformed text is refused, and the reading continues.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ OUTSIDE: Final = "text that no record separator (U+001E) precedes"
 
 
 def json_sequence(source: FeedSource, cloudevents: bool = False) -> Iterator[Item]:
-    """The events and refusals of a sequence, numbered from 1 by the place of their text. With
-    `cloudevents` others are refused."""
+    """Yield the events and refusals of a sequence, numbered from 1 by the position of their text.
+    `cloudevents`: refuse other events."""
     for number, (text, fault) in enumerate(_texts(source), 1):
         try:
             if fault:
@@ -41,8 +41,8 @@ def json_sequence(source: FeedSource, cloudevents: bool = False) -> Iterator[Ite
 
 
 def _texts(source: FeedSource) -> Iterator[tuple[bytes, str]]:
-    """The texts, each with why it cannot be one, else "". Several separators in a row are as one
-    (section 2.2)."""
+    """Yield the texts, each with the reason why it is invalid, or "". Several separators in a row
+    count as one (section 2.2)."""
     record = _Record(is_open=False)
     is_first = True
     while line := source.readline(RAW_LIMIT):
@@ -60,7 +60,7 @@ def _texts(source: FeedSource) -> Iterator[tuple[bytes, str]]:
 
 
 class _Record:
-    """The text between two separators. `is_open`: whether more of it may come."""
+    """The text between two separators. `is_open`: whether further parts may follow."""
 
     def __init__(self, is_open: bool = True) -> None:
         self._is_open = is_open
@@ -69,13 +69,13 @@ class _Record:
         self._size = 0
 
     def add(self, part: bytes) -> None:
-        """Take the next part. A text that is too long is not kept."""
+        """Add the next part. A text that is too long is not kept."""
         self._size += len(part)
         if self._size <= RAW_LIMIT:
             self._parts.append(part)
 
     def is_complete(self, line: bytes) -> bool:
-        """Whether the text ends with the line that came last. Not every line is looked at: one of a
+        """Return whether the text ends with the last line. Only some lines are checked: a line of a
         nested value begins with space."""
         may_end = len(self._parts) == 1 or line[:1] in (b"}", b"]")
         if not self._is_open or not may_end or self._attempts >= SEQUENCE_ATTEMPTS:
@@ -87,8 +87,8 @@ class _Record:
             return False
 
     def end(self) -> Iterator[tuple[bytes, str]]:
-        """The text that has been fed so far and why it is refused, "": it is not; nothing, if there
-        was only space."""
+        """Yield the text and the reason of its refusal ("": valid); nothing if it has only
+        space."""
         text = b"".join(self._parts)
         most = RAW_LIMIT if text.startswith(BEGIN) else EVENT_LIMIT
         if self._size > most:

@@ -1,8 +1,8 @@
-"""Events as structured CloudEvents 1.0: what `cloudevents` reads, written again.
+"""Events as structured CloudEvents 1.0, the inverse of `cloudevents`.
 
-An event that came as a CloudEvent (it has a `specversion`) leaves as it came: what is no field of
-its data is a context attribute. The attributes of any other one are the fields of its data, but for
-those that are context attributes by their names.
+An event that was a CloudEvent (it has a `specversion`) is reproduced: an attribute that is not a
+field of its data is a context attribute. The attributes of any other event become the fields of its
+data, except those with names of context attributes.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from canopy.feeds.raw import TYPE
 from matching import Value
 
 REST: Final = "canopyattributes"
-"""The extension attribute with the attributes that cannot be context attributes, as the text of a
-JSON object, where the data is no object that could hold them."""
+"""The extension attribute for attributes that can be neither context attributes nor fields of the
+data, as the text of a JSON object."""
 
 IMPLIED: Final = {"json": JSON, "text": "", "bytes": BYTES}
-"""The types of data that came without a `datacontenttype`."""
+"""The media types of data that had no `datacontenttype`."""
 
 NAME_MOST: Final = 20
-"""Characters that the name of an extension SHOULD have at most (section "Naming Conventions")."""
+"""The most characters that the name of an extension SHOULD have (section "Naming Conventions")."""
 
 
 def cloudevent_object(
@@ -85,7 +85,7 @@ def cloudevent_object(
 
 
 def _extensions(rest: Mapping[str, Value | None], came: bool) -> dict[str, Any]:
-    """These attributes beside data that has no room for them."""
+    """Return these attributes as extensions, for data that cannot hold them."""
     found: dict[str, Any] = {}
     left: dict[str, Any] = {}
     for name, value in rest.items():

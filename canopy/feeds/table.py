@@ -1,9 +1,9 @@
 """CSV (RFC 4180) with a header: a row is an event, its fields are attributes.
 
-Separated by commas, semicolons, tabs or vertical bars, whichever the header has most of. A field's
-type is inferred field by field unless `types` names it: an empty one is null; whole numbers without
-leading zeros that fit in 64 bits, decimal numbers, and true and false are what they look like;
-everything else is text.
+The separator is a comma, semicolon, tab or vertical bar, whichever the header has most of. A
+field's type is inferred for each field unless `types` names it: an empty field is null; whole
+numbers without leading zeros that fit in 64 bits, decimal numbers, and true and false become such
+values; other fields are texts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BROKEN: Final = "invalid UTF-8 (is it Latin-1? iconv -f latin1 -t utf-8 makes it
 
 
 def inferred(text: str) -> Value | None:
-    """The value that a field looks like."""
+    """Return the value of a field whose type is not given."""
     if not text:
         return None
     if WHOLE.fullmatch(text) and -LARGEST <= int(text) < LARGEST:
@@ -54,12 +54,12 @@ TYPES: Final[dict[str, Callable[[str], Value]]] = {
     "float": float,
     "bool": _truth,
 }
-"""The types that a column can be given."""
+"""The types for columns, by name."""
 
 
 def rows(source: FeedSource, types: Mapping[str, str]) -> Iterator[Item]:
-    """The events of a stream as they are read, numbered by the line at which their row ends.
-    `types`: columns with a name of `TYPES`. A line that is too long ends the reading."""
+    """Yield the events of a stream as they are read, numbered by the last line of their row.
+    `types`: names of `TYPES` by column. A line that is too long ends the reading."""
     csv.field_size_limit(EVENT_LIMIT)  # of the process; else a field has 128 KiB at most
     lines = _Lines(bounded_lines(source))
     try:
@@ -87,14 +87,14 @@ def rows(source: FeedSource, types: Mapping[str, str]) -> Iterator[Item]:
 
 
 def separator(header: str) -> str:
-    """The separator that a header, or its first line, has most of outside of its quoted names."""
+    """Return the separator that occurs most in the header's first line, outside quotes."""
     plain = QUOTED.sub("", header)
     return max(SEPARATORS, key=plain.count)
 
 
 def is_table(source: FeedSource) -> bool:
-    """Whether a stream begins as a table does: a header of at least two different names, and a row
-    that has as many fields. Both are waited for."""
+    """Return whether a stream begins like a table: a header of at least two different names, and a
+    row with as many fields. Waits for both."""
     csv.field_size_limit(EVENT_LIMIT)
     lines = _Lines(enumerate(source.lines_ahead(TABLE_AHEAD), 1))
     try:
@@ -106,7 +106,7 @@ def is_table(source: FeedSource) -> bool:
 
 
 def _check_header(header: list[str], types: Mapping[str, str]) -> None:
-    """Raises BadEventError for a header that names no columns, or one twice, or lacks one of
+    """Raise BadEventError for a header with an empty or repeated name, or without a column of
     `types`."""
     if not all(header):
         raise BadEventError("a column of the header has no name")
@@ -137,8 +137,8 @@ def _fields(header: list[str], row: list[str], types: Mapping[str, str]) -> dict
 
 
 class _Lines:
-    """Lines as texts with their ends, which may be within a quoted field; `number` of the last
-    one."""
+    """Lines as texts with their ends, which may be within a quoted field; `number`: that of the
+    last line."""
 
     def __init__(self, lines: Iterator[tuple[int, bytes | None]]) -> None:
         self.number = 0
@@ -150,7 +150,7 @@ class _Lines:
         return self
 
     def first(self) -> str:
-        """The first line that is not blank, which is read again. Raises StopIteration."""
+        """Return the first line that is not blank; it is read again. Raises StopIteration."""
         while not (line := next(self)).strip():
             pass
         self._first = line

@@ -1,8 +1,8 @@
-"""Who may do what: tokens, and the origins of browsers.
+"""The rights of clients: tokens, and the origins of browsers.
 
-A browser sends requests on behalf of any page that it shows. So a request that names an `Origin`
-is refused unless that is the gateway itself or was allowed, and one whose `Host` is not the
-gateway's own name on loopback is refused (DNS rebinding), with tokens or without.
+A browser sends requests on behalf of any page that it shows. So a request that names an `Origin` is
+refused unless that is the gateway itself or was allowed, and a request whose `Host` is not the
+gateway's own name on loopback is refused (DNS rebinding), with or without tokens.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from matching import Predicate, compile_selector
 
 
 class RequestRefused(Exception):  # noqa: N818 - what happened to a request
-    """A request is not carried out. `status`: of HTTP; the message is for who asked; `about`: what
-    programs want to know besides (`code`, what the node calls it; `published` and `in_doubt`)."""
+    """A request is refused. `status`: of HTTP; the message is for the client; `about`: further
+    facts for programs (`code`, the node's code; `published` and `in_doubt`)."""
 
     def __init__(self, status: int, reason: str, **about: str | int) -> None:
         super().__init__(reason)
@@ -52,7 +52,7 @@ class Permission(msgspec.Struct, frozen=True):
             raise RequestRefused(403, f"the token {self.name} does not allow to {scope}")
 
     def check_observer(self) -> None:
-        """Raise RequestRefused unless it may ask what the node knows, which nothing confines."""
+        """Raise RequestRefused unless the client may ask the node for its state, all of it."""
         self.check("observe")
         if self.publish or self.subscribe:
             raise RequestRefused(
@@ -60,7 +60,7 @@ class Permission(msgspec.Struct, frozen=True):
             )
 
     def check_stream(self, stream: str) -> None:
-        """Raise RequestRefused unless it allows to append to this stream."""
+        """Raise RequestRefused unless the client may append to this stream."""
         if not named_in(stream, self.streams):
             raise RequestRefused(
                 403,
@@ -69,8 +69,8 @@ class Permission(msgspec.Struct, frozen=True):
             )
 
     def confined(self, selector: str) -> str:
-        """The selector of what `selector` asks for and the token allows. The parts were parsed one
-        by one, so that parentheses cannot be broken out of."""
+        """Return `selector` AND the token's selector. Both were parsed separately before, so
+        `selector` cannot close the parentheses."""
         if not self.subscribe:
             return selector
         return f"({selector}) AND ({self.subscribe})"
@@ -82,11 +82,11 @@ class Permission(msgspec.Struct, frozen=True):
 
 
 ANYBODY = Permission("", ("publish", "subscribe", "observe"), streams=("*",))
-"""What everybody may where there are no tokens: the gateway is for this machine then."""
+"""The rights of every client if there are no tokens: the gateway then serves only this machine."""
 
 
 class GatewayRules:
-    """The gateway's rules. `hosts`: names under which it may be called; any if it is empty."""
+    """The rules for tokens and browsers. `hosts`: the valid values of `Host`; empty: any."""
 
     def __init__(
         self, tokens: TokenFile | None, origins: Collection[str] = (), hosts: Collection[str] = ()
@@ -113,14 +113,14 @@ class GatewayRules:
         )
 
     def is_still_good(self, grant: Permission) -> bool:
-        """Whether a grant that was given before would be given again."""
+        """Return whether the token of `grant` still gives the same rights."""
         try:
             return self.grant(grant.secret) == grant
         except RequestRefused:
             return False
 
     def check_browser(self, host: str, origin: str) -> None:
-        """Look at the headers `Host` and `Origin` of a request. Raises RequestRefused."""
+        """Check the headers `Host` and `Origin` of a request. Raises RequestRefused."""
         if self._hosts and not self._is_ours(host):
             raise RequestRefused(
                 403, f"{host or 'no host'} is not a name of this gateway; allow it with --host"
@@ -134,7 +134,7 @@ class GatewayRules:
             )
 
     def allowed_origin(self, origin: str) -> bool:
-        """Whether a page of another origin may read the answers (CORS)."""
+        """Return whether a page of another origin may read the answers (CORS)."""
         return bool(origin) and ("*" in self._origins or origin.lower() in self._origins)
 
     def _is_ours(self, host: str) -> bool:

@@ -7,59 +7,63 @@ from typing import Final
 from canopy.feeds.constants import EVENT_LIMIT
 
 CONNECTIONS: Final = 1_000
-"""At a time, unless configured. A follower needs one of the node's `clients.programs`, too."""
+"""The most connections at a time, unless configured. Each follower also needs one of the node's
+`clients.programs`."""
 
 HEAD_LIMIT: Final = 16 * 1024
-"""The head of a request. Servers take 8 KiB and more; a selector may have as much."""
+"""The largest head of a request. Servers accept 8 KiB or more; a selector alone may have as
+much."""
 
 BODY_LIMIT: Final = 8 * EVENT_LIMIT
-"""The body of a request: a batch of events. Guess."""
+"""The largest body of a request: a batch of events. Guess."""
 
 MESSAGE_LIMIT: Final = 2 * EVENT_LIMIT
-"""One message of a WebSocket, one MQTT packet: an event, with what JSON adds."""
+"""The largest WebSocket message or MQTT packet: one event in its JSON form."""
 
 HEAD_TIMEOUT: Final = 10.0
-"""For the head of a request, or an MQTT CONNECT, once a connection is open: who opens one and says
-nothing (slow loris) holds it no longer."""
+"""How long a new connection may take to send the head of a request, or an MQTT CONNECT. Ends
+connections that send nothing (slow loris)."""
 
 BODY_TIMEOUT: Final = 30.0
-"""For the body of a request."""
+"""How long the body of a request may take to arrive."""
 
 IDLE_TIMEOUT: Final = 60.0
-"""Between two requests of a connection."""
+"""The longest pause between two requests of a connection."""
 
 SEND_TIMEOUT: Final = 30.0
-"""For a follower to take what is written to it; it is then disconnected, since what waits for it
-takes room at the node."""
+"""How long a follower may take to read what is written to it, before it is disconnected: its
+waiting events use memory at the node."""
 
 KEEP_ALIVE: Final = 15.0
-"""Between two signs of life to a follower. Proxies close after 30 to 60 s of silence."""
+"""The longest silence towards a follower. Proxies close connections after 30 to 60 s of silence."""
 
 RECHECK: Final = 5.0
-"""Between two looks whether a follower's token is still good."""
+"""The pause between two checks whether a follower's token is still valid."""
 
 RETRY_AFTER: Final = 2
-"""Seconds after which a browser or a client is asked to try again."""
+"""The delay after which browsers and clients are asked to try again."""
 
 PUBLISH_TIMEOUT: Final = 30.0
-"""For the node to answer a publication."""
+"""How long the node may take to answer a publication."""
 
 ANSWER_TIMEOUT: Final = 10.0
-"""For the node to answer a question of the console, some of which go around the ring."""
+"""How long the node may take to answer a question of the console. Some questions go around the
+ring."""
 
 SUBSCRIBE_TIMEOUT: Final = 30.0
-"""For the overlay to acknowledge a subscription."""
+"""How long the overlay may take to acknowledge a subscription."""
 
 IN_FLIGHT: Final = 64
-"""MQTT messages to a client with quality of service 1 that it has not acknowledged, and those from
-it that are not published yet (MQTT's Receive Maximum)."""
+"""The most unacknowledged MQTT messages of quality of service 1 to a client, and the most
+unpublished messages from it (MQTT's Receive Maximum)."""
 
 PUBLISHED_TOGETHER: Final = 100
-"""MQTT messages of one client that are one request to the node, if they have come together. With
-one request each, a message took ten times the processor time (`bench.gateway.figures`)."""
+"""The most MQTT messages of one client that are published by one request, if they have arrived
+together. With a request for each, a message took ten times the processor time
+(`bench.gateway.figures`)."""
 
 FILTERS: Final = 64
-"""Subscriptions of one MQTT connection."""
+"""The most subscriptions of one MQTT connection."""
 
 OPENED_TOGETHER: Final = 16
-"""Subscriptions of one MQTT packet that wait for the overlay at once."""
+"""The most subscriptions of one MQTT packet that wait for the overlay at the same time."""

@@ -1,7 +1,7 @@
 """Requests as drafts: the CloudEvents HTTP binding 1.0 (binary, structured, batch), and plain JSON.
 
-The rules of what becomes an attribute are those of `canopy pub` (docs/reference/formats.md). A
-request is taken whole or not at all: one bad event refuses it, and nothing is published.
+Fields become attributes by the rules of `canopy pub` (docs/reference/formats.md). If one event of a
+request is invalid, the whole request is refused and nothing is published.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ BATCH: Final = "application/cloudevents-batch+json"
 LINES: Final = ("application/x-ndjson", "application/jsonl")
 SEQUENCES: Final = ("application/json-seq", "application/geo+json-seq")
 TRACEPARENT: Final = re.compile("00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-"""The header of W3C Trace Context by which a request belongs to a trace."""
+"""The header of W3C Trace Context that names the trace of a request."""
 
 QUOTED: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
 ESCAPED: Final = re.compile(r"\\(.)")
-"""Double-quoted strings in headers (RFC 7230, section 3.2.6)."""
+"""An escaped character in a double-quoted string of a header (RFC 7230, section 3.2.6)."""
 
 TAKEN: Final = f"application/json, application/x-ndjson, {STRUCTURED} and {BATCH}"
 
 
 def drafts_of(headers: Mapping[str, str], body: bytes, drafting: Drafting) -> list[Draft]:
-    """The events of a request; `headers` by lower-case names. Events that name no trace are of the
-    request's own, if its header does. Raises Refused."""
+    """Return the events of a request; `headers` by lower-case names. Events without a trace get the
+    request's `traceparent`, if it has one. Raises RequestRefused."""
     content, context = headers.get("content-type", ""), headers.get("traceparent", "")
     traced = {"traceparent": context} if TRACEPARENT.fullmatch(context) else {}
     kind = content.partition(";")[0].strip().lower()
@@ -59,8 +59,8 @@ def drafts_of(headers: Mapping[str, str], body: bytes, drafting: Drafting) -> li
 
 
 def _read(headers: Mapping[str, str], content: str, kind: str, body: bytes) -> Iterator[Draft]:
-    """The events of a request, in the mode that its media type says, or else its headers (HTTP
-    binding 1.0, section 3)."""
+    """Yield the events of a request, in the mode that its media type names, or else its headers
+    (HTTP binding 1.0, section 3)."""
     text = body.removeprefix(MARK)
     if kind == STRUCTURED:
         yield only_cloudevent(parse(text)).draft
@@ -96,7 +96,8 @@ def _event(item: FeedEvent | Refusal) -> Draft:
 
 
 def _binary(headers: Mapping[str, str], content: str, body: bytes) -> Draft:
-    """An event in binary mode: its context is in the headers ``ce-…``, its data the body."""
+    """Return an event in binary mode: its context is in the headers ``ce-…``, its data is the
+    body."""
     if "ce-datacontenttype" in headers:
         raise BadEventError("the header ce-datacontenttype: Content-Type is in its place")
     fields: dict[str, Any] = {
@@ -115,8 +116,8 @@ def _binary(headers: Mapping[str, str], content: str, body: bytes) -> Draft:
 
 
 def _header_text(name: str, value: str) -> str:
-    """The value of a header (HTTP binding 1.0, section 3.1.3.2): double quotes are taken off, then
-    it is percent-encoded UTF-8."""
+    """Decode the value of a header (HTTP binding 1.0, section 3.1.3.2): remove double quotes, then
+    decode percent-encoded UTF-8."""
     if not value.isascii():
         raise BadEventError(f"the header {name} is not ASCII: other characters are percent-encoded")
     plain = QUOTED.sub(lambda found: ESCAPED.sub(r"\1", found[1]), value)

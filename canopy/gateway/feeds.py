@@ -1,4 +1,4 @@
-"""What followers get: the events of a selector or of a stream, and the gaps between them."""
+"""The feeds of followers: the events of a selector or of a stream, and the gaps between them."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class Item(msgspec.Struct, frozen=True):
 class FeedRequest(msgspec.Struct, frozen=True):
     """A follower's request. `stream`: "" for events as they are published. `start` (first, new, an
     offset, a time, an item's id) and `after` (an item's id, which has precedence) are the place in
-    a stream at which it begins. `last`: of a stream that captures all events, the newest of each
-    key first. `format`: as `canopy sub --json` writes events, as structured CloudEvents, or the
-    `Event`."""
+    a stream at which it begins. `last`: read a stream that captures all events of the selector, the
+    newest of each key first. `format`: the form of events: as `canopy sub --json` writes them,
+    structured CloudEvents, or the `Event`."""
 
     selector: str = "TRUE"
     stream: str = ""
@@ -64,22 +64,22 @@ class OpenFeed(Protocol):
 
     @property
     def position(self) -> str:
-        """The id by which a stream's follower goes on behind everything that was taken; "" of live
-        events, which cannot be had again."""
+        """The id at which a stream's follower continues after all taken items; "" for live events,
+        which cannot be read again."""
         ...
 
     async def take(self, timeout: float) -> list[Item]:
-        """Return the items that come within `timeout` seconds; empty if none comes. Raises a
+        """Return the items that arrive within `timeout` seconds, perhaps none. Raises a
         ControlError."""
         ...
 
     async def close(self) -> None:
-        """End it at the node."""
+        """End the feed at the node."""
         ...
 
 
 async def follow(client: AsyncClient, grant: Permission, wanted: FeedRequest) -> OpenFeed:
-    """Open the requested feed, confined to the grant's rights. Raises Refused."""
+    """Open the requested feed, confined to the grant's rights. Raises RequestRefused."""
     grant.check("subscribe")
     try:
         compile_selector(wanted.selector)  # by itself, before it is put into parentheses
@@ -113,7 +113,7 @@ async def _read(client: AsyncClient, wanted: FeedRequest, selector: str) -> Open
 
 
 def positions_of(text: str) -> Positions:
-    """The positions in the id of a stream's item, with the stream's own id. Raises Refused."""
+    """Return the positions in the id of a stream's item. Raises RequestRefused."""
     try:
         return Positions.parse(text) if text else Positions()
     except ValueError as error:
@@ -147,11 +147,11 @@ class _Live:
         self.position = ""
 
     async def take(self, timeout: float) -> list[Item]:
-        """As `OpenFeed`."""
+        """See `OpenFeed`."""
         return [self._item(one) for one in await self._source.receive(timeout)]
 
     async def close(self) -> None:
-        """As `OpenFeed`."""
+        """See `OpenFeed`."""
         self._source.close()
 
     def _item(self, one: Delivery | Notice) -> Item:
@@ -165,7 +165,7 @@ class _Live:
 
 
 class _Stream:
-    """The rows of a stream, each with the position behind it."""
+    """The rows of a stream, each with the position after it."""
 
     def __init__(self, reading: AsyncReading, format_: Format) -> None:
         self._reading = reading
@@ -175,11 +175,11 @@ class _Stream:
 
     @property
     def position(self) -> str:
-        """As `OpenFeed`."""
+        """See `OpenFeed`."""
         return str(self._positions)
 
     async def take(self, timeout: float) -> list[Item]:
-        """As `OpenFeed`."""
+        """See `OpenFeed`."""
         items = [self._item(event) for event in await self._reading.take(timeout)]
         self._positions = self._reading.positions.copy()
         if self._reading.waits not in ("", self._waits):
@@ -189,7 +189,7 @@ class _Stream:
         return items
 
     async def close(self) -> None:
-        """As `OpenFeed`."""
+        """See `OpenFeed`."""
         with suppress(ControlError):
             await self._reading.close()
 

@@ -1,4 +1,4 @@
-"""Drafts on their way to the node, as far as a grant allows them."""
+"""Publishing drafts through the node, within the rights of a grant."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from overlay.client import Draft
 
 
 def check_allowed(grant: Permission, drafts: Sequence[Draft]) -> None:
-    """Raise Refused unless the grant allows to publish every one of these."""
+    """Raise RequestRefused unless the grant allows to publish every one of these drafts."""
     grant.check("publish")
     allowed = grant.may_publish()
     if allowed is None:
@@ -33,7 +33,7 @@ async def publish(
     receipt: bool = False,
 ) -> dict[str, Any]:
     """Publish the events, or append them to a stream. Returns the answer for the client. Raises
-    Refused; then some of several may be published, which the reason says."""
+    RequestRefused; some events may then be published, which the reason says."""
     check_allowed(grant, drafts)
     if stream:
         grant.check_stream(stream)
@@ -68,8 +68,8 @@ async def publish(
 async def publish_each(
     client: AsyncClient, grant: Permission, drafts: Sequence[Draft]
 ) -> list[RequestRefused | None]:
-    """Publish events that have nothing to do with each other, in one request. Returns for each why
-    it was refused."""
+    """Publish unrelated events in one request. Returns for each the reason of its refusal, or
+    None."""
     found: list[RequestRefused | None] = [None] * len(drafts)
     for place, draft in enumerate(drafts):
         try:

@@ -1,4 +1,4 @@
-"""The gateway's process: its doors, their bounds, and its end."""
+"""The gateway's process: it opens the doors, limits their connections, and shuts down."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from canopy.wire.token_file import TokenFile
 from canopy.wire.transport.accept_limits import AcceptLimits
 
 Serve = Callable[[trio.abc.Stream, str, Callable[[], None]], Awaitable[None]]
-"""Serves a connection; its address is for the log, and the call says that it may use the gateway:
-until then it makes room for others."""
+"""Serves a connection. Its address is for the log; the connection's handler calls the function when
+the client has shown that it may use the gateway. Until then the connection may be closed to make
+room."""
 
 
 class Options(msgspec.Struct, frozen=True):
-    """The options with which a gateway is started. `http` and `mqtt` are addresses; "": no such
-    door."""
+    """The options of a gateway. `http` and `mqtt` are addresses; "": without that door."""
 
     node: str | None = None
     http: str = "127.0.0.1:8470"
@@ -44,7 +44,7 @@ class Options(msgspec.Struct, frozen=True):
 
 
 def check_options(options: Options) -> None:
-    """Raise StartError for what would let strangers in, or cannot work."""
+    """Raise StartError for options that would admit strangers, or cannot work."""
     if not options.http and not options.mqtt:
         raise StartError("there is nothing to serve: give --http or --mqtt an address")
     if (options.certificate is None) != (options.key is None):
@@ -83,7 +83,7 @@ def tls_context(options: Options) -> ssl.SSLContext | None:
 
 
 def run(options: Options, log: Log, ready: Callable[[dict[str, str]], None]) -> None:
-    """`serve`, to its end. Raises as it does."""
+    """Run `serve` to its end, and raise its first error."""
     try:
         trio.run(partial(serve, options, log, ready))
     except BaseExceptionGroup as group:
@@ -121,7 +121,7 @@ async def serve(options: Options, log: Log, ready: Callable[[dict[str, str]], No
 
 
 class Doors:
-    """Accepts connections, within bounds that all doors share."""
+    """Accepts connections, with one limit for all doors."""
 
     def __init__(self, context: ssl.SSLContext | None, most: int, log: Log) -> None:
         self._context = context
@@ -129,12 +129,12 @@ class Doors:
         self._log = log
         self._open = 0
         self._unknown: OrderedDict[object, trio.CancelScope] = OrderedDict()
-        """Connections that have shown no good token yet, the oldest first."""
+        """Connections that have not shown a valid token yet, the oldest first."""
         self._limits = AcceptLimits(per_second=100.0, awaiting=most)
 
     async def open(self, nursery: trio.Nursery, option: str, address: str, serve: Serve) -> str:
-        """Listen, and `serve` what comes. `option`: by which the address was given. Returns the
-        address. Raises StartError."""
+        """Listen at `address`, and call `serve` for each connection. `option`: the option with the
+        address. Returns the address. Raises StartError."""
         host, port = split_address(address)
         try:
             listeners = await trio.open_tcp_listeners(port, host=host)
@@ -189,8 +189,8 @@ class Doors:
             await trio.aclose_forcefully(stream)
 
     def _has_room(self) -> bool:
-        """Whether there is a place for one more; if need be the connection makes room that has
-        shown no good token for longest."""
+        """Return whether one more connection can be accepted. If there is no place, close the
+        oldest connection that has not shown a valid token."""
         if self._open >= self._most and self._unknown:
             _, oldest = self._unknown.popitem(last=False)
             oldest.cancel()
@@ -212,7 +212,7 @@ class Doors:
 
 
 def first_cause(error: BaseException) -> BaseException:
-    """The first exception in a group of groups; the error itself if it is none."""
+    """Return the first exception in nested groups; the error itself if it is not a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -1,6 +1,6 @@
 """`canopy tui`: the terminal UI of one node and of the overlay as this node sees it (Textual).
 
-- ``model/`` talks to the node in threads and keeps what the screens show; it does not use Textual.
+- ``model/`` talks to the node in threads and holds the data of the screens, without Textual.
 - ``widgets/`` draw, and post messages to their screen.
 - ``screens/`` compose widgets, handle their messages and call the model.
 - ``app`` has the main screens, the tick, the command palette and the colours, ``constants`` the

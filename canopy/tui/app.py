@@ -68,12 +68,12 @@ class ActionProvider(Provider):
     """Lists the app's commands in their own order, where Textual's provider sorts them by name."""
 
     async def discover(self) -> Hits:
-        """All commands, while nothing is typed yet."""
+        """Yield all commands, while nothing is typed yet."""
         for title, help_text, call, _ in self.app.get_system_commands(self.screen):
             yield DiscoveryHit(title, call, help=help_text)
 
     async def search(self, query: str) -> Hits:
-        """The commands whose titles match `query`."""
+        """Yield the commands whose titles match `query`."""
         matcher = self.matcher(query)
         for title, help_text, call, _ in self.app.get_system_commands(self.screen):
             score = matcher.match(title)
@@ -82,8 +82,8 @@ class ActionProvider(Provider):
 
 
 def actions_of(app: App[Any], screen: Screen[Any]) -> Iterator[SystemCommand]:
-    """Commands for the bindings with a tooltip of the screen, of all its widgets, focused or not,
-    and of the app, in this order and as they are declared. Bindings without one move a cursor."""
+    """Yield a command for each binding with a tooltip: of the screen, of all its widgets, focused
+    or not, and of the app, as they are declared. Bindings without a tooltip move a cursor."""
     seen: set[str] = set()
     nodes: list[DOMNode] = [screen, *screen.query("*").results(), app]
     for node in nodes:
@@ -114,9 +114,9 @@ OK, FAILURE, USAGE, UNREACHABLE, DENIED, TIME_OUT = 0, 1, 2, 3, 4, 5
 
 
 class CanopyApp(App[int]):
-    """The terminal UI of the node that `connect` connects to. `as_object` makes the JSON that
-    events are copied and saved as; `saved` is where the subscriptions are kept (None: nowhere), and
-    `fresh` starts without them."""
+    """The terminal UI of the node that `connect` connects to. `as_object` makes the JSON of events
+    that are copied and saved; `saved` keeps the subscriptions (None: they are not kept); `fresh`
+    starts without them."""
 
     TITLE = "canopy"
     CSS_PATH = "canopy.tcss"
@@ -179,7 +179,7 @@ class CanopyApp(App[int]):
         self.attachment.stop()
 
     def leave_on_signals(self) -> None:
-        """Exit on SIGTERM and SIGHUP in order, so that the terminal is restored."""
+        """Exit in order on SIGTERM and SIGHUP, so that the terminal is restored."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self.exit)

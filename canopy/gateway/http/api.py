@@ -1,9 +1,10 @@
-"""What the console asks and anybody may: read-only questions to the node, as JSON over HTTP.
+"""The questions of the console, which other programs may ask too: read-only requests to the node,
+as JSON over HTTP.
 
 Each question is a row of `QUESTIONS`: a path under /api/, its parameters, and the command of the
 control socket that it becomes; the answer is that command's reply. `/openapi.json` describes all of
-them and `/events` (OpenAPI 3.1), from the same table and the types of the replies;
-`/asyncapi.json` the events that go in and out (AsyncAPI 3.0).
+them and `/events` (OpenAPI 3.1), from the same table and the types of the replies; `/asyncapi.json`
+describes the events that are published and followed (AsyncAPI 3.0).
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ Query = Mapping[str, str]
 
 
 class Question(msgspec.Struct, frozen=True):
-    """A question: its purpose, its parameters with the meaning of each ("?": optional), the command
-    for a query, and the type of the answer."""
+    """A question: its purpose, its parameters with their meanings ("?": optional), the command for
+    a query, and the type of the answer."""
 
     summary: str
     parameters: dict[str, str]
@@ -66,7 +67,7 @@ class Question(msgspec.Struct, frozen=True):
 
 
 def number(query: Query, name: str, otherwise: str = "") -> int:
-    """A parameter that is a whole number. Raises RequestRefused."""
+    """Return a parameter that is a whole number. Raises RequestRefused."""
     text = query.get(name, otherwise)
     if not (text.isascii() and text.isdigit() and len(text) < 16):
         raise RequestRefused(400, f"{name}: a whole number is wanted, not {text!r}")
@@ -119,16 +120,16 @@ QUESTIONS: Final[dict[str, Question]] = {
         RowExplained,
     ),
 }
-"""By the last part of the path, `/api/…`, of GET."""
+"""The questions of GET, by the last part of the path `/api/…`."""
 
 
 def is_api(path: str) -> bool:
-    """Whether a path is one of these."""
+    """Return whether a path is a question or a description."""
     return path.startswith("/api/") or path in ("/openapi.json", "/asyncapi.json")
 
 
 async def answer(client: AsyncClient, grant: Permission, path: str, query: Query) -> dict[str, Any]:
-    """The answer to a question. Raises RequestRefused."""
+    """Return the answer to a question. Raises RequestRefused."""
     if path == "/openapi.json":
         return openapi()
     if path == "/asyncapi.json":
@@ -159,7 +160,7 @@ async def dry_run(client: AsyncClient, grant: Permission, drafts: list[Draft]) -
 
 
 async def asked(client: AsyncClient, command: Command, kind: type[Reply]) -> dict[str, Any]:
-    """A reply of the node, as JSON has it. Raises RequestRefused."""
+    """Ask the node, and return its reply for JSON. Raises RequestRefused."""
     try:
         found = await client.ask(command, kind, ANSWER_TIMEOUT)
     except ControlError as error:
@@ -171,7 +172,7 @@ async def asked(client: AsyncClient, command: Command, kind: type[Reply]) -> dic
 
 
 def plain(value: Any) -> Any:
-    """A reply as JSON has it. Those structs that are arrays on the control socket are objects, too:
+    """Return a reply for JSON. Structs that are arrays on the control socket become objects, too:
     programs read them by name."""
     if isinstance(value, msgspec.Struct):
         return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
@@ -200,7 +201,8 @@ def components(kinds: Iterable[type[Reply]]) -> dict[str, Any]:
 
 
 def checked(where: str) -> dict[str, Any]:
-    """Return the fault of a selector, as a text with a mark at the place; "" if it is valid."""
+    """Return the attributes of a selector and its fault, a text with a caret under the place; "" if
+    it is valid."""
     try:
         found = compile_selector(where or "TRUE")
     except SelectorError as error:
@@ -209,7 +211,7 @@ def checked(where: str) -> dict[str, Any]:
 
 
 def openapi() -> dict[str, Any]:
-    """The description of all paths, in OpenAPI 3.1."""
+    """Return the description of all paths, in OpenAPI 3.1."""
     paths: dict[str, Any] = {}
     for name, question in QUESTIONS.items():
         parameters = [
@@ -315,7 +317,7 @@ DELIVERED: Final = {
 
 
 async def schemas_of(client: AsyncClient) -> tuple[EventSchema, ...]:
-    """The schemas that the node holds events against; none, if it does not say."""
+    """Return the schemas by which the node validates events; none if it does not answer."""
     try:
         return (await client.ask(GetSchemas(0), Schemas, ANSWER_TIMEOUT)).schemas
     except ControlError:

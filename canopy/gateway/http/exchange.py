@@ -1,4 +1,4 @@
-"""HTTP/1.1 on one connection: requests with their bounds, and answers."""
+"""HTTP/1.1 on one connection: requests within their limits, and answers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Headers = list[tuple[str, str]]
 
 
 class Gone(Exception):  # noqa: N818 - what happened
-    """The other side has closed the connection, or does not read any more."""
+    """The other side has closed the connection, or has stopped reading."""
 
 
 class Exchange:
@@ -61,26 +61,27 @@ class Exchange:
             self.headers[name] = f"{self.headers[name]}, {text}" if name in self.headers else text
         self.raw_headers = list(request.headers)
         self.extra: Headers = []
-        """Headers of the answer that do not depend on what it says."""
+        """Headers that every answer to this request gets."""
 
     def repeated(self, prefix: str) -> str:
-        """The name of a header that begins so and is there more than once, else ""."""
+        """Return the name of a header that begins with `prefix` and occurs more than once, else
+        ""."""
         names = [name.decode("ascii") for name, _ in self.raw_headers]
         found = (name for name in names if name.startswith(prefix) and names.count(name) > 1)
         return next(found, "")
 
     @property
     def stream(self) -> trio.abc.Stream:
-        """The connection, for what goes on in another protocol."""
+        """The connection's stream, for another protocol to continue on."""
         return self._wire.stream
 
     @property
     def trailing(self) -> bytes:
-        """The bytes that came after the request."""
+        """The bytes that were received after the request."""
         return self._wire.h11.trailing_data[0]
 
     def bearer(self) -> str:
-        """The token in the header `Authorization`, else ""."""
+        """The token in the header `Authorization`; "" without one."""
         scheme, _, token = self.headers.get("authorization", "").partition(" ")
         return token.strip() if scheme.lower() == "bearer" else ""
 
@@ -90,7 +91,8 @@ class Exchange:
         self._wire.welcome()
 
     async def body(self) -> bytes:
-        """The request's body. Raises Refused if it is too large or does not come."""
+        """Return the request's body. Raises RequestRefused if it is too large or does not
+        arrive."""
         if int(self.headers.get("content-length", "0") or 0) > BODY_LIMIT:
             raise RequestRefused(413, f"the body is larger than {BODY_LIMIT} bytes")
         if self.headers.get("expect", "").lower() == "100-continue":
@@ -111,7 +113,7 @@ class Exchange:
     async def answer(
         self, status: int, content: bytes = b"", kind: str = "", headers: Headers | None = None
     ) -> None:
-        """Answer with a whole body."""
+        """Answer with a complete body."""
         if self._wire.h11.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return  # an answer was begun before this became known
         about = [("Content-Type", kind)] if kind else []
@@ -124,12 +126,12 @@ class Exchange:
         await self._wire.send(h11.EndOfMessage())
 
     async def answer_json(self, value: Mapping[str, Any]) -> None:
-        """Answer with a JSON object, and 200."""
+        """Answer 200 with a JSON object."""
         text = shown_json(json.dumps(value, ensure_ascii=False)) + "\n"
         await self.answer(200, text.encode("utf-8", "replace"), "application/json")
 
     async def refuse(self, error: RequestRefused) -> None:
-        """Say why nothing was done."""
+        """Answer with an error and its reason."""
         headers: Headers = []
         if error.status == 401:
             headers.append(("WWW-Authenticate", 'Bearer realm="canopy"'))
@@ -140,12 +142,12 @@ class Exchange:
         await self.answer(error.status, whole, "application/json", headers)
 
     async def begin(self, kind: str, headers: Headers | None = None) -> None:
-        """Begin an answer that goes on until one side ends it."""
+        """Begin an answer without an end: it lasts until one side closes the connection."""
         about = [("Content-Type", kind), ("Connection", "close"), ("X-Accel-Buffering", "no")]
         await self._wire.respond(200, [*about, *(headers or []), *self.extra])
 
     async def write(self, data: bytes) -> None:
-        """Go on with an answer that was begun. Raises Gone."""
+        """Send the next part of an answer that was begun. Raises Gone."""
         await self._wire.send(h11.Data(data=data))
 
     async def gone(self) -> None:
@@ -160,16 +162,16 @@ class HttpConnection:
     def __init__(self, stream: trio.abc.Stream, welcome: Callable[[], None] = lambda: None) -> None:
         self.stream = stream
         self.welcome = welcome
-        """To be called when it has shown that it may use the gateway."""
+        """Called when the client has shown that it may use the gateway."""
         self.h11 = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_LIMIT)
 
     @property
     def has_unread(self) -> bool:
-        """Whether the request's body was not read to its end."""
+        """Whether a part of the request's body was not read."""
         return self.h11.their_state is h11.SEND_BODY
 
     async def requests(self) -> AsyncIterator[Exchange]:
-        """The requests, each when the one before is answered. Ends when the connection does."""
+        """Yield the requests, each after the one before was answered, until the connection ends."""
         timeout = HEAD_TIMEOUT
         while True:
             with trio.move_on_after(timeout) as scope:
@@ -183,7 +185,7 @@ class HttpConnection:
             timeout = IDLE_TIMEOUT
 
     async def body(self) -> AsyncIterator[bytes]:
-        """The parts of the current request's body. Raises Refused."""
+        """Yield the parts of the current request's body. Raises RequestRefused."""
         while True:
             event = await self._next()
             if isinstance(event, h11.Data):
@@ -206,7 +208,7 @@ class HttpConnection:
             await send_all(self.stream, data)
 
     async def _next(self) -> Any:
-        """The next event. Raises Refused if it is no HTTP."""
+        """Return the next event of h11. Raises RequestRefused for bytes that are not HTTP."""
         while True:
             try:
                 event = self.h11.next_event()
@@ -221,7 +223,7 @@ class HttpConnection:
 
 
 async def send_all(stream: trio.abc.Stream, data: bytes) -> None:
-    """Send, within `SEND_TIMEOUT`. Raises Gone."""
+    """Send data within `SEND_TIMEOUT`. Raises Gone."""
     with trio.move_on_after(SEND_TIMEOUT) as scope:
         try:
             await stream.send_all(data)
@@ -232,7 +234,7 @@ async def send_all(stream: trio.abc.Stream, data: bytes) -> None:
 
 
 def h11_reason(status: int) -> bytes:
-    """The standard phrase of a status."""
+    """Return the standard reason phrase of a status code; empty for an unknown one."""
     from http import HTTPStatus
 
     with suppress(ValueError):

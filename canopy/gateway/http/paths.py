@@ -1,5 +1,4 @@
-"""What each path does: `/events` (publish, follow), `/api/` (ask the node), `/livez`, and the
-console."""
+"""The paths: `/events` (publish, follow), `/api/` (ask the node), `/livez`, and the console."""
 
 from __future__ import annotations
 
@@ -37,18 +36,20 @@ PARTS: Final = {
     "/console.css": (PAGE / "console.css", "text/css; charset=utf-8"),
     "/canopy.js": (CLIENT / "canopy.js", SCRIPT),
 }
-"""Path to file and media type: the console, and the client for JavaScript, which it uses too."""
+"""The file and media type of each path: the console, and the JavaScript client, which it uses
+too."""
 
 POLICY: Final = (
     "Content-Security-Policy",
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "form-action 'none'; base-uri 'none'; frame-ancestors 'none'",
 )
-"""The page runs its own script only, and talks to this gateway only."""
+"""The content security policy: the page runs only its own script, and connects only to this
+gateway."""
 
 
 def part(path: str) -> tuple[bytes, str] | None:
-    """Content and media type of a part of the page; None if `path` is none."""
+    """Return content and media type of a part of the page; None if `path` is not one."""
     if path not in PARTS:
         return None
     file, kind = PARTS[path]
@@ -60,7 +61,7 @@ YES: Final = ("1", "true", "yes", "")
 
 
 class HttpDoor:
-    """Serves connections. One for all of them."""
+    """Serves all HTTP connections."""
 
     def __init__(self, client: AsyncClient, access: GatewayRules, log: Log) -> None:
         self._client = client
@@ -71,8 +72,8 @@ class HttpDoor:
     async def serve(
         self, stream: trio.abc.Stream, peer: str, welcome: Callable[[], None] = lambda: None
     ) -> None:
-        """Answer the requests of one connection; `peer` is for the log, and `welcome` is called
-        when it has shown that it may publish or follow."""
+        """Answer the requests of one connection. `peer` is for the log; `welcome` is called when
+        the client has shown that it may publish or follow."""
         connection = HttpConnection(stream, welcome)
         try:
             async for exchange in connection.requests():
@@ -133,7 +134,7 @@ class HttpDoor:
             raise RequestRefused(404, f"there is no {path}; try /events, /api/status, /livez or /")
 
     async def _preflight(self, exchange: Exchange) -> None:
-        """Answer a browser that asks whether a page may (CORS)."""
+        """Answer a browser's preflight request (CORS)."""
         allowed = "authorization, content-type, last-event-id"
         asked = exchange.headers.get("access-control-request-headers", "").lower().split(",")
         own = [name.strip() for name in asked if name.strip().startswith("ce-")]
@@ -196,7 +197,7 @@ class HttpDoor:
     async def _serve_socket(
         self, exchange: Exchange, grant: Permission, wanted: FeedRequest
     ) -> None:
-        """A WebSocket; one without `where` and `stream` publishes only."""
+        """Serve a WebSocket; without `where` and `stream` it only publishes."""
         feed: OpenFeed | None = None
         if {"where", "stream", "last"} & exchange.query.keys():
             feed = await follow(self._client, grant, wanted)
@@ -218,7 +219,7 @@ class HttpDoor:
 
 
 async def close_feed(feed: OpenFeed) -> None:
-    """End a feed at the node, also where this task is being cancelled."""
+    """End a feed at the node, even if this task is being cancelled."""
     with trio.move_on_after(2.0, shield=True):
         await feed.close()
 
@@ -251,13 +252,13 @@ EVENT_STREAM: Final = "text/event-stream; charset=utf-8"
 
 
 async def send_events(exchange: Exchange, feed: OpenFeed, is_good: Callable[[], bool]) -> None:
-    """Write what comes as server-sent events (WHATWG HTML, 9.2), until `is_good` (whether the token
-    still is) says no. Raises Gone.
+    """Write the feed's items as server-sent events (WHATWG HTML, 9.2), until `is_good` returns
+    false: the token is no longer valid. Raises Gone.
 
     Each event has an `id`, from which a follower of a stream continues after a break: browsers send
-    it back as `Last-Event-ID`. The position is sent by itself as well, before the first event and
-    while none comes; without it a follower whose connection breaks then would skip what came
-    meanwhile. A gap is an event of the type `gap`.
+    it back as `Last-Event-ID`. The position is also sent by itself, before the first event and
+    while none arrives; without it a follower whose connection breaks then would skip the events in
+    between. A gap is an event of the type `gap`.
     """
     await exchange.begin(EVENT_STREAM)
     await exchange.write(f"retry: {RETRY_AFTER * 1000}\n: subscribed\n{place(feed)}\n".encode())
@@ -276,7 +277,7 @@ async def send_events(exchange: Exchange, feed: OpenFeed, is_good: Callable[[], 
 
 
 def place(feed: OpenFeed) -> str:
-    """The line that says where in a stream the follower is; "" of live events."""
+    """Return the line with the follower's position in a stream; "" for live events."""
     return f"id: {feed.position}\n" if feed.position else ""
 
 

@@ -1,5 +1,4 @@
-"""WebSockets: the same events as messages, and events to publish in the other direction (RFC 6455,
-by wsproto)."""
+"""WebSockets: events as messages in both directions (RFC 6455, by wsproto)."""
 
 from __future__ import annotations
 
@@ -28,8 +27,8 @@ from canopy.gateway.http.exchange import LOST, READ, Exchange, Gone, send_all
 from overlay.phrases import shown_json
 
 PROTOCOL = "canopy"
-"""The subprotocol. A browser cannot set headers here, so it may send its token as the second one,
-``bearer.TOKEN``, which is never echoed."""
+"""The subprotocol. A browser cannot set headers for a WebSocket, so it may send its token as a
+second subprotocol, ``bearer.TOKEN``, which is never echoed."""
 
 BEARER = "bearer."
 NORMAL, PROTOCOL_ERROR, TEXT_ONLY, POLICY, TOO_LARGE = 1000, 1002, 1003, 1008, 1009
@@ -37,12 +36,12 @@ NORMAL, PROTOCOL_ERROR, TEXT_ONLY, POLICY, TOO_LARGE = 1000, 1002, 1003, 1008, 1
 
 
 def is_upgrade(exchange: Exchange) -> bool:
-    """Whether a request asks for a WebSocket."""
+    """Return whether a request asks for a WebSocket."""
     return "websocket" in exchange.headers.get("upgrade", "").lower()
 
 
 def protocol_token(exchange: Exchange) -> str:
-    """The token among the subprotocols, else ""."""
+    """Return the token among the subprotocols; "" without one."""
     offered = exchange.headers.get("sec-websocket-protocol", "").split(",")
     found = (name.strip() for name in offered)
     return next((name[len(BEARER) :] for name in found if name.startswith(BEARER)), "")
@@ -82,8 +81,8 @@ class Socket:
         is_good: Callable[[], bool],
         publish: Callable[[bytes], Awaitable[dict[str, Any]]],
     ) -> None:
-        """Send what comes of `feed`, and `publish` what the other side sends, until one side
-        closes, or `is_good` (whether the token still is) says no. Raises Gone."""
+        """Send the items of `feed`, and call `publish` for messages of the other side, until one
+        side closes or `is_good` returns false: the token is no longer valid. Raises Gone."""
         async with trio.open_nursery() as nursery:
 
             async def end(job: Callable[[], Awaitable[None]]) -> None:
@@ -100,7 +99,7 @@ class Socket:
             nursery.start_soon(end, write)
 
     async def close(self, code: int, reason: str) -> None:
-        """Close in order. Raises Gone."""
+        """Close with the closing handshake. Raises Gone."""
         if not self._closed:
             self._closed = True
             await self._send(CloseConnection(code=code, reason=reason[:100]))
@@ -145,7 +144,7 @@ class Socket:
     async def _on_event(
         self, event: Event, publish: Callable[[bytes], Awaitable[dict[str, Any]]]
     ) -> bool:
-        """Do what an event asks for; whether the connection is over."""
+        """Handle an event of wsproto. Returns whether the connection has ended."""
         if isinstance(event, Ping):
             await self._send(event.response())
         elif isinstance(event, CloseConnection):
@@ -184,5 +183,5 @@ class Socket:
 
 
 def message(item: Item) -> dict[str, Any]:
-    """An item as a message: ``{"event": …, "at": ID}`` or ``{"gap": …}``."""
+    """Return an item as a message: ``{"event": …, "at": ID}`` or ``{"gap": …}``."""
     return {"event": item.data, "at": item.id} if item.kind == "event" else {"gap": item.data}

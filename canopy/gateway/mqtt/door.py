@@ -1,4 +1,4 @@
-"""One MQTT client's session (MQTT 5.0): it publishes, subscribes, and says when it has gone."""
+"""One MQTT client's session (MQTT 5.0): it publishes, subscribes, and may leave a will."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ SUBACKS: Final = {
 
 
 class SessionEnded(Exception):  # noqa: N818 - what happened
-    """The session ends with a DISCONNECT of this reason."""
+    """The session ends with a DISCONNECT that has this reason."""
 
     def __init__(self, code: mqtt5.DisconnectReasonCode, reason: str) -> None:
         super().__init__(reason)
@@ -72,7 +72,7 @@ class SessionEnded(Exception):  # noqa: N818 - what happened
 
 
 class WillError(Exception):
-    """A CONNECT is refused because of its will; `code` of the CONNACK."""
+    """A CONNECT is refused because of its will; `code`: the reason code of the CONNACK."""
 
     def __init__(self, code: mqtt5.ConnAckReasonCode, reason: str) -> None:
         super().__init__(reason)
@@ -80,7 +80,7 @@ class WillError(Exception):
 
 
 class MqttDoor:
-    """Serves connections. One for all of them."""
+    """Serves all MQTT connections."""
 
     def __init__(self, client: AsyncClient, access: GatewayRules, log: Log) -> None:
         self._client = client
@@ -88,14 +88,14 @@ class MqttDoor:
         self._log = log
         self._drafting = Drafting()
         self._sessions: dict[tuple[str, str], _Session] = {}
-        """Who is connected, by the token's name and the client identifier: no client takes over
-        that of another token."""
+        """The sessions by the token's name and the client identifier: no client takes over a
+        session of another token."""
 
     async def serve(
         self, stream: trio.abc.Stream, peer: str, welcome: Callable[[], None] = lambda: None
     ) -> None:
-        """Serve one connection; `peer` is for the log, and `welcome` is called when it has shown
-        that it may be here."""
+        """Serve one connection. `peer` is for the log; `welcome` is called when the client has
+        shown that it may use the gateway."""
         wire = PacketStream(stream)
         session: _Session | None = None
         try:
@@ -124,8 +124,8 @@ class MqttDoor:
     async def _admit(
         self, wire: PacketStream, connect: mqtt5.ConnectPacket, peer: str
     ) -> _Session | None:
-        """Open a session for a client whose token, sent as its password, allows one. None: the
-        client was refused."""
+        """Open a session for a client whose token, sent as its password, allows one. Returns None
+        for a client that was refused."""
         wire.most = min(connect.max_packet_size or MESSAGE_LIMIT, MESSAGE_LIMIT)
         wire.may_explain = connect.request_problem_info
         try:
@@ -148,7 +148,8 @@ class MqttDoor:
         return None
 
     def _will(self, will: mqtt5.Will | None, grant: Permission) -> Draft | None:
-        """The event of a will. Raises WillError, and Refused if the token does not allow it."""
+        """Return the event of a will. Raises WillError, and RequestRefused if the token does not
+        allow it."""
         if will is None:
             return None
         if will.retain:
@@ -169,8 +170,8 @@ class MqttDoor:
         return draft
 
     async def _take_over(self, session: _Session) -> None:
-        """End what the same client left behind, its will included, before it is welcomed (MQTT 5.0,
-        3.1.4)."""
+        """End the former session of the same client, its will included, before the client is
+        welcomed (MQTT 5.0, 3.1.4)."""
         while (former := self._sessions.get(session.key)) is not None:
             former.end(SessionEnded(Reason.SESSION_TAKEN_OVER, "the client has connected again"))
             await former.over.wait()
@@ -178,8 +179,8 @@ class MqttDoor:
 
 
 async def _reject(wire: PacketStream, error: MalformedPacketError, is_welcome: bool) -> None:
-    """Send the reason why a connection ends. No DISCONNECT comes before a CONNACK (MQTT 5.0, 3.14),
-    and a client that has not sent a CONNECT is sent nothing."""
+    """Send the reason why a connection ends. A DISCONNECT is sent only after a CONNACK (MQTT 5.0,
+    3.14), and nothing to a client that has not sent a CONNECT."""
     if is_welcome:
         await wire.send(_disconnect(error.code, str(error)))
     elif error.is_old:
@@ -217,7 +218,7 @@ class _Subscription:
 
 
 class _Session:
-    """A client that is connected."""
+    """The session of a connected client."""
 
     def __init__(
         self,
@@ -236,7 +237,7 @@ class _Session:
         self._assigned = None if connect.client_id else f"canopy-{secrets.token_hex(6)}"
         self.key = (grant.name, connect.client_id or self._assigned or "")
         self.over = trio.Event()
-        """Set when the connection is closed, and the will published if it has to be."""
+        """Set when the connection is closed and the will, if due, is published."""
         self.is_welcome = False
         self._has_expiry = connect.session_expiry_interval > 0
         self._keep_alive = 1.5 * connect.keep_alive or math.inf  # MQTT 5.0, section 3.1.2.10
@@ -251,7 +252,7 @@ class _Session:
         self._logged: set[str] = set()
 
     def end(self, why: SessionEnded) -> None:
-        """End it for this reason. `over` is set then."""
+        """End the session for this reason; `over` is set when it has ended."""
         self._why = why
         self._ending.set()
 
@@ -272,7 +273,7 @@ class _Session:
         self.is_welcome = True
 
     async def run(self) -> None:
-        """Serve until one side ends it."""
+        """Serve until one side ends the session."""
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._watch)
@@ -336,7 +337,7 @@ class _Session:
                     )
 
     async def _publish(self, first: mqtt5.PublishPacket) -> None:
-        """Publish this packet, and those that have come behind it, in one request to the node."""
+        """Publish this packet and those that have arrived after it, in one request to the node."""
         ended: SessionEnded | None = None
         packets: list[mqtt5.PublishPacket] = []
         drafts: list[Draft] = []
@@ -378,8 +379,8 @@ class _Session:
             raise ended
 
     def _log(self, what: str, reason: str, topic: str) -> None:
-        """Log what the client does not hear; after the first time of each kind for who looks for
-        it."""
+        """Log an error that the client is not told. Only the first of each kind is logged above the
+        debug level."""
         log = self._services.log.debug if what in self._logged else self._services.log.info
         self._logged.add(what)
         log(what, topic=topic, reason=one_line(reason), **self._services.about)
@@ -393,8 +394,9 @@ class _Session:
             raise SessionEnded(Reason.TOPIC_ALIAS_INVALID, "topic aliases are not served")
 
     async def _leave_will(self) -> None:
-        """Publish the will of a client that has not said that it goes (MQTT 5.0, 3.1.2.5), if its
-        token is still good. A session ends with its connection, and a delay of the will with it."""
+        """Publish the will of a client that has not sent a DISCONNECT (MQTT 5.0, 3.1.2.5), if its
+        token is still valid. The session ends with its connection, so a will delay ends there
+        too."""
         will, self._will = self._will, None
         if will is None:
             return
@@ -408,8 +410,8 @@ class _Session:
             self._log("will_not_published", error.reason, topic)
 
     async def _subscribe(self, packet: mqtt5.SubscribePacket, nursery: trio.Nursery) -> None:
-        """Open all that a packet asks for together, but for filters that it names twice, and answer
-        in its order."""
+        """Open all subscriptions of a packet at once, filters that occur twice one after the other,
+        and answer in the packet's order."""
         code = mqtt5.SubAckReasonCode
         codes = [code.UNSPECIFIED_ERROR] * len(packet.topic_filters)
         reasons = [""] * len(packet.topic_filters)
@@ -479,7 +481,7 @@ class _Session:
         await self._wire.send(mqtt5.UnsubAckPacket(packet.packet_id, codes))
 
     async def _end(self, pattern: str) -> bool:
-        """End a subscription; whether there was one."""
+        """End a subscription. Returns whether there was one."""
         found = self._subscriptions.pop(pattern, None)
         if found is None:
             return False
@@ -524,7 +526,7 @@ class _Session:
         await self._pass_on(Item("gap", "", {"cause": "too-large", "event": item.id}), subscription)
 
     def _free_number(self) -> int:
-        """A packet's number that is not in use."""
+        """Return a packet identifier that is not in use."""
         while True:
             self._number = self._number % 0xFFFF + 1
             if self._number not in self._unacknowledged:
@@ -538,7 +540,7 @@ class _Session:
 
 
 def named(drafting: Drafting, draft: Draft) -> Draft:
-    """The event of a message with an `id`."""
+    """Return the event of a message, with an `id`."""
     return drafting.draft(draft.attributes, draft.payload, draft.payload_type)
 
 
@@ -547,5 +549,5 @@ def _disconnect(code: mqtt5.DisconnectReasonCode, reason: str) -> mqtt5.Disconne
 
 
 def one_line(text: str) -> str:
-    """A reason as MQTT may carry it."""
+    """Return a reason without characters that MQTT forbids, on one line."""
     return FORBIDDEN.sub("_", " ".join(text.split())[:1000])

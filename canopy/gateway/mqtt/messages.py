@@ -1,13 +1,13 @@
 """MQTT messages as events, and events as MQTT messages.
 
-Attributes are, where names meet the first wins: ``topic``; the user properties; the scalar fields
-of a payload that is a JSON object. The payload itself stays as it is. A user property is a text, so
-one that is a JSON number, true, false or null is that value, and one in double quotes a JSON text:
-`"5"` is the text 5, and a text with line ends comes so.
+An event's attributes come from ``topic``, the user properties, and the scalar fields of a payload
+that is a JSON object; if a name occurs twice the first wins. The payload stays unchanged. The text
+of a user property that is a JSON number, true, false or null becomes that value, and a text in
+double quotes is decoded as a JSON text: `"5"` is the text 5, and texts with line ends are sent so.
 
-What cannot be an attribute takes nothing else along: the message is published without it, and its
-sender is told. What MQTT passes on beside that are the attributes ``mqtt…`` (`PASSED`), which are
-properties again when the event leaves.
+A property that cannot be an attribute is left out, the message is published without it, and its
+sender is told. Further parts of a message that MQTT passes on are the attributes ``mqtt…``
+(`PASSED`), which become properties again when the event leaves.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from overlay.client import Draft, Event
 JSON_VALUE: Final = re.compile(r'-?\d[\d.eE+-]*|true|false|null|".*"', re.DOTALL)
 BAD_TOPIC: Final = re.compile(f"[+#]|{FORBIDDEN.pattern}")
 TEXT_MOST: Final = 65_535
-"""Bytes of a text of MQTT."""
+"""The largest text of MQTT, in bytes."""
 
 RESPONSE: Final = "mqttresponsetopic"
 CORRELATION: Final = "mqttcorrelation"
@@ -50,12 +50,12 @@ EXPIRY: Final = "mqttexpiry"
 FORMAT: Final = "mqttformat"
 PROPERTIES_AS_SENT: Final = "mqttproperties"
 PASSED: Final = (RESPONSE, CORRELATION, EXPIRY, FORMAT, PROPERTIES_AS_SENT)
-"""The attributes of what MQTT passes on unaltered: the response topic, the correlation data in
-Base64, the seconds after which a message expires, 1 for a payload that is a text, and as JSON the
-user properties, where the attributes alone would not give them again."""
+"""Attributes for the parts of a message that MQTT passes on unaltered: the response topic, the
+correlation data in Base64, the message expiry interval in seconds, 1 for a payload that is a text,
+and the user properties as JSON if the attributes alone would not reproduce them."""
 
 PROPERTIES: Final = 128
-"""User properties of one message. Guess."""
+"""The most user properties of one message. Guess."""
 
 
 class TopicError(BadEventError):
@@ -63,15 +63,15 @@ class TopicError(BadEventError):
 
 
 class MqttEvent(msgspec.Struct, frozen=True):
-    """The event in a message. `told`: for its sender, the part that became no attribute; else
-    ""."""
+    """The event in a message. `told`: a text for its sender about parts that became no attribute;
+    "": none."""
 
     draft: Draft
     told: str = ""
 
 
 def message_of(topic: str, payload: bytes, sent: mqtt5.PublishPacket | mqtt5.Will) -> MqttEvent:
-    """The event in a message, or in a will. Raises BadEventError."""
+    """Return the event in a message, or in a will. Raises BadEventError."""
     if FORBIDDEN.search(topic):
         raise TopicError("a topic with a character that MQTT forbids, or advises against")
     passed: dict[str, Value] = {}
@@ -111,7 +111,7 @@ def message_of(topic: str, payload: bytes, sent: mqtt5.PublishPacket | mqtt5.Wil
 
 
 def _named(properties: list[tuple[str, str]], left: dict[str, str]) -> dict[str, Value | None]:
-    """The attributes among the user properties; why others are none is added to `left`."""
+    """Return the attributes among the user properties; add the others to `left` with the reason."""
     named: dict[str, Value | None] = {}
     for name, text in properties:
         if name in named or name in left:
@@ -125,7 +125,8 @@ def _named(properties: list[tuple[str, str]], left: dict[str, str]) -> dict[str,
 
 
 def topic_of(event: Event) -> str:
-    """The topic under which an event is sent: its own, else by its type."""
+    """Return the topic under which an event is sent: its attribute `topic`, else one made of its
+    type."""
     topic = event.attributes.get(TOPIC)
     if not isinstance(topic, str) or not topic:
         topic = f"events/{event.attributes.get('type') or 'event'}"
@@ -136,9 +137,10 @@ def topic_of(event: Event) -> str:
 
 
 def properties_of(event: Event) -> list[tuple[str, str]]:
-    """An event's user properties: those with which it came, in their order, and its attributes.
-    Those of a JSON payload are among them, since clients look at one or the other. What MQTT cannot
-    carry is left out: a text that is too long, a name with characters that it forbids."""
+    """Return an event's user properties: those with which it was published, in their order, and its
+    attributes, those of a JSON payload included, since clients look at one or the other. Attributes
+    that MQTT cannot carry are left out: texts that are too long, names with characters that it
+    forbids."""
     came = _as_sent(event)
     names = {name for name, _ in came}
     found = [
@@ -150,8 +152,9 @@ def properties_of(event: Event) -> list[tuple[str, str]]:
 
 
 def remaining(event: Event, now: float) -> int | None:
-    """Seconds for which an event may still be passed on, by the wall clock: what its message asked
-    for without the time since it was published (MQTT 5.0, 3.3.2.3.3). None: for ever."""
+    """Return for how many seconds an event may still be passed on: the expiry interval of its
+    message minus the time since it was published, by the wall clock (MQTT 5.0, 3.3.2.3.3). None:
+    for ever."""
     asked = event.attributes.get(EXPIRY)
     if not _is_passed(EXPIRY, asked) or not isinstance(asked, int):
         return None
@@ -166,7 +169,7 @@ def publish_packet(
     subscription_id: int | None,
     expiry: int | None = None,
 ) -> mqtt5.PublishPacket:
-    """The message for an event. `expiry`: see `remaining`."""
+    """Return the PUBLISH packet for an event. `expiry`: see `remaining`."""
     kind = event.payload_type
     passed = {name: value for name, value in event.attributes.items() if _is_passed(name, value)}
     correlation = passed.get(CORRELATION)
@@ -186,7 +189,7 @@ def publish_packet(
 
 
 def _is_passed(name: str, value: object) -> bool:
-    """Whether an attribute is a property of MQTT, and no user property."""
+    """Return whether an attribute becomes a property of MQTT other than a user property."""
     match name, value:
         case "mqttresponsetopic", str(topic):
             return _fits(topic) and not is_wild(topic)
@@ -202,7 +205,7 @@ def _is_passed(name: str, value: object) -> bool:
 
 
 def _binary(value: object) -> bytes | None:
-    """Correlation data as its attribute has it; None if it is none."""
+    """Decode the attribute of correlation data; None if it is invalid."""
     try:
         found = base64.b64decode(str(value), validate=True)
     except (binascii.Error, ValueError):
@@ -216,7 +219,7 @@ def _as_sent(event: Event) -> list[tuple[str, str]]:
 
 
 def _pairs(text: str) -> list[tuple[str, str]] | None:
-    """User properties as their attribute has them; None if they are none."""
+    """Decode the attribute of user properties; None if it is invalid."""
     try:
         found = msgspec.json.decode(text, type=list[tuple[str, str]])
     except (msgspec.DecodeError, UnicodeError):
@@ -282,5 +285,5 @@ def _text(value: Value) -> str:
 
 
 def _fits(text: str) -> bool:
-    """Whether MQTT carries this text as it is."""
+    """Return whether MQTT can carry this text unchanged."""
     return not FORBIDDEN.search(text) and len(text.encode()) <= TEXT_MOST

@@ -1,4 +1,4 @@
-"""Packets on a stream: the codec is the package ``mqtt5``; the bounds are ours."""
+"""Packets on a stream: the package ``mqtt5`` is the codec; this module bounds their sizes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from canopy.gateway.mqtt.packet_check import (
 )
 
 EXPLAINING: Final = (mqtt5.ConnAckPacket, mqtt5.DisconnectPacket, mqtt5.PublishPacket)
-"""Packets that may have a reason or user properties in any case."""
+"""Packets that may always have a reason or user properties."""
 
 UNFORESEEN: Final = "what the codec cannot read"
 
@@ -27,10 +27,11 @@ PROTOCOL_ERRORS: Final = (
     ("Duplicate value", mqtt5.DisconnectReasonCode.PROTOCOL_ERROR),
     ("must be != 0", mqtt5.DisconnectReasonCode.PROTOCOL_ERROR),
 )
-"""What the codec says of packets that are well-formed and break the protocol."""
+"""The codec's error texts for well-formed packets that violate the protocol, with their reason
+codes."""
 
 HEADER = 5
-"""Bytes of a packet's type and length at most (MQTT 5.0, section 2.1)."""
+"""The largest fixed header of a packet (type and length), in bytes (MQTT 5.0, section 2.1)."""
 
 
 class PacketStream:
@@ -44,13 +45,14 @@ class PacketStream:
             None  # what `publications` has met
         )
         self.most = MESSAGE_LIMIT
-        """Bytes of the largest packet that the client takes."""
+        """The largest packet that the client accepts, in bytes."""
         self.may_explain = True
-        """Whether the client takes reasons with packets other than CONNACK and DISCONNECT (Request
+        """Whether the client accepts reasons in packets other than CONNACK and DISCONNECT (Request
         Problem Information, 3.1.2.11.7)."""
 
     async def receive(self) -> mqtt5.Packet | None:
-        """The next packet; None when the connection has ended. Raises MalformedError."""
+        """Return the next packet; None at the end of the connection. Raises
+        MalformedPacketError."""
         ahead, self._ahead = self._ahead, None
         if isinstance(ahead, MalformedPacketError):
             raise ahead
@@ -67,7 +69,7 @@ class PacketStream:
         return packet
 
     def publications(self, most: int) -> list[mqtt5.PublishPacket]:
-        """The next packets that have come already and are PUBLISH, up to `most` of them."""
+        """Return the next PUBLISH packets that have arrived already, at most `most`."""
         found: list[mqtt5.PublishPacket] = []
         while len(found) < most and self._ahead is None:
             try:
@@ -84,27 +86,28 @@ class PacketStream:
         return found
 
     async def send(self, *packets: mqtt5.Packet) -> None:
-        """Send packets together, each without its reason where that makes it too large for the
-        client (MQTT 5.0, 3.1.2.11.4); one that is too large anyway is not sent. Raises Gone."""
+        """Send packets together. A packet that is too large for the client is sent without its
+        reason (MQTT 5.0, 3.1.2.11.4), or not at all if it is still too large. Raises Gone."""
         written = (self._fitting(packet) for packet in packets)
         if data := b"".join(found for found in written if len(found) <= self.most):
             await self.send_raw(data)
 
     def _fitting(self, packet: mqtt5.Packet) -> bytes:
-        """The packet as it is sent, without its reason if the client does not take that."""
+        """Encode a packet, without its reason if the client does not accept that."""
         written = packet.write()
         if len(written) <= self.most and (self.may_explain or isinstance(packet, EXPLAINING)):
             return written
         return without_reason(packet).write()
 
     async def send_raw(self, data: bytes) -> None:
-        """Send packets that are written already. Raises Gone."""
+        """Send encoded packets. Raises Gone."""
         async with self._sending:
             await send_all(self._stream, data)
 
 
 def read_packet(buffer: bytearray) -> mqtt5.Packet | None:
-    """Take the first packet out of `buffer`; None if it is not whole. Raises MalformedError."""
+    """Take the first packet out of `buffer`; None if it is incomplete. Raises
+    MalformedPacketError."""
     if packet_size(buffer) > MESSAGE_LIMIT:
         code = mqtt5.DisconnectReasonCode.PACKET_TOO_LARGE
         raise MalformedPacketError(f"a packet larger than {MESSAGE_LIMIT} bytes", code)
@@ -143,15 +146,14 @@ def _decoded(whole: bytes) -> mqtt5.Packet:
 
 
 def packet_size(buffer: bytes | bytearray) -> int:
-    """The size of the packet that begins here without its header, as far as it is known; 0 if it is
-    not."""
+    """Return the size of the buffer's first packet without its header; 0 while it is unknown."""
     begin, end = packet_span(buffer)
     return end - begin
 
 
 def packet_span(buffer: bytes | bytearray) -> tuple[int, int]:
     """Return where the header of the first packet in the buffer ends, and where the packet ends;
-    (0, 0) while too few bytes have come to know that."""
+    (0, 0) while too few bytes have arrived to know that."""
     size = 0
     for place, byte in enumerate(buffer[1:HEADER]):
         size |= (byte & 0x7F) << (7 * place)
@@ -161,7 +163,7 @@ def packet_span(buffer: bytes | bytearray) -> tuple[int, int]:
 
 
 def without_reason(packet: mqtt5.Packet) -> mqtt5.Packet:
-    """The packet without its reason, if it has one."""
+    """Return the packet without its reason."""
     match packet:
         case mqtt5.PubAckPacket():
             return mqtt5.PubAckPacket(packet.packet_id, reason_code=packet.reason_code)

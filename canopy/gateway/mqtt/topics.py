@@ -12,11 +12,11 @@ TOPIC: Final = "topic"
 """The attribute that has a message's topic."""
 
 WHERE: Final = "$where/"
-"""How a filter begins whose rest is a selector: ``$where/mag >= 4.5``. As a filter may have + and #
-at certain places only, these are written %2B and %23 in it, and a % before such digits %25."""
+"""The prefix of a filter that is a selector: ``$where/mag >= 4.5``. Since a filter may have + and #
+only at certain places, they are written %2B and %23, and a % before such digits %25."""
 
 GAP: Final = "$gap"
-"""The topic on which a client hears of gaps, if it subscribes to it."""
+"""The topic of notices about gaps, for clients that subscribe to it."""
 
 ESCAPED: Final = re.compile("%(23|2[Bb]|25)")
 
@@ -26,15 +26,15 @@ class TopicFilterError(ValueError):
 
 
 class Filter(msgspec.Struct, frozen=True):
-    """The meaning of a topic filter. `admits`: whether a topic that the selector admits is
-    included; None: every one is (LIKE cannot express *one level*)."""
+    """The meaning of a topic filter. `admits`: whether a topic that the selector matches is
+    included; None: all are. (LIKE cannot express *one level*.)"""
 
     selector: str
     admits: Callable[[str], bool] | None = None
 
 
 def parse_filter(text: str) -> Filter:
-    """The selector of a topic filter. Raises TopicFilterError."""
+    """Return the selector of a topic filter. Raises TopicFilterError."""
     if text.startswith(WHERE):
         selector = ESCAPED.sub(lambda found: chr(int(found[1], 16)), text[len(WHERE) :])
         if not selector.strip():
@@ -54,7 +54,7 @@ def parse_filter(text: str) -> Filter:
 
 
 def _selector(levels: list[str]) -> str:
-    """The condition on the topic that the levels are, or imply."""
+    """Return a condition on the topic that every match of these levels satisfies."""
     if levels == ["#"]:
         return f"{TOPIC} NOT LIKE '$%'"
     deep = levels[-1] == "#"
@@ -64,7 +64,7 @@ def _selector(levels: list[str]) -> str:
 
 
 def quoted(text: str) -> str:
-    """A text as a selector has it."""
+    """Return a text as a literal of a selector."""
     return "'" + text.replace("'", "''") + "'"
 
 

@@ -1,8 +1,8 @@
-"""What the screens show and how it is learnt from the node. Nothing here imports Textual.
+"""The data of the screens, requested from the node. Nothing here imports Textual.
 
-``attachment`` is what screens use. It owns a ``requester`` (a thread for requests), a
-``subscriber`` (a thread) per subscription, a ``stream_reader`` for a stream that is read, the
-``inbox`` between these threads and the app, and the ``log`` of events; ``saved`` keeps the
-subscriptions for the next start. ``client`` connects to the node; the rest are pure helpers:
-``completion`` of selectors, and whether one is valid, ``rates`` and ``text``.
+Screens use ``attachment``. It owns a ``requester`` (a thread for requests), a ``subscriber`` (a
+thread) per subscription, a ``stream_reader`` for a stream that is read, the ``inbox`` between these
+threads and the app, and the ``log`` of events; ``saved`` keeps the subscriptions for the next
+start. ``client`` connects to the node; the rest are pure helpers: ``completion`` completes and
+checks selectors, ``rates`` and ``text`` format values.
 """

@@ -27,7 +27,7 @@ from overlay.phrases import counted
 
 
 class UndoableChange(NamedTuple):
-    """One change: `back` takes it back, and raises ValueError if that cannot be done now."""
+    """One change. `back` undoes it, and raises ValueError if that is impossible at present."""
 
     what: str  # what is there again afterwards, for people
     back: Callable[[], None]
@@ -35,7 +35,7 @@ class UndoableChange(NamedTuple):
 
 
 class UndoStack:
-    """What was taken away, and how it comes back: the last changes, newest last; bounded."""
+    """The last changes that can be undone, the newest last; bounded."""
 
     def __init__(self) -> None:
         self._changes: list[UndoableChange] = []
@@ -51,8 +51,8 @@ class UndoStack:
         self._changes = [one for one in self._changes if one not in forgotten][-UNDO:]
 
     def undo(self) -> str:
-        """Take back the newest change. Returns what is there again, "" if there is no change.
-        Raises ValueError if it cannot be taken back now; then it is kept."""
+        """Undo the newest change. Returns what was restored, "" if there is no change. Raises
+        ValueError if it cannot be undone at present; the change is then kept."""
         if not self._changes:
             return ""
         change = self._changes[-1]
@@ -86,8 +86,8 @@ class Changes(NamedTuple):
 
 
 class Attachment:
-    """What the screens show, and what they ask of the node. `clock` is monotonic seconds; in
-    `saved` the subscriptions outlive the TUI (None: they do not)."""
+    """The data of the screens, and their requests to the node. `clock` gives monotonic seconds;
+    `saved` keeps the subscriptions for the next start (None: they are not kept)."""
 
     def __init__(
         self,
@@ -116,8 +116,8 @@ class Attachment:
         self._changed = [False, False]  # subscriptions, connection
 
     def start(self, fresh: bool = False) -> None:
-        """Start the thread that connects to the node, and make the saved subscriptions; if `fresh`
-        these are not made before they are asked for by `undo`."""
+        """Start the thread that connects to the node, and make the saved subscriptions. If `fresh`,
+        they are made only by `undo`."""
         self._requester.start()
         if self._saved is None:
             return
@@ -147,11 +147,12 @@ class Attachment:
         poll: bool = False,
         timeout: float = REQUEST_TIMEOUT,
     ) -> None:
-        """Send the command that `make(request number)` returns; `on_reply` may get a `Failed`."""
+        """Send the command that `make(request number)` returns. `on_reply` is called with the
+        reply, which may be a `Failed`."""
         self._requester.ask(make(next(self._requests)), on_reply, poll, timeout)
 
     def feed_telemetry(self, period: float, on_reply: OnReply) -> None:
-        """Have the node publish samples of its machine, `period` seconds apart (0: no longer)."""
+        """Have the node publish samples of its machine every `period` seconds (0: stop)."""
         self.ask(lambda request: Feed(request, "telemetry", period), on_reply)
 
     def read_stream(
@@ -163,7 +164,7 @@ class Attachment:
         on_events: Callable[[list[StreamEvent]], None],
         on_state: Callable[[bool, str], None],
     ) -> StreamReader:
-        """Read a stream from a place on (`Client.read`), until the reader is stopped."""
+        """Read a stream from `start` on (`Client.read`), until the reader is stopped."""
         reader = StreamReader(
             self._connect, self._inbox, stream, selector, start, at, on_events, on_state
         )
@@ -171,7 +172,7 @@ class Attachment:
         return reader
 
     def poll_status(self) -> None:
-        """Request the node's status, which is in `status` at a later tick."""
+        """Request the node's status; a later tick puts it into `status`."""
         self.ask(GetStatus, self._on_status, poll=True)
 
     def pump(self) -> Changes:
@@ -212,7 +213,7 @@ class Attachment:
         return subscription
 
     def remove(self, key: int) -> None:
-        """End a subscription, which `undo` makes again. Its events stay in the log."""
+        """End a subscription; `undo` makes it again. Its events stay in the log."""
         order = list(self.subscriptions)
         subscription = self._take_out(key)
         self._save()
@@ -226,7 +227,7 @@ class Attachment:
     def change(
         self, key: int, selector: str, name: str, attributes: tuple[str, ...], level: int = 0
     ) -> SubscriptionEntry:
-        """Replace a subscription by another one, in its place; `undo` puts the first one back."""
+        """Replace a subscription by another one, in its place; `undo` restores the first one."""
         order = list(self.subscriptions)
         before = self._take_out(key)
         made = self._add(selector, name, attributes, level)
@@ -244,7 +245,7 @@ class Attachment:
         return made
 
     def clear(self) -> int:
-        """Remove all events from the log, which `undo` puts back. Returns how many."""
+        """Remove all events from the log; `undo` restores them. Returns their number."""
         cleared = self.log.clear()
         count = len(cleared.rows) + len(cleared.held)
         if count:
@@ -255,12 +256,12 @@ class Attachment:
         return count
 
     def undo(self) -> str:
-        """Take back the newest removal, change or clearing. Returns what is there again, or "".
-        Raises ValueError if there is no room for it."""
+        """Undo the newest removal, change or clearing. Returns what was restored, or "". Raises
+        ValueError if there is no room for it."""
         return self.undo_stack.undo()
 
     def pause(self, key: int) -> None:
-        """Pause a subscription (it ends at the node, too), or resume it."""
+        """Pause a subscription (it also ends at the node), or resume it."""
         subscription = self.subscriptions[key]
         if subscription.state in (SubscriptionState.PAUSED, SubscriptionState.FAILED):
             self._begin(subscription)
@@ -272,7 +273,7 @@ class Attachment:
         self._save()
 
     def find(self, subscription_id: str) -> SubscriptionEntry | None:
-        """The subscription with the node's id `subscription_id`, else None."""
+        """Return the subscription with the node's id `subscription_id`, else None."""
         for subscription in self.subscriptions.values():
             if subscription_id and subscription.id == subscription_id:
                 return subscription
@@ -319,7 +320,7 @@ class Attachment:
         self._changed[0] = True
 
     def _order(self, keys: list[int]) -> None:
-        """Put the subscriptions into the order of `keys`, those not named last."""
+        """Sort the subscriptions in the order of `keys`; others come last."""
         rest = [key for key in self.subscriptions if key not in keys]
         listed = [key for key in [*keys, *rest] if key in self.subscriptions]
         self.subscriptions = {key: self.subscriptions[key] for key in listed}

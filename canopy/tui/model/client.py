@@ -17,20 +17,20 @@ from canopy.tui.constants import CONNECT_TIMEOUT
 from overlay.client import CREDIT
 
 LOST = (ControlError, OSError)
-"""What a connection raises if it fails; CommandFailed has to be caught before."""
+"""The errors of a connection that fails; CommandFailed, a subclass, has to be caught before."""
 
 Connector: TypeAlias = Callable[[], ControlClient]
-"""Opens a connection to the node, or raises a ControlError that says what to do about it."""
+"""Opens a connection to the node, or raises a ControlError with advice."""
 
 
 def connector(where: str | None, seal: str | None = None) -> Connector:
-    """Connections to the node whose data folder is `where` (None: the default one), on which
-    payloads are sealed and opened by the seal file `seal`. Raises a ControlError."""
+    """Return a function that connects to the node of the data folder `where` (None: the default
+    one). Payloads are sealed and opened with the seal file `seal`. Raises a ControlError."""
     sealer = open_seals(seal)
     return lambda: ControlClient.connect(where, CONNECT_TIMEOUT, CREDIT, sealer)
 
 
 def reason_of(error: BaseException) -> str:
-    """The first line of an error's message, or its class."""
+    """Return the first line of an error's message, or the name of its class."""
     text = str(error).strip().splitlines()
     return text[0] if text else type(error).__name__

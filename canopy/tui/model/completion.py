@@ -1,7 +1,7 @@
 """Completions of a selector: attribute names, keywords, operators, recent values.
 
-This does not parse the grammar: the last complete token before the cursor decides what is proposed.
-`compile_selector` decides what is valid.
+The grammar is not parsed: the candidates depend on the last complete token before the cursor.
+`compile_selector` decides whether a selector is valid.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class TextToken(NamedTuple):
 
     @property
     def keyword(self) -> str:
-        """The keyword in upper case, "" if it is none."""
+        """The keyword in upper case; "" if the token is not one."""
         upper = self.text.upper()
         return upper if self.kind == "word" and upper in KEYWORDS else ""
 
@@ -68,14 +68,14 @@ class TextToken(NamedTuple):
 
 
 class Completion(NamedTuple):
-    """Candidates that would replace the text from `start` up to the cursor."""
+    """Candidates to replace the text from `start` up to the cursor."""
 
     start: int
     candidates: tuple[str, ...]
 
 
 def tokens(text: str) -> list[TextToken]:
-    """The tokens of `text`, without white space."""
+    """Return the tokens of `text`, without white space."""
     found = _TOKEN.finditer(text)
     return [
         TextToken(m.lastgroup or "", m.group(), m.start()) for m in found if m.lastgroup != "space"
@@ -83,7 +83,7 @@ def tokens(text: str) -> list[TextToken]:
 
 
 def complete(text: str, names: Sequence[str], values_of: ValuesOf) -> Completion:
-    """Candidates for the end of `text` (the selector up to the cursor)."""
+    """Return the candidates for the end of `text` (the selector up to the cursor)."""
     read = tokens(text)
     start, prefix = len(text), ""
     if read and not text[-1:].isspace() and read[-1].kind not in ("operator", "other"):
@@ -130,7 +130,7 @@ def _proposals(read: list[TextToken], names: Sequence[str], values_of: ValuesOf)
 
 
 def _subject(read: list[TextToken]) -> str:
-    """The attribute of the comparison at the end of `read`, "" if there is none."""
+    """Return the attribute of the comparison at the end of `read`; "" if there is none."""
     for token in reversed(read):
         if token.is_name:
             quoted = token.kind == "quoted"
@@ -148,7 +148,8 @@ def _values(name: str, values_of: ValuesOf) -> list[str]:
 
 
 class Check(NamedTuple):
-    """The result: `position` is that of the error, -1 if the selector is valid or empty."""
+    """The result of a check. `position`: that of the error; -1 if the selector is valid or
+    empty."""
 
     good: bool
     message: str

@@ -1,8 +1,8 @@
-"""What the threads pass to the app.
+"""The queue from the threads to the app.
 
 Threads add deliveries and callbacks; the app takes everything out at each tick. Deliveries beyond
-`limit` evict the oldest, which could not have been read anyway (a screen has fifty lines), but all
-are counted: totals and rates are exact however slow the terminal is.
+`limit` evict the oldest, which nobody could have read (a screen has fifty lines), but all are
+counted: totals and rates are exact however slow the terminal is.
 """
 
 from __future__ import annotations

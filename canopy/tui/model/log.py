@@ -38,22 +38,22 @@ class LogRow:
 
 
 class SortOrder(NamedTuple):
-    """By which attribute the view is sorted, and in which direction."""
+    """The attribute by which the view is sorted, and the direction."""
 
     attribute: str
     descending: bool = True
 
     @staticmethod
     def after(order: SortOrder | None, attribute: str) -> SortOrder | None:
-        """The next order when a person asks for `attribute` again: the largest value first, then
-        the smallest, then None (as they came)."""
+        """Return the next order when a person selects `attribute` again: the largest value first,
+        then the smallest, then None (the order of arrival)."""
         if order is None or order.attribute != attribute:
             return SortOrder(attribute)
         return SortOrder(attribute, False) if order.descending else None
 
 
 class Cleared(NamedTuple):
-    """The events that `clear` has removed, by which an undo restores them."""
+    """The events that `clear` has removed, for `restore`."""
 
     rows: list[LogRow]
     held: list[tuple[int, Delivery]]
@@ -78,12 +78,12 @@ class EventLog:
 
     @property
     def order(self) -> SortOrder | None:
-        """How the view is sorted; None: as the events came."""
+        """The order of the view; None: the order of arrival."""
         return self._order
 
     @property
     def held(self) -> int:
-        """Deliveries that wait for the end of the pause."""
+        """The number of deliveries that wait for the end of the pause."""
         return len(self._held)
 
     @property
@@ -97,12 +97,12 @@ class EventLog:
         return self.first + len(self.view)
 
     def at(self, place: int) -> LogRow | None:
-        """The view's row at `place`; None if there is none (any more)."""
+        """Return the view's row at `place`; None if there is no such row, or no longer."""
         index = place - self.first
         return self.view[index] if 0 <= index < len(self.view) else None
 
     def near_eviction(self, row: LogRow) -> bool:
-        """Whether `row` is in the older part of a full log."""
+        """Return whether `row` is in the older part of a full log."""
         full = len(self._rows) >= self.limit
         return full and row.number - self._rows[0].number < self.limit // EVICTION_MARGIN
 
@@ -133,13 +133,13 @@ class EventLog:
         self._rebuild()
 
     def sort(self, order: SortOrder | None) -> None:
-        """Rebuild the view in another order (None: as the events came). Events without the
+        """Rebuild the view in another order (None: the order of arrival). Events without the
         attribute are last; numbers come before texts, as in comparisons of selectors' values."""
         self._order = order
         self._rebuild()
 
     def place_of(self, row: LogRow) -> int | None:
-        """The place of `row` in the view; None if it is not in it."""
+        """Return the place of `row` in the view; None if it is not in it."""
         for index, other in enumerate(self.view):
             if other is row:
                 return self.first + index
@@ -156,8 +156,7 @@ class EventLog:
         return cleared
 
     def restore(self, cleared: Cleared) -> None:
-        """Put back what `clear` has removed, before what came since; as much as there is room
-        for."""
+        """Put removed events back before newer ones, as far as there is room."""
         rows = [*cleared.rows, *self._rows]
         self._rows.clear()
         self._by_identity.clear()
@@ -175,7 +174,7 @@ class EventLog:
         self.add(held)
 
     def attribute_names(self, sample: int = 200) -> list[str]:
-        """Attributes of the latest `sample` events, most frequent first."""
+        """Return the attributes of the latest `sample` events, the most frequent first."""
         counts: dict[str, int] = {}
         for row in self.latest(sample):
             for name in row.event.attributes:
@@ -183,7 +182,7 @@ class EventLog:
         return sorted(counts, key=lambda name: (-counts[name], name))
 
     def latest(self, count: int) -> list[LogRow]:
-        """The last `count` rows, newest first."""
+        """Return the last `count` rows, newest first."""
         newest = reversed(self._rows)
         return [row for row, _ in zip(newest, range(count), strict=False)]
 

@@ -6,8 +6,8 @@ from canopy.tui.constants import RATE_WINDOW
 
 
 class Rate:
-    """An exponentially weighted average over about `RATE_WINDOW` seconds: `add` counts, and
-    `update` about once a second."""
+    """An exponentially weighted average over about `RATE_WINDOW` seconds. Call `add` for each
+    count, and `update` about once a second."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -37,7 +37,7 @@ class Rate:
 
 
 class Rates:
-    """Rates of totals that the node counts, by the name of the counter."""
+    """Rates of the node's counters, by name."""
 
     def __init__(self) -> None:
         self._last: dict[str, int] = {}
@@ -45,7 +45,8 @@ class Rates:
         self.per_second: dict[str, float] = {}
 
     def update(self, totals: dict[str, int], now: float) -> dict[str, float]:
-        """The rates since the last update; 0 for a total that has decreased (after a restart)."""
+        """Return the rates since the last update; 0 for a total that has decreased (after a
+        restart)."""
         elapsed = None if self._at is None else now - self._at
         if elapsed is not None and elapsed > 0:
             self.per_second = {
@@ -58,5 +59,5 @@ class Rates:
 
 
 def show_rate(per_second: float) -> str:
-    """A rate as text: ``12.3/s``, ``1,204/s``."""
+    """Return a rate as text: ``12.3/s``, ``1,204/s``."""
     return f"{per_second:.1f}/s" if per_second < 100 else f"{per_second:,.0f}/s"

@@ -2,8 +2,8 @@
 
 It has one connection and one request at a time. A user's requests go before polls, and the same
 poll is never queued twice, so that a slow reply (a traversal of the ring) delays polls but does not
-make them pile up. This connection's state is shown as the node's: when it breaks, everything queued
-is answered with a failure, and it is opened again with backoff.
+let them accumulate. This connection's state is shown as the node's: when it breaks, all queued
+requests get a failure, and it is reopened with backoff.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from canopy.tui.model.inbox import Inbox
 from overlay.client import Command, Failed, GetStatus, Reply
 
 OnReply: TypeAlias = Callable[[Reply], None]
-"""Called in the app's thread; a refusal, a time-out or a lost connection is a `Failed`."""
+"""Called in the app's thread with the reply; a refusal, a time-out or a lost connection is a
+`Failed`."""
 
 OnState: TypeAlias = Callable[[bool, str, float], None]
 """Called in the app's thread with: whether connected, reason, seconds until the next attempt."""
@@ -38,7 +39,7 @@ class PendingRequest(NamedTuple):
 
 
 class Requester:
-    """Start it once; `stop` ends its thread within `IDLE_CHECK`."""
+    """The thread for requests. Start it once; `stop` ends it within `IDLE_CHECK`."""
 
     def __init__(self, connect: Connector, inbox: Inbox, on_state: OnState) -> None:
         self._connect = connect
@@ -55,7 +56,7 @@ class Requester:
         self._thread.start()
 
     def stop(self) -> None:
-        """Make no further requests. Does not wait for the one that is under way."""
+        """Make no further requests. Does not wait for the current one."""
         with self._wake:
             self._stopping = True
             self._wake.notify_all()
@@ -67,7 +68,8 @@ class Requester:
         poll: bool = False,
         timeout: float = REQUEST_TIMEOUT,
     ) -> None:
-        """Queue a request. A `poll` waits for users' requests; one of each type is queued."""
+        """Queue a request. A `poll` waits for users' requests; only one poll of each type is
+        queued."""
         with self._wake:
             if poll and any(type(q.command) is type(command) for q in self._queue):
                 return
@@ -106,7 +108,8 @@ class Requester:
 
     @staticmethod
     def _confirm(client: ControlClient) -> None:
-        """See that the node serves this connection: one that has no room says so by its answer."""
+        """Check that the node serves this connection: a node with too many programs refuses the
+        first request."""
         with contextlib.suppress(CommandFailed):
             client.request(GetStatus(0), REQUEST_TIMEOUT)
 

@@ -1,8 +1,8 @@
 """The subscriptions that are kept from one start of the TUI to the next, per node.
 
-They lie in the user's folder for state (XDG base directory specification): one JSON file for each
-data folder of a node. It is replaced at each change, atomically; a damaged one is put aside. Two
-TUIs of one node share it: what changed last is kept.
+They are in the user's state folder (XDG base directory specification): one JSON file for each data
+folder of a node. Each change replaces it atomically; a damaged file is renamed. Two TUIs of one
+node share the file: the last change is kept.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FORMAT = 1
 
 
 class SavedSubscription(NamedTuple):
-    """A subscription as it is kept."""
+    """A subscription in the file."""
 
     selector: str
     name: str
@@ -33,14 +33,14 @@ class SavedSubscription(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """What was read, and what a person should know of it ("": nothing)."""
+    """The subscriptions that were read, and a message for the user ("": none)."""
 
     subscriptions: tuple[SavedSubscription, ...]
     notice: str = ""
 
 
 def saved_path(node: str | None) -> Path:
-    """The file of the node whose data folder is `node` (None: the default one)."""
+    """Return the file for the node of the data folder `node` (None: the default one)."""
     folder = (Path(node).expanduser() if node is not None else default_folder()).resolve()
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     digest = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
@@ -48,14 +48,13 @@ def saved_path(node: str | None) -> Path:
 
 
 class SavedSubscriptions:
-    """The subscriptions of the terminal UI that are kept in the file at `path`, which need not
-    exist."""
+    """The subscriptions of the terminal UI in the file at `path`, which may not exist yet."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def load(self) -> Loaded:
-        """Read the file. One that is damaged is renamed, and what is readable in it is returned."""
+        """Read the file. A damaged file is renamed, and its readable part returned."""
         try:
             with self.path.open("rb") as file:
                 content = file.read(SAVED_BYTES + 1)
@@ -74,7 +73,7 @@ class SavedSubscriptions:
         return Loaded(found, f"the saved subscriptions were damaged; the file is now {aside}")
 
     def save(self, subscriptions: Iterable[SavedSubscription]) -> None:
-        """Replace what is kept. Raises OSError."""
+        """Replace the file. Raises OSError."""
         listed = [subscription._asdict() for subscription in subscriptions]
         text = json.dumps({"format": FORMAT, "subscriptions": listed}, indent=1)
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -82,7 +81,7 @@ class SavedSubscriptions:
 
 
 def _parse(content: bytes) -> tuple[tuple[SavedSubscription, ...], bool]:
-    """The valid subscriptions, and whether that is all of the content."""
+    """Return the valid subscriptions, and whether the whole content was valid."""
     try:
         read = json.loads(content)
         listed = read["subscriptions"]

@@ -1,8 +1,8 @@
-"""The thread that reads one stream, from a place on, and hands over what comes.
+"""The thread that reads one stream and hands its rows to the app.
 
-It takes more only when the app has taken what was there, so that a replay of millions of rows is
-as fast as the screen and needs no memory. The client library's `Reading` goes on where it was when
-the node comes back.
+It takes further rows only when the app has taken the last ones, so that a replay of millions of
+rows is as fast as the screen and needs no memory. When the node comes back, the client library's
+`Reading` continues at its position.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from overlay.client import StreamEvent
 
 
 class StreamReader:
-    """Start it once; `stop` ends it. The callbacks are called in the app's thread."""
+    """Reads one stream in a thread. Start it once; `stop` ends it. The callbacks are called in the
+    app's thread."""
 
     def __init__(
         self,
@@ -33,7 +34,7 @@ class StreamReader:
         on_events: Callable[[list[StreamEvent]], None],
         on_state: Callable[[bool, str], None],
     ) -> None:
-        """`on_state` gets whether it reads, and where from, or why not."""
+        """`on_state` is called with whether it reads, and from where, or why not."""
         self._inbox = inbox
         self._on_events = on_events
         self._on_state = on_state
@@ -44,11 +45,11 @@ class StreamReader:
         self._thread = threading.Thread(target=self._run, name="canopy-stream", daemon=True)
 
     def start(self) -> None:
-        """Begin to read, in a thread of its own."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Nothing is handed over from now on; the thread ends soon after."""
+        """Hand over nothing from now on; the thread ends soon after."""
         self._stop.set()
 
     def _run(self) -> None:
@@ -74,7 +75,7 @@ class StreamReader:
             self._node.close()
 
     def _hand_over(self, events: list[StreamEvent]) -> None:
-        """Wait until the app has them."""
+        """Pass the events to the app, and wait until it has taken them."""
         taken = threading.Event()
 
         def callback() -> None:

@@ -62,7 +62,7 @@ class Subscriber:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the subscription: nothing is reported from now on, the thread ends soon after."""
+        """End the subscription. Nothing is reported from now on; the thread ends soon after."""
         self._stop.set()
 
     def _run(self) -> None:

@@ -10,7 +10,7 @@ from matching import Value
 
 
 def show_value(value: Value | None) -> str:
-    """A value in a table: strings without quotes, on one line; NULL for None."""
+    """Return a value for a table: strings without quotes, on one line; NULL for None."""
     if value is None:
         return "NULL"
     if value is True or value is False:
@@ -21,12 +21,12 @@ def show_value(value: Value | None) -> str:
 
 
 def one_line(text: str) -> str:
-    """`text` with unprintable characters escaped, so that it cannot move the cursor."""
+    """Return `text` with unprintable characters escaped: they could move the cursor."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def show_time(seconds: float) -> str:
-    """Local time of day with milliseconds."""
+    """Return the local time of day with milliseconds."""
     if not seconds:
         return ""
     try:
@@ -36,7 +36,7 @@ def show_time(seconds: float) -> str:
 
 
 def show_duration(seconds: float) -> str:
-    """``4 s``, ``3 min 20 s``, ``2 h 05 min``, ``3 d 4 h``."""
+    """Return a duration: ``4 s``, ``3 min 20 s``, ``2 h 05 min``, ``3 d 4 h``."""
     whole = int(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -48,17 +48,18 @@ def show_duration(seconds: float) -> str:
 
 
 def short(identity: str, length: int = 8) -> str:
-    """The beginning of a node id or key; 8 digits distinguish a few thousand."""
+    """Return the beginning of a node id or key; 8 digits distinguish a few thousand."""
     return identity[:length]
 
 
 def fit(text: str, width: int) -> str:
-    """`text`, cut with an ellipsis to `width` characters."""
+    """Cut `text` with an ellipsis to `width` characters."""
     return text if len(text) <= width else text[: max(0, width - 1)] + "…"
 
 
 def show_payload(payload: bytes) -> str:
-    """JSON indented, other text as it is, bytes as a hex dump; bounded."""
+    """Return a payload as text, cut to a bound: JSON indented, other texts unchanged, bytes as a
+    hex dump."""
     try:
         text = payload.decode()
     except UnicodeDecodeError:

@@ -1,7 +1,7 @@
-"""What both main screens have: the top bar, the banner, the footer.
+"""The parts of all main screens: the top bar, the banner, the footer.
 
 The app calls `tick` when something changed (at most ten times a second), `update_rates` once a
-second and `poll` every other second, of the visible screen only.
+second and `poll` every other second, for the visible screen only.
 """
 
 from __future__ import annotations
@@ -88,22 +88,22 @@ class MainScreen(Screen[None]):
         self.drawable = False  # from composed to unmounted; a tick may come before and after
 
     def compose(self) -> ComposeResult:
-        """Top bar, banner, body, footer."""
+        """Yield top bar, banner, body and footer."""
         yield TopBar()
         yield Banner()
         yield from self.body()
         yield Footer(show_command_palette=False, compact=True)
 
     def body(self) -> ComposeResult:
-        """The widgets of the subclass."""
+        """Yield the widgets of the subclass."""
         raise NotImplementedError
 
     def on_mount(self) -> None:
-        """All widgets are mounted (subclasses' handlers have run before this one)."""
+        """Note that all widgets are mounted (subclasses' handlers have run before this one)."""
         self.drawable = True
 
     def on_unmount(self) -> None:
-        """The widgets are being removed."""
+        """Note that the widgets are being removed."""
         self.drawable = False
 
     def tick(self, changes: Changes) -> None:
@@ -116,7 +116,7 @@ class MainScreen(Screen[None]):
         self.show_health()
 
     def poll(self) -> None:
-        """Request from the node what this screen shows."""
+        """Request the data of this screen from the node."""
 
     def show_health(self) -> None:
         """Draw the top bar and the banner."""
@@ -137,7 +137,7 @@ class MainScreen(Screen[None]):
             )
 
     def on_screen_resume(self) -> None:
-        """The screen is visible again: bring it up to date."""
+        """Update the screen, which is visible again."""
         if self.drawable:
             self.show_health()
             self.poll()

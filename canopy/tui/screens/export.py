@@ -1,4 +1,4 @@
-"""The dialog that saves the selected event, or all that are shown, to a file."""
+"""The dialog that saves the selected event, or all shown events, to a file."""
 
 from __future__ import annotations
 
@@ -21,28 +21,29 @@ from overlay.phrases import counted, shown_json
 # --- events as JSON text, and files of them ---
 
 AsObject: TypeAlias = Callable[[Delivery], dict[str, Any]]
-"""The JSON object of a delivery; `canopy tui` gives that of `canopy sub --json`."""
+"""Returns the JSON object of a delivery; `canopy tui` passes that of `canopy sub --json`."""
 
 
 def delivery_of(row: LogRow, key: int | None) -> Delivery:
-    """The delivery of `row` to the subscription `key`, else its first one."""
+    """Return the delivery of `row` to the subscription `key`, else its first one."""
     found = row.deliveries.get(key) if key is not None else None
     return found or next(iter(row.deliveries.values()))
 
 
 def event_json(row: LogRow, key: int | None, as_object: AsObject) -> str:
-    """The event on one line, as it was delivered to the subscription `key`."""
+    """Return the event as JSON on one line, as it was delivered to the subscription `key`."""
     return shown_json(json.dumps(as_object(delivery_of(row, key)), ensure_ascii=False))
 
 
 def file_name(row: LogRow) -> str:
-    """A name for the file of an event: its id, without what a shell or a path may misread."""
+    """Return a name for the file of an event: its id, without characters with a meaning in shells
+    or paths."""
     name = re.sub(r"[^\w.-]+", "-", str(row.event.attributes.get("id", ""))).strip("-.")
     return f"{name[:60] or 'event'}.json"
 
 
 def write_new(path: Path, lines: Sequence[str]) -> None:
-    """Write `lines` to a file that does not exist yet. Raises OSError, and leaves no part then."""
+    """Write `lines` to a new file. Raises OSError, and then leaves no part of the file."""
     with path.open("x", encoding="utf-8") as file:
         try:
             file.writelines(f"{line}\n" for line in lines)
@@ -53,8 +54,8 @@ def write_new(path: Path, lines: Sequence[str]) -> None:
 
 
 class ExportDialog(ModalScreen[str]):
-    """Returns a line that says what was saved. `key` is the subscription whose deliveries are
-    meant (None: the first of each event)."""
+    """Saves events, and returns a line about them. `key`: the subscription whose deliveries are
+    saved (None: the first delivery of each event)."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss('')", "Cancel")]
 
@@ -68,7 +69,7 @@ class ExportDialog(ModalScreen[str]):
         self._key = key
 
     def compose(self) -> ComposeResult:
-        """The file's name, which events, the buttons."""
+        """Yield the file's name, the choice of events, and the buttons."""
         with Vertical(classes="dialog") as dialog:
             dialog.border_title = "Save as JSON"
             dialog.border_subtitle = "Enter save · Esc cancel"
@@ -90,7 +91,7 @@ class ExportDialog(ModalScreen[str]):
         self.query_one("#path", Input).focus()
 
     def on_checkbox_changed(self, event: Checkbox.Changed) -> None:
-        """Propose another name, unless one was typed; show the mark only where it is set."""
+        """Propose another name, unless one was typed; show the mark only if it is set."""
         event.checkbox.BUTTON_INNER = "X" if event.value else " "
         entry = self.query_one("#path", Input)
         names = (file_name(self._row), "events.jsonl")
@@ -98,11 +99,11 @@ class ExportDialog(ModalScreen[str]):
             entry.value = names[event.value]
 
     def on_input_submitted(self) -> None:
-        """Enter was pressed in the name."""
+        """Save the events: Enter was pressed in the name."""
         self._finish()
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
-        """A button was pressed."""
+        """Save the events, or close the dialog."""
         if event.button.id == "ok":
             self._finish()
         else:

@@ -38,14 +38,15 @@ from overlay.phrases import counted
 
 
 class ColumnsRequest(NamedTuple):
-    """What was chosen: the columns (None: those of the selectors), and the order."""
+    """The chosen columns (None: those of the selectors), and the order."""
 
     names: tuple[str, ...] | None
     order: SortOrder | None
 
 
 class ColumnsDialog(ModalScreen[ColumnsRequest | None]):
-    """Lists the attributes `names`; `shown` have a column."""
+    """The dialog for columns and order: lists the attributes `names`; those in `shown` have a
+    column."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "Cancel"),
@@ -64,7 +65,7 @@ class ColumnsDialog(ModalScreen[ColumnsRequest | None]):
         self._list = OptionList(*(Option(self._line(name)) for name in names), id="columns")
 
     def compose(self) -> ComposeResult:
-        """The list of attributes."""
+        """Yield the list of attributes."""
         with Vertical(classes="dialog") as dialog:
             dialog.border_title = "Columns and order"
             dialog.border_subtitle = "Space show/hide · s sort · r reset · Enter done · Esc cancel"
@@ -75,7 +76,7 @@ class ColumnsDialog(ModalScreen[ColumnsRequest | None]):
         self._list.focus()
 
     def on_option_list_option_selected(self) -> None:
-        """Enter was pressed: done."""
+        """Return the chosen columns: Enter was pressed."""
         names = tuple(name for name in self._names if name in self._shown)
         self.dismiss(ColumnsRequest(names, self._order))
 
@@ -86,13 +87,14 @@ class ColumnsDialog(ModalScreen[ColumnsRequest | None]):
             self._update()
 
     def action_sort(self) -> None:
-        """Sort by the column under the cursor: the largest first, the smallest, not at all."""
+        """Sort by the column under the cursor: first the largest first, then the smallest, then
+        not."""
         if self._list.highlighted is not None:
             self._order = SortOrder.after(self._order, self._names[self._list.highlighted])
             self._update()
 
     def action_reset(self) -> None:
-        """The columns of the selectors, in the order of arrival."""
+        """Return to the columns of the selectors, in the order of arrival."""
         self.dismiss(ColumnsRequest(None, None))
 
     def _update(self) -> None:
@@ -105,7 +107,7 @@ class ColumnsDialog(ModalScreen[ColumnsRequest | None]):
 
 
 OPENING = ("add", "filter", "publish", "export")
-"""Actions that open something to type into."""
+"""Actions that open a field to type into."""
 
 
 class LiveScreen(MainScreen):
@@ -156,7 +158,7 @@ class LiveScreen(MainScreen):
         self._columns: dict[int | None, tuple[str, ...]] = {}  # chosen, by subscription
 
     def body(self) -> ComposeResult:
-        """The list of subscriptions beside (or above) the events."""
+        """Yield the list of subscriptions beside (or above) the events."""
         with Horizontal(id="live"):
             yield SubscriptionList(id="subscriptions")
             with Vertical(id="events"):
@@ -166,7 +168,7 @@ class LiveScreen(MainScreen):
                 yield DetailPane(id="detail")
 
     def on_mount(self) -> None:
-        """Set the titles and show what there is."""
+        """Set the titles, and show the subscriptions and events."""
         self.query_one(SubscriptionList).border_title = "Subscriptions"
         self.query_one("#stream").border_title = "Events"
         self._show_subscriptions()
@@ -213,7 +215,7 @@ class LiveScreen(MainScreen):
         self.query_one("#telemetry").display = not attachment.subscriptions
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """No command while a text is typed; no undo where there is nothing to take back."""
+        """Disable commands while a text is typed, and undo while there is nothing to undo."""
         if action in OPENING and isinstance(self.focused, Input):
             return False
         if action == "undo" and not self.attachment.undo_stack:
@@ -221,7 +223,7 @@ class LiveScreen(MainScreen):
         return super().check_action(action, parameters)
 
     def action_undo(self) -> None:
-        """Take back the last removal, change or clearing."""
+        """Undo the last removal, change or clearing."""
         try:
             what = self.attachment.undo()
         except ValueError as error:
@@ -317,7 +319,7 @@ class LiveScreen(MainScreen):
         self.query_one(EventStream).set_columns(columns)
 
     def _columns_of(self, key: int | None) -> tuple[str, ...]:
-        """The attributes with a column: those chosen, else those of the selectors."""
+        """Return the attributes with a column: the chosen ones, else those of the selectors."""
         if key in self._columns:
             return self._columns[key]
         subscriptions = self.attachment.subscriptions
@@ -344,7 +346,7 @@ class LiveScreen(MainScreen):
         self.app.push_screen(ColumnsDialog(names, shown, self.attachment.log.order), done)
 
     def on_event_stream_sort_requested(self, event: EventStream.SortRequested) -> None:
-        """The title of a column was clicked."""
+        """Sort by the column whose title was clicked."""
         log = self.attachment.log
         self._sort(SortOrder.after(log.order, event.attribute) if event.attribute else None)
 
@@ -361,7 +363,7 @@ class LiveScreen(MainScreen):
         self.query_one(FilterBar).show(self.attachment.log)
 
     def on_filter_bar_changed(self) -> None:
-        """The words of the filter have changed."""
+        """Show the events that contain the words of the filter."""
         self._show_view(self.query_one(SubscriptionList).chosen)
 
     def on_filter_bar_left(self) -> None:

@@ -72,7 +72,7 @@ LABEL = 14  # cells of the longest label and a gap
 
 
 class NodePanel(Static):
-    """Shows the `Status` of the node."""
+    """Shows the node's `Status`."""
 
     def show(self, status: Status | None) -> None:
         """Show `status`; None before the first reply."""
@@ -130,12 +130,12 @@ MARKS = {
 
 
 def counter_title(name: str) -> str:
-    """The name of a counter as `canopy status` shows it."""
+    """Return the name of a counter as `canopy status` shows it."""
     return one_line(name.replace("_", " "))
 
 
 class OverlayScreen(MainScreen):
-    """Four tabs; only the visible one is requested from the node."""
+    """Four tabs; only the data of the visible tab is requested from the node."""
 
     TITLE = "overlay"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -153,7 +153,7 @@ class OverlayScreen(MainScreen):
         self._tree = ""  # the attribute whose tree is shown
 
     def body(self) -> ComposeResult:
-        """The tabs: node, ring, trees, incidents."""
+        """Yield the tabs: node, ring, trees, incidents."""
         with TabbedContent(id="tabs"):
             with TabPane("Node", id="node"), Horizontal(classes="split"):
                 with Vertical(id="node-side"):
@@ -214,7 +214,7 @@ class OverlayScreen(MainScreen):
         self._show_node()
 
     def poll(self) -> None:
-        """Request what the visible tab shows."""
+        """Request the data of the visible tab."""
         ask = self.attachment.ask
         if self._tab == "node":
             ask(GetPeers, self._on_peers, poll=True)
@@ -227,7 +227,7 @@ class OverlayScreen(MainScreen):
             self._ask_tree(poll=True)
 
     def action_poll(self) -> None:
-        """Request the state now."""
+        """Request the state at once."""
         self.attachment.poll_status()
         self.poll()
 
@@ -237,7 +237,7 @@ class OverlayScreen(MainScreen):
         self.query_one("#tabs", TabbedContent).active = TABS[(at + by) % len(TABS)]
 
     def on_tabbed_content_tab_activated(self) -> None:
-        """Request what the tab shows."""
+        """Request the data of the tab."""
         self.poll()
 
     # -- node -------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ class OverlayScreen(MainScreen):
     # -- incidents --------------------------------------------------------------------------
 
     def _on_incidents(self, reply: Reply) -> None:
-        """Show losses, elections and recoveries that this node saw, newest first."""
+        """Show the losses, elections and recoveries that this node saw, newest first."""
         if not isinstance(reply, Incidents) or not reply.incidents:
             return
         count = len(reply.incidents)
@@ -340,7 +340,7 @@ class OverlayScreen(MainScreen):
             self._show_attributes()
 
     def _show_attributes(self) -> None:
-        """Show attributes that have a tree, then those that were only seen in events."""
+        """Show attributes that have a tree, then those that were seen only in events."""
         owner = {name: cluster for cluster in self._ring for name in cluster.attributes}
         rows = []
         for name in sorted({*owner, *self._names}, key=lambda name: (name not in owner, name)):
@@ -350,7 +350,7 @@ class OverlayScreen(MainScreen):
         self.query_one("#attributes", SyncedTable).sync(rows)
 
     def on_synced_table_chosen(self, event: SyncedTable.Chosen) -> None:
-        """Another cluster or attribute was selected."""
+        """Show the cluster or the attribute that was selected."""
         if event.table.id == "clusters":
             self._show_ring()
         elif event.table.id == "attributes" and event.key != self._tree:

@@ -31,7 +31,7 @@ class DraftError(ValueError):
 
 
 def parse_draft(text: str, assigned_id: str) -> Draft:
-    """The event that `text` describes. Raises DraftError."""
+    """Return the event that `text` describes. Raises DraftError."""
     if len(text) > DRAFT_CHARACTERS:
         raise DraftError(f"longer than {DRAFT_CHARACTERS:,} characters")
     try:
@@ -79,7 +79,7 @@ EXAMPLE = {"type": "test", "message": "hello from the terminal", "magnitude": 5.
 
 
 class PublishDialog(ModalScreen[None]):
-    """Stays open after publishing, so that another event can follow at once."""
+    """Publishes test events. It stays open after publishing, so that another event can follow."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "Close"),
@@ -101,7 +101,7 @@ class PublishDialog(ModalScreen[None]):
         self._ok = Button("Publish", variant="success", id="ok")
 
     def compose(self) -> ComposeResult:
-        """The text, the result of its check, the buttons."""
+        """Yield the text, the result of its check, and the buttons."""
         with Vertical(classes="dialog") as dialog:
             dialog.border_title = "Publish a test event"
             dialog.border_subtitle = "Ctrl+S publish · Esc close"
@@ -119,11 +119,11 @@ class PublishDialog(ModalScreen[None]):
         self._area.focus()
 
     def on_text_area_changed(self) -> None:
-        """Check the text while it is typed."""
+        """Check the text after each change."""
         self._check()
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
-        """A button was pressed."""
+        """Publish, or close the dialog."""
         if event.button.id == "ok":
             self.action_publish()
         else:

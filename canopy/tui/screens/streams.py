@@ -1,4 +1,5 @@
-"""The streams: their shards, who leads, who lags, durable consumers; and the rows of one."""
+"""The streams: their shards with leaders and lags, durable consumers and groups; and one stream's
+rows."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ from overlay.stream_client import GetGroups, Groups, RowExplained, WhyRow
 
 
 class ReplayRequest(NamedTuple):
-    """Where to begin (`Client.read`), and the selector; "": all events."""
+    """Where to begin to read (`Client.read`), and the selector; "": all events."""
 
     start: Start | int
     at: int
@@ -41,7 +42,7 @@ class ReplayRequest(NamedTuple):
 
 
 class ReplayDialog(ModalScreen[ReplayRequest | None]):
-    """Checks what is typed; Enter begins."""
+    """Asks where to begin and for a selector, and checks both while they are typed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Cancel")]
 
@@ -55,7 +56,7 @@ class ReplayDialog(ModalScreen[ReplayRequest | None]):
         self._ok = Button("Read", variant="success", id="ok")
 
     def compose(self) -> ComposeResult:
-        """Two lines, the result of their check, the buttons."""
+        """Yield the two fields, the result of their check, and the buttons."""
         with Vertical(classes="dialog") as dialog:
             dialog.border_title = f"Read {self._stream}"
             dialog.border_subtitle = "Enter read · Esc cancel"
@@ -69,20 +70,20 @@ class ReplayDialog(ModalScreen[ReplayRequest | None]):
                 yield Button("Cancel", id="cancel")
 
     def on_mount(self) -> None:
-        """Check the lines and focus the first."""
+        """Check the fields and focus the first."""
         self._check()
         self._from.focus()
 
     def on_input_changed(self) -> None:
-        """Check while it is typed."""
+        """Check the fields after each change."""
         self._check()
 
     def on_input_submitted(self) -> None:
-        """Enter was pressed."""
+        """Return the request, if it is valid: Enter was pressed."""
         self._done()
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
-        """A button was pressed."""
+        """Return the request, or cancel."""
         if event.button.id == "ok":
             self._done()
         else:
@@ -116,10 +117,10 @@ SHARD_COLUMNS = ("", "shard", "node", "state", "offsets", "lag", "keys", "bytes"
 CONSUMER_COLUMNS = ("consumer", "shard", "position", "lag", "selector")
 
 LETTERS_MOST = 8
-"""Dead letters that are shown at once."""
+"""The most dead letters that are shown at once."""
 
 PLACE = "#"
-"""The column with an event's offset, behind its shard where there are several."""
+"""The column of an event's offset, with its shard before it if there are several."""
 
 
 class StreamsScreen(MainScreen):
@@ -146,7 +147,7 @@ class StreamsScreen(MainScreen):
         self._several = False  # whether that has several shards
 
     def body(self) -> ComposeResult:
-        """The tables, and the rows under them."""
+        """Yield the tables, and the rows under them."""
         with Vertical(id="streams"):
             with Horizontal(id="stream-tables"):
                 with Vertical(classes="box", id="streams-box"):
@@ -169,7 +170,7 @@ class StreamsScreen(MainScreen):
         self.query_one("#stream-table").focus()
 
     def on_unmount(self) -> None:
-        """The widgets are being removed."""
+        """Stop reading: the widgets are being removed."""
         super().on_unmount()
         self.action_stop()
 
@@ -181,11 +182,11 @@ class StreamsScreen(MainScreen):
     # -- what there is -----------------------------------------------------------------------
 
     def poll(self) -> None:
-        """Request all streams, then the selected one closely."""
+        """Request all streams, then the details of the selected one."""
         self.attachment.ask(GetStreams, self._on_streams, poll=True)
 
     def action_poll(self) -> None:
-        """Request the streams now."""
+        """Request the streams at once."""
         self.poll()
 
     def _on_streams(self, reply: Reply) -> None:
@@ -226,7 +227,7 @@ class StreamsScreen(MainScreen):
             self._show_chosen()
 
     def on_synced_table_chosen(self, event: SyncedTable.Chosen) -> None:
-        """Another stream was selected."""
+        """Request the details of the stream that was selected."""
         if event.table.id == "stream-table":
             self._ask_chosen()
 
@@ -261,7 +262,7 @@ class StreamsScreen(MainScreen):
         self._begin(ReplayRequest("new", 0, ""))
 
     def action_replay(self) -> None:
-        """Ask from where to read the selected stream."""
+        """Ask where to begin to read the selected stream."""
         if self.chosen:
             self.app.push_screen(ReplayDialog(self.chosen), self._begin)
 
@@ -299,7 +300,8 @@ class StreamsScreen(MainScreen):
         self.query_one("#rows", EventStream).update_view()
 
     def _delivery(self, event: StreamEvent) -> Delivery:
-        """The event as lists of events have it; its identity is stream, shard and offset."""
+        """Return the event as a delivery, for the list of events; its identity is stream, shard and
+        offset."""
         place = f"{event.shard}/{event.offset}" if self._several else event.offset
         attributes = {PLACE: place, **event.attributes}
         identity = (self._read, event.shard, event.offset)
@@ -307,11 +309,11 @@ class StreamsScreen(MainScreen):
         return Delivery("", labelled(whole, seal_of(event)), "", "", "", 0)
 
     def on_event_stream_opened(self) -> None:
-        """Enter was pressed on a row."""
+        """Ask what became of the row: Enter was pressed on it."""
         self.action_why()
 
     def action_dead(self) -> None:
-        """Ask for the dead letters of the selected stream's groups."""
+        """Request the dead letters of the selected stream's groups."""
         name = self.chosen
         groups = [
             group.name
@@ -344,14 +346,14 @@ class StreamsScreen(MainScreen):
 
 
 def ttl_cell(stream: StreamInfo) -> str:
-    """How long the rows of a stream are of use; "": for ever."""
+    """Return how long the rows of a stream live; "" for ever."""
     own = one_line(stream.ttl_by)
     for_all = duration(stream.ttl_seconds) if stream.ttl_seconds else ""
     return " or ".join(filter(None, (for_all, own)))
 
 
 def letters(group: str, reply: Reply) -> str:
-    """The dead letters of a group, the newest first."""
+    """Return the dead letters of a group as text, the newest first."""
     if not isinstance(reply, Groups):
         return reply.reason if isinstance(reply, Failed) else ""
     newest = sorted(reply.letters, key=lambda letter: -letter.time)
@@ -366,7 +368,7 @@ def letters(group: str, reply: Reply) -> str:
 
 
 def replica_cells(shard: ShardInfo, replica: ReplicaInfo) -> tuple[str, ...]:
-    """A replica's row in the table of shards."""
+    """Return a replica's row in the table of shards."""
     mark = "★" if replica.node == shard.leader else " "
     if replica.state == "silent":
         return (mark, f"{shard.number}", short(replica.node), "✗ silent", "", "", "", "")
@@ -384,7 +386,7 @@ def replica_cells(shard: ShardInfo, replica: ReplicaInfo) -> tuple[str, ...]:
 
 
 def group_cells(group: GroupInfo, part: GroupShardInfo) -> tuple[str, ...]:
-    """A group's row in the table of consumers."""
+    """Return a group's row in the table of consumers."""
     facts = [f"{part.leased:,} leased", counted(len(part.members), "member")]
     facts += [f"✗ {part.dead:,} dead"] if part.dead else []
     lag = max(0, part.end - part.floor)
@@ -393,7 +395,7 @@ def group_cells(group: GroupInfo, part: GroupShardInfo) -> tuple[str, ...]:
 
 
 def explanation(offset: int, reply: Reply) -> str:
-    """What became of a row, in lines."""
+    """Return what became of a row, as lines of text."""
     if isinstance(reply, Failed):
         return reply.reason
     assert isinstance(reply, RowExplained), reply

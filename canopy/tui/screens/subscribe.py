@@ -29,7 +29,7 @@ class SubscriptionRequest(NamedTuple):
 
 
 class SubscribeDialog(ModalScreen[SubscriptionRequest | None]):
-    """Asks for a selector, a name and a level. Returns the subscription to make; None if it was
+    """Asks for a selector, a name and a level. Returns the subscription to make; None if
     cancelled."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -48,7 +48,7 @@ class SubscribeDialog(ModalScreen[SubscriptionRequest | None]):
         self._entry = SelectorInput(selector, self._known, self._values_of)
 
     def compose(self) -> ComposeResult:
-        """Selector, name, latency level, buttons."""
+        """Yield selector, name, latency level and buttons."""
         with Vertical(classes="dialog") as dialog:
             dialog.border_title = (
                 "Change the subscription" if self._selector else "New subscription"
@@ -80,7 +80,7 @@ class SubscribeDialog(ModalScreen[SubscriptionRequest | None]):
         self._entry.query_one(Input).focus()
 
     def on_key(self, event: events.Key) -> None:
-        """What is typed while the dialog opens belongs to the selector."""
+        """Pass characters that are typed while the dialog opens to the selector."""
         is_early = self.focused is None or self._entry in self.focused.ancestors
         if is_early and event.character is not None and event.is_printable:
             event.stop()
@@ -91,15 +91,15 @@ class SubscribeDialog(ModalScreen[SubscriptionRequest | None]):
         self._enable()
 
     def on_selector_input_submitted(self) -> None:
-        """Enter was pressed in the selector."""
+        """Return the subscription: Enter was pressed in the selector."""
         self._finish()
 
     def on_input_submitted(self) -> None:
-        """Enter was pressed in the name or the level."""
+        """Return the subscription: Enter was pressed in the name or the level."""
         self._finish()
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
-        """A button was pressed."""
+        """Return the subscription, or cancel."""
         if event.button.id == "ok":
             self._finish()
         else:
@@ -123,12 +123,12 @@ class SubscribeDialog(ModalScreen[SubscriptionRequest | None]):
         self._entry.refresh_names()
 
     def _known(self) -> Sequence[str]:
-        """Attributes that the node has seen, then those that only the log has."""
+        """Return the attributes that the node has seen, then those that only the log has."""
         seen = self._attachment.log.attribute_names()
         return list(dict.fromkeys([*self._names, *seen]))
 
     def _values_of(self, name: str) -> Sequence[Value]:
-        """Recent values of the attribute `name`, newest first."""
+        """Return recent values of the attribute `name`, newest first."""
         found: dict[tuple[type, Value], Value] = {}
         for row in self._attachment.log.latest(VALUE_SAMPLE):
             value = row.event.attributes.get(name)

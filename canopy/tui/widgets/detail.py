@@ -31,7 +31,7 @@ INDENT = 2
 
 
 def explanation(explained: Explained, first: str = "") -> Text:
-    """The whole explanation, with the subscription `first` before the others."""
+    """Return the whole explanation, with the subscription `first` before the others."""
     text = Text()
     reasons = sorted(explained.reasons, key=lambda reason: reason.subscription != first)
     for reason in reasons:
@@ -82,7 +82,7 @@ NOTHING = "Select an event: ↑ in the list, Enter shows it here, w explains why
 
 
 class DetailPane(Vertical):
-    """Two tabs on the selected event."""
+    """The pane of the selected event, with two tabs."""
 
     @dataclass
     class WhyRequested(Message):
@@ -97,7 +97,7 @@ class DetailPane(Vertical):
         self._first = ""
 
     def compose(self) -> ComposeResult:
-        """The tabs *Event* and *Why*."""
+        """Yield the tabs *Event* and *Why*."""
         with TabbedContent():
             with TabPane("Event", id="event"), VerticalScroll():
                 yield Static(NOTHING, id="all-of-it")

@@ -24,11 +24,11 @@ GAP = 2
 REST_TITLE = "also"
 FOR_TITLE = "for"
 FIXED = ("id", "type")
-"""The attributes that most events have; first unless the columns were chosen."""
+"""The attributes that most events have; they come first unless the user chose columns."""
 
 
 def fit_cells(text: str, width: int, right: bool = False) -> str:
-    """`text` padded or cut (with an ellipsis) to `width` terminal cells."""
+    """Pad or cut (with an ellipsis) `text` to `width` terminal cells."""
     length = cell_len(text)
     if length > width:
         return set_cell_size(text, width - 1) + "…" if width > 0 else ""
@@ -37,7 +37,7 @@ def fit_cells(text: str, width: int, right: bool = False) -> str:
 
 
 def fit_middle(text: str, width: int) -> str:
-    """`text` padded or cut in its middle, since both ends of an id are informative."""
+    """Pad `text`, or cut its middle, to `width` cells: both ends of an id are informative."""
     if cell_len(text) <= width or not text.isascii() or width < 5:
         return fit_cells(text, width)
     tail = width // 2
@@ -45,15 +45,17 @@ def fit_middle(text: str, width: int) -> str:
 
 
 def sort_mark(name: str, order: SortOrder | None) -> str:
-    """What stands behind the title of the column that the events are sorted by."""
+    """Return the mark after the title of the column by which the events are sorted; "" for other
+    columns."""
     if order is None or order.attribute != name:
         return ""
     return " ▼" if order.descending else " ▲"
 
 
 class EventColumns:
-    """The columns. `names` are attributes, `fixed` those that come first; `titles` are names of
-    subscriptions by key, shown in a column of their own if `with_names`. `order` is marked."""
+    """The columns. `names` are attributes, of which those in `fixed` come first; `titles` are names
+    of subscriptions by key, shown in a column of their own if `with_names`. The column of `order`
+    is marked."""
 
     def __init__(
         self,
@@ -78,7 +80,8 @@ class EventColumns:
         return ["time", *names[: self._fixed], *named, *names[self._fixed :], REST_TITLE]
 
     def name_at(self, cell: int) -> str | None:
-        """The attribute whose column is at `cell` of a line; "" for the time, None for others."""
+        """Return the attribute whose column is at `cell` of a line; "" for the time, None for
+        others."""
         names: list[str | None] = [*self.names]
         widths = [*self._widths]
         if self._for_width:
@@ -95,12 +98,12 @@ class EventColumns:
 
     @property
     def width(self) -> int:
-        """Cells of all columns before the last one."""
+        """The width of all columns before the last one, in cells."""
         widths = [TIME_WIDTH, *self._widths, *([self._for_width] if self._for_width else [])]
         return sum(widths) + GAP * len(widths)
 
     def measure(self, rows: Iterable[LogRow]) -> bool:
-        """Grow to fit `rows`. Returns whether a width changed."""
+        """Widen the columns to fit `rows`. Returns whether a width changed."""
         before = (list(self._widths), self._for_width)
         for row in rows:
             for i, name in enumerate(self.names):
@@ -112,7 +115,7 @@ class EventColumns:
         return before != (self._widths, self._for_width)
 
     def header(self, style: Style) -> list[Segment]:
-        """The header line with the titles."""
+        """Return the line with the titles."""
         widths = [TIME_WIDTH, *self._widths[: self._fixed]]
         widths += [self._for_width] if self._for_width else []
         widths += [*self._widths[self._fixed :], len(REST_TITLE)]
@@ -120,7 +123,7 @@ class EventColumns:
         return [Segment(fit_cells(one_line(t), w) + " " * GAP, style) for t, w in cells]
 
     def line(self, row: LogRow, style: Style, dim: Style) -> list[Segment]:
-        """The line of one event."""
+        """Return the line of one event."""
         attributes = row.event.attributes
         gap = Segment(" " * GAP, style)
         out = [Segment(fit_cells(show_time(row.event.time), TIME_WIDTH), dim), gap]

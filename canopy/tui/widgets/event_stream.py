@@ -26,7 +26,7 @@ from canopy.tui.widgets.event_columns import REST, EventColumns
 
 
 class EventStream(ScrollView, can_focus=True):
-    """The list of an `EventLog`'s events, a line each, which follows the newest unless it is
+    """The list of an `EventLog`'s events, one line each; it follows the newest unless it is
     scrolled."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -60,7 +60,7 @@ class EventStream(ScrollView, can_focus=True):
 
     @dataclass
     class SortRequested(Message):
-        """The title of the column `attribute` was clicked; "" is the time's."""
+        """The title of the column `attribute` was clicked; "" is the time's column."""
 
         attribute: str
 
@@ -90,12 +90,12 @@ class EventStream(ScrollView, can_focus=True):
         self.update_view()
 
     def new_view(self) -> None:
-        """The log's view was rebuilt (filter, clear): follow again."""
+        """Follow the newest event again: the log's view was rebuilt (filter, clear)."""
         self._select(None)
         self.update_view()
 
     def update_view(self) -> None:
-        """Draw the log's present content; nothing else redraws this widget by itself."""
+        """Draw the log's present content; nothing else redraws this widget."""
         self.updates += 1
         log = self.log_of_events
         if self._row is not None and self.selected is not self._row:
@@ -119,7 +119,7 @@ class EventStream(ScrollView, can_focus=True):
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        """The line `y` of the widget: the header, then rows from the scroll position on."""
+        """Return the line `y` of the widget: the header, then rows from the scroll position on."""
         width = self.scrollable_content_region.width
         left = self.scroll_offset.x
         if y == 0:
@@ -137,8 +137,8 @@ class EventStream(ScrollView, can_focus=True):
         return self._strip(self.columns.line(row, style, dim), left, width, style)
 
     def action_move(self, by: int) -> None:
-        """Move the cursor; the first move takes it to the newest event, or to the first one of a
-        sorted list."""
+        """Move the cursor. The first move selects the newest event, or the first one of a sorted
+        list."""
         if self.place is None:
             self._go(self._start if by < 0 or self.log_of_events.order else None)
         else:
@@ -167,14 +167,14 @@ class EventStream(ScrollView, can_focus=True):
             self.post_message(self.Opened())
 
     def ensure_cursor(self) -> LogRow | None:
-        """The selected event; selects the newest one if there is none."""
+        """Return the selected event; select the newest one if there is none."""
         if self.place is None and self.log_of_events.view:
             self._go(self._start)
         return self.selected
 
     @property
     def _start(self) -> int:
-        """Where the cursor appears."""
+        """Return the place at which the cursor appears."""
         log = self.log_of_events
         return log.end - 1 if log.order is None else log.first
 

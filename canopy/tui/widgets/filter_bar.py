@@ -25,7 +25,7 @@ class FilterBar(Horizontal):
         """Posted when the text of the filter has changed."""
 
     class Left(Message):
-        """The focus may return to the list."""
+        """The user has left the filter; the focus may return to the list."""
 
     @property
     def words(self) -> str:
@@ -33,7 +33,7 @@ class FilterBar(Horizontal):
         return self.query_one(Input).value
 
     def compose(self) -> ComposeResult:
-        """The input, and the numbers beside it."""
+        """Yield the input, and the numbers beside it."""
         entry = Input(placeholder="filter: words that an event must contain ( / )", compact=True)
         entry.can_focus = False  # Tab passes by: the next key would be a letter, not a command
         entry.cursor_blink = False  # each blink is a redraw, also over a slow line
@@ -60,21 +60,21 @@ class FilterBar(Horizontal):
         self.post_message(self.Left())
 
     def enter(self) -> None:
-        """Focus the input of the filter, at once: what is typed next belongs to it."""
+        """Focus the input at once, so that it receives the next key."""
         entry = self.query_one(Input)
         entry.can_focus = True
         self.screen.set_focus(entry)
 
     def on_click(self) -> None:
-        """A click focuses the filter as its key does."""
+        """Focus the filter, as its key does."""
         self.enter()
 
     def on_descendant_blur(self) -> None:
-        """The filter cannot be focused by Tab; only the terminal's own focus may come back."""
+        """Prevent that Tab focuses the filter; only the return of the terminal's own focus may."""
         self.query_one(Input).can_focus = not self.app.app_focus
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Pass on that the words changed."""
+        """Post that the words changed."""
         event.stop()
         self.post_message(self.Changed())
 

@@ -37,7 +37,7 @@ class Arc(NamedTuple):
     share: float
 
     def contains(self, place: float) -> bool:
-        """Whether the fraction `place` of the circle is in the arc."""
+        """Return whether the fraction `place` of the circle is in the arc."""
         return (place - self.begin) % 1.0 < self.share or self.share >= 1.0
 
     @property
@@ -47,7 +47,8 @@ class Arc(NamedTuple):
 
 
 def fraction(key: str) -> float:
-    """The place of a key of 40 hex digits on the circle; 0.0 for any other text."""
+    """Return the place of a key of 40 hex digits on the circle, from 0 to 1; 0.0 for any other
+    text."""
     try:
         return int(key[:HEX].ljust(HEX, "0"), 16) / (1 << BITS)
     except ValueError:
@@ -55,14 +56,14 @@ def fraction(key: str) -> float:
 
 
 def arc(cluster: ClusterInfo) -> Arc:
-    """The arc of a cluster; the whole circle if its start is its own key."""
+    """Return the arc of a cluster; the whole circle if its start is its own key."""
     begin = fraction(cluster.start)
     share = (fraction(cluster.key) - begin) % 1.0
     return Arc(begin, share if cluster.start != cluster.key else 1.0)
 
 
 def members(cluster: ClusterInfo) -> list[tuple[str, str]]:
-    """(role, node) of all members: primary, standby, then the other brokers, each once."""
+    """Return (role, node) of all members: primary, standby, then the other brokers, each once."""
     found = [("primary", cluster.primary)]
     if cluster.standby:
         found.append(("standby", cluster.standby))
@@ -80,12 +81,12 @@ SMALLEST = 9  # lines below which there is no room for a circle
 
 
 def colour(number: int) -> str:
-    """The colour of the arc `number` (from 0)."""
+    """Return the colour of the arc `number` (from 0)."""
     return PALETTE[number % len(PALETTE)]
 
 
 class RingPicture(Static):
-    """Shows clusters; `chosen` is the key of the one to draw thick."""
+    """Draws clusters; the arc of the key `chosen` is thick."""
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -100,7 +101,7 @@ class RingPicture(Static):
             self.refresh()
 
     def render(self) -> Text:
-        """The circle, or a bar if there is no room for a circle."""
+        """Return the circle, or a bar if there is no room for a circle."""
         if not self._clusters:
             return Text("the ring is not known yet", "dim")
         width, height = self.content_region.size
@@ -113,7 +114,7 @@ class RingPicture(Static):
 def circle(
     clusters: Sequence[ClusterInfo], chosen: str, rows: int, middle: Sequence[str] = ()
 ) -> Text:
-    """The circle in `rows` lines of twice as many cells."""
+    """Return the circle in `rows` lines of twice as many cells."""
     arcs = [arc(cluster) for cluster in clusters]
     thick = chosen if len(clusters) > 1 else ""  # a single one is not highlighted
     inner = [THICK if cluster.key == thick else THIN for cluster in clusters]
@@ -134,7 +135,7 @@ def circle(
 
 
 def bar(clusters: Sequence[ClusterInfo], chosen: str, width: int) -> Text:
-    """The ring as one line, from key 0 on."""
+    """Return the ring as one line, from key 0 on."""
     text = Text(no_wrap=True)
     arcs = [arc(cluster) for cluster in clusters]
     last = -1
@@ -154,7 +155,7 @@ def bar(clusters: Sequence[ClusterInfo], chosen: str, width: int) -> Text:
 def _dot(
     arcs: Sequence[Arc], inner: Sequence[float], column: int, line: int, size: int
 ) -> int | None:
-    """The arc that covers the dot, None outside of all."""
+    """Return the number of the arc that covers the dot; None outside all arcs."""
     x = (column + 0.5) - size / 2
     y = (line + 0.5) - size / 2
     distance = math.hypot(x, y) / (size / 2)
@@ -186,8 +187,8 @@ def _half_blocks(upper: int | None, lower: int | None) -> Text:
 
 
 def _labels(arcs: Sequence[Arc], size: int) -> dict[tuple[int, int], tuple[str, Style]]:
-    """Cell → (digit, style): the numbers of the arcs, on the arcs; a number that would overlap
-    another is left out."""
+    """Return the numbers on the arcs, as cell → (digit, style). A number that would overlap another
+    is left out."""
     labels: dict[tuple[int, int], tuple[str, Style]] = {}
     for number, one in enumerate(arcs):
         angle = one.middle * math.tau
@@ -203,7 +204,7 @@ def _labels(arcs: Sequence[Arc], size: int) -> dict[tuple[int, int], tuple[str, 
 
 
 def _middle(lines: Sequence[str], size: int) -> dict[tuple[int, int], tuple[str, Style]]:
-    """Cell → (character, style): lines in the middle of the circle."""
+    """Return the lines in the middle of the circle, as cell → (character, style)."""
     room = int(size * THICK * 0.8)  # of the inner circle's width, some lines from its middle
     top = size // 4 - len(lines) // 2
     placed = {}

@@ -53,10 +53,10 @@ _KEYS = {"tab": "take", "down": "next", "up": "previous"}
 
 
 class _Line(Input):
-    """The input itself: Tab and the arrows operate on the candidates if there are any.
+    """The input field. Tab and the arrows operate on the candidates if there are any.
 
-    They are taken from the same queue as what is typed, in its order: a binding would be carried
-    out by the app, before or after letters that were typed with it.
+    They are handled in the order of the typed keys: the app would run a binding before or after
+    letters that were typed with it.
     """
 
     async def _on_key(self, event: events.Key) -> None:
@@ -73,7 +73,7 @@ class _Line(Input):
 
 
 class SelectorInput(Vertical):
-    """The input, the caret with the error, the candidates."""
+    """The input field, the caret with the error, and the candidates."""
 
     @dataclass
     class Changed(Message):
@@ -109,7 +109,7 @@ class SelectorInput(Vertical):
 
     @property
     def check(self) -> Check:
-        """The result of the validation of the present text."""
+        """The result of the check of the present text."""
         text = self._line.value
         if text != self._check[0]:
             self._check = (text, check(text))
@@ -121,7 +121,7 @@ class SelectorInput(Vertical):
         return self._line.value
 
     def compose(self) -> ComposeResult:
-        """The three parts, one below the other."""
+        """Yield the three parts, one below the other."""
         yield self._line
         yield self._caret
         yield self._candidates
@@ -131,15 +131,15 @@ class SelectorInput(Vertical):
         self._validate()
 
     def refresh_names(self) -> None:
-        """The names of attributes have arrived, or will not; may be called before mounting and
-        after removal."""
+        """Note that the names of attributes have arrived, or will not. May be called before
+        mounting and after removal."""
         self.names_known = True
         self._propose()
         self._show_caret()
 
     def type(self, text: str) -> None:
-        """Insert what was typed before the input had the focus. An input that is not mounted yet
-        does not say that it changed."""
+        """Insert characters that were typed before the input had the focus. An input that is not
+        mounted yet posts no change by itself."""
         self._line.insert_text_at_cursor(text)
         self._validate()
         self.post_message(self.Changed(self.value, self.check))
@@ -168,7 +168,7 @@ class SelectorInput(Vertical):
         self.post_message(self.Changed(self.value, self.check))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Pass on that Enter was pressed."""
+        """Post that Enter was pressed."""
         event.stop()
         self.post_message(self.Submitted())
 

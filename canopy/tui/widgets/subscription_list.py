@@ -29,7 +29,7 @@ ONE_LINE = 60  # cells from which a subscription fits on one line
 
 
 class SubscriptionList(OptionList):
-    """The highlighted line decides whose events are shown."""
+    """The list of subscriptions; the events of the highlighted one are shown."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("d,delete", "request('remove')", "Remove", tooltip="Remove this subscription"),
@@ -39,13 +39,14 @@ class SubscriptionList(OptionList):
 
     @dataclass
     class Chosen(Message):
-        """Show the events of this subscription (None: of all)."""
+        """The user wants to see the events of this subscription (None: of all)."""
 
         key: int | None
 
     @dataclass
     class ActionRequested(Message):
-        """The user wants to `what` ("remove", "pause", "edit") the subscription `key`."""
+        """The user requests the action `what` ("remove", "pause", "edit") for the subscription
+        `key`."""
 
         what: str
         key: int
@@ -62,7 +63,7 @@ class SubscriptionList(OptionList):
         return None if at is None or at >= len(self._keys) else self._keys[at]
 
     def show(self, subscriptions: Sequence[SubscriptionEntry], total: Rate) -> None:
-        """Update the lines; only those that changed are drawn."""
+        """Update the lines; only changed lines are drawn."""
         keys: list[int | None] = [None, *(s.key for s in subscriptions)]
         prompts = [self._all(subscriptions, total), *(self._line(s) for s in subscriptions)]
         texts = [prompt.markup for prompt in prompts]

@@ -15,7 +15,7 @@ from textual.widgets.data_table import RowDoesNotExist
 
 
 class SyncedTable(DataTable[Text]):
-    """A table whose rows have keys; `sync` makes it show exactly the given rows."""
+    """A table whose rows have keys; `sync` replaces its rows by the given ones."""
 
     BINDINGS: ClassVar[list[BindingType]] = []
 
@@ -28,7 +28,7 @@ class SyncedTable(DataTable[Text]):
 
         @property
         def control(self) -> SyncedTable:
-            """The table, for selectors of Textual's `on`."""
+            """The table, for the selectors of Textual's `on`."""
             return self.table
 
     def __init__(self, titles: Sequence[str], id: str, numbers: Sequence[int] = ()) -> None:
