@@ -1,4 +1,4 @@
-"""Addresses as people and messages write them: ``HOST:PORT``, an IPv6 host in brackets."""
+"""Addresses in text form: ``HOST:PORT``, an IPv6 host in brackets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ipaddress
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of ``HOST:PORT`` or ``[IPv6]:PORT``. Raises ValueError."""
+    """Return host and port of ``HOST:PORT`` or ``[IPv6]:PORT``. Raises ValueError."""
     host, colon, port = address.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -20,12 +20,12 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def join_address(host: str, port: int) -> str:
-    """``HOST:PORT``, an IPv6 address in brackets."""
+    """Return ``HOST:PORT``, with an IPv6 address in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only programs of this machine can reach `host`."""
+    """Return whether only programs of this machine can reach `host`."""
     if host == "localhost":
         return True
     try:

@@ -1,11 +1,10 @@
-"""What was done with keys and policies at this node: a file in which each line vouches for all
-before it.
+"""The record of changes to keys and policies at this node: a file in which each line vouches for
+all lines before it.
 
-``audit`` in the data folder has one JSON object a line, with its number, the time, what was done,
-and ``hash``: BLAKE2b-256 of the former line's hash and of this line without its own. So a line
-cannot be changed, left out or put in between without a break from there on; that the end was cut
-off shows when the last hash was noted elsewhere (`canopy audit verify` prints it). No secret is
-ever in it.
+``audit`` in the data folder has one JSON object a line, with its number, the time, the action, and
+``hash``: BLAKE2b-256 of the last line's hash and of this line without its own. So a line cannot be
+changed, removed or inserted without breaking the chain from there on. A truncated end is detected
+if the last hash was noted elsewhere (`canopy audit verify` prints it). The file has no secrets.
 """
 
 from __future__ import annotations
@@ -20,26 +19,26 @@ from typing import Any, Final, NamedTuple
 
 NAME: Final = "audit"
 FIRST: Final = "0" * 64
-"""In the place of the hash before the first line."""
+"""The hash that stands for the line before the first."""
 
 LINE_MOST: Final = 16_384
-"""Bytes of a line at most."""
+"""The longest line, in bytes."""
 
 
 class AuditVerdict(NamedTuple):
-    """How many lines of an audit file are whole, and where it is damaged."""
+    """The number of valid lines of an audit file, and the first fault."""
 
     lines: int
-    """That are whole, from the beginning."""
+    """The number of valid lines, from the beginning."""
     last: str
-    """The hash of the last of them."""
+    """The hash of the last valid line."""
     damage: str
-    """What is wrong with the next one; "": nothing follows."""
+    """The fault of the next line; "": there is no further line."""
 
 
 def append(folder: Path, kind: str, **fields: Any) -> None:
-    """Add a line to the audit file of a data folder, durably. Commands and the running node may do
-    so at once. Raises OSError."""
+    """Add a line to the audit file of a data folder, durably. Commands and the running node may
+    call it at the same time. Raises OSError."""
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
     file = os.open(folder / NAME, flags, 0o600)
     with open(file, "r+b", buffering=0) as out:
@@ -76,7 +75,8 @@ def _hash(before: str, line: dict[str, Any]) -> str:
 
 
 def _last(file: int) -> tuple[int, str]:
-    """Number and hash of the last line; of a torn one nothing is believed, and the break stays."""
+    """Return number and hash of the last line. A torn line counts as (0, FIRST), which leaves a
+    break."""
     size = os.fstat(file).st_size
     tail = os.pread(file, LINE_MOST, max(0, size - LINE_MOST)).splitlines()
     if not tail:

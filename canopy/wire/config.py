@@ -1,8 +1,8 @@
-"""What a user may set: a YAML file, ``CANOPY_…`` environment variables, and flags.
+"""A node's configuration: a YAML file, ``CANOPY_…`` environment variables, and flags.
 
 Flags override the environment, which overrides the file (docs/reference/configuration.md). All
 three have the same keys and go through one typed conversion, so that an unknown key, a wrong type
-or a value out of bounds is refused with its source, its place and what is expected there.
+or a value out of bounds is refused with its source, its place and the expected value.
 
 In the file the groups of `overlay.settings` are mappings of their own (``tree: {routing:
 counting}``); in the environment a group and its key are joined by two underscores
@@ -34,7 +34,7 @@ from overlay.upper_tree.publisher.schemas import Otherwise
 ENVIRONMENT: Final = "CANOPY_"
 FROM_ENVIRONMENT: Final = "environment"
 OTHER_VARIABLES: Final = ("CONNECT", "DEBUG", "FAULT", "SEAL", "WAIT")
-"""Variables of the commands and of the tests (bench/mutations) that are no keys."""
+"""Variables of the commands and of the tests (bench/mutations) that are not keys."""
 
 DEFAULT_LISTEN: Final = "127.0.0.1:4470"  # a port that IANA has not assigned
 
@@ -48,10 +48,10 @@ PLAIN_WORDS: Final = {
     "invalid enum value": "unknown choice",
     "Invalid enum value": "unknown choice",
 }
-"""msgspec's words for types, and what is shown to the user instead."""
+"""msgspec's words for types, and the words that the user sees instead."""
 
 SHORT_FORMS: Final = {"log": "level"}
-"""Groups that may be given as one value, and the key that it is the value of: ``log: debug``."""
+"""Groups that may be given as one value, and the key of that value: ``log: debug``."""
 
 Name = Annotated[str, Meta(max_length=200)]
 
@@ -295,12 +295,12 @@ def convert(values: Mapping[str, Any], source: str) -> NodeConfig:
 
 
 def is_short(key: str, value: Any) -> bool:
-    """Whether a group is given as the value of its first key."""
+    """Return whether a group is given as the value of its first key."""
     return key in SHORT_FORMS and isinstance(value, str)
 
 
 def named_keys(typed: SettingsGroup, layer: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys that `layer` names, with their converted values."""
+    """Return the keys that `layer` names, with their converted values."""
     picked = {}
     for key, value in layer.items():
         found = getattr(typed, key)
@@ -334,7 +334,7 @@ def plain_error(message: str) -> str:
 
 
 def merge_layer(into: dict[str, Any], layer: Mapping[str, Any]) -> None:
-    """Lay `layer` over `into`; groups are merged key by key, everything else is replaced."""
+    """Merge `layer` into `into`: groups key by key; other values are replaced."""
     for key, value in layer.items():
         if isinstance(value, Mapping) and isinstance(into.get(key), dict):
             merge_layer(into[key], value)
@@ -347,7 +347,7 @@ class UniqueKeyLoader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Construct a mapping as SafeLoader does. Raises ConstructorError if a key is repeated or
-        is no text."""
+        is not a text."""
         seen: dict[str, None] = {}
         for name, _ in node.value:
             key = name.value
@@ -364,7 +364,7 @@ class UniqueKeyLoader(yaml.SafeLoader):
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file. Raises ConfigError with the line of a fault."""
+    """Return the mapping in a YAML file. Raises ConfigError with the line of a fault."""
     try:
         with path.expanduser().open("rb") as source:
             text = source.read(CONFIG_FILE_LIMIT + 1)
@@ -386,7 +386,7 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def yaml_fault(error: Exception) -> str:
-    """Place and reason of a YAML error, as one line."""
+    """Return place and reason of a YAML error, on one line."""
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None) or str(error).splitlines()[0]
     where = f", line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
@@ -394,7 +394,7 @@ def yaml_fault(error: Exception) -> str:
 
 
 def read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
-    """The keys among the ``CANOPY_…`` variables, as nested mappings of texts and lists."""
+    """Return the keys among the ``CANOPY_…`` variables, as nested mappings of texts and lists."""
     hints = typing.get_type_hints(NodeConfig)
     found: dict[str, Any] = {}
     for variable, text in sorted(environment.items()):
@@ -419,9 +419,10 @@ def read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:
-    """Return a message for each ``CANOPY_…`` variable that is no key and so has no effect.
+    """Return a message for each ``CANOPY_…`` variable that is not a key and so has no effect.
 
-    Such a variable is no error, since others set them, too (Kubernetes for a service named canopy).
+    Such a variable is not an error, since others set them too (Kubernetes for a service named
+    canopy).
     """
     known = (*typing.get_type_hints(NodeConfig), *(name.lower() for name in OTHER_VARIABLES))
     found = []
@@ -435,7 +436,7 @@ def unknown_variables(environment: Mapping[str, str]) -> list[str]:
 
 
 def is_group(kind: Any) -> bool:
-    """Whether a field's type is a group of settings."""
+    """Return whether a field's type is a group of settings."""
     is_class = typing.get_origin(kind) is None and isinstance(kind, type)
     return is_class and issubclass(kind, SettingsGroup)
 

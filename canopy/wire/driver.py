@@ -3,20 +3,20 @@
 Every input of the node goes through `TrioDriver.turn`, in the one trio thread: the node's handlers
 run to completion, queue their output, and flush. Then, in this order:
 
-1. what the node stored becomes durable, but for what it stores behind the turn
-   (canopy/wire/state_file.py), of which it hears in a later one,
-2. the frames of the turn go to the peers, for which other nodes wait,
-3. replies and deliveries of the turn go to the control clients, coalesced: whom a write wakes may
-   take the processor,
-4. the disk of its shards is handed what was asked of it, or carries it out at once: then what the
-   node says to that is the next turn,
+1. the node's stored records become durable, except those stored behind the turn
+   (canopy/wire/state_file.py), of which it is told in a later turn,
+2. the frames of the turn go to the peers, since other nodes wait for them,
+3. replies and deliveries of the turn go to the control clients, coalesced: a process that a write
+   wakes may take the processor,
+4. the disk of its shards gets its operations, or carries them out at once: then the node's handling
+   of the results is the next turn,
 5. the timer is set again if the node's next deadline is earlier than it was,
 
 so that no frame leaves before the records that it depends on are on disk. The methods that the node
 calls only queue and return; none calls back.
 
 An exception from a handler is a fault of this program: it ends the process with a traceback in the
-log, but where users' data goes through (`contain` in overlay/incidents.py). What a peer does
+log, except while it handles users' data (`contain` in overlay/incidents.py). A peer's behaviour
 (closing, garbage, silence) affects only its own connection.
 """
 
@@ -74,7 +74,7 @@ from streams.disk import NoLogDisk
 
 
 class Bell:
-    """Rung by any thread, heard by one task. To be closed."""
+    """Wakes one task from any thread. It must be closed."""
 
     def __init__(self) -> None:
         self._end, self._rope = os.pipe()
@@ -84,20 +84,20 @@ class Bell:
         self._is_open = True
 
     def ring(self) -> None:
-        """Wake the task, now or when it listens next; nothing happens once it is closed."""
+        """Wake the task, now or when it waits next. Does nothing after `close`."""
         with self._open:  # else the descriptor may be another file's by now
             if self._is_open:
                 with contextlib.suppress(BlockingIOError):  # it has been rung often enough
                     os.write(self._rope, b"\a")
 
     async def heard(self) -> None:
-        """Wait until it is rung, unless that has happened since the last call."""
+        """Wait until `ring` is called, unless it was called since the last return."""
         await trio.lowlevel.wait_readable(self._end)
         with contextlib.suppress(BlockingIOError):
             os.read(self._end, 4096)
 
     def close(self) -> None:
-        """Let nobody ring any more. Nobody may be listening."""
+        """Close the bell. No task may be waiting."""
         with self._open:
             self._is_open = False
             os.close(self._end)
@@ -105,30 +105,30 @@ class Bell:
 
 
 CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Linux has a monotonic clock that goes on while the machine is suspended, and `time.monotonic`
-reads the other one, which does not; macOS's goes on (clock_gettime(2) and (3))."""
+"""A monotonic clock that continues while the machine is suspended. On Linux `time.monotonic` reads
+another one, which stops then; macOS's continues (clock_gettime(2) and (3))."""
 
 
 def monotonic() -> float:
-    """Monotonic seconds, those included in which the machine was suspended: leases that a node was
-    given end meanwhile."""
+    """Return monotonic seconds, including time in which the machine was suspended: the leases that
+    a node holds expire meanwhile."""
     return time.clock_gettime(CLOCK)
 
 
 def processor_time() -> float:
-    """Seconds for which this thread has had a processor. (`time.thread_time` asks for the clock's
-    resolution as well, in half as much time again.)"""
+    """Return the processor time of this thread in seconds. (`time.thread_time` also asks for the
+    clock's resolution, which takes half as long again.)"""
     return time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID)
 
 
 def hybrid_clock() -> HybridClock:
-    """A hybrid logical clock that begins with what the wall clock shows now."""
+    """Return a hybrid logical clock that begins at the present wall-clock time."""
     return HybridClock(monotonic, time.time())
 
 
 class NodeOutputs(Protocol):
-    """The receiver of a node's output other than messages to its peers: the process, which hands it
-    on to the control socket and the directory."""
+    """The receiver of a node's output other than messages to its peers: the process, which passes
+    it to the control socket and the directory."""
 
     def reply(self, client: int, reply: Reply) -> None:
         """Queue a reply, deliveries or a notice for a client."""
@@ -147,7 +147,8 @@ class NodeOutputs(Protocol):
         """Send the queued output."""
 
     def silence(self) -> None:
-        """Send nothing more, whatever is queued: it may rest on what could not be stored."""
+        """Send nothing more, even if it is queued: it may depend on records that could not be
+        stored."""
 
 
 class _NoOutputs:
@@ -179,13 +180,13 @@ class TrioDriver:
         users: LocalUsers | None = None,
         schemas: EventSchemas | None = None,
     ) -> None:
-        """`users`: whose programs on this machine are heard; None: anybody's."""
+        """`users`: the users of this machine whose programs are served; None: all."""
         self.counters = Counters()
         self.hybrid = hybrid or hybrid_clock()
         self.logs: FileLogDisk | NoLogDisk = shards or NoLogDisk()
         """The disk of the node's shards; without one its replicas never become ready."""
         self.schemas = schemas
-        """What events of the node's programs have to be; None: anything."""
+        """The schemas that events of the node's programs must satisfy; None: any event is valid."""
         self._outputs: NodeOutputs = _NoOutputs()
         self._log = log
         self._folder = folder
@@ -195,7 +196,8 @@ class TrioDriver:
         self._users = users
         self._strangers = 0  # who have dialled, and have not said anything yet
         self._unknown: OrderedDict[object, Callable[[], None]] = OrderedDict()
-        """Those that are not authenticated, oldest first, and how each is ended."""
+        """Connections that are not authenticated, oldest first, each with the function that closes
+        it."""
         self._node: DrivenNode | None = None
         self._nursery: trio.Nursery | None = None
         self._connections: dict[int, Connection] = {}
@@ -205,21 +207,21 @@ class TrioDriver:
         self._sleep = trio.CancelScope()  # … whose sleep this ends, by trio's
         self._turns = 0
         self.turn_times = TurnTimes()
-        """How long its turns took, those before it listened included."""
+        """The durations of all turns, those before it listened included."""
         self.longest_turn = 0.0
-        """Seconds of the longest turn since it listens, disk included: so long the node did nothing
-        else."""
+        """The longest turn since the node listens, in seconds, disk included: the node did nothing
+        else then."""
         self.longest_turn_cpu = 0.0
-        """Most seconds of processor time of a turn since then, with what came between it and the
-        one before; less than the longest turn took where the disk or other processes were waited
-        for."""
+        """The most processor time of a turn since the node listens, in seconds, with the time since
+        the turn before; less than the duration if the turn waited for the disk or other
+        processes."""
         self._spent = 0.0  # processor time up to the end of the last turn
 
     # What the node calls: every method queues and returns.
 
     def dial(self, address: str) -> int:
         """Begin to connect to ``HOST:PORT``. Returns the connection's number; `on_opened` or
-        `on_closed` follows."""
+        `on_closed` is called later."""
         connection = self._connection(address)
         self._spawn(self._dial, connection)
         return connection.number
@@ -258,7 +260,7 @@ class TrioDriver:
         self._outputs.share(events, places)
 
     def note(self, kind: str, fields: dict[str, Any]) -> None:
-        """Write a line of the audit file, where the node has keys, and of the log."""
+        """Write a line of the log, and of the audit file if the node has keys."""
         self._log.warning(kind.replace(" ", "_"), **fields)
         if self._security is not None:
             self._security.note(kind, **fields)
@@ -280,15 +282,16 @@ class TrioDriver:
             self._traces.write_each(kind, name, values, fields)
 
     def trace_marks(self, incarnation: int, first: int, count: int) -> Sequence[bool] | None:
-        """Return which of the events that this node publishes now are traced; None: all of them."""
+        """Return for each event that this node publishes now whether it is traced; None: all
+        are."""
         return None if self._traces is None else self._traces.trace_marks(incarnation, first, count)
 
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
-        """The events among these whose trace records are kept; none without traces."""
+        """Return those of the events whose trace records are kept; none without traces."""
         return () if self._traces is None else self._traces.sampled(events)
 
     def row_share(self, kind: str, count: int) -> float:
-        """Return the share of `count` rows of streams that gets records of a kind; 0 without
+        """Return the share of `count` rows of streams that get records of a kind; 0 without
         traces."""
         return 0.0 if self._traces is None else self._traces.row_share(kind, count)
 
@@ -298,18 +301,19 @@ class TrioDriver:
             self._traces.count_unmatched(counts)
 
     def store(self, *records: bytes, anew: bool = False) -> None:
-        """Append to the state file; durable before the frames of this turn leave."""
+        """Append to the state file. The records are durable before the frames of this turn
+        leave."""
         assert self._folder is not None, "this driver has no data folder"
         self._folder.state.store(*records, anew=anew)
 
     def store_later(self, *records: bytes, anew: bool = False) -> int:
-        """Append to the state file behind the turn; the node's `on_stored` follows with the ticket
-        that this returns, or a later one."""
+        """Append to the state file behind the turn. Returns a ticket; the node's `on_stored` is
+        called with that ticket or a later one when the records are durable."""
         assert self._folder is not None, "this driver has no data folder"
         return self._folder.state.store_later(*records, anew=anew)
 
     def publish_address(self, name: str, addresses: tuple[str, ...]) -> None:
-        """Announce in the directory under which addresses `name` is reached."""
+        """Announce in the directory the addresses at which `name` is reached."""
         self._outputs.announce(name, addresses)
 
     # What reaches the node.
@@ -321,14 +325,14 @@ class TrioDriver:
         return self._node
 
     def attach(self, node: DrivenNode, outputs: NodeOutputs | None = None) -> None:
-        """Drive `node`, and hand its output to `outputs`. Called once, before `run`."""
+        """Drive `node`, and pass its output to `outputs`. Called once, before `run`."""
         assert self._node is None
         self._node = node
         self._outputs = outputs or self._outputs
 
     @property
     def connections(self) -> int:
-        """Connections that exist or are being dialled."""
+        """The number of connections that exist or are being dialled."""
         return len(self._connections)
 
     def turn(self, handler: Callable[..., None], *arguments: Any) -> None:
@@ -370,8 +374,8 @@ class TrioDriver:
             self.turn(self.node.on_disk, written)
 
     def _silence(self) -> None:
-        """Stop all writing at once, so that nothing of a turn that is not durable leaves before the
-        tasks have ended."""
+        """Stop all writing at once, so that no output of a turn that is not durable leaves before
+        the tasks have ended."""
         self._outputs.silence()
         for connection in self._connections.values():
             connection.silence()
@@ -396,7 +400,7 @@ class TrioDriver:
                 nursery.start_soon(accept_all, listener, self._admits, self._accept, nursery)
 
     async def _hear_of_stores(self, folder: DataFolder) -> None:
-        """Tell the node which records have become durable after its turns."""
+        """Tell the node which records have become durable behind its turns."""
         with contextlib.closing(Bell()) as bell:
             folder.state.on_durable(bell.ring)
             bell.ring()  # for what became so before
@@ -411,7 +415,7 @@ class TrioDriver:
                     self.turn(self.node.on_stored, ticket)
 
     async def _take_from_disk(self, shards: FileLogDisk) -> None:
-        """Hand the node what the disk of its shards has done: all that is there in one turn."""
+        """Pass the results of its shards' disk to the node, all that are there in one turn."""
         with contextlib.closing(Bell()) as bell:
             shards.on_answers(bell.ring)
             bell.ring()  # for what has been answered already
@@ -421,8 +425,8 @@ class TrioDriver:
                     self.turn(self.node.on_disk, events)
 
     def recheck(self) -> None:
-        """Check again the node at the other end of each connection, whose certificate may have
-        expired or been revoked. Connections to nodes that are no longer believed are cut off."""
+        """Check the node at the other end of each connection again, whose certificate may have
+        expired or been revoked. Connections to nodes that are no longer trusted are closed."""
         for connection in list(self._connections.values()):
             tls = connection.tls
             if self._security is None or tls is None or not tls.chain:
@@ -479,7 +483,8 @@ class TrioDriver:
         self.turn(handler, number, *(() if principal is None else (principal,)))
 
     def _admits(self, host: str) -> bool:
-        """Whether one more connection of `host` is looked at; `_accept` follows then."""
+        """Return whether one more connection from `host` is accepted; `_accept` must follow
+        then."""
         if self._security is None or self._security.limits(host).admits(host, self.clock()):
             return True
         self.counters.accepts_refused += 1
@@ -532,7 +537,7 @@ class TrioDriver:
         authenticated: Callable[[], None],
         place: object,
     ) -> None:
-        """A stranger, until it has authenticated itself; `place` is its own among `_unknown`."""
+        """Authenticate a new connection. `place` is its key in `_unknown`."""
         first = b""
         with trio.CancelScope() as scope:
             self._unknown[place] = scope.cancel
@@ -579,9 +584,9 @@ class TrioDriver:
         self._ended(connection, await connection.run(connect, accepted, self._connect_timeout))
 
     def _bound_key(self, new: Connection) -> None:
-        """Bound the connections of one key. A node dials once, but some former connections may not
-        be known to be broken yet. If there are more than `KEY_CONNECTIONS`, the oldest are cut off,
-        so that an honest node can connect."""
+        """Bound the connections of one key. A node dials once, but earlier connections may not be
+        known to be broken yet. If there are more than `KEY_CONNECTIONS`, the oldest are closed, so
+        that an honest node can connect."""
         if new.principal is None:
             return
         same = [
@@ -596,8 +601,8 @@ class TrioDriver:
             former.cut_off(KEY_REASON)
 
     def _bound_shared(self, new: Connection, host: str) -> None:
-        """Bound the connections that share an address or a tenant: beyond `SHARED_CONNECTIONS`
-        another one of them is cut off, whatever keys they have."""
+        """Bound the connections that share an address or a tenant: beyond `SHARED_CONNECTIONS` one
+        of the others is closed, whatever keys they have."""
         if new.principal is None:
             return
         whose_host, tenant = whose(host), new.principal.tenant

@@ -1,4 +1,4 @@
-"""Durable files of the data folder, and what is raised when its disk does not do."""
+"""Durable files of the data folder, and the errors of its disk."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""What a full disk, a quota and a limit on the size of files are reported as."""
+"""The error numbers of a full disk, a quota, and a limit on the size of files."""
 
 
 class FolderError(Exception):
@@ -36,8 +36,8 @@ def refused(error: OSError) -> str:
 
 
 def write_durably(path: Path, content: str | bytes) -> None:
-    """Replace a file atomically and durably: after a crash either the old or the new one is
-    there. After an OSError the old one is."""
+    """Replace a file atomically and durably: after a crash either the old or the new one is there.
+    After an OSError the old one is."""
     draft = path.with_name(path.name + ".new")
     try:
         with draft.open("wb") as out:
@@ -53,7 +53,7 @@ def write_durably(path: Path, content: str | bytes) -> None:
 
 
 def sync_data(file: int) -> None:
-    """Make the data written to an open file durable, and its size. Raises OSError."""
+    """Make an open file's data and size durable. Raises OSError."""
     if sys.platform == "darwin":  # no fdatasync, and an fsync that leaves it in the drive's cache
         fcntl.fcntl(file, fcntl.F_FULLFSYNC)
     else:
@@ -61,7 +61,7 @@ def sync_data(file: int) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Make durable which files are in a folder."""
+    """Make the names of a folder's files durable."""
     folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)

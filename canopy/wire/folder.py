@@ -41,7 +41,7 @@ from canopy.wire.state_file import NodeIdentity, StateCommits, StateFile, Stored
 # heard both.
 
 OWNER_LIMIT: Final = 4_096
-"""Bytes of a lock file that are read: a process id and a path."""
+"""The most bytes of a lock file that are read: a process id and a path."""
 
 
 class IdLock:
@@ -80,7 +80,7 @@ class IdLock:
 
     @property
     def is_held(self) -> bool:
-        """Whether no other process of this user on this machine has the id."""
+        """Whether it is certain that no other process of this user on this machine has the id."""
         return self._file >= 0
 
     def close(self) -> None:
@@ -107,14 +107,14 @@ NODE_ID: Final = re.compile(r"[0-9a-f]{16}(?:[0-9a-f]{16})?")
 
 
 def default_folder() -> Path:
-    """The default data folder: ``$XDG_DATA_HOME/canopy/default``, else
+    """Return the default data folder: ``$XDG_DATA_HOME/canopy/default``, else
     ``~/.local/share/canopy/default``."""
     home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(home) / "canopy" / "default"
 
 
 def control_path(folder: Path) -> Path:
-    """The path of a data folder's control socket, whether or not a node runs."""
+    """Return the path of a data folder's control socket, whether or not a node runs."""
     pointer = folder / "control"
     try:
         return Path(pointer.read_text().strip())
@@ -123,7 +123,7 @@ def control_path(folder: Path) -> Path:
 
 
 def read_identity(path: Path) -> NodeIdentity:
-    """The identity in ``node.json``. Raises FolderError if it is none, and OSError."""
+    """Return the identity in ``node.json``. Raises FolderError if it is invalid, and OSError."""
     try:
         known = json.loads(path.read_text())
         node, incarnation = known["node"], known["incarnation"]
@@ -138,8 +138,8 @@ def read_identity(path: Path) -> NodeIdentity:
 
 
 def is_foreign(path: Path) -> bool:
-    """Whether a file or folder that is there is a link, or another user's: then what this process
-    writes into it goes where others want it. Raises OSError."""
+    """Return whether an existing file or folder is a link, or another user's: writing into it would
+    go to a place that others chose. Raises OSError."""
     found = path.lstat()
     return stat.S_ISLNK(found.st_mode) or found.st_uid != os.getuid()
 
@@ -147,11 +147,11 @@ def is_foreign(path: Path) -> bool:
 class DataFolder:
     """An opened data folder: locked for this process, with identity and stored records.
 
-    `node` is the id in the node's certificate (32 hex digits, the argument `node`), or 16 hex
-    digits that are drawn where there is none. `incarnation` counts the starts from 1, `restored`
-    are the records of earlier starts in order, `cut` the bytes of a torn tail that were removed,
-    `lost` the id that was given up because its state is damaged or missing, else "", `kept` the
-    name under which a damaged state was put aside, else "". Raises FolderError.
+    `node` is the id in the node's certificate (32 hex digits, the argument `node`), or 16 random
+    hex digits without one. `incarnation` counts the starts from 1; `restored` are the records of
+    earlier starts in order; `cut`: bytes of a torn tail that were removed; `lost`: the id that was
+    given up because its state is damaged or missing, else ""; `kept`: the new name of a damaged
+    state, else "". Raises FolderError.
     """
 
     def __init__(self, path: Path, node: str = "") -> None:
@@ -177,7 +177,7 @@ class DataFolder:
         try:
             self._take_lock()
             self.state = StateCommits(self._open_state())
-            """The records that the node stores from now on."""
+            """The file of the node's records."""
         except OSError as error:
             self._unlock()
             raise FolderError(f"cannot use the data folder {path}: {refused(error)}") from None
@@ -209,7 +209,7 @@ class DataFolder:
         os.close(self._lock)
 
     def _identify(self, stored: StoredState) -> tuple[str, int]:
-        """The node's id, and its incarnation, which is raised durably."""
+        """Return the node's id, and its incarnation, after raising it durably."""
         path = self.path / "node.json"
         node, incarnation = self._wanted or secrets.token_hex(8), 0
         if path.exists():
@@ -260,8 +260,8 @@ class DataFolder:
         return StateFile(path, NodeIdentity(self.node, self.incarnation), stored)
 
     def _begin_anew(self, path: Path) -> None:
-        """Keep the damaged state aside and take another id. Raises FolderError where the id comes
-        from a certificate."""
+        """Rename the damaged state and take another id. Raises FolderError if the id comes from a
+        certificate."""
         if self._wanted:
             raise FolderError(
                 f"{path} is damaged or missing, so that this node has to take another id, which "
@@ -289,8 +289,8 @@ class DataFolder:
             raise FolderError(f"cannot write {self.path / name}: {refused(error)}") from None
 
     def prepare_socket(self) -> Path:
-        """The path at which to bind the control socket; removes a socket that a killed process
-        left. Raises FolderError."""
+        """Return the path at which to bind the control socket; remove a socket that a killed
+        process left. Raises FolderError."""
         self._remove_socket()
         path = self.path.absolute() / "control.sock"
         if len(os.fsencode(path)) > SOCKET_PATH_LIMIT:
@@ -312,7 +312,7 @@ class DataFolder:
         return self._id_lock is not None and self._id_lock.is_held
 
     def close(self) -> None:
-        """Remove the socket and the address as far as they are there, and unlock the folder."""
+        """Remove the socket and the address, if they exist, and unlock the folder."""
         with contextlib.suppress(OSError):
             self._remove_socket()
             (self.path / "address").unlink(missing_ok=True)

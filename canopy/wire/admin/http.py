@@ -1,8 +1,8 @@
-"""A small HTTP/1.1 server for questions that have short answers.
+"""A small HTTP/1.1 server for questions with short answers.
 
-h11 parses; this bounds what a caller may cost: `CALLERS` connections, `HEAD_LIMIT` bytes of a
-request's head, `PATIENCE` seconds for each request and answer. Requests have no body: who sends one
-is answered and disconnected.
+h11 parses; this module bounds the cost of a caller: `CALLERS` connections, `HEAD_LIMIT` bytes of a
+request's head, `PATIENCE` seconds for each request and answer. Requests have no body: a caller that
+sends one is answered and disconnected.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import trio
 from canopy.wire.log import Log
 
 CALLERS: Final = 32
-"""Connections at a time. One more ends the one that has been silent for longest, so that who opens
-some and says nothing keeps no probe out. Guess: a few Prometheus servers and probes."""
+"""The most connections at a time. One more closes the one that has been silent for longest, so that
+idle connections cannot keep probes out. Guess: a few Prometheus servers and probes."""
 
 HEAD_LIMIT: Final = 8 * 1024  # bytes of a request's line and headers: what servers commonly accept
 
 PATIENCE: Final = 10.0
-"""Seconds for one request to come in, and for its answer to leave: Prometheus's own time-out."""
+"""Seconds to receive one request, and to send its answer: Prometheus's own time-out."""
 
 IDLE: Final = 120.0
 """Seconds for which a connection is kept between two requests: two scrapes a minute apart."""
@@ -61,15 +61,16 @@ Route = Callable[[Request], Awaitable[HttpAnswer]]
 
 
 class AdminServer:
-    """Answers GET and HEAD by the first word of the path."""
+    """Answers GET and HEAD requests, by the first word of the path."""
 
     def __init__(self, routes: Mapping[str, Route], log: Log) -> None:
-        """`routes`: by the first word of the path, without slashes, what answers."""
+        """`routes`: the function that answers, by the first word of the path, without slashes."""
         self._routes = routes
         self._log = log
         self._callers = 0
         self._silent: OrderedDict[trio.SocketStream, trio.CancelScope] = OrderedDict()
-        """Those of which nothing comes, since the longest first."""
+        """Connections without a request in progress, the one that has been silent for longest
+        first."""
 
     async def serve(
         self,
@@ -100,7 +101,7 @@ class AdminServer:
             await trio.aclose_forcefully(stream)
 
     async def _serve_one(self, stream: trio.SocketStream, connection: h11.Connection) -> bool:
-        """Answer one request. Whether another may follow."""
+        """Answer one request. Returns whether another may follow."""
         try:
             request = await self._read(stream, connection)
         except h11.RemoteProtocolError as error:
@@ -122,7 +123,8 @@ class AdminServer:
     async def _read(
         self, stream: trio.SocketStream, connection: h11.Connection
     ) -> h11.Request | None:
-        """The next request, with nothing behind it; None: the caller has gone, or is too slow."""
+        """Return the next request, with nothing after it; None if the caller has gone or is too
+        slow."""
         request: h11.Request | None = None
         deadline = trio.current_time() + IDLE
         while True:
@@ -197,11 +199,11 @@ class AdminServer:
 FAILING: Final = 503
 
 Checks = Mapping[str, Callable[[], str]]
-"""By name what is wrong, in words; "": nothing."""
+"""Checks by name. Each returns its fault in words, or ""."""
 
 
 def answer_checks(name: str, checks: Checks, request: Request) -> HttpAnswer:
-    """The answer to ``/NAME`` or ``/NAME/CHECK``."""
+    """Return the answer to ``/NAME`` or ``/NAME/CHECK``."""
     asked = request.path.removeprefix(f"/{name}").strip("/")
     query = parse_qs(request.query, keep_blank_values=True)
     if asked and asked not in checks:

@@ -1,8 +1,7 @@
 """/metrics: a node's counters and state in the exposition format of Prometheus.
 
-prometheus_client writes the format. It takes milliseconds to write all, in which the node would do
-nothing else, so it is asked for a few families at a time, and the node's other tasks run between
-two pieces.
+prometheus_client writes the format. Writing everything takes milliseconds, for which the node would
+do nothing else, so a few families are written at a time, and the node's other tasks run in between.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ NOT_COUNTS: Final = {
     "longest_turn": "Longest turn of the node since it listens, with what it wrote to its disk",
     "longest_turn_cpu": "Most processor time that one turn of the node took since it listens",
 }
-"""Names on the page that are no counts but milliseconds, with their texts."""
+"""Names on the page that are milliseconds and not counts, with their texts."""
 
 
 @cache
@@ -50,8 +49,8 @@ def help_texts() -> dict[str, str]:
 
 
 def parse(page: str) -> dict[str, str]:
-    """The rows of the page's tables as plain text. Where a row has several names and as many parts
-    between semicolons, each name gets its part; else all get the row."""
+    """Return the rows of the page's tables as plain text. If a row has several names and as many
+    parts between semicolons, each name gets its part; else each gets the whole row."""
     found: dict[str, str] = {}
     for names, text in ROW.findall(page):
         counters = re.findall(r"`(\w+)`", names)
@@ -66,11 +65,11 @@ def parse(page: str) -> dict[str, str]:
 
 PREFIX: Final = "canopy_"
 PIECE: Final = 8
-"""Families that are written before other tasks run: some 0.2 ms."""
+"""Families that are written before other tasks run: some 0.2 ms of work."""
 
 ROLES: Final = ("primary", "standby", "broker", "none")
 END: Final = b"# EOF\n"
-"""What ends an exposition in the OpenMetrics format, and so each piece of one."""
+"""The end of an exposition in the OpenMetrics format, and so of each piece of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,7 @@ class MetricFacts:
 
 
 class MetricsPage:
-    """Answers /metrics. `look` gathers the facts, in one go."""
+    """Answers /metrics. `look` returns the facts, all of one moment."""
 
     def __init__(self, look: Callable[[], MetricFacts]) -> None:
         self._look = look
@@ -95,7 +94,7 @@ class MetricsPage:
         GCCollector(registry=self._garbage)
 
     async def answer(self, request: Request) -> HttpAnswer:
-        """The whole exposition, in the format that the caller accepts."""
+        """Return the whole exposition, in the format that the caller accepts."""
         encode, kind = choose_encoder(request.accept)
         facts = self._look()
         pieces: list[bytes] = []
@@ -197,7 +196,7 @@ def gauges(facts: MetricFacts) -> Iterator[Metric]:
 
 
 class _Piece:
-    """Some families, as an encoder wants them."""
+    """Some families, as a collector for an encoder."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = families

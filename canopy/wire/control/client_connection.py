@@ -33,8 +33,8 @@ from overlay.stream_client import PrepareEvents
 
 
 class SentFrame(NamedTuple):
-    """A frame that was sent and is not consumed. `last`: the number of its last item, `items` how
-    many it has, `end`: bytes of frames of deliveries sent on this connection, up to its end."""
+    """A frame that was sent and is not consumed. `last`: the number of its last item; `items`: its
+    number of items; `end`: bytes of frames of deliveries sent on this connection, up to its end."""
 
     last: int
     items: int
@@ -44,11 +44,11 @@ class SentFrame(NamedTuple):
 
 
 class ReplayBuffer:
-    """The frames of one session since they were consumed last."""
+    """The frames of one session that were sent and not consumed."""
 
     def __init__(self) -> None:
         self.sent = 0
-        """Items that were sent since the session began: the number of the last one."""
+        """The number of items sent since the session began, which is the number of the last one."""
         self._frames: deque[SentFrame] = deque()
 
     def __len__(self) -> int:
@@ -56,7 +56,7 @@ class ReplayBuffer:
 
     @property
     def size(self) -> int:
-        """Bytes of the frames."""
+        """The bytes of the frames."""
         return sum(len(one.frame) for one in self._frames)
 
     def add(self, frame: bytes, items: int, end: int, is_notice: bool = False) -> None:
@@ -73,10 +73,10 @@ class ReplayBuffer:
             self._frames.popleft()
 
     def take_after(self, received: int) -> tuple[int, list[SentFrame]]:
-        """The program is back and has `received` items: the frames with the others, which are to be
-        sent again (`add`), and the number of the last item before them.
+        """Return the frames to send again to a program that has `received` items (`add` them
+        again), and the number of the last item before them.
 
-        Raises ValueError for more items than were sent.
+        Raises ValueError if `received` exceeds the number of items sent.
         """
         if received > self.sent:
             raise ValueError(f"{received} items are more than the {self.sent} that were sent")
@@ -91,26 +91,29 @@ class ClientConnection:
     """The state of one connection: unanswered requests, credit, and pending output."""
 
     def __init__(self, number: int, counters: Counters, queue: int, pid: int) -> None:
-        """`queue`: bytes of deliveries that may wait for its credit; `pid`: its process, or 0."""
+        """`queue`: bytes of deliveries that may wait for its credit; `pid`: the program's process,
+        or 0."""
         self.number = number
         self.pid = pid
         self.outlet = Outlet(counters)
         self.window = CreditWindow(CREDIT, queue, CLIENT_FRAME)
         self.packing = 0  # bytes in `fresh`
         self.unanswered: dict[int, tuple[bool, int, int]] = {}
-        """By request: whether it publishes, and how many events it publishes and appends."""
+        """By request number: whether it publishes, and how many events it publishes and appends."""
         self.publishes = self.events = self.appends = 0  # unanswered
         self.requests = 0  # that were read
         self.fresh: list[bytes] = []  # encoded deliveries of this turn, within its credit
         self.room = trio.lowlevel.ParkingLot()  # the reader waits here
         self.scope = trio.CancelScope()  # of its connection's tasks
         self.remote: AdmittedProgram | None = None
-        """By what it was let in from another machine; None: it is on this one."""
+        """The token that admitted a program on another machine; None: the program is on this
+        one."""
         self.session = ""
-        """What resumes it on another connection; "": it ends with this one."""
+        """The name by which another connection resumes the session; "": it ends with this
+        connection."""
         self.replay: ReplayBuffer | None = None  # of a session
         self.parked_at: float | None = None
-        """When its connection was lost, while its session is kept."""
+        """When the connection was lost; None unless only the session is kept."""
         self.is_overfull = False  # so many notices came since that not all can be kept
         self.is_resumed = False
         self.resumed_after = 0  # number of the last item before those that are sent again
@@ -143,7 +146,7 @@ class ClientConnection:
 
     @property
     def holder(self) -> str:
-        """The name of the token that it has shown; "": it is on this machine."""
+        """The name of the program's token; "": it is on this machine."""
         return "" if self.remote is None else self.remote.token.name
 
     @property
@@ -152,11 +155,12 @@ class ClientConnection:
         return not self.session and len(self.unanswered) == 1 and self.requests == 1
 
     def wants(self, request: int) -> bool:
-        """Whether a reply is for this connection, and not for one before."""
+        """Return whether a reply is for this connection, and not for an earlier one of the
+        session."""
         return self.parked_at is None and (not self.is_resumed or request in self.unanswered)
 
     def answered(self, request: int) -> None:
-        """Note that `request` is answered; the reader goes on unless `is_full`."""
+        """Note that `request` is answered; the reader continues unless `is_full`."""
         is_publish, publish, append = self.unanswered.pop(request, (False, 0, 0))
         self.publishes -= is_publish
         self.events -= publish
@@ -183,7 +187,7 @@ class ClientConnection:
             self.replay.add(frame, 1, self.window.sent, is_notice=True)
 
     def grant(self, consumed: int, credit: int) -> None:
-        """Take a grant, as `CreditWindow.grant`; raises ValueError as it does."""
+        """Handle a grant, as `CreditWindow.grant`; raises ValueError as it does."""
         self.window.grant(consumed, credit)
         if self.replay is not None:
             self.replay.consumed(consumed)
@@ -191,12 +195,12 @@ class ClientConnection:
     # --- its session ---
 
     def open_session(self, token: str) -> None:
-        """From now on it outlives its connection."""
+        """Begin a session, which outlives the connection."""
         self.session = token
         self.replay = ReplayBuffer()
 
     def close_session(self) -> None:
-        """From now on it ends with its connection."""
+        """End the session: the client now ends with its connection."""
         self.session = ""
         self.replay = None
 
@@ -244,18 +248,18 @@ class ClientConnection:
 
 
 def process_of(stream: trio.SocketStream) -> int:
-    """The process id of the program at the other end; 0 where the system does not say."""
+    """Return the process id of the program at the other end; 0 if the system does not tell."""
     return _credentials(stream)[0]
 
 
 def is_own_user(stream: trio.SocketStream) -> bool:
-    """Whether the program at the other end is this user's, or root's, as far as the system says.
-    The socket's mode says so as well, where the file system keeps modes."""
+    """Return whether the program at the other end is this user's, or root's, as far as the system
+    tells. The socket's mode ensures the same if the file system keeps modes."""
     return _credentials(stream)[1] in (os.getuid(), 0)
 
 
 def _credentials(stream: trio.SocketStream) -> tuple[int, int]:
-    """Process and user at the other end; 0 and this user where the system does not say."""
+    """Return process and user at the other end; 0 and this user if the system does not tell."""
     option = getattr(socket, "SO_PEERCRED", None)  # Linux
     if option is None:
         return 0, os.getuid()

@@ -1,17 +1,17 @@
-"""What leaves for programs: replies, deliveries and notices (docs/reference/wire.md).
+"""Output to programs: replies, deliveries and notices (docs/reference/wire.md).
 
 - Replies need no credit: requests are bounded, and a program that consumes nothing can still ask
-  and unsubscribe. (A reply overtakes what waits: after that to `Unsubscribe` deliveries may still
-  come.)
+  and unsubscribe. (A reply overtakes waiting deliveries: some may arrive after the reply to
+  `Unsubscribe`.)
 - **Deliveries** of one turn are sent together. A client that has asked with `Gather` gets an event
-  once, however many of its subscriptions it matches. Events for such clients come as a batch that
-  they share: each is encoded once, a client gets a frame of those that it wants, and all who want
-  the whole batch get the very same one.
+  once, however many of its subscriptions match it. Events for such clients are a batch that they
+  share: each event is encoded once, a client gets a frame of the events that it wants, and all
+  clients that want the whole batch get the same frame.
 - **Slow clients.** Deliveries leave within the credit that the client grants (`Grant`) as its
-  program consumes them. What is beyond waits in a bounded queue, then it is dropped, counted and
-  traced, and the client is notified in its place (`Dropped`; credit_window.py).
+  program consumes them. Further ones wait in a bounded queue; beyond it they are dropped, counted
+  and traced, and the client is notified in their place (`Dropped`; credit_window.py).
 
-What is queued in a turn leaves with `flush`.
+Output that is queued in a turn leaves with `flush`.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ DELIVERED, GATHERED = range(2)  # kinds of deliveries
 
 
 class ClientOutput:
-    """Queues and writes what the node says to its clients.
+    """Queues and writes the node's output to its clients.
 
-    `dropped` counts the deliveries that slow clients did not get. `Delivery.latency_ms` is filled
-    in here.
+    `dropped` counts the deliveries that were dropped for slow clients. `Delivery.latency_ms` is
+    filled in here.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class ClientOutput:
     ) -> None:
         """`clients`: all clients, by number. `trace` writes a trace record of a kind with its
         fields. `wall`: seconds since 1970. `overfull` is called when a client without a connection
-        has so many notices that its session cannot be kept."""
+        has too many notices for its session to be kept."""
         self.dropped = 0
         self._clients = clients
         self._trace = trace
@@ -78,7 +78,7 @@ class ClientOutput:
         self._heads = [self._encode(kind(NO_REQUEST, ()))[:-1] for kind in (Delivered, Gathered)]
 
     def reply(self, client: int, reply: Reply) -> None:
-        """Queue a reply, deliveries or a notice; nothing for a client that is gone."""
+        """Queue a reply, deliveries or a notice; a client that is gone gets nothing."""
         found = self._clients.get(client)
         if found is None:
             return
@@ -105,7 +105,8 @@ class ClientOutput:
             found.send_again()
 
     def _mark(self, client: ClientConnection, mark: CompleteUntil) -> None:
-        """Send a mark behind the deliveries, unless some have to wait: then it says too much."""
+        """Send a mark after the deliveries, unless some still wait: then the mark would be
+        wrong."""
         self.pack(client)
         if not client.window and not client.window.is_held:
             self._put(client, REPLY_FRAMES.encode(mark))
@@ -120,7 +121,7 @@ class ClientOutput:
             self._overfull()
 
     def share(self, events: Sequence[Event], places: Mapping[int, Sequence[int]]) -> None:
-        """Queue for each client, by number, the events at its places."""
+        """Queue events for clients: each client, by number, gets the events at its places."""
         encoded = list(map(self._encode, events))
         whole: list[tuple[bytes, int]] = []  # the frames for clients that want all
         for number, where in places.items():
@@ -153,7 +154,7 @@ class ClientOutput:
     def fail(
         self, client: ClientConnection, request: int, reason: str, code: str = "usage"
     ) -> None:
-        """Answer a request that the node did not get, or (0) input that was no request."""
+        """Answer a request that did not reach the node, or (0) input that was not a request."""
         client.outlet.put(REPLY_FRAMES.encode(Failed(request, code, reason)))
         self._touched[client.number] = client
 
@@ -163,7 +164,8 @@ class ClientOutput:
         self._touched[client.number] = client
 
     def granted(self, client: ClientConnection) -> None:
-        """The client has granted more: what waits may leave with `flush`."""
+        """Note that the client has granted more credit: waiting deliveries may leave with
+        `flush`."""
         self._touched[client.number] = client
 
     def forget(self, number: int) -> None:
@@ -202,8 +204,9 @@ class ClientOutput:
         events: Sequence[Event],
         subscriptions: Sequence[str] = (),
     ) -> None:
-        """Queue deliveries behind those that wait for credit; drop those that have no room.
-        `subscriptions`: the subscription of each delivery, unless it is for all of the client's."""
+        """Queue deliveries behind those that wait for credit; drop those for which there is no
+        room. `subscriptions`: the subscription of each delivery, unless it is for all subscriptions
+        of the client."""
         self.pack(client)
         window = client.window
         for place, (piece, event) in enumerate(zip(encoded, events, strict=True)):
@@ -236,8 +239,8 @@ class ClientOutput:
                 self._send(client, self._frames(found.kind, found.encoded))
 
     def pack(self, client: ClientConnection) -> None:
-        """Send the deliveries that were queued so far, which fit the credit, ahead of all that
-        follows."""
+        """Send the deliveries that were queued so far and fit the credit, before any later
+        output."""
         if client.fresh:
             self._send(client, self._frames(DELIVERED, client.fresh))
             client.fresh.clear()
@@ -248,8 +251,8 @@ class ClientOutput:
             client.send(frame, items)
 
     def _frames(self, kind: int, encoded: Sequence[bytes]) -> list[tuple[bytes, int]]:
-        """Encoded events or deliveries in as few frames as their sizes allow; with each how many it
-        has."""
+        """Return encoded events or deliveries in as few frames as their sizes allow, each with its
+        number of items."""
         size = sum(map(len, encoded))
         if size <= CLIENT_FRAME:
             return [(self._frame(kind, encoded, size), len(encoded))]
@@ -269,7 +272,7 @@ class ClientOutput:
 
 
 def dropped(run: DroppedRun) -> Dropped:
-    """The notice to a program of deliveries in a row that were dropped for want of credit (code
+    """Return the notice for a run of deliveries that were dropped for want of credit (code
     "overflow")."""
     reason = (
         f"{run.count} deliveries were dropped, since this program consumes them too slowly: "
@@ -281,7 +284,7 @@ def dropped(run: DroppedRun) -> Dropped:
 
 
 def timed(notice: Dropped | Lapsed, wall: float) -> Dropped | Lapsed:
-    """The notice with the time that it is about, since it may be read much later."""
+    """Return the notice with its time filled in, since it may be read much later."""
     if isinstance(notice, Lapsed):
         return msgspec.structs.replace(notice, at=wall)
     if notice.code != LAPSED:

@@ -1,21 +1,19 @@
-"""How much may be under way to one client: credit, what waits for it, what is dropped (no IO).
+"""A client's credit, the queue that waits for it, and drops (no IO).
 
 The same rule as between two nodes (M3, overlay/links/send_buffer.py), with the same words: credit
-is in bytes and granted by the receiver, and what is under way never exceeds it. What is under way
-are frames of deliveries that were sent and that the client has not *consumed*: its program has not
-asked for them (canopy/client/arrivals.py). Replies to commands and notices of drops need no
-credit.
+is in bytes and granted by the receiver, and the bytes under way never exceed it. Under way are
+frames of deliveries that were sent and that the client has not *consumed*: its program has not
+taken them (canopy/client/arrivals.py). Replies to commands and notices of drops need no credit.
 
 - **The queue.** Deliveries beyond the credit wait encoded, in order, bounded in bytes.
-- **Dropping.** What comes when the queue is full is dropped: the newest, so that what waits is
-  without a gap. Dropping goes on until half of the queue is free, so that a client that is always
-  too slow gets long runs with few gaps, not a gap after each event. The gap takes its place in the
-  queue: the client is notified once, with the exact count, after what was before it and before
-  what comes after it.
+- **Dropping.** When the queue is full, new deliveries are dropped, so that the waiting ones have no
+  gap. Dropping continues until half of the queue is free, so that a client that is always too slow
+  gets long runs with few gaps, not a gap after each event. The gap takes its place in the queue:
+  the client is notified once, with the exact count, between the deliveries before and after it.
 - **Large deliveries.** A client grants when it has consumed half of its credit, so it may have
-  consumed all while almost half seems to be under way. One delivery that is larger than the rest of
-  the credit goes alone then, since it would otherwise wait for ever; an empty queue takes one
-  delivery of any size. So at most the credit is under way, or half of it and one delivery.
+  consumed everything while almost half seems to be under way. Then a delivery that is larger than
+  the rest of the credit is sent alone, since it would otherwise wait for ever; an empty queue takes
+  one delivery of any size. So at most the credit is under way, or half of it and one delivery.
 """
 
 from __future__ import annotations
@@ -26,28 +24,28 @@ from typing import Final, NamedTuple
 from overlay.client import Event
 
 QUEUE: Final = 4 << 20
-"""Bytes of deliveries that wait for one client's credit: what a link may have under way at once
-(`LinkSettings.window`), so that what one link brings in one go need not be dropped."""
+"""The most bytes of deliveries that wait for one client's credit: as many as a link may have under
+way (`LinkSettings.window`), so that one link's output need not be dropped."""
 
 FRAME_OVERHEAD: Final = 32
-"""Bytes reserved for what a frame has beside its deliveries: length, tag, request number and array
-header are 21."""
+"""Bytes reserved for the parts of a frame other than deliveries: length, tag, request number and
+array header are 21."""
 
 
 NOTICES: Final = 100
-"""Notices of missing deliveries that wait among them, as many as the client's library keeps
-(canopy/client/arrivals.py)."""
+"""The most notices of missing deliveries that wait among them, as many as the client's library
+keeps (canopy/client/arrivals.py)."""
 
 
 class QueuedDelivery(NamedTuple):
-    """An encoded delivery in the queue; `kind` (DELIVERED, GATHERED) says in which frames."""
+    """An encoded delivery in the queue; `kind` (DELIVERED, GATHERED): the type of its frame."""
 
     kind: int
     encoded: bytes
 
 
 class DroppedRun:
-    """A gap in the queue: deliveries that were dropped one after the other."""
+    """A gap in the queue: successive deliveries that were dropped."""
 
     __slots__ = ("count", "first", "last", "since", "until")
 
@@ -65,13 +63,13 @@ class DroppedRun:
 
 
 class QueuedNotice(NamedTuple):
-    """An encoded notice that is to keep its place among the deliveries."""
+    """An encoded notice that keeps its place among the deliveries."""
 
     frame: bytes
 
 
 class SendableRun(NamedTuple):
-    """Encoded deliveries of one kind that may be sent now, in one frame."""
+    """Encoded deliveries of one kind that may be sent in one frame."""
 
     kind: int
     encoded: list[bytes]
@@ -81,8 +79,8 @@ class CreditWindow:
     """One client's credit, and the deliveries that wait for it."""
 
     def __init__(self, credit: int, queue: int, frame: int) -> None:
-        """All in bytes: `credit` that counts until the client grants, and is the most that counts
-        whatever it grants; `queue` that may wait; `frame` at which a run is cut."""
+        """All are bytes. `credit`: the credit until the client grants, and its upper bound;
+        `queue`: the most bytes that wait; `frame`: the size at which a run is cut."""
         self.credit = self._most = credit
         self.queue = queue
         self.frame = frame
@@ -91,26 +89,26 @@ class CreditWindow:
         self.waiting_bytes = 0
         self.dropped = 0  # deliveries since the beginning
         self.is_held = False
-        """Whether nothing may be sent, and all is queued: there is no connection."""
+        """Whether there is no connection: nothing may be sent, and everything is queued."""
         self._is_dropping = False
         self._waiting: deque[QueuedDelivery | DroppedRun | QueuedNotice] = deque()
         self._notices = 0  # of those, notices
 
     def __bool__(self) -> bool:
-        """Whether anything is queued, be it only the notice of a drop."""
+        """Whether anything is queued, even if only the notice of a drop."""
         return bool(self._waiting)
 
     @property
     def under_way(self) -> int:
-        """Bytes of frames that were sent and are not consumed."""
+        """The bytes of frames that were sent and are not consumed."""
         return self.sent - self.consumed
 
     def grant(self, consumed: int, credit: int) -> None:
-        """Take a client's grant: it has consumed `consumed` bytes since the beginning, and `credit`
-        more may be under way.
+        """Handle a client's grant: it has consumed `consumed` bytes since the beginning, and
+        `credit` more may be under way.
 
-        Raises ValueError for bytes that were never sent or that it has granted before, and for a
-        negative credit.
+        Raises ValueError for bytes that were never sent or already granted, and for a negative
+        credit.
         """
         if not self.consumed <= consumed <= self.sent:
             raise ValueError(f"a grant for {consumed} consumed bytes of {self.sent}")
@@ -120,36 +118,38 @@ class CreditWindow:
         self.credit = min(credit, self._most)
 
     def hold(self) -> None:
-        """The connection is lost, and the queue is kept for another one."""
+        """Send nothing from now on: the connection is lost, and the queue is kept for another
+        one."""
         self.is_held = True
 
     def restart(self) -> None:
-        """Another connection begins: nothing is under way on it, and it has the usual credit."""
+        """Begin on another connection: nothing is under way on it, and it has the initial
+        credit."""
         self.is_held = False
         self.sent = self.consumed = 0
         self.credit = self._most
 
     def fits(self, size: int) -> bool:
-        """Whether deliveries of `size` bytes in all may be sent at once."""
+        """Return whether deliveries of `size` bytes in total may be sent at once."""
         if self.is_held:
             return False
         heads = FRAME_OVERHEAD * (2 + size // self.frame)
         return not self._waiting and self.sent - self.consumed + size + heads <= self.credit
 
     def note_sent(self, size: int) -> None:
-        """Count a frame of deliveries that was sent, `size` bytes in all."""
+        """Count a frame of deliveries of `size` bytes that was sent."""
         self.sent += size
 
     @property
     def is_dropping(self) -> bool:
-        """Whether the next delivery is dropped, however small: so since the queue was full, until
-        half of it is free."""
+        """Whether the next delivery is dropped, however small: from the time when the queue was
+        full until half of it is free."""
         if self._is_dropping and self.waiting_bytes * 2 <= self.queue:
             self._is_dropping = False
         return self._is_dropping
 
     def has_room(self, size: int) -> bool:
-        """Whether a delivery of `size` bytes may be queued."""
+        """Return whether a delivery of `size` bytes may be queued."""
         return not self.is_dropping and (
             self.waiting_bytes == 0 or self.waiting_bytes + size <= self.queue
         )
@@ -171,8 +171,9 @@ class CreditWindow:
         return True
 
     def enqueue_notice(self, frame: bytes) -> bool:
-        """Queue a notice behind the deliveries that wait. Return False if none waits, or if so many
-        notices wait that their places no longer matter: the notice is then to be sent at once."""
+        """Queue a notice behind the waiting deliveries. Returns False if none wait, or if so many
+        notices wait that their places no longer matter: the caller then sends the notice at
+        once."""
         if not (self._waiting or self.is_held) or self._notices >= NOTICES:
             return False
         self._waiting.append(QueuedNotice(frame))
@@ -180,8 +181,8 @@ class CreditWindow:
         return True
 
     def next_run(self) -> SendableRun | DroppedRun | QueuedNotice | None:
-        """Take what may be sent next from the queue: deliveries, for which `note_sent` has to
-        follow, or a gap or notice; None if nothing is queued or the credit does not suffice."""
+        """Take the next item to send from the queue: deliveries (`note_sent` must follow), a gap,
+        or a notice. None if nothing is queued or the credit does not suffice."""
         if not self._waiting or self.is_held:
             return None
         first = self._waiting[0]

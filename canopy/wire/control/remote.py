@@ -1,10 +1,10 @@
-"""Programs on other machines: the control socket over TCP, in TLS, for who shows a token.
+"""Programs on other machines: the control socket over TCP with TLS, for programs with a token.
 
-The node presents its own certificate, whose id the program expects (canopy/client/remote.py);
-the program presents a token, the first `SECRET_LENGTH` bytes that it sends, and hears nothing but a
-refusal if it is not known. From then on the connection is as one of the control socket, but each
-command is looked up in ``scopes``. The node keeps hashes of tokens alone, in the file ``tokens`` of
-its data folder, which it reads again when it changes.
+The node presents its own certificate, whose id the program expects (canopy/client/remote.py). The
+program's first `SECRET_LENGTH` bytes are a token; if it is unknown, the program only gets a
+refusal. From then on the connection is like one of the control socket, but each command is looked
+up in ``scopes``. The node keeps only hashes of tokens, in the file ``tokens`` of its data folder,
+which it reads again when it changes.
 """
 
 from __future__ import annotations
@@ -28,20 +28,21 @@ from overlay.client import DENIED, Command, Failed
 
 SECRET_PREFIX: Final = "cct1_"
 SECRET_LENGTH: Final = len(SECRET_PREFIX) + 43
-"""Characters of a token: 256 random bits behind the prefix."""
+"""The characters of a token: the prefix and 256 random bits."""
 
 PATIENCE: Final = 5.0
 """Seconds for the handshake and the token."""
 
 AUDITED: Final = frozenset(("observe", "admin"))
-"""Programs with these scopes are written down in the audit file when they connect."""
+"""Scopes whose programs are recorded in the audit file when they connect."""
 
 
 class Keys(Protocol):
-    """The part of the node's keys that is used here (canopy/wire/process/security)."""
+    """The part of the node's keys that this module uses (canopy/wire/process/security)."""
 
     def program_side(self) -> Security:
-        """TLS in which this node presents its certificate, and the other side none."""
+        """Return the TLS side that presents this node's certificate, and asks the other side for
+        none."""
 
     def limits(self, host: str) -> AcceptLimits:
         """Return the limits on which connections from `host` count."""
@@ -58,12 +59,12 @@ class AdmittedProgram(NamedTuple):
     pipe: TlsPipe
     inlet: SecureInlet
     first: bytes
-    """What it has sent already, behind the token."""
+    """Bytes that were received after the token."""
     address: str
 
 
 class RemoteDoor:
-    """Lets programs with tokens in. `refused` counts the others."""
+    """Admits programs with tokens. `refused` counts the others."""
 
     def __init__(self, folder: Path, keys: Keys, log: Log, clock: Callable[[], float]) -> None:
         """`folder`: the node's data folder; `clock`: monotonic seconds."""
@@ -75,7 +76,7 @@ class RemoteDoor:
         self._clock = clock
 
     def admits(self, host: str) -> bool:
-        """Whether one more connection of `host` is looked at; `admit` follows then."""
+        """Return whether one more connection from `host` is accepted; `admit` must follow then."""
         if self._keys.limits(host).admits(host, self._clock()):
             return True
         self.refused += 1
@@ -84,7 +85,8 @@ class RemoteDoor:
     async def admit(
         self, stream: trio.SocketStream, host: str, port: int
     ) -> AdmittedProgram | None:
-        """Greet a program; None: it may not enter, and its connection is to be closed."""
+        """Authenticate a program. Returns None if it is refused, and its connection has to be
+        closed."""
         limits = self._keys.limits(host)
         found: AdmittedProgram | None = None
         reason = f"nothing was shown within {PATIENCE:g} s"
@@ -128,14 +130,14 @@ class RemoteDoor:
         return AdmittedProgram(token, secret, pipe, inlet, shown[SECRET_LENGTH:], address)
 
     def is_still_good(self, token: ProgramToken, secret: str) -> bool:
-        """Whether a program that was let in with this token would be let in again, as then."""
+        """Return whether this token still exists with the same rights."""
         try:
             return self._tokens.find(secret) == token
         except (TokensError, OSError):
             return False
 
     def note_command(self, token: ProgramToken, command: Command) -> None:
-        """Write down that a program was allowed what only administrators are."""
+        """Record a program's administrative command in the audit file."""
         self.note("program's command", token=token.name, command=type(command).__name__)
 
     def note(self, kind: str, **fields: Any) -> None:
@@ -147,5 +149,5 @@ class RemoteDoor:
 
 
 def token_file(folder: Path) -> TokenFile:
-    """The file of tokens of the node of this data folder."""
+    """Return the token file of the node of this data folder."""
     return TokenFile(folder / "tokens", SECRET_PREFIX)

@@ -1,12 +1,12 @@
-"""What a program on another machine may ask of the node: one table, from command to scope.
+"""The commands that programs on other machines may send: one table, from command to scope.
 
-A program on this machine is the user's own and may ask anything. One that connects over TCP shows
-a token, and each of its commands is looked up here before anything else is done with it; a command
-without a row is refused. Scopes do not include one another.
+A program on this machine is the user's own and may send any command. A program that connects over
+TCP has a token, and each of its commands is looked up here before anything else is done with it; a
+command without a row is refused. Scopes do not include one another.
 
-A token may also confine by selectors what its program follows and publishes. What it follows is
-*intersected*: ``(asked) AND (allowed)``. Then only plain subscriptions and publications are open to
-it, since positions and rows of streams are shared with others.
+A token may also limit by selectors what its program follows and publishes. A followed selector is
+*intersected*: ``(asked) AND (allowed)``. Such a program may only subscribe and publish, since
+positions and rows of streams are shared with others.
 """
 
 from __future__ import annotations
@@ -72,13 +72,13 @@ from overlay.stream_client import (
 )
 
 ANY: Final = frozenset({Grant, OpenSession, ResumeSession, CloseSession})
-"""What each program may say: they are about its own connection."""
+"""Commands that every program may send: they concern only its own connection."""
 
 PLAIN: Final = frozenset({Subscribe, Gather, Unsubscribe, Publish})
-"""What a program may ask whose token confines it by selectors."""
+"""Commands that a program may send whose token has selectors."""
 
 APPENDING: Final = (AppendEvents, BeginProducer, PrepareEvents, DecideTransaction)
-"""What a program may ask for streams only that its token names."""
+"""Commands that are allowed only for streams that the token names."""
 
 ROWS: Final[dict[Scope, tuple[type[Command], ...]]] = {
     "publish": (
@@ -139,9 +139,9 @@ def refusal(token: ProgramToken, command: Command) -> str:
 
 
 def confined(token: ProgramToken, command: Command) -> Command:
-    """The command as the node gets it: a selector is narrowed to what the token allows. It is
-    parsed by itself first, so that parentheses cannot be broken out of; one that is malformed goes
-    to the node as it is, which refuses it."""
+    """Return the command for the node: a selector is intersected with the token's. It is parsed
+    alone first, so that it cannot close the parentheses; a malformed one is passed on for the node
+    to refuse."""
     if not isinstance(command, Subscribe) or not token.subscribe:
         return command
     try:

@@ -1,24 +1,24 @@
 """The control socket: how programs on this machine use the node (docs/reference/wire.md).
 
-A Unix socket, mode 0600, on which commands come in and replies go out as framed MessagePack. Each
-connection is a client with a number; what it subscribed ends with it, unless it has a session. What
-leaves is client_output.py.
+A Unix socket, mode 0600, for framed MessagePack: commands in, replies out. Each connection is a
+client with a number; its subscriptions end with it, unless it has a session. client_output.py
+writes the output.
 
 - **Turns.** Publications that were read together are one turn of the node, and so one batch. So are
-  subscriptions and their ends, up to `REGISTERED_TOGETHER`: they are planned, registered and stored
-  together. Whatever else is asked has a turn of its own. Nothing waits for more to come. A long
-  selector is compiled before its turn, in steps between which others have theirs.
-- **Back-pressure.** The reply to a `Publish` comes when the node has admitted the events. While
-  `CLIENT_PUBLISHES` publications, or any with `CLIENT_EVENTS` events in all, or `CLIENT_REQUESTS`
-  requests of any kind are unanswered, no more is read from that client, so a program that publishes
-  faster than the overlay admits is slowed down by its own socket.
-- **Sessions** (M5). A client that has asked with `OpenSession` is *parked* when its connection is
-  lost without a goodbye: it keeps its number and its subscriptions, and what comes waits in its
-  queue (canopy/wire/control/server.py). A connection that begins with `ResumeSession` becomes that
-  client: what its program has not consumed is sent again from where it says
-  (canopy/wire/control/client_connection.py), then what has waited. The last connection to ask has
-  it.
-- Garbage ends that client's connection, and its session, and nothing else.
+  subscriptions and unsubscriptions, up to `REGISTERED_TOGETHER`: they are planned, registered and
+  stored together. Every other command has a turn of its own. Nothing waits for more to arrive. A
+  long selector is compiled before its turn, in steps with other turns in between.
+- **Back-pressure.** The reply to a `Publish` is sent when the node has admitted the events. While
+  `CLIENT_PUBLISHES` publications, or publications with `CLIENT_EVENTS` events in total, or
+  `CLIENT_REQUESTS` requests of any kind are unanswered, the node does not read from that client, so
+  a program that publishes faster than the overlay admits is slowed down by its own socket.
+- **Sessions** (M5). A client with a session (`OpenSession`) is *parked* when its connection is lost
+  without a goodbye: it keeps its number and its subscriptions, and its deliveries wait in its
+  queue. A connection that begins with `ResumeSession` becomes that client: unconsumed items are
+  sent again after the last one that the program has received
+  (canopy/wire/control/client_connection.py), then the waiting ones. The last connection to ask gets
+  the session.
+- Malformed input ends that client's connection and its session, and nothing else.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class ParkedSessions:
     one clock."""
 
     def __init__(self, kept_for: float, most: int) -> None:
-        """`kept_for`: seconds until a session ends; `most`: how many are kept."""
+        """`kept_for`: seconds until a session ends; `most`: the most sessions that are kept."""
         self.kept_for = kept_for
         self.most = most
         self._parked: dict[int, ClientConnection] = {}  # by number, the first one first
@@ -104,17 +104,17 @@ class ParkedSessions:
         return self.kept_for > 0 and self.most > 0
 
     def park(self, client: ClientConnection, now: float) -> None:
-        """The client's connection is lost: keep its session."""
+        """Keep the session of a client whose connection is lost."""
         client.park(now)
         self._parked[client.number] = client
 
     def remove(self, client: ClientConnection) -> None:
-        """The client is connected again."""
+        """Remove a client that is connected again."""
         self._parked.pop(client.number, None)
 
     def take_due(self, now: float) -> list[ClientConnection]:
-        """Take the sessions that are over: their time is, or there is no room for them, or for
-        what comes for them."""
+        """Remove and return the sessions to end: those that have expired, that exceed `most`, or
+        that have too many notices."""
         due = list(self._parked.values())[: max(0, len(self._parked) - self.most)]
         due += [one for one in self._parked.values() if one not in due and self._end_of(one) <= now]
         for each in due:
@@ -140,7 +140,7 @@ REGISTERING: Final = frozenset({Subscribe, Unsubscribe})
 
 
 def fits(command: Command, together: Sequence[Command]) -> bool:
-    """Whether a command is carried out in one turn with those before it."""
+    """Return whether a command is carried out in one turn with those in `together`."""
     kind, first = type(command), together[0]
     if kind is Publish or kind is AppendEvents:
         return type(first) is kind
@@ -151,20 +151,20 @@ def fits(command: Command, together: Sequence[Command]) -> bool:
 
 
 def has_long_selector(command: Command) -> bool:
-    """Whether a command has a selector that takes a turn of its own."""
+    """Return whether a command has a selector that is compiled before its turn."""
     return isinstance(command, Subscribe) and len(command.selector) > LONG_SELECTOR
 
 
 async def compile_long(selector: str) -> None:
-    """Compile a long selector before the node asks for it, with its other inputs in between. One
-    that does not compile is the node's to refuse."""
+    """Compile a long selector in steps before the node needs it, so that other inputs are handled
+    in between. An invalid one is left for the node to refuse."""
     with contextlib.suppress(SelectorError):
         for _ in compile_in_steps(selector):
             await trio.lowlevel.checkpoint()
 
 
 def stamp(publish: Publish, now: float) -> Publish:
-    """`publish` with the time of its arrival in every draft that has none."""
+    """Return `publish` with the time of its arrival in every draft that has no time."""
     if 0.0 not in [draft.time for draft in publish.events]:
         return publish
     drafts = tuple(
@@ -175,23 +175,23 @@ def stamp(publish: Publish, now: float) -> Publish:
 
 
 class Commands(Protocol):
-    """Carries out commands: the process, which hands most of them to the node."""
+    """Carries out commands: the process, which passes most of them to the node."""
 
     def commands(self, client: int, commands: Sequence[Command]) -> None:
         """Carry out one command, or several publications, in one turn."""
 
     def client_gone(self, client: int, unread_for: float = 0.0) -> None:
-        """End the client's subscriptions: its connection has ended, or, `unread_for` seconds later,
-        its session."""
+        """End the client's subscriptions: its connection has ended, or, after `unread_for` seconds
+        without a connection, its session."""
 
 
 class ControlServer:
     """Serves the control socket: commands in, replies and deliveries out.
 
-    The process calls `reply`, `share` and `flush` for what the node says (client_output.py).
-    `refused` counts the programs for which there was no room, `sessions_resumed` those that came
-    back, `sessions_ended` those that did not. `Draft.time` is filled in here, by the wall clock
-    `wall`, where a program left it 0.
+    The process calls `reply`, `share` and `flush` for the node's output (client_output.py).
+    `refused` counts programs that exceeded the limit, `sessions_resumed` those that came back,
+    `sessions_ended` those that did not. `Draft.time` is filled in here by the wall clock `wall` if
+    a program left it 0.
     """
 
     def __init__(
@@ -207,9 +207,9 @@ class ControlServer:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`trace` writes a trace record of a kind with its fields; `queue`: bytes of deliveries
-        that may wait for each client's credit; `programs`: clients that may be connected; `resume`:
-        seconds for which a session without a connection is kept, and `parked` how many are; `clock`
-        is monotonic seconds."""
+        that may wait for each client's credit; `programs`: the most connected clients; `resume`:
+        seconds for which a session without a connection is kept; `parked`: the most such sessions;
+        `clock`: monotonic seconds."""
         self.refused = 0
         self.sessions_resumed = 0
         self.sessions_ended = 0
@@ -251,7 +251,7 @@ class ControlServer:
                 await trio.serve_listeners(self._serve_local, [listener])
 
     async def serve_remote(self, listeners: list[trio.SocketListener], door: RemoteDoor) -> None:
-        """Serve programs on other machines, which `door` lets in, until cancelled."""
+        """Serve programs on other machines that `door` admits, until cancelled."""
         self._door = door
         async with trio.open_nursery() as nursery:
             for one in listeners:
@@ -277,9 +277,8 @@ class ControlServer:
                 self._end_session(client)
 
     def configure(self, queue: int, programs: int, resume: float, parked: int) -> None:
-        """Other bounds than at the start: `queue` for programs that connect from now on, the others
-        for all. Sessions that are kept already end in `resume` seconds from when they began to
-        be."""
+        """Change the bounds: `queue` for programs that connect from now on, the others for all.
+        Sessions that are kept already end `resume` seconds after the loss of their connection."""
         self._queue, self._programs = queue, programs
         self._parked.kept_for, self._parked.most = resume, parked
         self._parked_changed.set()
@@ -290,13 +289,13 @@ class ControlServer:
             client.outlet.close()
 
     async def settle(self) -> None:
-        """Wait until everything that is queued for clients was written."""
+        """Wait until all output that is queued for clients was written."""
         while any(c.parked_at is None and (c.outlet or c.window) for c in self._clients.values()):
             await trio.sleep(0.01)
 
     @property
     def dropped(self) -> int:
-        """The number of deliveries that slow clients did not get."""
+        """The number of deliveries that were dropped for slow clients."""
         return self._output.dropped
 
     @property
@@ -355,8 +354,8 @@ class ControlServer:
             self._commands.client_gone(client.number)
 
     def _connection_lost(self, client: ClientConnection) -> bool:
-        """A client has no connection any more: keep its session, if it has one. Returns whether its
-        subscriptions go on."""
+        """Keep the session of a client whose connection is lost, if it has one. Returns whether its
+        subscriptions continue."""
         if self._clients.get(client.number) is not client:
             return True  # another connection has its session
         self._output.forget(client.number)
@@ -369,7 +368,7 @@ class ControlServer:
         return True
 
     async def _end_parked(self) -> None:
-        """End the sessions that were parked for too long, or are too many."""
+        """End sessions that were parked for too long, or exceed the limit."""
         while True:
             due = self._parked.next_due()
             left = math.inf if due is None else max(0.0, due - self._clock())
@@ -389,7 +388,7 @@ class ControlServer:
         self._commands.client_gone(client.number, unread_for)
 
     async def _refuse(self, stream: trio.SocketStream, pid: int, encrypt: Encrypt | None) -> None:
-        """Say why the program may not stay, as far as its empty socket takes it, and close."""
+        """Send the reason of the refusal, as far as the socket takes it at once, and close."""
         self.refused += 1
         reason = (
             f"too many programs ({self._programs}) are connected; close one, or raise "
@@ -459,7 +458,7 @@ class ControlServer:
         scope.cancel()
 
     def _take(self, client: ClientConnection, command: Command) -> Command | None:
-        """Note the request and stamp its events; None where its number is in use (the client
+        """Note the request and stamp its events. Returns None if its number is in use (the client
         gets a `Failed`)."""
         if command.request in client.unanswered:
             reason = f"request {command.request} is not answered yet: number requests differently"
@@ -477,7 +476,7 @@ class ControlServer:
         return stamp(command, self._wall()) if isinstance(command, Publish) else command
 
     def _grant(self, client: ClientConnection, grant: Grant) -> None:
-        """Take the client's grant; more may leave at the end of the turn."""
+        """Handle the client's grant; more may leave at the end of the turn."""
         try:
             client.grant(grant.consumed, grant.credit)
         except ValueError as error:
@@ -486,7 +485,7 @@ class ControlServer:
             self._output.granted(client)
 
     def _open_session(self, client: ClientConnection, command: OpenSession) -> None:
-        """From now on the client is parked when its connection is lost."""
+        """Begin a session: the client is parked when its connection is lost."""
         if client.session:
             reason = "this client has a session already"
             self.reply(client.number, Failed(command.request, "usage", reason))
@@ -525,7 +524,7 @@ class ControlServer:
         self._commands.commands(client.number, [command])
 
     def _find_session(self, token: str, holder: str) -> ClientConnection | None:
-        """The client with this session, which has shown the same token."""
+        """Return the client with this session and the same token; None if there is none."""
         for each in self._clients.values():
             if each.holder != holder:
                 continue

@@ -1,16 +1,16 @@
 """The directory: Kademlia maps names to addresses (docs/design/chord-ring.md).
 
 It is soft state that helps a new node with one peer to find the rest, and the halves of a split
-ring to find each other. What is found there is only dialled: the handshake of the link decides who
-answers. Entries expire unless they are announced again.
+ring to find each other. Found addresses are only dialled: the handshake of the link verifies the
+node. Entries expire unless they are announced again.
 
-Where nodes have no keys it is on loopback, and every program on this machine can write anything
-into it: so an entry is a bounded list of loopback addresses. Where they have keys it is on the
-node's own address, and an entry is what nodes have signed, each its own address
+If nodes have no keys the directory is on loopback, and every program on this machine can write
+anything into it: so an entry is a bounded list of loopback addresses. If nodes have keys it is on
+the node's own address, and an entry has records that nodes have signed, each with its own address
 (`signed_kademlia`).
 
 It runs in a daemon thread with an asyncio loop, because the library needs one. A failure of the
-thread is logged, and the node goes on without a directory. Results come back into the trio thread
+thread is logged, and the node continues without a directory. Results return to the trio thread
 through `trio.lowlevel.TrioToken`.
 """
 
@@ -42,7 +42,7 @@ Addresses = msgspec.json.Decoder(list[str])
 
 
 def sound_addresses(text: str | None) -> tuple[str, ...]:
-    """The loopback addresses of an entry; () if `text` is not a valid one."""
+    """Return the loopback addresses of an entry; () if `text` is not a valid entry."""
     if text is None:
         return ()
     try:
@@ -53,7 +53,7 @@ def sound_addresses(text: str | None) -> tuple[str, ...]:
 
 
 def is_dialable(address: str) -> bool:
-    """Whether `address` is HOST:PORT, and others may dial it."""
+    """Return whether `address` is HOST:PORT and others can dial it."""
     try:
         host, port = split_address(address)
     except ValueError:
@@ -62,7 +62,7 @@ def is_dialable(address: str) -> bool:
 
 
 def is_reachable(address: str) -> bool:
-    """Whether `address` is HOST:PORT on loopback, with a port that can be dialled."""
+    """Return whether `address` is HOST:PORT on loopback, with a port that can be dialled."""
     try:
         host, port = split_address(address)
     except ValueError:
@@ -76,7 +76,7 @@ class Directory:
     def __init__(
         self, overlay: str, node: str, log: Log, keys: DirectoryKeys | None = None
     ) -> None:
-        """`keys`: the node's; None: nodes have none, and the directory is on loopback."""
+        """`keys`: the node's keys; None: nodes have no keys, and the directory is on loopback."""
         self._overlay = overlay
         self._node = node
         self._log = log
@@ -124,8 +124,8 @@ class Directory:
         self._run(bootstrap, lambda _: then())
 
     def put(self, name: str, addresses: Sequence[str]) -> None:
-        """Announce the addresses of `name`; where nodes have keys, the first of them, which has to
-        be this node's own. The entry expires after `VALUE_AGE` seconds."""
+        """Announce the addresses of `name`; if nodes have keys, only the first, which must be this
+        node's own. The entry expires after `VALUE_AGE` seconds."""
         admits = is_reachable if self._keys is None else is_dialable
         sound = [address for address in addresses if admits(address)][:ENTRY_ADDRESSES]
         if not sound:
@@ -141,7 +141,7 @@ class Directory:
         self._run(store if self._keys is None else store_signed, lambda _: None)
 
     def get(self, name: str, found: Found) -> None:
-        """Look `name` up and call `found` with its addresses, or (), in the trio thread."""
+        """Look up `name`, and call `found` with its addresses, or (), in the trio thread."""
 
         async def look(server: HardenedServer) -> tuple[str, ...]:
             value = await server.get(self._key(name))
@@ -212,7 +212,8 @@ class Directory:
             loop.close()
 
     def _make_server(self, is_local: bool) -> HardenedServer:
-        """The library is loaded here: it takes a tenth of a second, for which no node waits."""
+        """Import the library and make the server. The import takes a tenth of a second, and no node
+        waits for it."""
         if self._keys is not None:
             from canopy.wire.directory.signed_kademlia import SignedServer
 
@@ -228,7 +229,7 @@ class Directory:
 async def resolved(
     server: HardenedServer, places: Sequence[tuple[str, int]]
 ) -> list[tuple[str, int]]:
-    """These places by number, as far as they have an address of the kind that `server` has."""
+    """Return the numeric addresses of these places, of the address family that `server` has."""
     loop = asyncio.get_running_loop()
     family = server.transport.get_extra_info("socket").family
     found = []
@@ -251,7 +252,7 @@ def cancel_all(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def silence_libraries(log: Log, *names: str) -> None:
-    """Have the libraries' loggers write to `log` on level debug, and nowhere else."""
+    """Make the libraries' loggers write to `log` on level debug, and nowhere else."""
     for name in names:
         logger = logging.getLogger(name)
         if not logger.handlers:

@@ -1,12 +1,12 @@
-"""What a node looks up in the directory, and what it announces there (T5).
+"""A node's lookups and announcements in the directory (T5).
 
-At the start the directory joins the seeds' ones, then looks up ``ring``: the addresses of some
+At the start the directory joins those of the seeds, then looks up ``ring``: the addresses of some
 cluster, announced by its primary. That is the only entry: a node that seeks another node has its
 address from the view, a link or a cluster's description. Until the node is ready the lookup is
-repeated every `SEEK_SOON`, afterwards every `SEEK` seconds, so that two halves of a split ring find
-each other again; the own entries are announced again then too, since they expire. What is found
-goes to the node as further seeds, each address once, at most `FOUND_MOST`: addresses to dial and
-nothing else. Where nodes have keys a primary announces its own address, which it signs.
+repeated every `SEEK_SOON` seconds, afterwards every `SEEK` seconds, so that two halves of a split
+ring find each other; the node's own entries are then announced again, since they expire. Found
+addresses become further seeds of the node, each once, at most `FOUND_MOST`; they are only dialled.
+If nodes have keys, a primary announces its own address, which it signs.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Discovery:
         peers: Sequence[str] | None = None,
         security: NodeSecurity | None = None,
     ) -> None:
-        """`peers`: those to join at, if they are not the configured ones. `security`: the node's
-        keys; None: it has none."""
+        """`peers`: the nodes to join at, if not the configured ones. `security`: the node's keys;
+        None: it has none."""
         self._driver = driver
         self._overlay = config.overlay
         self._peers = tuple(config.peers if peers is None else peers)
@@ -62,9 +62,10 @@ class Discovery:
         """Start the directory on the UDP port with the node's TCP port number, and look up.
         `bound`: where the node listens, if others reach it under another address.
 
-        Without keys there is none where others reach the node: nothing in it is signed, and
-        datagrams name whom they like as their source. Nor is there one at a leaf, which does
-        nothing for others."""
+        Without keys there is no directory if other machines reach the node: nothing in it would be
+        signed, and datagrams can have forged sources. Nor has a leaf one, since leaves do no work
+        for others.
+        """
         security = self._security
         host, port = bound if bound and security else split_address(me.address)
         if security is None and not is_loopback(host):
@@ -82,20 +83,20 @@ class Discovery:
         nursery.start_soon(self._seek)
 
     def stop(self) -> None:
-        """End the directory's thread, if there is a directory; nothing is announced or looked up
-        any more."""
+        """End the directory's thread, if there is a directory. Announcements and lookups end with
+        it."""
         if self._directory is not None:
             self._directory.stop()
 
     def publish(self, name: str, addresses: tuple[str, ...]) -> None:
-        """Announce for the node under which addresses `name` is reached."""
+        """Announce the addresses at which `name` is reached."""
         self._announced[name] = addresses
         if self._directory is not None and self._directory.running:
             self._put(name, addresses)
 
     def _put(self, name: str, addresses: tuple[str, ...]) -> None:
-        """Announce addresses. Where nodes have keys, each node signs and announces its own address
-        alone."""
+        """Announce addresses. If nodes have keys, a node signs and announces only its own
+        address."""
         assert self._directory is not None
         self._directory.put(name, addresses if self._security is None else (self._own,))
 

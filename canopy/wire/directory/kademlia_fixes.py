@@ -1,4 +1,4 @@
-"""What had to be changed in ``kademlia`` 2.2.3 before a node can rely on it.
+"""Corrections of ``kademlia`` 2.2.3 without which a node could not rely on it.
 
 Each fault was observed:
 
@@ -13,11 +13,12 @@ Each fault was observed:
 - `set` stores the value here too, so that a node without contacts can answer the next one, and does
   not raise when all contacts are dead.
 - Storage is bounded in number, size and age.
-- A lookup asks `CRAWL_MOST` contacts at most: who names nearer and nearer ones made it endless.
+- A lookup asks at most `CRAWL_MOST` contacts: a contact that named nearer and nearer ones made it
+  endless.
 
-Nothing here is authenticated: so where nodes have no keys the directory stays on loopback and what
-it says is only ever dialled (`canopy.wire.directory.directory`); where they have, see
-`signed_kademlia`. The library's saved state is a pickle and is not used.
+Nothing here is authenticated. So without keys the directory stays on loopback and its addresses are
+only dialled (`canopy.wire.directory.directory`); with keys, see `signed_kademlia`. The library's
+saved state is a pickle and is not used.
 """
 
 from __future__ import annotations
@@ -58,8 +59,8 @@ Value = Annotated[str, Meta(max_length=VALUE_LIMIT)]
 
 
 def request_decoders(value: Any) -> dict[str, msgspec.msgpack.Decoder[Any]]:
-    """The remote calls that are answered, with their arguments: the caller, a key, a value of this
-    type."""
+    """Return decoders for the arguments of the answered remote calls: the caller, a key, and a
+    value of this type."""
     return {
         "ping": msgspec.msgpack.Decoder(tuple[Id]),
         "store": msgspec.msgpack.Decoder(tuple[Id, Id, value]),
@@ -72,7 +73,7 @@ REQUEST: Final = msgspec.msgpack.Decoder(tuple[str, msgspec.Raw])
 
 
 def response_decoder(value: Any) -> msgspec.msgpack.Decoder[Any]:
-    """Answers to them, with values of this type."""
+    """Return the decoder of answers, with values of this type."""
     return msgspec.msgpack.Decoder(
         bytes | bool | list[tuple[bytes, str, int]] | dict[str, value] | None
     )
@@ -97,13 +98,14 @@ class BoundedStorage(IStorage):  # type: ignore[misc]
         return value
 
     def get(self, key: bytes, default: str | None = None) -> str | None:
-        """The value, or `default` if there is none or it is older than `VALUE_AGE`."""
+        """Return the value, or `default` if there is none or it is older than `VALUE_AGE`."""
         self._expire()
         found = self._values.get(key)
         return default if found is None else found[1]
 
     def iter_older_than(self, seconds_old: float) -> list[tuple[bytes, str]]:
-        """Nothing, so that values are not republished: each node announces its own ones again."""
+        """Return nothing, so that values are not republished: each node announces its own values
+        again."""
         return []
 
     def __iter__(self) -> Iterator[tuple[bytes, str]]:
@@ -126,11 +128,11 @@ class HardenedProtocol(KademliaProtocol):  # type: ignore[misc]
         super().__init__(source, storage, k)
         self._wait_timeout = CONTACT_TIMEOUT
         self.admits: Callable[[str], bool] = is_loopback
-        """Whether a contact may have this address."""
+        """Returns whether a contact may have this address."""
         self.refused = 0
 
     def datagram_received(self, data: bytes, address: tuple[str, int]) -> None:
-        """Take one datagram: answer a request, or complete the request that it responds to."""
+        """Handle one datagram: answer a request, or complete the request to which it responds."""
         if not HEADER < len(data) <= DATAGRAM_LIMIT or not is_loopback(address[0]):
             self.refused += 1
             return
@@ -148,8 +150,8 @@ class HardenedProtocol(KademliaProtocol):  # type: ignore[misc]
     def answer(
         self, number: bytes, body: bytes, address: tuple[str, int], caller: bytes | None = None
     ) -> None:
-        """Carry out a request, and send the answer. `caller`: the id under which it has to come, if
-        that is known. Raises one of `MALFORMED`."""
+        """Carry out a request, and send the answer. `caller`: the sender's id, if known, which the
+        request must name. Raises one of `MALFORMED`."""
         name, raw = REQUEST.decode(body)
         decoder = self.requests.get(name)
         arguments = () if decoder is None else decoder.decode(raw)
@@ -173,12 +175,12 @@ class HardenedProtocol(KademliaProtocol):  # type: ignore[misc]
             future.set_result((False, None))
 
     async def call_find_node(self, asked: Contact, wanted: Contact) -> Any:
-        """The valid contacts that `asked` knows near `wanted`."""
+        """Return the valid contacts that `asked` knows near `wanted`."""
         happened, data = await super().call_find_node(asked, wanted)
         return happened, sound_contacts(data, self.admits)
 
     async def call_find_value(self, asked: Contact, wanted: Contact) -> Any:
-        """The value, or valid contacts nearer to it."""
+        """Return the value, or valid contacts nearer to it."""
         happened, data = await super().call_find_value(asked, wanted)
         if isinstance(data, dict):
             value = data.get("value")
@@ -186,11 +188,11 @@ class HardenedProtocol(KademliaProtocol):  # type: ignore[misc]
         return happened, sound_contacts(data, self.admits)
 
     def is_sound(self, key: bytes, value: Any) -> bool:
-        """Whether a value that was found is one that could have been stored."""
+        """Return whether a found value is one that could have been stored."""
         return isinstance(value, str) and len(value.encode(errors="replace")) <= VALUE_LIMIT
 
     def welcome_if_new(self, node: Contact) -> None:
-        """Send a new contact the values that are nearer to it than to us, and add it."""
+        """Send a new contact the values that are nearer to it than to this node, and add it."""
         if not self.router.is_new_node(node):
             return
         given = 0
@@ -212,7 +214,7 @@ class HardenedProtocol(KademliaProtocol):  # type: ignore[misc]
 def sound_contacts(
     data: Any, admits: Callable[[str], bool] = is_loopback
 ) -> list[tuple[bytes, str, int]]:
-    """The valid contacts of a response (id, address, port), at most `BUCKET_SIZE`."""
+    """Return the valid contacts of a response (id, address, port), at most `BUCKET_SIZE`."""
     if not isinstance(data, list):
         return []
     return [
@@ -255,12 +257,12 @@ class HardenedServer(Server):  # type: ignore[misc]
 
     @property
     def alone(self) -> bool:
-        """Whether the routing table has no contact: nothing can be stored elsewhere or looked
-        up."""
+        """Whether the routing table has no contact: values can be neither stored at others nor
+        looked up."""
         return not self.protocol.router.find_neighbors(self.node)
 
     async def bootstrap(self, addrs: list[tuple[str, int]]) -> Any:
-        """Get to know the nodes at these addresses, and those near the own place."""
+        """Contact the nodes at these addresses, and then those near this node's own place."""
         found = await asyncio.gather(*map(self.bootstrap_node, addrs))
         return await self._nearest(self.node, [node for node in found if node is not None])
 
@@ -273,7 +275,8 @@ class HardenedServer(Server):  # type: ignore[misc]
         return list(await NodeCrawl(self.protocol, place, known, self.ksize, self.alpha).find())
 
     async def find_values(self, dkey: bytes, crawl: Any = ValueCrawl) -> Any:
-        """Return the values that `crawl` finds under a key at other nodes; None: it finds none."""
+        """Return the values that `crawl` finds under a key at other nodes; None if it finds
+        none."""
         place = Contact(dkey)
         nearest = self.protocol.router.find_neighbors(place)
         if not nearest:
@@ -281,7 +284,7 @@ class HardenedServer(Server):  # type: ignore[misc]
         return await crawl(self.protocol, place, nearest, self.ksize, self.alpha).find()
 
     async def get(self, key: str) -> Any:
-        """The value of a key, the one that is stored here first."""
+        """Return the value of a key: the one stored here, else one from other nodes."""
         dkey = digest(key)
         stored = self.storage.get(dkey)
         return await self.find_values(dkey) if stored is None else stored

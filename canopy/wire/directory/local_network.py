@@ -1,13 +1,13 @@
 """Nodes of one local network find each other by multicast DNS (RFC 6762, RFC 6763).
 
-Only where it is asked for (`mdns`) and nodes have keys: anybody on the network can announce
-anything. So nothing is learnt from an announcement but addresses to dial: numbers, of networks that
-this machine is in, `NEAR_MOST` of them in all. The handshake of the link decides who answers
-(docs/design/security.md). What is announced is an address, under a name that is drawn at each
-start, and a hash of the overlay's name, by which nodes of other overlays are not dialled in vain.
+It is off unless configured (`mdns`), and needs keys: anybody on the network can announce anything.
+So only addresses to dial are taken from an announcement: numeric ones, in networks of this machine,
+`NEAR_MOST` in total. The handshake of the link verifies the node (docs/design/security.md). An
+announcement has an address, under a name that is drawn at each start, and a hash of the overlay's
+name, so that nodes of other overlays are not dialled in vain.
 
-``Announcements`` is what is taken of what was heard, without IO. ``LocalNetwork`` runs the library,
-which has threads of its own; none of it is in the way of an event.
+``Announcements`` selects addresses from announcements, without IO. ``LocalNetwork`` runs the
+library, which has threads of its own; it adds no work to events.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OVERLAY: Final = b"overlay"  # the property with the overlay's tag
 
 
 def overlay_tag(overlay: str) -> bytes:
-    """Return the tag that stands for the overlay's name in announcements, which strangers read."""
+    """Return the hash of the overlay's name for announcements, which strangers can read."""
     return blake2b(overlay.encode(), digest_size=8, person=b"canopy mdns").hexdigest().encode()
 
 
@@ -53,7 +53,7 @@ class Announcements:
         self._left = NEAR_MOST
 
     def take(self, tag: bytes | None, hosts: Sequence[str], port: int | None) -> list[str]:
-        """The addresses of an announcement that are to be dialled now."""
+        """Return the addresses of an announcement that are to be dialled now."""
         if tag != self._tag or port is None or not 0 < port <= 65_535:
             return []
         fresh = []
@@ -66,8 +66,8 @@ class Announcements:
         return fresh
 
     def _is_near(self, host: str) -> bool:
-        """Whether it is an address of one of the networks. One that holds on a single link
-        (fe80::/10) would need the interface's name."""
+        """Return whether a host is an address of one of the networks. Link-local addresses
+        (fe80::/10) are excluded: they would need the interface's name."""
         try:
             place = ip_address(host)
         except ValueError:
@@ -78,13 +78,13 @@ class Announcements:
 
 
 class LocalNetwork:
-    """Announces a node on the local network, and dials those that are announced there. If the
-    library fails, the node runs without it."""
+    """Announces a node on the local network, and dials announced nodes. If the library fails, the
+    node runs without it."""
 
     def __init__(
         self, driver: TrioDriver, overlay: str, known: Sequence[str], log: Log, *, announces: bool
     ) -> None:
-        """`known`: addresses that are dialled anyway. `announces`: whether others shall dial this
+        """`known`: addresses that are dialled anyway. `announces`: whether others should dial this
         node."""
         self._driver = driver
         self._overlay = overlay
@@ -98,8 +98,8 @@ class LocalNetwork:
 
     async def run(self, own: str, bound: str) -> None:
         """Open the port of multicast DNS, announce `own`, the node's address, and dial others,
-        until cancelled; then the announcement is taken back. `bound`: the host that it listens
-        at."""
+        until cancelled; then withdraw the announcement. `bound`: the host at which the node
+        listens."""
         self._token = trio.lowlevel.current_trio_token()
         try:
             await trio.to_thread.run_sync(self._open, own, bound)
@@ -114,7 +114,7 @@ class LocalNetwork:
                 self._zeroconf.close()
 
     def _take(self, tag: bytes | None, hosts: list[str], port: int | None) -> None:
-        """In the trio thread."""
+        """Dial new addresses of an announcement. Called in the trio thread."""
         assert self._taken is not None
         if fresh := self._taken.take(tag, hosts, port):
             self._log.info("found", addresses=",".join(fresh), by="mdns")
@@ -150,7 +150,8 @@ class LocalNetwork:
         )
 
     def _changed(self, zeroconf: Zeroconf, service_type: str, name: str, state_change: Any) -> None:
-        """The library's browser has heard of a name: one after another, in its thread."""
+        """Handle a name that the library's browser has found. Called in its thread, one name after
+        another."""
         from zeroconf import ServiceStateChange
 
         if state_change is ServiceStateChange.Removed or name == self._name:
@@ -166,7 +167,7 @@ class LocalNetwork:
 
 
 def own_networks() -> list[Network]:
-    """The networks that this machine's interfaces are in."""
+    """Return the networks of this machine's interfaces."""
     import ifaddr  # comes with zeroconf
 
     found: list[Network] = []

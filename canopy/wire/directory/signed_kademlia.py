@@ -1,25 +1,25 @@
 """Kademlia between nodes that have keys, on any address.
 
-Datagrams name whom they like as their source, and the library answers them all. Here
+Datagrams can have forged sources, and the library answers them all. Here
 
-* who has not shown that it receives what is sent to its address gets a *cookie* and nothing else:
-  37 bytes for at least as many, so that nobody is sent more than somebody has spent on it. A cookie
-  is a hash of the address, so that nothing is kept of strangers;
-* who shows its cookie has to prove, with the key in its certificate, which node of the overlay it
-  is. Nobody else is asked, answered or named to others, and a node's place in the key space follows
-  from its id;
-* what is stored and read is a record that a node has signed (`signed_records`).
+* a caller that has not shown that it receives datagrams at its address gets a *cookie* and nothing
+  else: 37 bytes for at least as many, so that the directory amplifies nothing. A cookie is a hash
+  of the address, so that nothing is stored for strangers;
+* a caller that shows its cookie has to prove, with the key in its certificate, which node of the
+  overlay it is. No other caller is asked, answered or named to others, and a node's place in the
+  key space follows from its id;
+* values are records that a node has signed (`signed_records`).
 
-Each datagram is the library's with a cookie behind its header::
+Each datagram is the library's with a cookie after its header::
 
     0 request    number (20) cookie (16) name and arguments
     1 response   number (20) answer
     2 cookie     number (20) cookie (16)
     3 proof      number (20) cookie (16) `Proof` over the cookie; answered by one over the number
 
-What this does not do: nothing is sealed, and a response is known by its number alone, so that who
-sits on the path between two nodes can read along, or answer in the place of one. What it can
-answer is that there is no record, or one that a node has signed.
+Datagrams are not encrypted, and a response is known by its number alone: an attacker on the path
+between two nodes can read along, or answer in place of one. Its answer can be that there is no
+record, or a record that a node has signed.
 """
 
 from __future__ import annotations
@@ -85,12 +85,12 @@ PROOF: Final = msgspec.msgpack.Decoder(Proof)
 
 
 def kademlia_id(node: NodeId) -> bytes:
-    """A node's place in the key space."""
+    """Return a node's place in the key space."""
     return sha1(node.encode()).digest()
 
 
 class Cookies:
-    """The cookies given to addresses in order to check that they receive them. `clock` is
+    """Makes and checks cookies, by which addresses show that they receive datagrams. `clock` is
     monotonic."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -98,36 +98,35 @@ class Cookies:
         self._secret = os.urandom(32)
 
     def make(self, address: Address, terms_ago: int = 0) -> bytes:
-        """The cookie of this address: the same one for a while."""
+        """Return the cookie of this address, which stays the same for `COOKIE_TERM` seconds."""
         term = int(self._clock() // COOKIE_TERM) - terms_ago
         said = f"{address[0]} {address[1]} {term}".encode()
         return blake2b(said, key=self._secret, digest_size=COOKIE_BYTES).digest()
 
     def holds(self, cookie: bytes, address: Address) -> bool:
-        """Whether it was given to this address lately."""
+        """Return whether the cookie was given to this address in the present or the last term."""
         return cookie in (self.make(address), self.make(address, terms_ago=1))
 
 
 class Callers:
-    """The callers that may be answered now, by what is known about them. Times are monotonic
-    seconds."""
+    """Limits the rate of callers, by what is known about them. Times are monotonic seconds."""
 
     def __init__(self) -> None:
         self._strangers, self._proofs = Bucket(), Bucket()
         self._callers: BoundedDict[str, Bucket] = BoundedDict(CALLERS_MOST)
 
     def admits_stranger(self, now: float) -> bool:
-        """Whether a datagram without a cookie may be answered. Strangers share this: their
-        addresses may be made up."""
+        """Return whether a datagram without a cookie may be answered. All strangers share one
+        limit: their addresses may be forged."""
         return self._strangers.take(1.0, STRANGERS_PER_SECOND, STRANGERS_PER_SECOND, now)
 
     def admits_proof(self, now: float) -> bool:
-        """Whether a proof may be looked at, which takes half a millisecond: whoever has an address
-        of his own can send one."""
+        """Return whether a proof may be verified, which takes half a millisecond: anybody with an
+        address can send one."""
         return self._proofs.take(1.0, STRANGERS_PER_SECOND, STRANGERS_PER_SECOND, now)
 
     def admits(self, host: str, now: float) -> bool:
-        """Whether one with a cookie may be looked at."""
+        """Return whether a datagram with a valid cookie may be handled."""
         rate = LOCAL_CALLERS_PER_SECOND if is_loopback(host) else CALLERS_PER_SECOND
         bucket = self._callers.get(whose(host)) or Bucket()
         self._callers.renew(whose(host), bucket)
@@ -147,7 +146,7 @@ class Proven(NamedTuple):
 
 
 class Introduced(NamedTuple):
-    """The knowledge that this node needs to ask another one."""
+    """The data that this node needs to ask another one."""
 
     cookie: bytes
     id: bytes
@@ -155,8 +154,8 @@ class Introduced(NamedTuple):
 
 
 class SignedProtocol(HardenedProtocol):
-    """The library's protocol between nodes that have proven who they are. `limited` counts
-    datagrams that were not looked at since there were too many."""
+    """The library's protocol between nodes that have proven their identity. `limited` counts
+    datagrams that were ignored because of the rate limits."""
 
     requests = request_decoders(Value)
     responses = response_decoder(Value)
@@ -170,7 +169,7 @@ class SignedProtocol(HardenedProtocol):
         clock: Callable[[], float],
         is_local: bool,
     ) -> None:
-        """`is_local`: it listens on loopback, so that contacts are there; else none of them is."""
+        """`is_local`: it listens on loopback, and all contacts are there; otherwise none is."""
         super().__init__(source, storage, k)
         self._wait_timeout = CONTACT_TIMEOUT if is_local else REMOTE_CONTACT_TIMEOUT
         self.admits = is_loopback if is_local else is_unicast
@@ -185,7 +184,7 @@ class SignedProtocol(HardenedProtocol):
     # -- what comes ------------------------------------------------------------------------------
 
     def datagram_received(self, data: bytes, address: tuple[Any, ...]) -> None:
-        """Take a datagram as question, answer or cookie; others count as refused."""
+        """Handle a datagram as question, answer or cookie; others count as refused."""
         where: Address = (address[0], address[1])
         kind, number, body = data[:1], data[1:HEADER], data[HEADER:]
         if not HEADER < len(data) <= DATAGRAM_LIMIT or not self.admits(where[0]):
@@ -227,7 +226,8 @@ class SignedProtocol(HardenedProtocol):
         self.transport.sendto(bytes([COOKIE]) + number + self._cookies.make(where), where)
 
     def _known(self, where: Address) -> Proven | None:
-        """The node that has proven to be there, unless that is long ago or it was revoked since."""
+        """Return the node that has proven to be at an address; None if the proof has expired or the
+        node was revoked since."""
         found = self._proven.get(where)
         if found is None or found.until <= self._clock():
             return None
@@ -256,18 +256,18 @@ class SignedProtocol(HardenedProtocol):
         )
 
     def rpc_store(self, sender: Address, caller: bytes, key: bytes, value: bytes) -> bool:
-        """Keep a record. Returns whether it holds."""
+        """Store a record. Returns whether it is valid."""
         self.welcome_if_new(Contact(caller, *sender))
         return self.storage.take(key, value) is not None
 
     # -- what this node asks ---------------------------------------------------------------------
 
     async def ping(self, where: Address, caller: bytes) -> Any:
-        """Ask whether a node is there: its id."""
+        """Ask a node for its id, to check that it is there."""
         return await self._ask(where, "ping", caller)
 
     async def store(self, where: Address, caller: bytes, key: bytes, value: bytes) -> Any:
-        """Have a node keep a record."""
+        """Ask a node to store a record."""
         return await self._ask(where, "store", caller, key, value)
 
     async def find_node(self, where: Address, caller: bytes, key: bytes) -> Any:
@@ -279,8 +279,9 @@ class SignedProtocol(HardenedProtocol):
         return await self._ask(where, "find_value", caller, key)
 
     async def _ask(self, where: Address, name: str, *arguments: bytes) -> tuple[bool, Any]:
-        """Whether it has answered, and what. A node that was started again, or has forgotten this
-        one, gives another cookie; then this one proves anew who it is."""
+        """Return whether the node has answered, and the answer. A node that was restarted, or has
+        forgotten this one, answers with another cookie; then this node proves its identity
+        again."""
         body = msgspec.msgpack.encode((name, arguments))
         for _ in range(2):
             session = self._sessions.get(where) or await self._open(where)
@@ -319,7 +320,7 @@ class SignedProtocol(HardenedProtocol):
     async def _send(
         self, kind: int, where: Address, body: bytes, number: bytes = b""
     ) -> bytes | Given | None:
-        """Send a request and return the answer; None: no answer came in time."""
+        """Send a request and return the answer; None if none arrived in time."""
         number = number or new_number()
         future = asyncio.get_running_loop().create_future()
         alarm = asyncio.get_running_loop().call_later(self._wait_timeout, self._timeout, number)
@@ -337,7 +338,7 @@ class SignedProtocol(HardenedProtocol):
         return super().handle_call_response(result, node)  # type: ignore[no-any-return]
 
     def is_sound(self, key: bytes, value: Any) -> bool:
-        """Whether a record that was found holds."""
+        """Return whether a found record is valid."""
         return isinstance(value, bytes) and self.storage.take(key, value) is not None
 
 
@@ -353,7 +354,7 @@ def new_number() -> bytes:
 
 
 def is_unicast(host: str) -> bool:
-    """Whether one machine, and another one than this, may be at this address."""
+    """Return whether an address can be that of one other machine."""
     try:
         found = ip_address(host)
     except ValueError:
@@ -362,7 +363,7 @@ def is_unicast(host: str) -> bool:
 
 
 class AllValues(ValueCrawl):
-    """Finds the records that several nodes give."""
+    """Finds the records that several nodes return."""
 
     async def _handle_found_values(self, values: list[bytes]) -> list[bytes]:
         return values
@@ -382,7 +383,7 @@ class SignedServer(HardenedServer):
         return SignedProtocol(self.node, self.storage, self.ksize, *self._arguments)
 
     async def addresses(self, key: bytes) -> list[str]:
-        """The addresses that nodes have signed for an entry: those that are stored here, and what
-        others give."""
+        """Return the addresses in valid records of an entry, from those stored here and at other
+        nodes."""
         found = [*self.storage.all(key), *(await self.find_values(key, AllValues) or ())]
         return list(dict.fromkeys(self.records.read(data, key).address for data in found))

@@ -1,9 +1,9 @@
-"""What the directory keeps where nodes have keys: addresses, each signed by the node that has it.
+"""The records of the directory if nodes have keys: addresses, each signed by its node.
 
-A record says under which entry it belongs, which node is reached where, until when it holds, and
-its number in the sequence of that node's records. Beside it are the signature and the certificates
-that vouch for the node, so that whoever gets a record can look at it, whoever passes it on. A node
-can only name its own address: a member that lies sends others to one address and to no more.
+A record has its entry, the node and its address, an expiry time, and its number in the sequence of
+that node's records. With it travel the signature and the certificates that vouch for the node, so
+that any receiver can verify it, whoever passed it on. A node can sign only its own address: a lying
+member misdirects others to one address and to no more.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from overlay.machine import NodeId, Uint53
 from overlay.rights import Role
 
 REMEMBERED: Final = 4 * STORED_VALUES
-"""Sequence numbers of records that are known, also of some that were dropped since."""
+"""The most sequence numbers of records that are remembered, those of dropped records included."""
 
 Text = Annotated[str, Meta(max_length=300)]
 
 
 class RecordError(Exception):
-    """A record is not to be believed: says why."""
+    """A record is not valid; the message says why."""
 
 
 class AddressRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -52,13 +52,13 @@ class AddressRecord(msgspec.Struct, frozen=True, array_like=True):
     address: Text
     """HOST:PORT."""
     sequence: Uint53
-    """Of two records of a node for an entry the one with the greater number holds."""
+    """Of two records of a node for an entry, the one with the greater number is valid."""
     expires: Uint53
-    """Milliseconds since 1970."""
+    """The expiry time in milliseconds since 1970."""
 
 
 class SignedRecord(msgspec.Struct, frozen=True, array_like=True):
-    """A record as it travels."""
+    """A record as it is sent and stored."""
 
     body: Annotated[bytes, Meta(max_length=RECORD_LIMIT)]
     signature: Signature
@@ -72,10 +72,10 @@ class DirectoryKeys(NamedTuple):
     signer: KeySigner
     beliefs: Callable[[], Beliefs]
     now: Callable[[], float]
-    """Seconds since 1970."""
+    """Returns seconds since 1970."""
 
     def vouches(self, node: NodeId, chain: Chain) -> bool:
-        """Whether the overlay has certified this node as one that serves others, and has not
+        """Return whether the overlay has certified this node as one that serves others, and has not
         revoked it."""
         beliefs = self.beliefs()
         found = beliefs.look_at(chain)
@@ -93,7 +93,7 @@ def entry_key(overlay: str, name: str) -> bytes:
 
 
 class RecordSigning:
-    """Makes this node's records, and looks at those of others."""
+    """Makes this node's records, and verifies those of others."""
 
     def __init__(self, keys: DirectoryKeys) -> None:
         self._keys = keys
@@ -161,14 +161,14 @@ class RecordStorage:
         self._newest: BoundedDict[tuple[bytes, NodeId], int] = BoundedDict(REMEMBERED)
         self._turn = 0
         self.refused = 0
-        """Records that were not kept."""
+        """The number of records that were refused."""
 
     def __setitem__(self, key: bytes, value: bytes) -> None:
         self.take(key, value)
 
     def take(self, key: bytes, data: bytes) -> AddressRecord | None:
-        """Keep a record that holds, unless a later one of its node was here. Returns it; None: it
-        is refused. Nodes that read use this too."""
+        """Store a valid record, unless a later one of its node was here. Returns it, or None if it
+        is refused. Readers use this to verify records too."""
         try:
             record = self._records.read(data, key)
         except RecordError:
@@ -206,12 +206,12 @@ class RecordStorage:
         return found[self._turn % len(found)]
 
     def all(self, key: bytes) -> list[bytes]:
-        """The records of an entry."""
+        """Return the records of an entry."""
         self._expire()
         return [kept.data for (at, _), kept in self._kept.items() if at == key]
 
     def iter_older_than(self, seconds_old: float) -> list[tuple[bytes, bytes]]:
-        """Nothing: each node announces its own records again."""
+        """Return nothing: each node announces its own records again."""
         return []
 
     def __iter__(self) -> Iterator[tuple[bytes, bytes]]:

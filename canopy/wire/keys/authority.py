@@ -1,8 +1,8 @@
-"""Who signs: the root, its issuer, and what an issuer signs.
+"""The authorities: the root, its issuers, and their signatures.
 
-The root signs issuers and nothing else, and is kept offline. An issuer is a node that has
-``issuer.key``; it signs nodes, invitations in the form of hashes, and the list of revocations. A
-*restricted* issuer signs certain nodes alone (`restrictions`), and nothing for the whole overlay.
+The root signs only issuers, and is kept offline. An issuer is a node that has ``issuer.key``; it
+signs nodes, invitations in the form of hashes, and the list of revocations. A *restricted* issuer
+signs only certain nodes (`restrictions`), and nothing for the whole overlay.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class Issuer:
 
     key: Ed25519PrivateKey
     chain: tuple[x509.Certificate, ...]
-    """Its certificate, and what vouches for it with those who know only a former root."""
+    """Its certificate, and further ones that vouch for it to nodes that know only a former root."""
 
     @property
     def certificate(self) -> x509.Certificate:
-        """The certificate of its key."""
+        """The certificate of the issuer's key."""
         return self.chain[0]
 
     @property
@@ -60,26 +60,26 @@ class Issuer:
 
     @property
     def restriction(self) -> Restriction | None:
-        """The restriction on what it may sign; None: it may sign any node, and documents of the
-        whole overlay. Raises RestrictionError."""
+        """The restriction on the certificates that it may sign; None: it may sign any node, and
+        documents of the whole overlay. Raises RestrictionError."""
         return restriction_of(self.certificate)
 
     def sign_node(
         self, holder: Holder, key: Ed25519PublicKey, now: float
     ) -> tuple[x509.Certificate, ...]:
-        """A node's chain: its certificate, and this issuer's. Raises CertificateError if it may not
-        sign such a node, or not any more."""
+        """Return a node's chain: its certificate, and this issuer's. Raises CertificateError if the
+        issuer may not sign such a node, or has expired."""
         if reason := holder.refusal(self.restriction):
             raise CertificateError(reason)
         return node_certificate(holder, key, self.key, self.certificate, now), *self.chain
 
     def sign_revocations(self, revocations: Revocations) -> bytes:
-        """A list of revocations as it travels."""
+        """Return an encoded, signed list of revocations."""
         return sign(revocations, self.key, self.chain)
 
 
 def issuer_of(folder: KeyFolder) -> Issuer:
-    """The issuer whose key is in this folder. Raises KeyFolderError if there is none."""
+    """Return the issuer whose key is in this folder. Raises KeyFolderError if there is none."""
     chain = folder.chain("issuer")
     if not folder.is_issuer or not chain:
         raise KeyFolderError(
@@ -115,10 +115,10 @@ def make_issuer(
     now: float,
     addresses: tuple[str, ...] = (),
 ) -> Issuer:
-    """Make a restricted issuer in the key folder `target`, signed with the root's key, which has to
-    be in `folder`; with a node of its own, if there is none yet. If there is a restricted issuer
-    already the new one takes its place, and renews what that has signed. `addresses`: where it
-    gets its next certificate when the root is replaced. Raises KeyFolderError."""
+    """Make a restricted issuer in the key folder `target`, signed with the root's key, which must
+    be in `folder`; also a node, if `target` has none yet. The new issuer replaces a restricted
+    issuer in `target`, and renews the certificates that it has signed. `addresses`: where it gets
+    its next certificate when the root is replaced. Raises KeyFolderError."""
     if days > RESTRICTED_DAYS:
         raise KeyFolderError(f"a restricted issuer may hold for {RESTRICTED_DAYS:g} days at most")
     roots = folder.chain("roots")
@@ -194,8 +194,9 @@ def found_overlay(folder: KeyFolder, overlay: str) -> NodeId:
 
 
 def sign_self(folder: KeyFolder, overlay: str, generation: int, now: float) -> NodeId:
-    """An issuer signs the certificate of its own node: an admin's, or if it is restricted the
-    highest that it may sign. Returns the node's id. Raises KeyFolderError if it may not."""
+    """Sign the certificate of an issuer's own node: as admin, or for a restricted issuer the
+    highest role that it may sign. Returns the node's id. Raises KeyFolderError if the issuer may
+    not sign it."""
     with folder.locked():
         chain = signed_for_self(folder, issuer_of(folder), overlay, generation, now)
         folder.write_chain("node", *chain)
@@ -207,8 +208,8 @@ def sign_self(folder: KeyFolder, overlay: str, generation: int, now: float) -> N
 def signed_for_self(
     folder: KeyFolder, issuer: Issuer, overlay: str, generation: int, now: float
 ) -> tuple[x509.Certificate, ...]:
-    """The chain of the node in `folder`, by its own issuer, entered in the ledger. Raises
-    KeyFolderError if that may not sign it."""
+    """Return the chain of the node in `folder`, signed by its own issuer and entered in the ledger.
+    Raises KeyFolderError if the issuer may not sign it."""
     key, restriction = folder.node_key().public_key(), issuer.restriction
     role, tenant = (Role.ADMIN, "") if restriction is None else restriction.own()
     try:
@@ -235,9 +236,9 @@ def invite(
     per_hour: int = 0,
     peers: tuple[str, ...] = (),
 ) -> Token:
-    """A token for `uses` new nodes with this role, `per_hour` of them within an hour (0: all), who
-    meet the overlay at `peers` as well. Raises KeyFolderError without an issuer, or if it may not
-    sign such nodes."""
+    """Make a token for `uses` new nodes with this role, at most `per_hour` within an hour (0: any
+    number). `peers`: further nodes at which they join the overlay. Raises KeyFolderError without an
+    issuer, or if it may not sign such nodes."""
     issuer, own = issuer_of(folder), folder.certificate()
     if own is None:
         raise KeyFolderError(f"{folder.path} has no node's certificate")
@@ -261,7 +262,7 @@ def invite(
 
 
 def revoke(folder: KeyFolder, ids: tuple[NodeId, ...]) -> Revocations:
-    """Sign the next list, with these ids as well, and keep it. Returns it."""
+    """Sign and store the next list, with these ids added. Returns it."""
     own = folder.certificate()
     if own is None:
         raise KeyFolderError(f"{folder.path} has no node's certificate")

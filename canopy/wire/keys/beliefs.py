@@ -1,20 +1,20 @@
-"""What a node believes: one value, read whole, checked whole and put in the place of the former
-one whole.
+"""A node's trust: one immutable value, read and checked as a whole, which replaces the former one
+as a whole.
 
-It is made of the files of the key folder (`key_folder`) and of the value that held before. Its
-invariants, whatever is in the folder:
+It is made from the files of the key folder (`key_folder`) and the former value. Its invariants,
+whatever the folder contains:
 
-* the node's own certificate is vouched for by one of the roots, else there is no value
-  (KeyFolderError), and the former one holds on;
-* a root that the list of revocations names is not believed, if there is another one;
-* the list of revocations is signed below the newest root, and the policy below one that is
-  believed *now*. A policy that is not is none: tenants may nothing. Of a list that is not its ids
-  are refused all the same, and any list that is signed takes its place;
-* of other nodes documents are taken that are signed below the newest root alone: from the moment on
-  in which a node knows it, who has a former issuer's key says nothing more;
-* versions do not go back while both documents are believed.
+* one of the roots vouches for the node's own certificate; otherwise there is no new value
+  (KeyFolderError), and the former one stays;
+* a root that the list of revocations names is not trusted, if there is another one;
+* the list of revocations is signed below the newest root, and the policy below a root that is
+  trusted *now*. Without a valid policy tenants may do nothing. The ids of an untrusted list are
+  refused nevertheless, and any signed list replaces it;
+* documents of other nodes are accepted only if they are signed below the newest root: once a node
+  knows it, the holder of a former issuer's key can make no further documents;
+* versions do not go back while both documents are trusted.
 
-So a former root that is dropped takes with it, in one step, all that hangs on it.
+So dropping a former root also drops, in one step, everything that depends on it.
 """
 
 from __future__ import annotations
@@ -61,41 +61,41 @@ Chain = tuple[bytes, ...]
 
 @dataclass(frozen=True, slots=True)
 class Beliefs:
-    """Whom and what a node believes; nothing of it changes."""
+    """What a node trusts. Immutable."""
 
     overlay: str
     own: NodeCertificate
     chain: Chain
-    """The node's certificate, and what vouches for it (DER)."""
+    """The node's certificate, and those that vouch for it (DER)."""
     roots: tuple[x509.Certificate, ...]
-    """Those that are believed, the newest first."""
+    """The trusted roots, the newest first."""
     revocations: Revocations
     revocations_data: bytes
-    """As the list travels; b"": there is none that is believed."""
+    """The encoded list of revocations; b"": none is trusted."""
     revoked: frozenset[NodeId]
-    """Who is refused, by lists that are no longer believed too."""
+    """The refused ids, including those of lists that are no longer trusted."""
     policy: Policy | None
     policy_data: bytes
     faults: tuple[str, ...]
-    """What is in the folder and is not believed, with the reason."""
+    """Documents of the folder that are not trusted, with the reason."""
     has_dropped: bool
-    """In the folder there is a root that the list names, which is to be taken out."""
+    """Whether the folder has a root that the list names, which must be removed."""
     is_behind: bool
-    """Others know a later root, or do not believe the own certificate any more: it is to be
+    """Whether others know a later root, or no longer trust the node's own certificate: it must be
     renewed now."""
 
     @property
     def list_version(self) -> int:
-        """The version of the list of revocations; 0: none is believed."""
+        """The version of the list of revocations; 0: none is trusted."""
         return self.revocations.version if self.revocations_data else 0
 
     @property
     def policy_version(self) -> int:
-        """0: none is believed."""
+        """The version of the policy; 0: none is trusted."""
         return 0 if self.policy is None else self.policy.version
 
     def look_at(self, chain: Chain) -> Vouched | None:
-        """Return the node of a chain; None: no believed root vouches for it. It takes 0.3 ms."""
+        """Return the node of a chain; None if no trusted root vouches for it. Takes 0.3 ms."""
         try:
             certificates = [load_der(one) for one in chain]
             if certificates:
@@ -105,7 +105,7 @@ class Beliefs:
         return None
 
     def refusal(self, found: Vouched, now: float) -> str:
-        """Return why the node that presents this chain is not believed now; empty if it is."""
+        """Return why the node that presents this chain is not trusted now; empty if it is."""
         node = found.node
         if node.holder.overlay != self.overlay:
             return f"its certificate is of the overlay {node.holder.overlay!r}"
@@ -119,16 +119,15 @@ class Beliefs:
         return "" if node.begins - SKEW.total_seconds() <= now else "its certificate begins later"
 
     def is_revoked(self, node: NodeCertificate) -> bool:
-        """Whether this id, or one that its key had before, was revoked."""
+        """Return whether this id, or an earlier one of its key, was revoked."""
         if node.holder.generation == 1:
             return node.principal.id in self.revoked
         return not self.revoked.isdisjoint(ids_of(node.key, node.holder.generation))
 
 
 def read_beliefs(folder: KeyFolder, overlay: str, former: Beliefs | None = None) -> Beliefs:
-    """Read the beliefs from the folder, and take those of `former` that are newer. Raises
-    KeyFolderError if the node's own keys cannot be used. The folder has to be locked
-    (`KeyFolder.locked`)."""
+    """Read the folder's documents, and keep those of `former` that are newer. Raises KeyFolderError
+    if the node's own keys cannot be used. The folder must be locked (`KeyFolder.locked`)."""
     own = folder.certificate()
     if own is None:
         raise KeyFolderError(
@@ -182,17 +181,18 @@ def read_beliefs(folder: KeyFolder, overlay: str, former: Beliefs | None = None)
 def believed_roots(
     roots: Sequence[x509.Certificate], revoked: frozenset[NodeId]
 ) -> list[x509.Certificate]:
-    """`roots` without those that were revoked; all of them if none would be left: then nothing
-    below them is believed, and another one can be had by a renewal."""
+    """Return `roots` without the revoked ones; all of them if none would be left. Then nothing
+    below them is trusted, and a renewal can bring another root."""
     left = [root for root in roots if authority_id(root) not in revoked]
     return left or list(roots)
 
 
 def check_list(data: bytes, held: Beliefs, now: float) -> Revocations:
-    """A list that another node brings, if it is believed. Raises CertificateError.
+    """Return a list that another node sends, if it is valid. Raises CertificateError.
 
-    A root is dropped by one that it vouches for itself alone, so that whoever has a former
-    issuer's key cannot have the later root dropped."""
+    A root can be dropped only by a root for which it vouches itself, so that the holder of a former
+    issuer's key cannot have the later root dropped.
+    """
     found = read_revocations(data, held.overlay, [held.roots[0]], held.revoked, now)
     signers = list_signers(data)
     for root in held.roots:
@@ -228,7 +228,8 @@ def _knows_later_root(
 def _newest_list(
     folder: KeyFolder, overlay: str, roots: list[x509.Certificate], former: Beliefs | None
 ) -> tuple[Revocations, bytes, frozenset[NodeId], str]:
-    """The list that holds, as it travels; whom to refuse; why none is believed."""
+    """Return the list in force, its encoding, the ids to refuse, and the reason if none is
+    trusted."""
     newest, its_data, refused, reason = NONE, b"", frozenset[NodeId](), ""
     held = b"" if former is None else former.revocations_data
     for each in dict.fromkeys((folder.document("revoked"), held)):
@@ -244,8 +245,8 @@ def _newest_list(
 def _newest_policy(
     folder: KeyFolder, overlay: str, roots: list[x509.Certificate], former: Beliefs | None
 ) -> tuple[Policy | None, bytes, str]:
-    """Return the policy in force, its encoding, and the reason if none is believed. A policy that
-    was once believed stays in force, even if its signer was revoked since: otherwise revoking an
+    """Return the policy in force, its encoding, and the reason if none is trusted. A policy that
+    was once trusted stays in force, even if its signer was revoked since: otherwise revoking an
     admin would permit or deny everything."""
     newest: Policy | None = None
     its_data, reason = b"", ""
@@ -266,11 +267,11 @@ def _newest_policy(
 # certificate says, without a word between nodes.
 
 REMEMBERED: Final = 65_536
-"""Keys and places; of one that is forgotten another id is believed."""
+"""The most keys and places that are remembered. A forgotten key may use another id."""
 
 
 class LiveIds:
-    """The keys and places that were seen."""
+    """The generations of keys, and the holders of places, that were seen."""
 
     def __init__(self) -> None:
         self._generations: BoundedDict[bytes, int] = BoundedDict(REMEMBERED)

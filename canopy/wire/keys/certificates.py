@@ -1,9 +1,9 @@
-"""What is in a node's certificate, and the id that follows from its key.
+"""The contents of a node's certificate, and the id that follows from its key.
 
-A certificate names its holder by one URI, ``canopy://OVERLAY/ROLE/TENANT/GENERATION``, with
-``/PLACE`` behind it where the issuer may sign so many ids only (`restrictions`). The node's id is
-BLAKE2b-128(key || generation): nobody else can have it, and a node that has lost its state becomes
-another node under the next generation, which its issuer has to sign.
+A certificate names its holder by one URI, ``canopy://OVERLAY/ROLE/TENANT/GENERATION``, followed by
+``/PLACE`` if the issuer may sign a bounded number of ids (`restrictions`). The node's id is
+BLAKE2b-128(key || generation): no other node can have it, and a node that has lost its state
+becomes another node in the next generation, which its issuer has to sign.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ from overlay.machine import NodeId
 from overlay.rights import ROLES, Principal, Role
 
 NODE_DAYS: Final = 7.0
-"""Days for which a node's certificate holds. A revocation that does not reach somebody is over
-then; nodes renew theirs after `RENEW_AFTER` of them."""
+"""Days for which a node's certificate is valid. A revoked node is refused after that even by nodes
+that the revocation does not reach. Nodes renew after `RENEW_AFTER` days."""
 
 RENEW_AFTER: Final = 2.0
-"""Days after which a node renews its certificate: five are left for an issuer that is away."""
+"""Days after which a node renews its certificate: the issuer may then be away for five days."""
 
 RENEW_UNTIL: Final = 90.0
-"""Days after its end for which a certificate can be renewed by proof of its key: a machine that
-was off comes back unaided."""
+"""Days after its expiry for which a certificate can be renewed by proof of its key: a machine that
+was off comes back by itself."""
 
 AUTHORITY_DAYS: Final = 3650.0
-"""Days for which root and issuer hold; `canopy keys rotate` replaces them earlier."""
+"""Days for which root and issuer are valid; `canopy keys rotate` replaces them earlier."""
 
 RESTRICTED_DAYS: Final = 366.0
-"""Days for which a restricted issuer holds at most: it is in others' hands."""
+"""The most days for which a restricted issuer is valid, since others hold its key."""
 
 DAY: Final = 86_400.0
 
 SKEW: Final = datetime.timedelta(hours=1)
-"""By which clocks may differ: certificates hold from so long before they are made."""
+"""The allowed difference of clocks: certificates are valid from this time before they are made."""
 
 NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
-"""What a name in a certificate is made of."""
+"""The form of a name in a certificate."""
 
 _URI: Final = re.compile(
     r"canopy://([A-Za-z0-9._-]{1,64})/([a-z]{1,16})/([A-Za-z0-9._-]{0,64})/([0-9]{1,9})"
@@ -64,11 +64,12 @@ UNREADABLE: Final = (
     *(ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion),
     *(x509.DuplicateExtension, x509.UnsupportedGeneralNameType, x509.ExtensionNotFound),
 )
-"""What `cryptography` raises for a certificate that it does not understand, when it is loaded or
-when one of its parts is asked for. Strangers send certificates: whoever reads one catches these."""
+"""The errors of `cryptography` for certificates that it cannot read, when they are loaded or their
+parts accessed. Strangers send certificates, so every reader catches these."""
 
 GENERATIONS_MOST: Final = 64
-"""Ids of one key that are looked at, from its newest back: those of some months at least."""
+"""The number of ids of one key that are checked, from its newest back: those of some months at
+least."""
 
 
 class CertificateError(Exception):
@@ -80,14 +81,14 @@ class KeyFolderError(Exception):
 
 
 class Holder(NamedTuple):
-    """Whom a certificate is for."""
+    """The holder of a certificate."""
 
     overlay: str
     role: Role
     tenant: str
     generation: int
     place: int = 0
-    """Which of its issuer's ids it is, where these are bounded; 0: they are not."""
+    """The holder's number among its issuer's ids, if these are bounded; 0: they are not."""
 
     @property
     def uri(self) -> str:
@@ -103,7 +104,7 @@ class Holder(NamedTuple):
 
 
 class NodeCertificate(NamedTuple):
-    """The facts that others believe about the node that presents a certificate."""
+    """The facts that a certificate states about its node."""
 
     principal: Principal
     holder: Holder
@@ -114,29 +115,29 @@ class NodeCertificate(NamedTuple):
 
 
 def raw_key(key: Ed25519PublicKey) -> bytes:
-    """The 32 bytes of a public key."""
+    """Return the 32 bytes of a public key."""
     return key.public_bytes(Encoding.Raw, PublicFormat.Raw)
 
 
 def node_id(key: bytes, generation: int) -> NodeId:
-    """The id of the node that has this public key, in this generation: 32 hex digits."""
+    """Return the id of the node with this public key, in this generation: 32 hex digits."""
     return blake2b(key + generation.to_bytes(8, "big"), digest_size=16).hexdigest()
 
 
 def ids_of(key: bytes, generation: int) -> tuple[NodeId, ...]:
-    """The ids of this public key, from this generation back, at most `GENERATIONS_MOST`. Who
-    revokes one means whoever has the key."""
+    """Return the ids of this public key, from this generation back, at most `GENERATIONS_MOST`.
+    Revoking one of them revokes all."""
     before = max(-1, generation - GENERATIONS_MOST)
     return tuple([node_id(key, each) for each in range(generation, before, -1)])
 
 
 def fingerprint(certificate: x509.Certificate) -> str:
-    """SHA-256 of a certificate, as hex digits: what a token names the root by."""
+    """Return the SHA-256 of a certificate in hex digits, by which a token names the root."""
     return sha256(certificate.public_bytes(Encoding.DER)).hexdigest()
 
 
 def check_name(what: str, name: str) -> str:
-    """`name`, if it can be in a certificate. Raises CertificateError."""
+    """Return `name`, if it can be in a certificate. Raises CertificateError."""
     if not NAME.fullmatch(name):
         raise CertificateError(
             f"{what} {name!r}: expected 1 to 64 letters, digits, dots, dashes or underscores"
@@ -145,12 +146,12 @@ def check_name(what: str, name: str) -> str:
 
 
 def private_pem(key: Ed25519PrivateKey) -> bytes:
-    """A private key as it is kept in a file (PKCS #8; the file's mode protects it)."""
+    """Return a private key in the form of its file (PKCS #8; the file's mode protects it)."""
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 def pem(*certificates: x509.Certificate) -> bytes:
-    """Certificates as text, one after the other."""
+    """Return certificates as text, one after the other."""
     return b"".join(certificate.public_bytes(Encoding.PEM) for certificate in certificates)
 
 
@@ -164,8 +165,8 @@ def authority_certificate(
     restriction: Restriction | None = None,
     days: float = AUTHORITY_DAYS,
 ) -> x509.Certificate:
-    """A certificate that may sign: a root if `signed_by` is None, else an issuer below it, which
-    may be restricted, or with `is_root` another root, for which this one vouches."""
+    """Return a certificate that may sign: a root if `signed_by` is None; else an issuer below it,
+    which may be restricted; or with `is_root` another root, for which `signed_by` vouches."""
     subject = _name(name)
     builder = (
         _builder(subject, signed_by.subject if signed_by else subject, key, now, days)
@@ -188,8 +189,8 @@ def node_certificate(
     now: float,
     days: float = NODE_DAYS,
 ) -> x509.Certificate:
-    """A node's certificate, signed by an issuer, for both sides of TLS. It ends with its issuer's,
-    if that is earlier."""
+    """Return a node's certificate, signed by an issuer, for both sides of TLS. It expires with its
+    issuer's at the latest."""
     days = min(days, (signed_by.not_valid_after_utc.timestamp() - now) / DAY)
     if days <= 0.0:
         raise CertificateError("the issuer's certificate has ended")
@@ -225,7 +226,7 @@ def read_node(certificate: x509.Certificate) -> NodeCertificate:
 
 
 def load_der(data: bytes) -> x509.Certificate:
-    """A certificate as TLS and signed documents have it. Raises CertificateError."""
+    """Return a certificate in the encoding of TLS and signed documents. Raises CertificateError."""
     try:
         return x509.load_der_x509_certificate(data)
     except UNREADABLE as error:
@@ -233,7 +234,7 @@ def load_der(data: bytes) -> x509.Certificate:
 
 
 def load_pem(data: bytes) -> list[x509.Certificate]:
-    """One or more certificates as text. Raises CertificateError."""
+    """Return one or more certificates in text form. Raises CertificateError."""
     try:
         return x509.load_pem_x509_certificates(data)
     except UNREADABLE as error:
@@ -250,12 +251,12 @@ def key_of(certificate: x509.Certificate) -> Ed25519PublicKey | None:
 
 
 def read_der(data: bytes) -> NodeCertificate:
-    """`read_node` of what TLS hands over. Raises CertificateError."""
+    """Decode a node's certificate from TLS, as `read_node`. Raises CertificateError."""
     return read_node(load_der(data))
 
 
 def is_authority(certificate: x509.Certificate) -> bool:
-    """Whether it may sign others."""
+    """Return whether the certificate may sign others."""
     try:
         return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     except UNREADABLE:
@@ -268,7 +269,7 @@ def path_length(certificate: x509.Certificate) -> int | None:
 
 
 def is_signed_by(certificate: x509.Certificate, authorities: Sequence[x509.Certificate]) -> bool:
-    """Whether one of these has signed it."""
+    """Return whether one of these authorities has signed the certificate."""
     for authority in authorities:
         try:
             certificate.verify_directly_issued_by(authority)

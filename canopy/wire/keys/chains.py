@@ -1,9 +1,10 @@
-"""Who vouches for a certificate, and whether they may: what is looked at beyond signatures.
+"""Checks of certificate chains beyond signatures: whether each authority may sign what it has
+signed.
 
-TLS verifies the signatures, times and path lengths of a chain; of a document's signer `path_of`
-does. Then `read_chain` looks at what neither knows: the restrictions of issuers
-(`restrictions`), and that no extension is critical which nobody here has looked at. (TLS is told
-to leave that to this, since it does not know the restriction's extension.)
+TLS verifies the signatures, times and path lengths of a chain; `path_of` does so for the signer of
+a document. Then `read_chain` checks the restrictions of issuers (`restrictions`), and that every
+critical extension was handled. (TLS is told to leave critical extensions to this module, since it
+does not know that of restrictions.)
 """
 
 from __future__ import annotations
@@ -46,14 +47,15 @@ UNDERSTOOD: Final = frozenset(
         OID,
     )
 )
-"""Extensions that may be critical: TLS looks at all of them but the last."""
+"""Extensions that may be critical: TLS handles all of them but the last."""
 
 CHAIN_MOST: Final = 5
-"""Certificates from a node's to the root, with one by which a former root vouches for it."""
+"""The most certificates from a node's to the root, with one by which a former root vouches for
+it."""
 
 
 SLACK: Final = 2 * SKEW.total_seconds()
-"""Seconds by which a certificate may hold longer than its days: it begins `SKEW` before it was
+"""Seconds by which a certificate may be valid longer than its days: it begins `SKEW` before it was
 made."""
 
 
@@ -62,14 +64,14 @@ class Vouched(NamedTuple):
 
     node: NodeCertificate
     issuers: tuple[NodeId, ...]
-    """Ids of the keys that have signed, the node's issuer first and the root last."""
+    """The ids of the keys that have signed, the node's issuer first and the root last."""
     ends: float
-    """When the first of all these certificates ends: seconds since 1970."""
+    """When the first of these certificates expires, in seconds since 1970."""
 
 
 def authority_id(certificate: x509.Certificate) -> NodeId:
-    """Return the id of an issuer or root in lists of revocations: the id that a node with its key
-    would have in generation 0, which nodes do not have. Raises CertificateError."""
+    """Return the id of an issuer or root in lists of revocations: the id of a node with its key in
+    generation 0, which nodes do not have. Raises CertificateError."""
     key = key_of(certificate)
     if key is None:
         raise CertificateError("who signed it has no Ed25519 key")
@@ -77,12 +79,12 @@ def authority_id(certificate: x509.Certificate) -> NodeId:
 
 
 def read_chain_der(chain: Sequence[bytes]) -> Vouched:
-    """`read_chain` of what TLS hands over. Raises CertificateError."""
+    """Check a chain from TLS, as `read_chain`. Raises CertificateError."""
     return read_chain([load_der(one) for one in chain])
 
 
 def issuer_name(certificate: bytes) -> NodeId:
-    """`authority_id` of a certificate (DER), for messages; "unknown" if there is none."""
+    """Return `authority_id` of a certificate (DER), for messages; "unknown" if it has none."""
     try:
         return authority_id(load_der(certificate))
     except CertificateError:
@@ -90,15 +92,16 @@ def issuer_name(certificate: bytes) -> NodeId:
 
 
 def may_sign(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
-    """Whether this authority may sign such a certificate at all: an issuer signs no issuers."""
+    """Return whether this authority may sign such a certificate at all: an issuer may not sign
+    issuers."""
     return is_authority(authority) and (
         path_length(authority) is None or not is_authority(certificate)
     )
 
 
 def check_times(certificate: x509.Certificate) -> None:
-    """Raise CertificateError if the certificate is valid for longer than one of its kind may be.
-    The holder of an issuer's key can sign any end, so each node that checks bounds it."""
+    """Raise CertificateError if the certificate is valid for longer than its kind may be. The
+    holder of an issuer's key can sign any end, so every verifying node bounds it."""
     days = NODE_DAYS
     if is_authority(certificate):
         try:
@@ -131,8 +134,8 @@ def path_of(
     others: Sequence[x509.Certificate],
     roots: Sequence[x509.Certificate],
 ) -> tuple[x509.Certificate, ...]:
-    """The certificate, and by whom it is signed up to one of `roots`, with the help of `others`.
-    Raises CertificateError if there is no such path."""
+    """Return the path from the certificate to one of `roots`, with the help of `others`. Raises
+    CertificateError if there is none."""
     found = _path(certificate, tuple(others), tuple(roots))
     if found is None:
         raise CertificateError("nobody whom this overlay believes vouches for it")
@@ -158,8 +161,8 @@ def _path(
 
 
 def read_chain(chain: Sequence[x509.Certificate]) -> Vouched:
-    """Return the facts stated by a chain of valid signatures, if its authorities may sign such a
-    node. The node's certificate comes first and the root last. Raises CertificateError."""
+    """Return the facts of a chain with valid signatures, if its authorities may sign such a node.
+    The node's certificate comes first and the root last. Raises CertificateError."""
     if not 2 <= len(chain) <= CHAIN_MOST:
         raise CertificateError("nobody vouches for its certificate")
     node = read_node(chain[0])
@@ -195,9 +198,9 @@ def check_signer(
     revoked: Collection[NodeId],
     at: float | None,
 ) -> NodeCertificate | None:
-    """Return the signer of a document of the whole overlay; None: an authority, which has to be
-    unrestricted. The signer's certificate comes first in `chain`. `at`: when all had to be valid.
-    Raises CertificateError."""
+    """Return the signer of a document of the whole overlay; None if it is an authority, which must
+    be unrestricted. The signer's certificate comes first in `chain`. `at`: the time at which all
+    had to be valid. Raises CertificateError."""
     path = path_of(chain[0], chain[1:], roots)
     try:
         restricted = is_authority(path[0]) and restriction_of(path[0]) is not None

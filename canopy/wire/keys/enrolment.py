@@ -1,9 +1,9 @@
-"""The words between a node without a valid certificate and its issuer.
+"""The messages between a node without a valid certificate and its issuer.
 
-They come on the port of the nodes, behind `PREAMBLE` and inside of TLS in which only the issuer
-presents a certificate. The issuer speaks first: a nonce that the other side has to sign, and the
-roots, so that a new node can compare them with its token before it says its secret (join.py).
-Frames are as everywhere: a MessagePack value behind four bytes of length.
+They use the port of the nodes, after `PREAMBLE` and inside TLS in which only the issuer presents a
+certificate. The issuer begins: with a nonce that the other side has to sign, and the roots, so that
+a new node can compare them with its token before it sends its secret (join.py). Frames are as
+everywhere: a MessagePack value after four bytes of length.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import msgspec
 from overlay.machine import Uint53
 
 PREAMBLE: Final = b"canopy-join 1\n"
-"""What such a connection begins with. TLS begins with 0x16, so one port serves for both."""
+"""The first bytes of such a connection. TLS begins with 0x16, so one port serves both."""
 
 FRAME_MOST: Final = 64 * 1024 + 1024 * 512
-"""Bytes of a frame: a chain, two roots, and a full list of revocations."""
+"""The largest frame: a chain, two roots, and a full list of revocations."""
 
 REQUEST_MOST: Final = 16 * 1024
-"""Bytes of a request, which anybody can send."""
+"""The largest request, in bytes; anybody can send one."""
 
 Pem = Annotated[bytes, msgspec.Meta(max_length=16 * 1024)]
 Key = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
@@ -30,11 +30,11 @@ Signature = Annotated[bytes, msgspec.Meta(min_length=64, max_length=64)]
 
 
 class Word(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The base of all that issuer and newcomer send each other: one frame each."""
+    """The base of the messages between issuer and newcomer, one frame each."""
 
 
 class Greeting(Word, frozen=True):
-    """From the issuer, first: sign this, and believe these roots if your token says so."""
+    """The issuer's first message: a nonce to sign, and roots to compare with the token."""
 
     nonce: Annotated[bytes, msgspec.Meta(min_length=16, max_length=64)]
     roots: Pem
@@ -50,8 +50,7 @@ class Enrol(Word, frozen=True):
 
 
 class RenewCertificate(Word, frozen=True, tag="Renew"):
-    """A node asks for a certificate after the one that it has, perhaps with the next generation of
-    its id."""
+    """A node asks for its next certificate, perhaps with the next generation of its id."""
 
     certificate: Pem
     generation: Uint53
@@ -68,7 +67,7 @@ class Issued(Word, frozen=True):
 
 
 class Denied(Word, frozen=True):
-    """Not granted, for a reason to be read."""
+    """The request is refused; `reason` is for people."""
 
     reason: Annotated[str, msgspec.Meta(max_length=400)]
 
@@ -85,7 +84,7 @@ def claim(nonce: bytes, key: bytes, generation: int) -> bytes:
 
 
 def frame(word: Word) -> bytes:
-    """Return one word as it is sent."""
+    """Encode one message."""
     body = _ENCODER.encode(word)
     return LENGTH.pack(len(body)) + body
 
@@ -97,7 +96,6 @@ def request(body: bytes) -> Enrol | RenewCertificate:
 
 
 def answer(body: bytes) -> Greeting | Issued | Denied:
-    """Decode what the issuer answers. Raises msgspec.MsgspecError or ValueError for anything
-    else."""
+    """Decode a message of the issuer. Raises msgspec.MsgspecError or ValueError."""
     found: Greeting | Issued | Denied = _ANSWERS.decode(body)
     return found

@@ -1,4 +1,4 @@
-"""What an issuer answers to those who ask for a certificate. No IO but the key folder's."""
+"""An issuer's answers to requests for certificates. No IO except the key folder's."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from overlay.rights import ROLES, Role
 
 
 class RefusedError(Exception):
-    """A request is not granted, for a reason that the requester may read."""
+    """A request is refused; the reason may be sent to the requester."""
 
 
 class Issuing:
@@ -51,7 +51,7 @@ class Issuing:
         self._now = now
 
     def answer(self, nonce: bytes, request: Enrol | RenewCertificate) -> Word:
-        """Grant or refuse what a node asks, which was sent `nonce` before."""
+        """Grant or refuse a node's request. `nonce`: the one that the node was sent."""
         with self._folder.locked():
             return self._answer(nonce, request)
 
@@ -136,7 +136,7 @@ class Issuing:
             raise RefusedError("a certificate of the former issuer that was not signed here")
 
     def _renew_issuer(self, request: RenewCertificate) -> Word:
-        """A restricted issuer that was made here asks for its certificate below the present root
+        """Sign the certificate of a restricted issuer that was made here below the present root
         (`rotation`)."""
         (asked, *_) = load_pem(request.certificate)
         key = key_of(asked)
@@ -170,7 +170,7 @@ class Issuing:
     def _enter(
         self, issuer: Issuer, holder: Holder, key: bytes, invitation: str = "", per_hour: int = 0
     ) -> Holder:
-        """The node with its place, if one more may be signed. Raises LimitError."""
+        """Return the holder with its place, if one more id may be signed. Raises LimitError."""
         restriction, revoked = issuer.restriction, self._folder.revocations(self._overlay)[0].ids
         if reason := holder._replace(place=1).refusal(restriction):
             raise RefusedError(reason)  # before anything is noted

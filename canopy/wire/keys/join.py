@@ -1,9 +1,10 @@
-"""How a node gets its certificate, and the next one: `join` with a token, `renew` with the old.
+"""How a node gets its certificates: the first with a token (`join`), later ones with the last
+(`renew`).
 
-The private key never leaves the node: it sends the public one, and signs what the issuer asks. To
-join it connects twice: the first time it believes nobody, and takes only the root that its token
-names by fingerprint; the second time the issuer has to show a certificate below that root before
-it hears the secret.
+The private key never leaves the node: the node sends the public one, and signs the issuer's nonce.
+To join it connects twice: the first time it trusts nobody, and only accepts the root whose
+fingerprint is in its token; the second time the issuer has to present a certificate below that root
+before it gets the secret.
 """
 
 from __future__ import annotations
@@ -52,11 +53,11 @@ from overlay.machine import NodeId
 from overlay.rights import Principal, Role
 
 PATIENCE = 5.0
-"""Seconds for each attempt: connecting, TLS, and one question."""
+"""Seconds for each attempt: connecting, TLS, and one request."""
 
 
 class JoinError(Exception):
-    """No certificate was to be had; says why."""
+    """No certificate could be obtained; the message says why."""
 
 
 class _Side:
@@ -82,7 +83,7 @@ class _Side:
         return self._context
 
     def identify(self, chain: Chain) -> Principal:
-        """Only the issuer may hear a secret. Raises TlsError for others."""
+        """Raise TlsError unless the other end may receive a secret."""
         if not self._believes:
             return Principal("", Role.LEAF, "")
         try:
@@ -96,7 +97,7 @@ class _Side:
         return found
 
     async def connect(self, address: str) -> Greeting:
-        """Connect, and hear what the issuer says first."""
+        """Connect, and return the issuer's first message."""
         host, port = split_address(address)
         self._stream = await trio.open_tcp_stream(host, port)
         await self._stream.send_all(PREAMBLE)
@@ -108,7 +109,7 @@ class _Side:
         return found
 
     async def ask(self, word: Word) -> Issued:
-        """Ask, and hear the answer. Raises JoinError if it is no."""
+        """Send a request, and return the answer. Raises JoinError if it is refused."""
         await self._stream.send_all(self._pipe.encrypt([frame(word)]))
         found = await self.hear()
         if isinstance(found, Denied):
@@ -136,7 +137,7 @@ class _Side:
             self._buffer += self._pipe.decrypt(data)
 
     async def close(self) -> None:
-        """Whether or not it was opened."""
+        """Close the connection, if it was opened."""
         if hasattr(self, "_stream"):
             await trio.aclose_forcefully(self._stream)
 
@@ -194,8 +195,8 @@ async def renew(folder: KeyFolder, generation: int, now: float) -> None:
 
 
 async def renew_issuer(folder: KeyFolder, now: float) -> None:
-    """A restricted issuer gets its certificate below the present root, from where it was made, and
-    keeps it. Raises JoinError."""
+    """Get a restricted issuer's certificate below the present root from where the issuer was made,
+    and keep it. Raises JoinError."""
     key, chain, place = folder.key("issuer"), folder.chain("issuer"), folder.issuer_place()
     known = folder.certificate()
     if place is None or known is None:
@@ -218,7 +219,8 @@ async def renew_issuer(folder: KeyFolder, now: float) -> None:
 
 
 def keep_issuer(folder: KeyFolder, issued: Issued, overlay: str, now: float) -> None:
-    """Check what a restricted issuer was sent, and write it into its folder. Raises JoinError."""
+    """Check the certificates that a restricted issuer received, and write them into its folder.
+    Raises JoinError."""
     try:
         chain, roots = load_pem(issued.chain), load_pem(issued.roots)
         known = folder.chain("roots")
@@ -246,12 +248,12 @@ def keep_issuer(folder: KeyFolder, issued: Issued, overlay: str, now: float) -> 
 
 
 def renew_now(folder: KeyFolder, generation: int) -> None:
-    """`renew`, for a program that does nothing else. Raises JoinError."""
+    """Run `renew` in a program that does nothing else. Raises JoinError."""
     trio.run(renew, folder, generation, time.time())
 
 
 def renew_issuer_now(folder: KeyFolder) -> None:
-    """`renew_issuer`, for a program that does nothing else. Raises JoinError."""
+    """Run `renew_issuer` in a program that does nothing else. Raises JoinError."""
     trio.run(renew_issuer, folder, time.time())
 
 
@@ -280,9 +282,9 @@ async def _first(addresses: Sequence[str], attempt: object) -> Issued:
 
 def keep(folder: KeyFolder, issued: Issued, overlay: str, now: float, root: str = "") -> None:
     """Check the issuer's answer, and write it into the folder. Raises JoinError. `root`: the
-    fingerprint in a token of the certificate that has to be among the roots. With it, the other
-    roots that the issuer names are believed; without one, only those in the folder and those for
-    which they vouch."""
+    fingerprint, in a token, of a certificate that must be among the roots; with it, the other roots
+    that the issuer names are trusted too. Without it only the roots in the folder are trusted, and
+    those for which they vouch."""
     try:
         chain, roots = load_pem(issued.chain), load_pem(issued.roots)
         found = read_node(chain[0])
@@ -309,7 +311,7 @@ def keep(folder: KeyFolder, issued: Issued, overlay: str, now: float, root: str 
 
 
 def _kept_version(folder: KeyFolder, overlay: str, roots: list[x509.Certificate]) -> int:
-    """Return the version of the list of revocations in the folder, as believed below these
+    """Return the version of the list of revocations in the folder; 0 if none is valid below these
     roots."""
     found, data, _ = believed_list(folder.document("revoked"), overlay, roots[:1])
     return found.version if data else 0
@@ -320,7 +322,8 @@ def _is_vouched_for(
     others: Sequence[x509.Certificate],
     known: Sequence[x509.Certificate],
 ) -> bool:
-    """Whether a root is known, or one that is has signed it: its certificate is among `others`."""
+    """Return whether a root is known, or a known one has signed it, by a certificate among
+    `others`."""
     return root in known or any(
         key_of(one) == key_of(root) is not None and is_signed_by(one, known) for one in others
     )

@@ -59,20 +59,21 @@ class IssuerPlace(msgspec.Struct, frozen=True):
 
     addresses: tuple[str, ...]
     peers: tuple[str, ...] = ()
-    """Nodes of the overlay that its token named besides."""
+    """Further nodes of the overlay, from its token."""
 
 
 class MadeIssuer(msgspec.Struct, frozen=True):
-    """A restricted issuer that was made at this folder's root."""
+    """A restricted issuer that was made with this folder's root."""
 
     certificate: bytes
-    """Its newest one (PEM)."""
+    """Its newest certificate (PEM)."""
     taken: float
-    """When it has got that, in seconds since 1970; 0: not yet."""
+    """When it fetched that, in seconds since 1970; 0: not yet."""
 
 
 class KeyFolder:
-    """The files. Each method reads or writes one of them; nothing is kept in memory."""
+    """The files of the folder. Each method reads or writes one of them; nothing is kept in
+    memory."""
 
     def __init__(self, data: Path) -> None:
         """`data` is the node's data folder."""
@@ -85,7 +86,7 @@ class KeyFolder:
 
     @property
     def exists(self) -> bool:
-        """Whether a node's key is here."""
+        """Whether the folder has a node's key."""
         return (self.path / "node.key").exists()
 
     @property
@@ -99,7 +100,7 @@ class KeyFolder:
         self.path.mkdir(mode=0o700, exist_ok=True)
 
     def check(self) -> None:
-        """Raise KeyFolderError if others can read the keys, or are their owners."""
+        """Raise KeyFolderError if another user can read the keys, or owns them."""
         for path in (self.path, *self.path.glob("*.key")):
             try:
                 found = path.lstat()
@@ -116,7 +117,7 @@ class KeyFolder:
     # --- keys ---
 
     def key(self, name: str = "node") -> Ed25519PrivateKey:
-        """A private key. Raises KeyFolderError."""
+        """Return a private key. Raises KeyFolderError."""
         path = self.path / f"{name}.key"
         try:
             found = load_pem_private_key(path.read_bytes(), None)
@@ -127,22 +128,22 @@ class KeyFolder:
         return found
 
     def node_key(self) -> Ed25519PrivateKey:
-        """The node's key, made at the first call."""
+        """Return the node's key, which the first call makes."""
         if not self.exists:
             self.write_key("node", Ed25519PrivateKey.generate())
         return self.key()
 
     def public_key(self) -> bytes:
-        """The 32 bytes of the node's public key."""
+        """Return the 32 bytes of the node's public key."""
         return raw_key(self.key().public_key())
 
     def put_aside(self, name: str) -> None:
-        """Rename a private key, so that another one can take its place."""
+        """Rename a private key, so that another one can replace it."""
         path = self.path / f"{name}.key"
         path.replace(path.with_name(f"{name}-{int(path.stat().st_mtime)}.key"))
 
     def write_key(self, name: str, key: Ed25519PrivateKey) -> None:
-        """Keep a private key, readable for its owner alone."""
+        """Write a private key to a new file that only its owner can read."""
         self.prepare()
         path = self.path / f"{name}.key"
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -154,7 +155,8 @@ class KeyFolder:
     # --- certificates ---
 
     def chain(self, name: str = "node") -> list[x509.Certificate]:
-        """The certificates in ``NAME.pem``; none if there is no such file."""
+        """Return the certificates in ``NAME.pem``; none if there is no such file. Raises
+        KeyFolderError."""
         try:
             return load_pem((self.path / f"{name}.pem").read_bytes())
         except FileNotFoundError:
@@ -168,11 +170,11 @@ class KeyFolder:
         write_durably(self.path / f"{name}.pem", pem(*certificates))
 
     def issuers(self) -> list[x509.Certificate]:
-        """The issuer's certificates, those before a rotation too."""
+        """Return the issuer's certificates, those before a rotation too."""
         return [*self.chain("issuer"), *self.chain("former")]
 
     def certificate(self) -> NodeCertificate | None:
-        """Return the contents of the node's own certificate; None: it has none yet."""
+        """Return the contents of the node's own certificate; None if it has none yet."""
         found = self.chain()
         try:
             return read_node(found[0]) if found else None
@@ -180,13 +182,13 @@ class KeyFolder:
             raise KeyFolderError(f"{self.path}/node.pem: {error}") from None
 
     def certificate_or_none(self) -> NodeCertificate | None:
-        """`certificate`, and None where there is no key either."""
+        """Return `certificate`; None also if there is no key."""
         return self.certificate() if self.exists else None
 
     # --- signed documents ---
 
     def document(self, name: str) -> bytes:
-        """The bytes of ``revoked`` or ``policy``; b"" if there is no such file. Raises
+        """Return the bytes of ``revoked`` or ``policy``; b"" if there is no such file. Raises
         KeyFolderError."""
         try:
             return (self.path / name).read_bytes()
@@ -196,8 +198,8 @@ class KeyFolder:
             raise KeyFolderError(f"cannot read {self.path / name}: {error}") from None
 
     def revocations(self, overlay: str) -> tuple[Revocations, bytes]:
-        """The list, and as it travels; version 0 and b"" if there is none. One that is not believed
-        any more comes with b"": whom it names is refused until another one is there."""
+        """Return the list, and its encoding; version 0 and b"" if there is none. For a list that is
+        no longer trusted the encoding is b"": its ids stay refused until there is another list."""
         return believed_list(self.document("revoked"), overlay, self.chain("roots")[:1])[:2]
 
     def write_revocations(self, data: bytes) -> None:
@@ -205,7 +207,7 @@ class KeyFolder:
         write_durably(self.path / "revoked", data)
 
     def policy(self, overlay: str) -> tuple[Policy | None, bytes]:
-        """The policy, and as it travels; None and b"" if there is none that is believed."""
+        """Return the policy, and its encoding; None and b"" if none is trusted."""
         data = self.document("policy")
         found = believed_policy(data, overlay, self.chain("roots"))[0]
         return found, data if found is not None else b""
@@ -235,8 +237,8 @@ class KeyFolder:
             os.close(file)
 
     def write_together(self, files: Mapping[str, bytes]) -> None:
-        """Replace these files durably, all or none of them, whenever the process ends: they are
-        written aside first. A private key that is replaced is put aside (`put_aside`)."""
+        """Replace these files durably, all or none of them, even if the process is killed: they are
+        first written to ``next/``. A private key that is replaced is renamed (`put_aside`)."""
         self.prepare()
         with self.locked():
             draft = self.path / "next.new"
@@ -254,7 +256,7 @@ class KeyFolder:
             self._settle()
 
     def _settle(self) -> None:
-        """Move the files that were written aside to their places."""
+        """Move the files in ``next/`` to their places."""
         aside = self.path / "next"
         if not aside.is_dir():
             return
@@ -268,18 +270,18 @@ class KeyFolder:
     # --- the issuer ---
 
     def issuer_place(self) -> IssuerPlace | None:
-        """Return where this node's issuer is reached; None: unknown."""
+        """Return where this node's issuer is reached; None if unknown."""
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             return msgspec.json.decode((self.path / "issuer.json").read_bytes(), type=IssuerPlace)
         return None
 
     def write_issuer_place(self, addresses: tuple[str, ...], peers: tuple[str, ...] = ()) -> None:
-        """Note where this node's issuer is reached, and other nodes."""
+        """Store where this node's issuer is reached, and further nodes."""
         place = IssuerPlace(addresses, peers)
         write_durably(self.path / "issuer.json", msgspec.json.encode(place))
 
     def made_issuers(self) -> dict[NodeId, MadeIssuer]:
-        """The restricted issuers that were made here."""
+        """Return the restricted issuers that were made here, by id."""
         found = {}
         for path in sorted((self.path / "issuers").glob("*.json")):
             try:
@@ -289,15 +291,15 @@ class KeyFolder:
         return found
 
     def write_made_issuer(self, name: NodeId, made: MadeIssuer) -> None:
-        """Note a restricted issuer, durably."""
+        """Store the data of a restricted issuer, durably."""
         self._write("issuers", name, made)
 
     def remove_made_issuer(self, name: NodeId) -> None:
-        """Forget one that was replaced."""
+        """Remove a restricted issuer that was replaced."""
         (self.path / "issuers" / f"{name}.json").unlink(missing_ok=True)
 
     def invitations(self) -> dict[str, Invitation]:
-        """By name, the invitations that this issuer keeps."""
+        """Return the invitations of this issuer, by name."""
         found = {}
         for path in sorted((self.path / "invites").glob("*.json")):
             with contextlib.suppress(OSError, msgspec.MsgspecError):
@@ -305,7 +307,7 @@ class KeyFolder:
         return found
 
     def write_invitation(self, name: str, invitation: Invitation) -> None:
-        """Store an invitation, or the rest of it, durably."""
+        """Store an invitation, or its remaining uses, durably."""
         self._write("invites", name, invitation)
 
     def remove_invitation(self, name: str) -> None:

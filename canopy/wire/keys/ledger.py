@@ -1,8 +1,9 @@
-"""What an issuer has signed, and how much it may: kept in its key folder, read by nobody else.
+"""The ledger of an issuer: the certificates it has signed, and its limits. It is in the key folder,
+and only the issuer reads it.
 
-One line of JSON for each key, the newest counts. An id is counted until its certificate cannot be
-renewed any more, or it is revoked. That bounds how many ids tokens bring that got into wrong hands,
-and programs that invite. An issuer that lies keeps no ledger: what others let it sign is in its
+One line of JSON for each key; the newest line of a key counts. An id is counted until its
+certificate can no longer be renewed, or it is revoked. That bounds the number of ids that stolen
+tokens, or inviting programs, can create. A lying issuer keeps no ledger: it is bounded by its
 certificate (`restrictions`, `live_ids`).
 """
 
@@ -22,20 +23,20 @@ from overlay.machine import NodeId
 
 HOUR: Final = 3_600.0
 KEPT_FOR: Final = (NODE_DAYS + RENEW_UNTIL) * DAY
-"""Seconds after which an id that was not renewed can no longer be renewed."""
+"""Seconds after its last signature for which an id can be renewed."""
 
 GENERATIONS_MOST: Final = 3
-"""Ids that one key may get anew while a certificate holds: a node whose state is lost becomes
-another one, and one invitation must not bring any number of them."""
+"""The most further ids that one key may get while a certificate is valid: a node whose state is
+lost gets a new id, and one invitation must not create any number of them."""
 
 COMPACT_AFTER: Final = 64
-"""Lines more than twice the keys, after which the file is written anew."""
+"""The number of lines beyond twice the keys at which the file is rewritten."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=10_000_000)]
 
 
 class LimitError(Exception):
-    """The issuer may not sign one more id; says which limit is reached."""
+    """The issuer may not sign one more id; the message names the limit."""
 
 
 class Signed(msgspec.Struct, frozen=True):
@@ -49,29 +50,29 @@ class Signed(msgspec.Struct, frozen=True):
     last: float
     invitation: str = ""
     anew: tuple[float, ...] = ()
-    """When it got its last ids after the first."""
+    """When it got its latest ids after the first."""
     role: str = ""
-    """By name; "": signed by a release that did not note it."""
+    """The role's name; "": signed by a release that did not record it."""
     by: str = ""
     """The fingerprint of the issuer's certificate."""
 
     @property
     def node(self) -> NodeId:
-        """The id that the key has now."""
+        """The present id of the key."""
         return node_id(bytes.fromhex(self.key), self.generation)
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """The number of ids that an issuer signs; 0: any number."""
+    """Limits on the ids that an issuer signs; 0: any number."""
 
     ids: Count = 0
-    """At a time."""
+    """The most ids at a time."""
     hour: Count = 0
-    """New ones within an hour."""
+    """The most new ids within an hour."""
 
 
 Limits = dict[str, Limit]
-"""By tenant; "*": all of them together."""
+"""Limits by tenant; "*": of all tenants together."""
 
 ALL: Final = "*"
 
@@ -87,7 +88,7 @@ class Ledger:
     # --- limits ---
 
     def limits(self) -> Limits:
-        """Those that were set. Raises LimitError if the file cannot be read: then nothing may be
+        """Return the limits. Raises LimitError if the file cannot be read: then nothing may be
         signed."""
         try:
             return msgspec.json.decode(self._limits.read_bytes(), type=Limits)
@@ -97,7 +98,7 @@ class Ledger:
             raise LimitError(f"cannot read {self._limits}: {error}") from None
 
     def set_limit(self, tenant: str, limit: Limit) -> None:
-        """Set the limit of a tenant, or of all; with no number there is none any more."""
+        """Set the limit of a tenant, or ("*") of all; a limit of zeros is removed."""
         limits = self.limits() | {tenant: limit}
         kept = {name: each for name, each in limits.items() if each.ids or each.hour}
         write_durably(self._limits, msgspec.json.encode(kept))
@@ -105,7 +106,7 @@ class Ledger:
     # --- what was signed ---
 
     def signed(self) -> dict[str, Signed]:
-        """By key. A last line that was not written whole does not count."""
+        """Return the records by key. An incomplete last line is ignored."""
         found: dict[str, Signed] = {}
         for line in self._lines():
             try:
@@ -122,7 +123,7 @@ class Ledger:
             return []
 
     def live(self, now: float, revoked: Collection[NodeId]) -> dict[str, Signed]:
-        """Those that may still come back."""
+        """Return the records whose ids can still be renewed and are not revoked, by key."""
         return {
             key: one
             for key, one in self.signed().items()
@@ -140,9 +141,9 @@ class Ledger:
         per_hour: int = 0,
         by: str = "",
     ) -> Holder:
-        """Note, durably, that a node is about to be signed; returns it with its place. `per_hour`:
-        new ids that `invitation` may bring within an hour, 0 for any number; `by`: the fingerprint
-        of the issuer's certificate. Raises LimitError."""
+        """Record, durably, that a node is about to be signed; returns the holder with its place.
+        `per_hour`: the most new ids of `invitation` within an hour, 0 for any number; `by`: the
+        fingerprint of the issuer's certificate. Raises LimitError."""
         live = self.live(now, revoked)
         known = live.pop(key.hex(), None)
         generation = holder.generation
@@ -173,7 +174,7 @@ class Ledger:
     def _check(
         self, others: Collection[Signed], known: Signed | None, tenant: str, now: float
     ) -> None:
-        """Raise LimitError if no further id may be signed. `known`: the key's former one."""
+        """Raise LimitError if no further id may be signed. `known`: the key's former record."""
         limits = self.limits()
         for name in (ALL, tenant):
             limit = limits.get(name)
@@ -224,7 +225,7 @@ class Ledger:
 
 
 def _news(signed: Iterable[Signed]) -> Iterable[float]:
-    """When each of their ids was new."""
+    """Return the times at which each id was new."""
     return [at for one in signed for at in (one.first, *one.anew)]
 
 

@@ -1,8 +1,8 @@
-"""The policy as a file that people write, and as the document that an admin signs.
+"""The policy as a YAML file, and as the document that an admin signs.
 
 The signer is an authority (root or unrestricted issuer), or a node whose certificate has the role
-admin, held when the policy was signed, and was not revoked. The overlay keeps one policy, whose
-version only grows; what is in it is in overlay/tenants/policy.
+admin, was valid when the policy was signed, and was not revoked. The overlay has one policy, and
+each new version has a higher number; overlay/tenants/policy defines its contents.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from overlay.tenants.policy import FORMAT, Policy, PolicyError, check_policy
 
 CONTEXT: Final = b"canopy policy 1\n"
 SIGNED_MOST: Final = 1_000_000
-"""Bytes of a signed policy: it has to fit into one message."""
+"""The largest signed policy, in bytes: it has to fit into one message."""
 
 
 class PolicyBody(msgspec.Struct, frozen=True):
@@ -43,8 +43,8 @@ class PolicyBody(msgspec.Struct, frozen=True):
 
 
 class SignedPolicy(msgspec.Struct, frozen=True, array_like=True):
-    """The policy as it travels and as it is kept: its bytes, a signature, and the certificate of
-    who signed, with those that vouch for it (DER)."""
+    """A signed policy as it is sent and stored: its bytes, a signature, and the signer's
+    certificate with those that vouch for it (DER)."""
 
     body: bytes
     signature: bytes
@@ -52,7 +52,7 @@ class SignedPolicy(msgspec.Struct, frozen=True, array_like=True):
 
 
 def parse_policy(text: str) -> Policy:
-    """The policy in a YAML text, checked. Raises PolicyError."""
+    """Parse and check the policy in a YAML text. Raises PolicyError."""
     try:
         found: Any = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -73,7 +73,7 @@ def parse_policy(text: str) -> Policy:
 
 
 def write_policy(policy: Policy) -> str:
-    """A policy as YAML."""
+    """Return a policy as YAML."""
     tenants = {name: msgspec.to_builtins(each) for name, each in policy.tenants.items()}
     content = {"version": policy.version, "default": policy.default, "tenants": tenants}
     return yaml.safe_dump(content, sort_keys=False, width=1_000)
@@ -86,8 +86,8 @@ def sign_policy(
     chain: Sequence[x509.Certificate],
     now: float,
 ) -> bytes:
-    """The policy as it travels; `chain` is the signer's certificate and what vouches for it. Raises
-    PolicyError if it is too large."""
+    """Return the signed policy; `chain`: the signer's certificate and those that vouch for it.
+    Raises PolicyError if it is too large."""
     body = msgspec.msgpack.encode(PolicyBody(overlay, now, policy))
     signers = tuple(one.public_bytes(Encoding.DER) for one in chain)
     found = msgspec.msgpack.encode(SignedPolicy(body, key.sign(CONTEXT + body), signers))
@@ -99,8 +99,8 @@ def sign_policy(
 def read_policy(
     data: bytes, overlay: str, roots: list[x509.Certificate], revoked: Collection[NodeId] = ()
 ) -> Policy:
-    """A policy that an authority or an admin below one of `roots` has signed. A node takes one of a
-    later format as well, and then permits tenants nothing. Raises PolicyError."""
+    """Return a policy that an authority or an admin below one of `roots` has signed. A policy of a
+    later format is accepted, and permits tenants nothing. Raises PolicyError."""
     try:
         signed = msgspec.msgpack.decode(data, type=SignedPolicy)
         body = msgspec.msgpack.decode(signed.body, type=PolicyBody)
@@ -120,7 +120,8 @@ def read_policy(
 def believed_policy(
     data: bytes, overlay: str, roots: list[x509.Certificate]
 ) -> tuple[Policy | None, str]:
-    """The policy that a node has kept, and ""; None, and why, if it is not believed (any more)."""
+    """Return the policy that a node has stored, and ""; if it is not, or no longer, trusted, None
+    and the reason."""
     if not data:
         return None, ""
     try:
@@ -130,7 +131,7 @@ def believed_policy(
 
 
 def claimed_policy(data: bytes) -> Policy | None:
-    """Decode a signed policy, whether it is believed or not; None if it cannot be read."""
+    """Decode a signed policy without verifying it; None if it cannot be read."""
     try:
         signed = msgspec.msgpack.decode(data, type=SignedPolicy)
         return msgspec.msgpack.decode(signed.body, type=PolicyBody).policy
@@ -139,7 +140,7 @@ def claimed_policy(data: bytes) -> Policy | None:
 
 
 def policy_signers(data: bytes) -> list[x509.Certificate]:
-    """The signer of a policy that was read, and what vouches for it."""
+    """Return the signer's certificate of a valid policy, and those that vouch for it."""
     return [load_der(one) for one in msgspec.msgpack.decode(data, type=SignedPolicy).signers]
 
 

@@ -1,9 +1,10 @@
-"""What a restricted issuer may sign: an extension of its certificate.
+"""Restrictions of an issuer: an extension of its certificate.
 
-The extension is critical: who does not know it, such as a node of a release before it, refuses
-everything that such an issuer has signed, and does not take it for an unrestricted one. Its value
-is a JSON text (a DER UTF8String), for example ``{"roles":["leaf"],"tenants":["acme"],"ids":100}``.
-An issuer without the extension may sign any node.
+The extension is critical: software that does not know it, such as a node of an earlier release,
+refuses everything that such an issuer has signed, and does not take it for an unrestricted one. Its
+value is a JSON text (a DER UTF8String), for example
+``{"roles":["leaf"],"tenants":["acme"],"ids":100}``. An issuer without the extension may sign any
+node.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from cryptography import x509
 from overlay.rights import ROLES, Role
 
 OID: Final = x509.ObjectIdentifier("2.25.42741758685272327580905820144448320007")
-"""Of the extension: an arc that follows from a random UUID, which needs no registry."""
+"""The extension's identifier: an arc that follows from a random UUID, which needs no registry."""
 
 VALUE_MOST: Final = 8_192
 IDS_MOST: Final = 1_000_000
@@ -29,15 +30,15 @@ class RestrictionError(ValueError):
 
 
 class Restriction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The nodes that an issuer may sign. An unknown field makes the whole restriction unknown, so
-    that leaving something out permits nothing."""
+    """The nodes that an issuer may sign. An unknown field makes the whole restriction invalid, so
+    that ignoring a field never permits more."""
 
     roles: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=8)]
-    """By name."""
+    """The names of the roles."""
     tenants: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=64)] | None = ("",)
-    """Of which tenants; "": of none; None: of any or none."""
+    """The tenants; "" stands for nodes without a tenant; None: any tenant or none."""
     ids: Annotated[int, msgspec.Meta(ge=0, le=IDS_MOST)] = 0
-    """How many ids at a time: each has a place of its own from 1 to this. 0: not bounded."""
+    """The most ids at a time: each has a place of its own from 1 to this. 0: not bounded."""
 
     def refusal(self, role: Role, tenant: str, place: int) -> str:
         """Return why this issuer may not sign such a node; empty if it may."""
@@ -66,7 +67,7 @@ def _tenant(name: str) -> str:
 
 
 def extension(restriction: Restriction) -> x509.UnrecognizedExtension:
-    """The restriction as it is in a certificate. Raises RestrictionError."""
+    """Return the restriction as an extension of a certificate. Raises RestrictionError."""
     text = msgspec.json.encode(restriction)
     if unknown := [name for name in restriction.roles if name not in ROLES]:
         raise RestrictionError(f"unknown roles: {', '.join(unknown)}")
@@ -98,7 +99,7 @@ def restriction_of(certificate: x509.Certificate) -> Restriction | None:
 
 
 def _utf8_string(value: bytes) -> bytes:
-    """The content of a DER UTF8String that is all of `value`."""
+    """Return the content of a DER UTF8String that fills all of `value`."""
     if len(value) >= 2 and value[0] == _UTF8_STRING:
         size = value[1] & 0x7F if value[1] & 0x80 else 0
         body = value[2 + size :]
