@@ -54,7 +54,7 @@ functions of `loader.Kernels` have these names. It is here since `compiler` need
 
 SOURCES: Final = (
     *("layout", "cache_lines", "rows", "records", "search", "grouping", "updates"),
-    *("placement_tree", "code_cache", "compiling"),
+    *("placement_tree", "code_cache", "compiler"),
 )
 """The modules of this package that the machine code is made from."""
 

@@ -2,7 +2,7 @@
 
 numba compiles each entry (`code_cache.ENTRIES`) with all that it calls. Its own wrappers, which
 call into the interpreter and numba's runtime, are dropped; instead each entry gets a function under
-its own name with CPython's calling convention (`loading.builtin`). What is left needs nothing but
+its own name with CPython's calling convention (`loader.builtin`). What is left needs nothing but
 CPython's conversion of 64-bit integers and a few functions of the C library (`log2`, `memset`). It
 is emitted for this machine's CPU as position-independent code; the system's linker, where there is
 one, makes a shared library of it.
