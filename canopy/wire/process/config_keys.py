@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from canopy.wire.config import NodeConfig
-from canopy.wire.process.reloading import HOT, NOW, RESTART
+from canopy.wire.process.reload import HOT, NOW, RESTART
 from overlay.settings import SettingsGroup
 
 GROUPS: Final = (
