@@ -33,19 +33,21 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from cProfile import Profile
 from functools import partial
 from pathlib import Path
 from random import Random
-from types import FrameType
+from types import CodeType
 from typing import Any, Final
+from unittest.mock import patch
 
 from msgspec.structs import replace
 
 import matching
 from bench.lab import record
 from canopy.sim.world.disk import Disk
-from canopy.sim.world.driver import SimDriver
 from canopy.sim.world.log_disk import SimulatedLogDisk
+from canopy.sim.world.network import Network
 from canopy.sim.world.world import MeteredNode, World
 from canopy.wire.transport.codec import WireCodec
 from overlay.client import (
@@ -58,6 +60,7 @@ from overlay.client import (
     Streams,
     TakeEvents,
 )
+from overlay.links.messages import Frame
 from overlay.settings import Settings
 from overlay.stream_client import AddStream
 from overlay.turns import Turns
@@ -125,32 +128,36 @@ class Meter:
     @contextmanager
     def running(self) -> Iterator[None]:
         """Count what happens within the context."""
-        code_of: dict[Any, tuple[str, str] | None] = {}
-        seen: Counter[Any] = Counter()
-        begin, write = Turns.begin.__code__, SimDriver.write.__code__
-        written: dict[tuple[int, int, int], None] = {}  # by turn, node and connection
+        begin, write = Turns.begin, Network.write
+        turns = 0
+        written: dict[tuple[int, int], None] = {}  # by turn and connection
 
-        def entered(frame: FrameType, what: str, _: object) -> None:
-            if what == "call":
-                seen[frame.f_code] += 1
-                if frame.f_code is write:
-                    to = frame.f_locals
-                    written[seen[begin], id(to["self"]), to["connection"]] = None
+        def begun(self: Turns) -> float:
+            nonlocal turns
+            turns += 1
+            return begin(self)
+
+        def wrote(self: Network, connection: int, frame: Frame) -> None:
+            written[turns, connection] = None
+            write(self, connection, frame)
 
         before, blocks = self._state(), self._blocks()
-        sys.setprofile(entered)
-        try:
-            yield
-        finally:
-            sys.setprofile(None)
+        profile = Profile(builtins=False)
+        with patch.object(Turns, "begin", begun), patch.object(Network, "write", wrote):
+            profile.enable()
+            try:
+                yield
+            finally:
+                profile.disable()
+        seen = Counter[CodeType]()
+        for entry in profile.getstats():
+            if isinstance(entry.code, CodeType):
+                seen[entry.code] += entry.callcount
+        assert seen[begin.__code__] == turns, "all turns are seen"
         for code, times in seen.items():
-            if code not in code_of:
-                inside = code.co_filename.startswith(PRODUCT)
-                place = str(code.co_filename).removeprefix(f"{ROOT}/")
-                code_of[code] = (place, code.co_qualname) if inside else None
-            name = code_of[code]
-            if name is not None:
-                self.by_function[name] += times
+            if code.co_filename.startswith(PRODUCT):
+                place = code.co_filename.removeprefix(f"{ROOT}/")
+                self.by_function[place, code.co_qualname] += times
         found = self.by_function
         after = self._state()
         self.counts = {name: after[name] - before[name] for name in before}
