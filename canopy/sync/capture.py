@@ -75,8 +75,6 @@ class Capture:
                 self._stream.append([self._drafting.draft(Change(ABORT))])
                 self._stream.settle()
             return
-        if from_now and commit is None:
-            self._source.start()
         self._take(self._source.snapshot(), schemas_only=from_now and commit is None)
         self._flush()
         self.settle()

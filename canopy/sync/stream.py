@@ -106,7 +106,7 @@ class ClientStream:
         self._producer: Producer | None = None
 
     def begin(self) -> None:
-        """See `Stream`."""
+        """Begin the producer. Close the stream to other writers if it has none of its own."""
         with self._fencing():
             if not self.writers:
                 self.writers = (f"producer:{self._name}",)
@@ -125,11 +125,11 @@ class ClientStream:
             )
 
     def append(self, events: Sequence[Draft]) -> int:
-        """See `Stream`."""
+        """Append a batch. Wait if `AHEAD` batches are under way."""
         return self._append(events, AHEAD)
 
     def settle(self) -> None:
-        """See `Stream`."""
+        """Wait for all batches under way."""
         self._append((), 0)
 
     def _append(self, events: Sequence[Draft], ahead: int) -> int:
@@ -155,7 +155,7 @@ class ClientStream:
 
     @property
     def losses(self) -> int:
-        """See `Stream`."""
+        """The count of the stream's losses that the last reading has reported."""
         return 0 if self._reading is None else self._reading.positions.losses.get(0, 0)
 
     def read(self, offset: int, losses: int = -1) -> Reading:
@@ -177,7 +177,7 @@ class ClientStream:
             ) from None
 
     def schemas(self) -> list[StreamEvent]:
-        """See `Stream`."""
+        """Read the events that begin a snapshot or give a table a shape."""
         found: list[StreamEvent] = []
         wanted = "_op = 'schema' OR _op = 'snapshot'"
         with self._client.read(self.name, wanted, start="first", timeout=TIMEOUT) as reading:
@@ -187,7 +187,7 @@ class ClientStream:
         return [event for event in found if event.offset < end]
 
     def ends(self) -> tuple[int, int]:
-        """See `Stream`."""
+        """Read the stream's first offset and its end."""
         reading = self._client.read(self.name, start="first", timeout=TIMEOUT)
         reading.close()
         return reading.positions[0], reading.ends[0]

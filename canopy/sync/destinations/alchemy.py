@@ -74,19 +74,19 @@ class AlchemyDestination(Destination):
         super().__init__(name, self._link)
 
     def close(self) -> None:
-        """See `Destination`."""
+        """End the connection, and the engine that has made it."""
         self._link.close()
         self._engine.dispose()
 
     def run(self, statement: str, parameters: Mapping[str, object]) -> Answer:
-        """See `Destination`."""
+        """Carry out a statement with its `:named` parameters."""
         found = runner(self._link)(statement, parameters)
         if not self._in_transaction:
             self._link.commit()  # SQLAlchemy begins a transaction with each first statement
         return found
 
     def begin(self) -> None:
-        """See `Destination`."""
+        """Begin a transaction of SQLAlchemy."""
         self._link.begin()
         self._in_transaction = True
 
@@ -149,7 +149,7 @@ class AlchemyDestination(Destination):
             return "of an unknown type"
 
     def clear(self, table: Table) -> None:
-        """See `Destination`."""
+        """Delete all rows of a table."""
         self._link.execute(sa.delete(self._tables[table.name]))
 
     def _load(self, found: Statements, rows: Iterable[Row]) -> None:
@@ -186,7 +186,7 @@ class AlchemyDestination(Destination):
         return [columns[f"c{place}"] == _plain(value) for place, value in places]
 
     def fetch(self, table: Table, keys: Sequence[Row]) -> dict[Row, Row]:
-        """See `Destination`."""
+        """Read and lock the rows with these keys."""
         found, target = self._statements[table.name], self._tables[table.name]
         rows = {}
         for key in keys:
@@ -197,7 +197,7 @@ class AlchemyDestination(Destination):
         return rows
 
     def scan(self, table: Table) -> Iterator[Row]:
-        """See `Destination`."""
+        """Read all rows of a table, a thousand at a time."""
         found = self._link.execution_options(yield_per=AT_ONCE).execute(
             sa.select(self._tables[table.name])
         )

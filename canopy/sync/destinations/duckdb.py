@@ -66,7 +66,7 @@ class DuckdbDestination(Destination):
         return self._connection.execute(statement, spelled)
 
     def take_up(self, table: Table) -> None:
-        """See `Destination`."""
+        """Make the table's schema if it is missing, then do as `Destination`."""
         if table.schema:
             self._execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(table.schema)}")
         super().take_up(table)

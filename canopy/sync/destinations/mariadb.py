@@ -90,7 +90,7 @@ class MariadbDestination(Destination):
         (self._unique.add if int(found[0][0]) else self._unique.discard)(table.name)
 
     def clear(self, table: Table) -> None:
-        """See `Destination`."""
+        """Delete all rows of a table."""
         self._touched.add(table.name)
         super().clear(table)
 
@@ -120,7 +120,7 @@ class MariadbDestination(Destination):
         self._altering = None
 
     def scan(self, table: Table) -> Iterator[Row]:
-        """See `Destination`."""
+        """Read all rows as the server sends them, without holding them all."""
         shown, _, decoded = self._reading(table)
         with self._connection.cursor(Streaming) as cursor:
             cursor.execute(f"SELECT {', '.join(shown)} FROM {quoted(table.name)}")
@@ -189,7 +189,7 @@ class MariadbDestination(Destination):
             yield ",".join(some)
 
     def fill(self, table: Table, row: Row, only_null: bool) -> None:
-        """See `Destination`."""
+        """Do as `Destination`. Raises UnfitError for a value that the server refuses."""
         self._touched.add(table.name)
         with self._refusing():
             super().fill(table, row, only_null)

@@ -67,24 +67,24 @@ class PostgresDestination(Destination):
             self._is_checked = True
 
     def begin(self) -> None:
-        """See `Destination`."""
+        """Begin a transaction, and write the message by which a source recognises it."""
         super().begin()
         if self._is_checked:
             self._execute("SET CONSTRAINTS ALL DEFERRED")
         self._execute("SELECT pg_logical_emit_message(true, %s, %s)", [ECHO, self._name])
 
     def store(self, progress: SyncProgress) -> None:
-        """See `Destination`."""
+        """Advance sequences to the rows of the transaction, and keep the position."""
         self._sequences.advance()
         super().store(progress)
 
     def rollback(self) -> None:
-        """See `Destination`."""
+        """Take the transaction back, and forget which sequences were behind."""
         self._sequences.forget()
         super().rollback()
 
     def take_up(self, table: Table) -> None:
-        """See `Destination`."""
+        """Make the table's schema if it is missing, then do as `Destination`."""
         self._execute(f"DROP TABLE IF EXISTS pg_temp.{self._stage(table)}")
         self._sequences.renew(table)
         name = quoted(table.schema)
@@ -113,7 +113,7 @@ class PostgresDestination(Destination):
             raise UnfitError(f"{step.table.name}: the destination says: {error}") from None
 
     def scan(self, table: Table) -> Iterator[Row]:
-        """See `Destination`."""
+        """Read all rows through COPY."""
         decoders = self._decoders(table)
         columns = ", ".join(map(quoted, table.names))
         statement = f"COPY (SELECT {columns} FROM {self._named(table)}) TO STDOUT"

@@ -35,7 +35,7 @@ class SqliteDestination(Destination):
         self._execute("PRAGMA foreign_keys = OFF")  # the source has seen to them
 
     def begin(self) -> None:
-        """See `Destination`."""
+        """Begin a transaction that excludes other writers. Mark it if the database is a source."""
         self._execute("BEGIN IMMEDIATE")
         self._in_transaction = True
         self._is_source = bool(self._execute("PRAGMA table_info(canopy_applying)").fetchone())

@@ -10,7 +10,7 @@ the database's log is read on between two of them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Final
 
@@ -72,10 +72,13 @@ def filled(table: Table, count: int, rows: Iterable[Row]) -> Iterator[Change] | 
 
 
 class Resending:
-    """Tables of which all rows are sent again. Until that is done, the stream has a shape of the
-    table that `is_partial`: a process that takes over sends them from the first row on."""
+    """The shapes that the stream has, and the tables of which all rows are sent again. Until that
+    is done, the stream has a shape of the table that `is_partial`: a process that takes over sends
+    them from the first row on."""
 
     def __init__(self, read: ReadPiece) -> None:
+        self.known: dict[str, Table] = {}
+        """By name, the tables as the stream has them."""
         self._read = read
         self._after: dict[str, tuple[Table, Row | None]] = {}
 
@@ -83,9 +86,18 @@ class Resending:
         """Whether there is such a table."""
         return bool(self._after)
 
-    def forget(self, name: str) -> None:
-        """The rows of a table need not be sent (any more)."""
-        self._after.pop(name, None)
+    def resume(self, known: Mapping[str, Table]) -> None:
+        """Go on with the shapes that the stream has, and with the tables of which it has not all
+        rows."""
+        self.known.update(known)
+        for table in known.values():
+            if table.is_partial:
+                self.begin(table)
+
+    def learn(self, table: Table) -> None:
+        """Note that the stream gets this shape, and that its rows need not be sent again."""
+        self.known[table.name] = table
+        self._after.pop(table.name, None)
 
     def is_under_way(self, table: Table) -> bool:
         """Whether the rows of this shape are being sent."""
@@ -96,28 +108,22 @@ class Resending:
         if name in self._after:
             self._after[name] = (self._after[name][0], None)
 
-    def barrier(
-        self, known: dict[str, Table], table: Table, changes: Iterable[Change] | None
-    ) -> Iterator[Change]:
+    def barrier(self, table: Table, changes: Iterable[Change] | None) -> Iterator[Change]:
         """The new shape of a table, and the changes that give its rows their values; None: its
-        rows follow in pieces. `known`: by name, the shapes that the stream has, as of then."""
+        rows follow in pieces."""
         if changes is None:
-            told = known[table.name] = self.begin(table)
+            told = self.known[table.name] = self.begin(table)
             yield Change(SCHEMA, table.name, schema=told)
         else:
-            known[table.name] = table
-            self.forget(table.name)
+            self.learn(table)
             yield Change(SCHEMA, table.name, schema=table)
             yield from changes
 
-    def replaced(
-        self, known: dict[str, Table], table: Table, rows: Iterable[Row]
-    ) -> Iterator[Change]:
+    def replaced(self, table: Table, rows: Iterable[Row]) -> Iterator[Change]:
         """A table that is new, or in the place of another one of its name: its shape, and its rows
-        as they are by now in place of those that the other had. `known`: as of `barrier`."""
-        is_other = table.name in known
-        known[table.name] = table
-        self.forget(table.name)
+        as they are by now in place of those that the other had."""
+        is_other = table.name in self.known
+        self.learn(table)
         yield Change(SCHEMA, table.name, schema=table)
         if is_other:
             yield Change(TRUNCATE, table.name, schema=table)
@@ -129,10 +135,10 @@ class Resending:
         self._after[table.name] = (whole, None)
         return msgspec.structs.replace(table, is_partial=True)
 
-    def piece(self, known: dict[str, Table], commit: Commit) -> Iterator[Change]:
+    def piece(self, commit: Commit) -> Iterator[Change]:
         """The next piece of a table as one transaction, the last with the whole shape; nothing, if
         there is none, or not yet: a table that was altered once more begins again when that is read
-        in the log. What follows in the log leads to the same rows. `known`: as of `barrier`."""
+        in the log. What follows in the log leads to the same rows."""
         for name in list(self._after):
             table, after = self._after[name]
             rows = self._read(table, after, PIECE_ROWS)
@@ -143,7 +149,7 @@ class Resending:
             if rows:  # the other tables come first
                 self._after[name] = (table, table.key_of(rows[-1]))
             else:
-                known[name] = table
+                self.known[name] = table
                 changes = [Change(SCHEMA, name, schema=table)]
             yield from changes[:-1]
             yield msgspec.structs.replace(changes[-1], commit=commit)

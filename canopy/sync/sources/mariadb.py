@@ -21,7 +21,6 @@ from canopy.sync.changes import (
     END,
     INSERT,
     MARK,
-    SCHEMA,
     TRUNCATE,
     UPDATE,
     Change,
@@ -149,13 +148,13 @@ class MariadbSource:
         self._position = 0
         self._server = 0  # of the GTID there
         self._logged: dict[str, Logged] = {}  # by table, as the log has it
-        self._known: dict[str, Table] = {}  # as the stream has them
         self._cascades = Cascades(self._sql)
         self._resending = Resending(self._piece)
+        self._known: Mapping[str, Table] = self._resending.known
         self._touched: set[str] = set()  # tables of which rows may have been changed unseen
 
     def close(self) -> None:
-        """See `Source`."""
+        """End the connections for statements and for the log."""
         if self._log is not None:
             self._log.close()
             self._log = None
@@ -172,21 +171,21 @@ class MariadbSource:
                 )
 
     def target(self) -> int:
-        """See `Source`."""
+        """Return the sequence of the newest GTID in the server's log."""
         return self._gtid()[2]
 
     def reached(self, target: int) -> bool:
-        """See `Source`."""
+        """Whether the log was read up to a sequence, and no table is being sent again."""
         return self._position >= target and not self._resending
 
     def mark(self) -> int:
-        """See `Source`."""
+        """Change the row of `canopy_marks`, and return the sequence of that transaction."""
         self._sql.query("UPDATE canopy_marks SET n = n + 1")
         return int(self._one("SELECT @@last_gtid").rpartition("-")[2])
 
     @contextmanager
     def view(self) -> Iterator[SourceView]:
-        """See `Source`."""
+        """Read all tables as of one GTID, in a transaction with a consistent snapshot."""
         reader, (_, _, position) = self._reader()
         try:
             tables = [shape_of(self._sql, name) for name in self._captured()]
@@ -194,22 +193,16 @@ class MariadbSource:
         finally:
             reader.close()
 
-    def start(self) -> None:
-        """See `Source`."""
-
     def resume(self, commit: Commit, known: Mapping[str, Table]) -> None:
-        """See `Source`."""
+        """Read the log behind the stream's last transaction."""
         check_source(commit, self.id)
-        self._known = dict(known)
         end = self.target()
         if end < commit.position:
             raise SourceLostError(
                 f"the server was put back to an older state: its log ends at {end}, and the "
                 f"stream has {commit.position}; take a new snapshot (canopy sync run --snapshot)"
             )
-        for table in self._known.values():
-            if table.is_partial:
-                self._resending.begin(table)
+        self._resending.resume(known)
         self._begin(commit.transaction, commit.position)
 
     def snapshot(self) -> Iterator[Change]:
@@ -218,8 +211,7 @@ class MariadbSource:
         try:
             tables = [check_table(shape_of(self._sql, name)) for name in self._captured()]
             for table in tables:
-                self._known[table.name] = table
-                self._resending.forget(table.name)
+                self._resending.learn(table)
             yield from snapshot((table, scan(reader, table)) for table in tables)
         finally:
             reader.close()
@@ -227,10 +219,10 @@ class MariadbSource:
         self._begin(server, position)
 
     def changes(self, wait: float) -> Iterator[Change]:
-        """See `Source`."""
+        """Yield the transactions that the server has logged, and pieces of tables sent again."""
         assert self._log is not None
         commit = Commit(self._position, self._server, time.time(), self.id)
-        for piece in self._resending.piece(self._known, commit):
+        for piece in self._resending.piece(commit):
             yield piece
             wait = 0.0
         while (data := self._log.receive(wait)) is not None:
@@ -273,7 +265,7 @@ class MariadbSource:
         """See `Source`. The server keeps its log by its own rules."""
 
     def remove(self) -> None:
-        """See `Source`."""
+        """Drop the sync's own tables."""
         _drop(self._sql)
 
     def _check(self, begun: binlog.TransactionBegin) -> None:
@@ -384,7 +376,7 @@ class MariadbSource:
         rows instead of those that it had."""
         table = check_table(shape_of(self._sql, name))
         self._logged.pop(name, None)
-        yield from self._resending.replaced(self._known, table, self._rows(table))
+        yield from self._resending.replaced(table, self._rows(table))
 
     def _altered(self, name: str, is_moved: bool) -> Iterator[Change]:
         """A table that may be new, or have another shape: its shape, and its rows, if it has. One
@@ -417,8 +409,7 @@ class MariadbSource:
         if known is not None and known == made.table:
             made.table = known
         elif known is None:
-            self._known[name] = check_table(made.table)
-            yield Change(SCHEMA, name, schema=made.table)
+            yield from self._resending.barrier(check_table(made.table), ())
         elif not self._resending.is_under_way(made.table):
             yield from self._reshaped(known, check_table(made.table), False)
         self._logged[name] = made
@@ -436,12 +427,12 @@ class MariadbSource:
                 changes = filled(table, count, rows) if count else None
                 if changes is None and is_whole:
                     changes = inserts(table, self._rows(table))
-                yield from self._resending.barrier(self._known, table, changes)
+                yield from self._resending.barrier(table, changes)
                 return
-        yield from self._resending.barrier(self._known, table, None)
+        yield from self._resending.barrier(table, None)
 
     def _piece(self, table: Table, after: Row | None, most: int) -> list[Row] | None:
-        """See `ReadPiece`."""
+        """Read the next rows of a table that is sent again (`ReadPiece`)."""
         if shape_of(self._sql, table.name) != table:
             return None
         if not is_paged(table):

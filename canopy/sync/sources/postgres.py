@@ -130,29 +130,29 @@ class PostgresSource:
             failed.pop_all()
         self._shapes: dict[int, Shape] = {}  # by the relation's id
         self._keys: dict[int, tuple[bool, ...]] = {}
-        self._known: dict[str, Table] = {}  # as the stream has them
         self._resending = Resending(self._piece)
+        self._known: Mapping[str, Table] = self._resending.known
         self._ends: dict[str, int] = {}  # by table, to where the log is read after its last piece
         self._position = 0
         self._looked = time.monotonic()  # for new tables
         self._seen: dict[TablePlace, int] = {}  # of which shape they were then
 
     def close(self) -> None:
-        """See `Source`."""
+        """End the connections for statements and for the log."""
         self._link.close()
         self._sql.close()
 
     def target(self) -> int:
-        """See `Source`."""
+        """Write a message into the log, and return its position."""
         self._look()
         return self._note("target")
 
     def reached(self, target: int) -> bool:
-        """See `Source`."""
+        """Whether the log was read up to a position, and no table is being sent again."""
         return self._position >= target and not self._resending
 
     def mark(self) -> int:
-        """See `Source`."""
+        """Write a mark into the log, and return its position."""
         return self._note("mark")
 
     @contextmanager
@@ -177,13 +177,9 @@ class PostgresSource:
             link.close()
             reader.close()
 
-    def start(self) -> None:
-        """See `Source`."""
-
     def resume(self, commit: Commit, known: Mapping[str, Table]) -> None:
-        """See `Source`."""
+        """Read the log from the slot's position on."""
         check_source(commit, self.id)
-        self._known = dict(known)
         found = self._sql.execute(
             "SELECT confirmed_flush_lsn::text, wal_status, plugin FROM pg_replication_slots "
             "WHERE slot_name = %s",
@@ -202,9 +198,7 @@ class PostgresSource:
                 f"the replication slot {self._slot} begins at {found[0]}, the stream ends at "
                 f"{lsn_text(commit.position)}: it was made anew, or moved; {advice}"
             )
-        for table in self._known.values():
-            if table.is_partial:
-                self._resending.begin(table)
+        self._resending.resume(known)
         self._begin(commit.position)
 
     def snapshot(self) -> Iterator[Change]:
@@ -216,18 +210,17 @@ class PostgresSource:
             reader.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(name))
             shapes = [shape_of(reader, place) for place in self._publication.tables()]
             for shape in shapes:
-                self._known[shape.table.name] = shape.table
-                self._resending.forget(shape.table.name)
+                self._resending.learn(shape.table)
             yield from snapshot((s.table, scan(reader, s.table, s.decoders)) for s in shapes)
         yield Change(END, commit=Commit(position, 0, 0.0, self.id))
         self._begin(position)
 
     def changes(self, wait: float) -> Iterator[Change]:
-        """See `Source`."""
+        """Yield the transactions of the slot, and pieces of tables sent again."""
         if time.monotonic() > self._looked + LOOK_EVERY:
             self._look()
         commit = Commit(self._position, 0, time.time(), self.id)
-        for piece in self._resending.piece(self._known, commit):
+        for piece in self._resending.piece(commit):
             yield piece
             wait = 0.0
         while (data := self._link.receive(wait)) is not None:
@@ -259,11 +252,11 @@ class PostgresSource:
         raise SyncError("the server has sent a part of a transaction, and no more")
 
     def confirm(self, position: int) -> None:
-        """See `Source`."""
+        """Let the server forget the log up to a position."""
         self._link.confirm(position)
 
     def remove(self) -> None:
-        """See `Source`."""
+        """Drop the slot and the publication."""
         self._link.close()
         self._drop_slot()
         self._publication.remove()
@@ -338,7 +331,7 @@ class PostgresSource:
         place = self._publication.place(name)
         if place is not None:
             table = shape_of(self._sql, place).table
-            yield from self._resending.replaced(self._known, table, self._rows(table))
+            yield from self._resending.replaced(table, self._rows(table))
 
     def _learn(self, found: pgoutput.Relation) -> Iterator[Change]:
         place = TablePlace(found.schema, found.name)
@@ -370,12 +363,12 @@ class PostgresSource:
                 changes = None
                 if now.table == table:
                     changes = filled(table, count, scan(reader, table, now.decoders))
-                yield from self._resending.barrier(self._known, table, changes)
+                yield from self._resending.barrier(table, changes)
                 return
-        yield from self._resending.barrier(self._known, table, None)
+        yield from self._resending.barrier(table, None)
 
     def _piece(self, table: Table, after: Row | None, most: int) -> list[Row] | None:
-        """See `ReadPiece`."""
+        """Read the next rows of a table that is sent again (`ReadPiece`)."""
         now = shape_of(self._sql, TablePlace(table.schema or PUBLIC, table.bare))
         if now.table != table:
             return None

@@ -49,7 +49,7 @@ class Replication:
         """How far the server's log had gone when it spoke last; all before it was received."""
 
     def close(self) -> None:
-        """End the connection."""
+        """End the connection to the server."""
         self._connection.close()
 
     def identify(self) -> tuple[str, str]:

@@ -98,9 +98,6 @@ class Source(Protocol):
         """Go on behind what the stream has; `known`: its tables, by name. Raises SourceLostError
         when what came next is not known (any more): going on would lose it without a word."""
 
-    def start(self) -> None:
-        """Begin with the next change, without a snapshot."""
-
     def snapshot(self) -> Iterator[Change]:
         """All rows as one transaction, from SNAPSHOT to END; `changes` goes on behind it."""
 

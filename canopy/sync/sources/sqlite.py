@@ -114,26 +114,22 @@ class SqliteSource:
             failed.pop_all()
 
     def close(self) -> None:
-        """See `Source`."""
+        """Close the sync's connection to the file."""
         self._database.close()
 
-    def end(self) -> int:
-        """See `Source`."""
+    def target(self) -> int:
+        """Return the number of the last logged change."""
         found = self._database.execute(
             "SELECT seq FROM sqlite_sequence WHERE name = 'canopy_changes'"
         ).fetchone()
         return int(found[0]) if found else 0
 
-    def target(self) -> int:
-        """See `Source`."""
-        return self.end()
-
     def reached(self, target: int) -> bool:
-        """See `Source`."""
+        """Whether the log was read up to this change."""
         return self._position >= target
 
     def mark(self) -> int:
-        """See `Source`."""
+        """Log a mark, and return its number."""
         done = self._database.execute(
             f"INSERT INTO canopy_changes (tab, op, at) VALUES (0, {MARK}, {NOW})"
         )
@@ -158,15 +154,10 @@ class SqliteSource:
         finally:
             database.close()
 
-    def start(self) -> None:
-        """See `Source`."""
-        self._begin_log()
-        self._position = self.end()
-
     def resume(self, commit: Commit, known: Mapping[str, Table]) -> None:
-        """See `Source`."""
+        """Go on behind the stream's last change, if the log still has the next one."""
         check_source(commit, self.id)
-        end = self.end()
+        end = self.target()
         at = self._database.execute(
             "SELECT at FROM canopy_changes WHERE id = ?", (commit.position,)
         ).fetchone()
@@ -191,7 +182,7 @@ class SqliteSource:
         self._begin_log()
         self._database.execute("BEGIN")
         try:
-            position = self.end()
+            position = self.target()
             tables = [self._shapes[number] for number in self._live.values()]
             yield from snapshot((table, scan(self._database, table)) for table in tables)
             self._position = position
@@ -200,7 +191,7 @@ class SqliteSource:
         yield Change(END, commit=Commit(position, position, 0.0, self.id))
 
     def changes(self, wait: float) -> Iterator[Change]:
-        """See `Source`."""
+        """Yield the changes of all transactions since the last call, as one transaction."""
         if not self._await_commit(wait):
             return
         end = self._end_of_known()
@@ -247,7 +238,7 @@ class SqliteSource:
     def _begin_log(self) -> None:
         """Have something in the log: as long as nothing is, a table that is new is one that the
         first snapshot will have."""
-        if not self.end():
+        if not self.target():
             self.mark()
 
     def _await_commit(self, wait: float) -> bool:
@@ -328,7 +319,7 @@ class SqliteSource:
         number = install(self._database, table)
         self._shapes[number] = table
         self._live[table.name] = number
-        if not known and not self.end():
+        if not known and not self.target():
             return  # the first snapshot has its rows
         columns = ", ".join(map(quoted, table.names))
         places = ", ".join(f"v{place}" for place in range(len(table.columns)))

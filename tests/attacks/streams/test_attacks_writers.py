@@ -45,8 +45,7 @@ from streams.programs.producer.messages import (
 from streams.programs.transaction.messages import HalfRefused
 from streams.shard.stored_replica import ShardTerms
 from streams.tenant_rules import STREAM_RULES
-from tests.streams.programs.transaction.half_world import HalfWorld
-from tests.support.shards.producing_world import led, row_batch
+from tests.support.shards.producing_world import HalfWorld, led, row_batch
 from tests.support.sync_pair import Pair
 
 SHOP = Access("shop", ("producer:sync.shop",))
@@ -219,7 +218,7 @@ def test_a_forged_row_is_found_even_where_the_stream_is_asked(pair: Any) -> None
         nonlocal waited
         made.go_on()
         if waited == 0:
-            position = made.source.end() + 1
+            position = made.source.target() + 1
             made.stream.append([forged(position, made.source.id)])
             made.go_on()
         waited += 1
