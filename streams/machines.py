@@ -31,7 +31,7 @@ from streams.services.fork.fork_copies import ForkCopies
 from streams.services.fork.forks import Forks
 from streams.services.group.shard_groups import GroupServer
 from streams.services.half import TransactionServer
-from streams.services.read.row_facts import RowFactsServer, RowRecords
+from streams.services.read.row_facts import RowFactsServer
 from streams.services.read.shard_readings import ReadServer
 from streams.services.service import Leaderships
 from streams.services.table import TableServer
@@ -122,10 +122,9 @@ class StreamMachines:
         reads = ReadServer(led, hosts.leading, tables.shard)
         self.readers = Readers(port, incarnation, locator)
         groups = GroupServer(led, forks.main)
-        row_facts = RowFactsServer(port, hosts.leading, groups.holder, wall)
         members = Members(port, incarnation, locator)
         operators = OperatorQuestions(port, locator)
-        records = RowRecords(led, hosts.leading)
+        row_facts = RowFactsServer(led, hosts.leading, groups.holder)
         self.captures = Captures(led, hosts, ask, close)
         gone = self.readers.client_gone
         self.copies = Copies(led, hosts, locator, questions, ask, gone)
@@ -136,7 +135,7 @@ class StreamMachines:
         self.transactors = Transactors(port, locator)
         self.machines: tuple[Machine, ...] = (
             *(hosts, led, self.owner, questions, locator, commands, appends, self.producers),
-            *(tables, reads, self.readers, groups, members, operators, row_facts, records),
+            *(tables, reads, self.readers, groups, members, operators, row_facts),
             *(self.captures, self.copies, checks, asked_checks, halves, self.transactors),
             *(forks, fork_copies),
         )

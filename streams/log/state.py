@@ -76,15 +76,11 @@ class ForkStates:
         """The forks as entries."""
         yield from self.known.values()
 
-    def take(self, entry: ForkCopied) -> None:
-        """Apply an entry of a chunk."""
-        self._put(entry)
-
     def appended(self, head: BatchHead) -> None:
         """Note a batch that was copied from a fork."""
         known = self.known.get(head.fork) or ForkCopied(head.fork, 0, b"", 0)
         conflicting = 0 if head.producer else head.count
-        self._put(
+        self.take(
             replace(
                 known,
                 next=max(known.next, head.at + head.count),
@@ -93,7 +89,8 @@ class ForkStates:
             )
         )
 
-    def _put(self, entry: ForkCopied) -> None:
+    def take(self, entry: ForkCopied) -> None:
+        """Apply an entry of a chunk."""
         self.known.pop(entry.fork, None)
         self.known[entry.fork] = entry
         while len(self.known) > FORKS_KEPT:

@@ -163,7 +163,7 @@ class ShardCapture:
         self.port.count("captured", len(rows))
 
     def look(self) -> None:
-        """Release committed events."""
+        """Forget waiting events that are committed, by a mark at the end of the log."""
         replica = self.replica
         if self._mark is not None and self._mark.number <= replica.committed:
             if replica.log.has(self._mark):

@@ -284,7 +284,7 @@ class Members(Attachments[_Membership, ShardLeases]):
         self.end_attachment(client, command, command.member)
 
     def abandoned(self, attachment: _Membership) -> None:
-        """As `Attachments`."""
+        """Forget the takes and settlements that wait for an answer."""
         attachment.takes.clear()
         attachment.settling.clear()
 
@@ -297,7 +297,7 @@ class Members(Attachments[_Membership, ShardLeases]):
         self.abandoned(attachment)
 
     def serve(self, attachment: _Membership) -> None:
-        """As `Attachments`."""
+        """Answer takes with rows whose leases are not over, or with the reason why none come."""
         member, now = attachment, self.port.now
         for leases in member.parts:
             leases.expire(now)
@@ -367,13 +367,13 @@ class Members(Attachments[_Membership, ShardLeases]):
         return LeaveGroup(session.shard, session.number, untouched)
 
     def keep(self, leader: Peer, shard: str, sessions: Sequence[_Session]) -> None:
-        """As `Attachments`."""
+        """Send the numbers of memberships that this node has."""
         for start in range(0, len(sessions), LISTED_MOST):
             some = tuple(session.number for session in sessions[start : start + LISTED_MOST])
             self.port.send(leader, KeepMembers(shard, self.port.now, some))
 
     def count_end(self, goes_on: bool) -> None:
-        """As `Attachments`."""
+        """Count a membership that moves to another leader, or fails."""
         self.port.count("memberships_moved" if goes_on else "memberships_failed")
 
     def looked_at(self, session: _Session, is_keeping: bool) -> None:
@@ -384,7 +384,7 @@ class Members(Attachments[_Membership, ShardLeases]):
             self._send_settled(session, session.part.to_extend(self.port.now))
 
     def place(self, attachment: _Membership, entry: StreamEntry) -> Cause | None:
-        """As `Attachments`."""
+        """Add a session for each shard."""
         known = dict(enumerate(attachment.command.attachments))
         for place, shard in enumerate(entry.shards()):
             self.add_session(attachment, ShardLeases(place, known.get(place, (0, 0))), place, shard)

@@ -302,7 +302,7 @@ class AppendSession:
     # -- what the table of states does (streams/access/session.py) --------------------------------
 
     def find(self, session: Session[None, None]) -> None:
-        """As `SessionDriver`."""
+        """Lead the session if the leader is known; else ask for it."""
         session.heard(self.port.now)
         leader = session.hint or self._locator.leader(session.stream, session.place)
         if leader is None:
@@ -328,12 +328,12 @@ class AppendSession:
             self.port.send(session.leader, log.opening(fork.shard, session.number, producer))
 
     def doubt(self, session: Session[None, None]) -> None:
-        """As `SessionDriver`."""
+        """Report the leader as mistaken to the locator."""
         if session.leader is not None:
             self._locator.mistaken(session.stream, session.place, session.leader.id)
 
     def lose(self, session: Session[None, None]) -> None:
-        """As `SessionDriver`."""
+        """Leave the leader, and pause before the next one."""
         session.left()
         self._backoff.pause(self.port.now)
 

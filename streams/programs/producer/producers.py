@@ -13,7 +13,10 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Final
+
+from msgspec import Struct
 
 from matching import Value
 from overlay.client import (
@@ -63,17 +66,21 @@ class LookAtProducers(Timer, frozen=True):
     """The timer of sessions with batches under way."""
 
 
-class _Append:
+class _Append(Struct):
     """An AppendEvents with batches under way at some shards."""
 
-    def __init__(self, client: int, request: int, stream: str, batches: int) -> None:
-        self.client, self.request, self.stream = client, request, stream
-        self.open = batches
-        self.appended: list[int] = []  # shards that have their events
-        self.receipts: list[AppendReceipt] = []
-        self.next: dict[int, int] = {}  # by shard: the number that follows, of a program's producer
-        self.failed: tuple[str, str] | None = None
-        self.is_traced = True
+    client: int
+    request: int
+    stream: str
+    is_traced: bool
+    open: int = 1
+    """The number of batches without an answer."""
+    next: dict[int, int] = {}
+    """By shard: the number that follows, of a program's producer."""
+    appended: list[int] = []
+    """The shards that have their events."""
+    receipts: list[AppendReceipt] = []
+    failed: tuple[str, str] | None = None
 
 
 class _Session:
@@ -228,42 +235,9 @@ class Producers(Machine):
                 self._fail(client, command, TOO_LARGE, too_large(len(rows)))
                 continue
             is_traced = events[0].payload_type != TRACES
-            whose = (client, command.request, entry.id, is_traced)
-            sending.add(rows, len(events), partial(self._answered, *whose))
+            append = _Append(client, command.request, entry.id, is_traced)
+            sending.add(rows, len(events), partial(self._answered, append, 0, ()))
         self._wake(sending, stream)
-
-    def _answered(
-        self,
-        client: int,
-        request: int,
-        stream: str,
-        is_traced: bool,
-        run: Run | None,
-        code: str,
-        reason: str,
-    ) -> None:
-        """Answer a command whose only batch is appended or refused."""
-        if code:
-            self.port.count("appends_refused")
-            self.port.reply(client, Failed(request, code, reason))
-            return
-        receipts: tuple[AppendReceipt, ...] = ()
-        if run is not None and run.hash:
-            receipts = (self._receipt(stream, 0, run, (), is_traced),)
-        self.port.reply(client, EventsAppended(request, stream, receipts))
-
-    def _receipt(
-        self, stream: str, shard: int, run: Run, places: tuple[int, ...], is_traced: bool
-    ) -> AppendReceipt:
-        epoch, offset, count = run.epoch, run.offset, run.count
-        if is_traced:
-            name = f"{stream}/{shard}"
-            name = fork_shard(name, run.fork) if run.fork else name
-            self.port.trace("append", shard=name, offset=offset, size=count, epoch=epoch)
-        digest, holders = run.hash.hex(), run.replicas
-        return AppendReceipt(
-            shard, epoch, offset, count, run.chunk, digest, holders, places, run.fork
-        )
 
     def _refuse(self, client: int, command: Command, code: str, reason: str) -> None:
         self.port.count("refused")
@@ -290,26 +264,15 @@ class Producers(Machine):
                 self._fail(client, command, TOO_LARGE, too_large(len(rows)))
                 return
             encoded[shard], sizes[shard] = rows, len(drafts)
-        append = _Append(client, command.request, entry.id, len(encoded))
+        is_traced = command.events[0].payload_type != TRACES
+        append = _Append(client, command.request, entry.id, is_traced, len(encoded))
         append.next = behind if command.producer else {}
-        append.is_traced = command.events[0].payload_type != TRACES
         for shard, rows in encoded.items():
-            sending = session.shards[shard]
-            mine = places[shard]
-
-            def then(
-                run: Run | None,
-                code: str,
-                reason: str,
-                shard: int = shard,
-                mine: Sequence[int] = mine,
-            ) -> None:
-                self._done(append, shard, tuple(mine), run, code, reason)
-
-            sending.add(rows, sizes[shard], then)
+            sending, mine = session.shards[shard], tuple(places[shard])
+            sending.add(rows, sizes[shard], partial(self._answered, append, shard, mine))
             self._wake(sending, entry.name)
 
-    def _done(
+    def _answered(
         self,
         append: _Append,
         shard: int,
@@ -318,18 +281,25 @@ class Producers(Machine):
         code: str,
         reason: str,
     ) -> None:
+        """Answer a command when its last batch is appended or refused."""
         append.open -= 1
         if code:
             append.failed = (code, reason)
         else:
             append.appended.append(shard)
         if not code and run is not None and run.hash:
-            receipt = self._receipt(append.stream, shard, run, places, append.is_traced)
-            append.receipts.append(receipt)
+            epoch, offset, count = run.epoch, run.offset, run.count
+            if append.is_traced:
+                name = f"{append.stream}/{shard}"
+                name = fork_shard(name, run.fork) if run.fork else name
+                self.port.trace("append", shard=name, offset=offset, size=count, epoch=epoch)
+            digest, holders = run.hash.hex(), run.replicas
+            place = (shard, epoch, offset, count, run.chunk, digest)
+            append.receipts.append(AppendReceipt(*place, holders, places, run.fork))
         if append.open:
             return
         if append.failed is None:
-            receipts = tuple(sorted(append.receipts, key=lambda receipt: receipt.shard))
+            receipts = tuple(sorted(append.receipts, key=attrgetter("shard")))
             behind = tuple(sorted(append.next.items()))
             reply = EventsAppended(append.request, append.stream, receipts, behind)
             self.port.reply(append.client, reply)

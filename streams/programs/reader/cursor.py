@@ -135,44 +135,6 @@ class ArrivedRows:
         return fault
 
 
-class TakeRecords:
-    """The sampling of trace records for a durable consumer's rows in one shard: the position up to
-    which `consume` records exist, and the shares by which `take` records were sampled from there
-    on."""
-
-    def __init__(self) -> None:
-        self.confirmed = 0
-        """The offset below which all rows are in `consume` records."""
-        self._shares: deque[tuple[int, float]] = deque()
-        """Pairs of an offset and the share of the rows that have records from there on."""
-
-    def begin(self, position: int) -> None:
-        """Begin at an offset. No row below it is recorded."""
-        self.confirmed = position
-
-    def note_share(self, offset: int, share: float) -> None:
-        """Note the share of rows that have `take` records, from an offset on."""
-        if (self._shares[-1][1] if self._shares else 1.0) != share:
-            self._shares.append((offset, share))
-
-    def confirm(self, position: int) -> float:
-        """Confirm rows below `position`. Return the least share by which those were recorded that
-        were not confirmed before."""
-        holds = self._pass(self.confirmed)
-        least = min([holds, *(share for offset, share in self._shares if offset < position)])
-        holds = self._pass(position, holds)
-        if holds != 1.0:
-            self._shares.appendleft((position, holds))
-        self.confirmed = position
-        return least
-
-    def _pass(self, offset: int, holds: float = 1.0) -> float:
-        """Forget the shares up to an offset. Return the one that applies there."""
-        while self._shares and self._shares[0][0] <= offset:
-            _, holds = self._shares.popleft()
-        return holds
-
-
 class DurablePosition:
     """The position that a durable consumer has confirmed in one shard; -1 if it has none."""
 
@@ -182,7 +144,10 @@ class DurablePosition:
         self.wanted = -1
         """The position that the program has confirmed."""
         self.committed = -1
-        self.records = TakeRecords()
+        self.recorded = 0
+        """The offset below which all rows are in `consume` records."""
+        self._shares: deque[tuple[int, float]] = deque()
+        """Pairs of an offset and the share of the rows that have `take` records from there on."""
 
     def wants(self, position: int) -> bool:
         """Note that the program has confirmed all rows below `position`. Return whether that is
@@ -197,6 +162,34 @@ class DurablePosition:
         confirmed = min(position, self.wanted)
         self.committed = max(self.committed, confirmed)
         return confirmed
+
+    # The sampling of trace records.
+
+    def begin(self, position: int) -> None:
+        """Begin at an offset. No row below it is recorded."""
+        self.recorded = position
+
+    def note_share(self, offset: int, share: float) -> None:
+        """Note the share of rows that have `take` records, from an offset on."""
+        if (self._shares[-1][1] if self._shares else 1.0) != share:
+            self._shares.append((offset, share))
+
+    def record(self, position: int) -> float:
+        """Note that rows below `position` are in `consume` records. Return the least share by which
+        those had `take` records that were in none before."""
+        holds = self._pass(self.recorded)
+        least = min([holds, *(share for offset, share in self._shares if offset < position)])
+        holds = self._pass(position, holds)
+        if holds != 1.0:
+            self._shares.appendleft((position, holds))
+        self.recorded = position
+        return least
+
+    def _pass(self, offset: int, holds: float = 1.0) -> float:
+        """Forget the shares up to an offset. Return the one that applies there."""
+        while self._shares and self._shares[0][0] <= offset:
+            _, holds = self._shares.popleft()
+        return holds
 
 
 class Cursor:
@@ -238,7 +231,7 @@ class Cursor:
         asked, position = self.next_start(), message.position
         if self.position is None:
             self.position = self.delivered = position
-            self.durable.records.begin(position)
+            self.durable.begin(position)
             self.end = message.next
         if asked.kind == KEYS:
             self.table_end = message.next

@@ -170,7 +170,7 @@ class Readers(Attachments[_Reading, Cursor]):
         self.end_attachment(client, command, command.reading)
 
     def abandoned(self, attachment: _Reading) -> None:
-        """As `Attachments`."""
+        """Forget the takes and commits that wait for an answer."""
         attachment.takes.clear()
         attachment.commits.clear()
 
@@ -183,11 +183,11 @@ class Readers(Attachments[_Reading, Cursor]):
         self.serve(attachment)
 
     def forgets_failed(self, attachment: _Reading) -> bool:
-        """As `Attachments`."""
+        """Whether the program has all rows that came."""
         return not any(cursor.has_news for cursor in attachment.parts)
 
     def serve(self, attachment: _Reading) -> None:
-        """As `Attachments`."""
+        """Answer waiting takes with rows, a position, or the reason why none come."""
         reading = attachment
         while reading.takes:
             if reading.is_ready and any(cursor.has_news for cursor in reading.parts):
@@ -280,7 +280,7 @@ class Readers(Attachments[_Reading, Cursor]):
         traced = [event.offset for event in events if event.payload_type != TRACES]
         reading.is_traced = reading.is_traced and len(traced) == len(events)
         share = self.port.row_share("take", len(traced))
-        cursor.durable.records.note_share(events[0].offset, share)
+        cursor.durable.note_share(events[0].offset, share)
         for name in sampled(cursor.shard, traced, share):
             self.port.trace(
                 "take",
@@ -292,12 +292,12 @@ class Readers(Attachments[_Reading, Cursor]):
             )
 
     def _record_consumed(self, reading: _Reading, cursor: Cursor, position: int) -> None:
-        first = cursor.durable.records.confirmed
+        first = cursor.durable.recorded
         if position <= first or not reading.is_traced:
             return
         selector = reading.command.selector
         more: dict[str, Any] = {"tree": compile_selector(selector).tree()} if selector else {}
-        share = cursor.durable.records.confirm(position)
+        share = cursor.durable.record(position)
         if share < 1.0:
             more["share"] = share
         self.port.trace(
@@ -328,7 +328,7 @@ class Readers(Attachments[_Reading, Cursor]):
         return ReadShard(*about_it, durable, shares=True)
 
     def closing(self, session: _Session, is_over: bool) -> Message | None:
-        """As `Attachments`."""
+        """Return the message that ends a reading at its leader."""
         return EndReadings(session.shard, (session.number,))
 
     def keep(self, leader: Peer, shard: str, sessions: Sequence[_Session]) -> None:
@@ -339,7 +339,7 @@ class Readers(Attachments[_Reading, Cursor]):
             self.port.send(leader, KeepReadings(shard, readings))
 
     def count_end(self, goes_on: bool) -> None:
-        """As `Attachments`."""
+        """Count a reading that moves to another leader, or fails."""
         self.port.count("readings_moved" if goes_on else "readings_failed")
 
     def looked_at(self, session: _Session, is_keeping: bool) -> None:
@@ -348,7 +348,7 @@ class Readers(Attachments[_Reading, Cursor]):
             self._send_commit(session)
 
     def place(self, attachment: _Reading, entry: StreamEntry) -> Cause | None:
-        """As `Attachments`."""
+        """Add a session for each shard that the reading has. Refuse another stream's positions."""
         command = attachment.command
         if strange := strange_of(command, entry):
             return Cause(LOST, strange)

@@ -131,7 +131,7 @@ class Transactors(AskMachine):
             self.begin(client, command, located)
 
     def begin(self, client: int, command: Command, located: StreamLocated) -> None:
-        """As `AskMachine`."""
+        """Carry out a command whose stream is located."""
         self._methods()[type(command)](client, command, located.entry)
 
     def _prepare(self, client: int, command: Command, entry: StreamEntry) -> None:

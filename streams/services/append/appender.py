@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Final, NamedTuple
 
 from overlay.client import NO_MAJORITY
@@ -131,17 +130,11 @@ class _Request:
 class Appender(LedShard):
     """Appends to one shard under one epoch of this node's."""
 
-    def __init__(
-        self,
-        service: ShardService[Appender],
-        replica: Replica,
-        leader: ShardLeader,
-        wake: Callable[[], None],
-    ) -> None:
-        """`wake`: have `flush` called at the end of what came in together."""
+    service: AppendServer
+
+    def __init__(self, service: AppendServer, replica: Replica, leader: ShardLeader) -> None:
         super().__init__(service, replica, leader)
         self._fork = split_shard(replica.shard)[1]
-        self._wake = wake
         self._queue: deque[_Queued] = deque()
         self._queued_bytes = self._queued_rows = 0
         self._following: dict[str, int] = {}  # by producer: what comes after what is queued
@@ -149,9 +142,8 @@ class Appender(LedShard):
         self._pending = 0  # the same of all
         self._sizes: deque[tuple[int, float, dict[str, int]]] = deque()  # of chunks under way
         self._requests: dict[_Request, None] = {}  # all that are not answered
-        self._progress = (
-            self.port.now
-        )  # when a chunk was committed last, or there was none under way
+        self._progress = self.port.now
+        """When a chunk was committed last, or there was none under way."""
 
     # -- requests --------------------------------------------------------------------------------
 
@@ -206,7 +198,7 @@ class Appender(LedShard):
             self._queued_bytes += request.size
             self._pending += request.size
             self._bytes[message.producer] = self._bytes.get(message.producer, 0) + request.size
-            self._wake()
+            self.service.wake(self.replica.shard)
         self._done(request)
 
     def _judged(self, message: AppendRows) -> list[New | Repeated] | Wrong:
@@ -533,10 +525,6 @@ class AppendServer(ShardService[Appender]):
         self._full: dict[str, None] = {}  # shards whose disk has had no room since the last write
         self._awake: dict[str, None] = {}  # shards for which something came in
 
-    def make(self, replica: Replica, leader: ShardLeader) -> Appender:
-        """Take requests of producers."""
-        return Appender(self, replica, leader, partial(self._wake, replica.shard))
-
     def on_append_rows(self, sender: Peer, message: AppendRows) -> None:
         """Append a producer's rows, or name the node that leads the shard. Raises ProtocolError,
         as those below, for the own producer of another node."""
@@ -564,7 +552,9 @@ class AppendServer(ShardService[Appender]):
         self, sender: Peer, message: AppendRows | OpenProducer | JoinFork
     ) -> Appender | None:
         """The appender for a producer's request; None: it was refused. Raises ProtocolError."""
-        _check(sender, message.producer)
+        own, producer = NODE_PREFIX + sender.id, message.producer
+        if producer.startswith(NODE_PREFIX) and producer.partition(FORKED)[0] != own:
+            raise ProtocolError("the producer of another node")
         appender = self.shard(message.shard)
         if appender is None:
             self.refuse(sender, message)
@@ -599,7 +589,8 @@ class AppendServer(ShardService[Appender]):
             if (appender := self._kept.get(shard)) is not None:
                 appender.flush()
 
-    def _wake(self, shard: str) -> None:
+    def wake(self, shard: str) -> None:
+        """Have the queued rows of a shard appended at the end of the turn."""
         if not self._awake:
             self.port.emit(FlushAppends())
         self._awake[shard] = None
@@ -615,9 +606,3 @@ class AppendServer(ShardService[Appender]):
             if (appender := self._kept.get(event.shard)) is not None:
                 appender.refuse_all(DISK_FULL, self.leader(event.shard))
         self.end(event.shard)
-
-
-def _check(sender: Peer, producer: str) -> None:
-    own = NODE_PREFIX + sender.id
-    if producer.startswith(NODE_PREFIX) and producer.partition(FORKED)[0] != own:
-        raise ProtocolError("the producer of another node")

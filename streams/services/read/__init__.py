@@ -2,8 +2,8 @@
 
 *Promises*: those of `streams.programs.reader`, where readers and the messages are.
 
-*Called by*: `streams.machines` builds `ReadServer`, `RowFactsServer` and `RowRecords`; readers'
-nodes send messages.
+*Called by*: `streams.machines` builds `ReadServer` and `RowFactsServer`; readers' nodes send
+messages.
 
     readings = server.shard(message.shard)    # ShardReadings; None: this node does not lead it
     readings.on_read_shard(sender, message)   # a reading begins in the history …

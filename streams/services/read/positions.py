@@ -39,12 +39,17 @@ def find_row(led: LedShard, offset: int, then: Callable[[Piece | None], None]) -
         else:
             then(RowPieces(chunk, rows_of(chunk)).piece([offset - chunk.first]))
 
+    find_chunk(led, offset, found)
+
+
+def find_chunk(led: LedShard, offset: int, then: Callable[[Chunk | None], None]) -> None:
+    """Read the chunk of one row; None: the row is not kept, or is not committed."""
     if led.first <= offset < led.end:
         _find_chunk(
             led,
             led.replica.log.before_offset(offset)[0],
             lambda chunk: chunk.kind == EVENTS and chunk.first <= offset < chunk.next_offset,
-            found,
+            then,
         )
     else:
         then(None)

@@ -75,7 +75,7 @@ class TableScan:
         return self._history is not None and self._history.is_at(number)
 
     def step(self, end: int, budget: int, credit: int) -> tuple[list[Piece], int]:
-        """As `HistoryScan.step`."""
+        """Look at rows of the table, and then of the history, as `HistoryScan.step` does."""
         if self._history is None:
             pieces, work = self._step_table(budget, credit)
             if pieces or self._history is None:

@@ -1,11 +1,11 @@
-"""streams/programs/reader/take_records.py: the share that a stretch of confirmed rows names."""
+"""streams/programs/reader/cursor.py: the share that a stretch of confirmed rows names."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.programs.reader.cursor import TakeRecords
+from streams.programs.reader.cursor import DurablePosition
 
 SHARES = st.sampled_from([1.0, 0.5, 0.25])
 
@@ -16,7 +16,7 @@ def test_a_stretch_names_the_least_share_by_which_its_rows_were_recorded(
 ) -> None:
     """Also where it ends amid what was taken by one share, and what is behind it was taken before
     the stretch was confirmed."""
-    records = TakeRecords()
+    records = DurablePosition()
     by_row: list[float] = []
     recorded = 0
     for share, count in taken:
@@ -24,5 +24,5 @@ def test_a_stretch_names_the_least_share_by_which_its_rows_were_recorded(
         by_row += [share] * count
         position = data.draw(st.integers(recorded, len(by_row)))
         if position > recorded:
-            assert records.confirm(position) == min(by_row[recorded:position])
+            assert records.record(position) == min(by_row[recorded:position])
             recorded = position
