@@ -163,9 +163,9 @@ class StreamWorld:
         if not isinstance(found, Streams):
             raise WrongError(f"the stream is not found any more: {found}")
 
-    def bytes_of(self, node: str) -> bytes:
-        """The segments on a node's disk."""
-        files = self.world.drivers[node].logs.durable.get(self.shard, {})
+    def bytes_of(self, node: str, shard: str = "") -> bytes:
+        """The segments of a shard on a node's disk; "": of the world's own."""
+        files = self.world.drivers[node].logs.durable.get(shard or self.shard, {})
         return b"".join(bytes(files[name]) for name in sorted(files) if name != HARD_STATE)
 
 

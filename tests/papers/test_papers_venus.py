@@ -33,7 +33,7 @@ from streams.programs.transaction.messages import (
     HalfIsPrepared,
     ReviewHalf,
 )
-from tests.streams.programs.transaction.half_world import HalfWorld
+from tests.support.shards.producing_world import HalfWorld
 from tests.support.sync_pair import Pair
 
 ROWS = 300

@@ -72,8 +72,8 @@ def of_programs(seed: int, options: argparse.Namespace) -> Counter[str]:
 
 
 def of_transactions(seed: int, options: argparse.Namespace) -> Counter[str]:
-    """Programs' transactions (tests/streams/programs/transaction/half_world.py)."""
-    from tests.streams.programs.transaction.half_world import trial_of_transactions
+    """Programs' transactions (tests/streams/programs/transaction/transaction_programs.py)."""
+    from tests.streams.programs.transaction.transaction_programs import trial_of_transactions
 
     found = trial_of_transactions(seed, options.rounds)
     return Counter(found) + Counter(rows=sum(found.values()))

@@ -157,7 +157,7 @@ class LinearPrograms(StreamWorld):
         wait(world, lambda: any(n.leading(self.log) is not None for n in nodes), 30.0, "a leader")
         led = [name for name in world.names() if world.node(name).streams.hosts.leading(self.log)]
         rows: list[Any] = []
-        data, at = self.bytes_of_shard(led[0]), 0
+        data, at = self.bytes_of(led[0], self.log), 0
         while (chunk := read(data, at)) is not None:
             if chunk.kind == EVENTS:
                 rows += [row.attributes["n"] for row in rows_of(chunk)]
@@ -169,14 +169,6 @@ class LinearPrograms(StreamWorld):
         ]
         if found:
             raise WrongError(found[0].text)
-
-    def bytes_of_shard(self, node: str) -> bytes:
-        """The segments of the programs' shard on a node's disk."""
-        mine, self.shard = self.shard, self.log
-        try:
-            return self.bytes_of(node)
-        finally:
-            self.shard = mine
 
 
 def known(appends: list[ProgramOperation], rows: list[Any]) -> list[ProgramOperation]:

@@ -27,7 +27,7 @@ from overlay.stream_client import BeginProducer, ProducerReady
 from streams.access.locator import StreamLocated
 from streams.directory.entry import ShardPlace, StreamEntry, StreamOptions
 from streams.log import shard_log
-from streams.log.batches import Row, encode_rows, rows_of
+from streams.log.batches import Row, encode_rows, heads_of, rows_of
 from streams.log.chunk import EVENTS, read
 from streams.log.verify import Receipt, Verifier
 from streams.programs.producer import messages as producing
@@ -40,7 +40,10 @@ from streams.programs.producer.messages import (
     RowsAppended,
 )
 from streams.programs.producer.producers import Producers
+from streams.programs.transaction import messages as transactions
+from streams.programs.transaction.messages import DecideHalf, PrepareHalf, ReviewHalf
 from streams.services.append.appender import AppendServer
+from streams.services.half import TransactionServer
 from streams.services.service import Leaderships
 from streams.shard import messages as replication
 from streams.shard.replica import Replica, ShardCommitted
@@ -171,6 +174,53 @@ def led(nodes: int = 4, replicas: int = 3, seed: int = 1) -> tuple[ProducingWorl
     world.elect(world.peers[0].id)
     world.run(0.5)
     return world, world.peers[0], world.alive[world.peers[0].id]
+
+
+class HalfWorld(ProducingWorld):
+    """Every node serves transactions where it leads."""
+
+    codec = WireCodec(list(collect([replication, producing, transactions]).values()))
+
+    def __init__(self, seed: int, nodes: int = 4, replicas: int = 3) -> None:
+        self.transactions: dict[str, TransactionServer] = {}
+        super().__init__(seed, nodes, replicas)
+
+    def boot(self, node: str) -> None:
+        self.transactions[node] = TransactionServer(
+            self.leaderships(node), lambda shard: self.led(node)
+        )
+        super().boot(node)
+        self.transactions[node].start()
+
+    def machines(self, node: str) -> list[Any]:
+        return [*super().machines(node), self.transactions[node]]
+
+    def prepare(self, leader: Peer, transaction: str, number: int, producer: str = "p") -> Any:
+        half = PrepareHalf(SHARD, number, transaction, producer, row_batch(number, 2))
+        return self.only(self.ask(self.peers[-1], leader, half))
+
+    def decide(self, leader: Peer, transaction: str, commit: bool = True) -> Any:
+        return self.only(
+            self.ask(self.peers[-1], leader, DecideHalf(SHARD, 9, transaction, commit))
+        )
+
+    @staticmethod
+    def only(answers: list[Any]) -> Any:
+        (answer,) = [one for one in answers if not isinstance(one, ReviewHalf)]
+        return answer
+
+    def visible(self, node: str) -> dict[str, list[object]]:
+        """The rows of each transaction in the log of a node; none may be there twice."""
+        found: dict[str, list[object]] = {}
+        data, at = self.bytes_of(node), 0
+        while (chunk := read(data, at)) is not None:
+            at += len(chunk.data)
+            if chunk.kind == EVENTS:
+                rows = [row.attributes["n"] for row in rows_of(chunk)]
+                for head in heads_of(chunk):
+                    assert head.transaction not in found, "committed twice"
+                    found[head.transaction], rows = rows[: head.count], rows[head.count :]
+        return found
 
 
 STREAM = "orders"

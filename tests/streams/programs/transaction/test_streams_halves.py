@@ -24,9 +24,8 @@ from streams.programs.transaction.messages import (
 )
 from streams.services import half as halves
 from streams.shard.retention import Keep
-from tests.streams.programs.transaction.half_world import HalfWorld
 from tests.support.examples import seeds
-from tests.support.shards.producing_world import row_batch
+from tests.support.shards.producing_world import HalfWorld, row_batch
 
 
 def led() -> tuple[HalfWorld, Peer]:

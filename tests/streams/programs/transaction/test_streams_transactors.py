@@ -29,7 +29,7 @@ from streams.programs.transaction import transactors
 from streams.programs.transaction.transactors import LookAtTransactions
 from streams.services import half as halves
 from tests.streams.programs.producer.test_streams_producers import ask, drafts, founded, leader
-from tests.streams.programs.transaction.half_world import trial_of_transactions
+from tests.streams.programs.transaction.transaction_programs import trial_of_transactions
 from tests.support.examples import seeds
 
 

@@ -1,4 +1,4 @@
-"""A shard's replicas with their half messages, and programs with transactions, in virtual time.
+"""Programs with transactions in overlays under faults, bad disks included.
 
 5. A transaction is there as a whole or not at all, as the first decision said, and as its program's
    record says; one of which nobody knows is not there, waits, and is parked.
@@ -6,15 +6,15 @@
 
 from __future__ import annotations
 
-from random import Random
 from typing import Any
 
-from canopy.wire.transport.codec import WireCodec, collect
-from harness.logs import SHARD
+from canopy.sim.world.driver import SimDriver
+from harness.overlays import wait
 from harness.shard_world import WrongError, constants
-from overlay.client import Done, Draft, Failed
-from overlay.machine import Peer
+from harness.stream_world import StreamWorld, trial
+from overlay.client import Done, Draft, Failed, Streams
 from overlay.stream_client import (
+    AddStream,
     DecideTransaction,
     LeaveUnknown,
     PrepareEvents,
@@ -26,62 +26,12 @@ from overlay.stream_client import (
 from streams.log import shard_log
 from streams.log.batches import heads_of, rows_of
 from streams.log.chunk import EVENTS, read
-from streams.programs.producer import messages as producing
-from streams.programs.transaction import messages as vocabulary
-from streams.programs.transaction.messages import DecideHalf, PrepareHalf, ReviewHalf
-from streams.programs.transaction.transactors import Transactors
 from streams.services import half as halves
-from streams.services.half import TransactionServer
-from streams.shard import messages as replication
-from streams.shard.replica import Replica
-from tests.support.shards.producing_world import STREAM, ProducingWorld, WorldLocator, row_batch
 
-
-class HalfWorld(ProducingWorld):
-    """Every node serves transactions where it leads."""
-
-    codec = WireCodec(list(collect([replication, producing, vocabulary]).values()))
-
-    def __init__(self, seed: int, nodes: int = 4, replicas: int = 3) -> None:
-        self.transactions: dict[str, TransactionServer] = {}
-        super().__init__(seed, nodes, replicas)
-
-    def boot(self, node: str) -> None:
-        self.transactions[node] = TransactionServer(
-            self.leaderships(node), lambda shard: self.led(node)
-        )
-        super().boot(node)
-        self.transactions[node].start()
-
-    def machines(self, node: str) -> list[Any]:
-        return [*super().machines(node), self.transactions[node]]
-
-    def prepare(self, leader: Peer, transaction: str, number: int, producer: str = "p") -> Any:
-        half = PrepareHalf(SHARD, number, transaction, producer, row_batch(number, 2))
-        return self.only(self.ask(self.peers[-1], leader, half))
-
-    def decide(self, leader: Peer, transaction: str, commit: bool = True) -> Any:
-        return self.only(
-            self.ask(self.peers[-1], leader, DecideHalf(SHARD, 9, transaction, commit))
-        )
-
-    @staticmethod
-    def only(answers: list[Any]) -> Any:
-        (answer,) = [one for one in answers if not isinstance(one, ReviewHalf)]
-        return answer
-
-    def visible(self, node: str) -> dict[str, list[object]]:
-        """The rows of each transaction in the log of a node; none may be there twice."""
-        found: dict[str, list[object]] = {}
-        data, at = self.bytes_of(node), 0
-        while (chunk := read(data, at)) is not None:
-            at += len(chunk.data)
-            if chunk.kind == EVENTS:
-                rows = [row.attributes["n"] for row in rows_of(chunk)]
-                for head in heads_of(chunk):
-                    assert head.transaction not in found, "committed twice"
-                    found[head.transaction], rows = rows[: head.count], rows[head.count :]
-        return found
+STREAM = "orders"
+PROGRAMS = 5
+MOST = 60
+"""Transactions of one program."""
 
 
 class TransactionProgram:
@@ -89,7 +39,7 @@ class TransactionProgram:
     has one. It is killed at times: then only the record is left. Of some transactions it `forgets`
     the record, as a program does that has none."""
 
-    def __init__(self, world: TransactionWorld, client: int, node: str, forgets: bool) -> None:
+    def __init__(self, world: TransactionPrograms, client: int, node: str, forgets: bool) -> None:
         self.world, self.client, self.node, self.forgets = world, client, node, forgets
         self.producer = f"p{client}"
         self.record: dict[str, str] = {}  # preparing, committed or rolled-back
@@ -98,39 +48,45 @@ class TransactionProgram:
         self.forgotten: dict[str, None] = {}
         self.current = ""  # in preparation in this life
         self.requests: dict[int, str] = {}
-        self.request = 0
         self.takes = 0
+        self._process: SimDriver | None = None  # of the node, to which it is connected
 
     def ask(self, command: type[Any], *arguments: Any) -> int:
-        self.request += 1
-        machine = self.world.transactors[self.node]
-        if self.node in self.world.alive:
-            machine.commands()[command](self.client, command(self.request, *arguments))
-        return self.request
+        request = self.world.world.clients.request()
+        assert self._process is not None
+        self._process.command(self.client, command(request, STREAM, *arguments))
+        return request
 
     def begin_anew(self) -> None:
         """Only the record has outlived the program, or its node."""
         self.current, self.takes = "", 0
         self.requests.clear()
 
+    def is_connected(self) -> bool:
+        """Connect to the node if it runs; its former process may have died meanwhile."""
+        process = self.world.world.drivers[self.node]
+        if process is not self._process:
+            self._process = process
+            self.begin_anew()
+        return process.alive
+
     def work(self) -> None:
         rng = self.world.rng
+        if not self.is_connected():
+            return
         if rng.random() < 0.05:
-            machine = self.world.transactors[self.node]
-            machine.client_gone(self.client)
+            self.world.world.drivers[self.node].client_gone(self.client)
             self.begin_anew()
         if not self.takes:
-            self.takes = self.ask(TakeReviews, STREAM, self.producer)
-        if not self.current and len(self.record) < 60 and not self.world.is_ending:
+            self.takes = self.ask(TakeReviews, self.producer)
+        if not self.current and len(self.record) < MOST and not self.world.is_ending:
             self.current = name = f"{self.producer}.{len(self.record) + len(self.forgotten)}"
             self.record[name] = "preparing"
             drafts = tuple(Draft({"tx": name, "n": n}) for n in range(rng.randint(1, 4)))
-            self.requests[self.request + 1] = name
-            self.ask(PrepareEvents, STREAM, name, self.producer, drafts)
+            self.requests[self.ask(PrepareEvents, name, self.producer, drafts)] = name
 
     def decide(self, name: str, commit: bool) -> None:
-        self.requests[self.request + 1] = name
-        self.ask(DecideTransaction, STREAM, name, commit)
+        self.requests[self.ask(DecideTransaction, name, commit)] = name
 
     def relay(self) -> None:
         """Decide anew what the record has, as the outbox does when a program starts."""
@@ -140,16 +96,22 @@ class TransactionProgram:
                     self.record[name] = "rolled-back"
                 self.decide(name, state == "committed")
 
-    def answered(self, reply: Any) -> None:
+    def note(self) -> None:
+        """Take the answers that have come."""
+        answers = self.world.world.clients.answers
+        for request in (self.takes, *self.requests):
+            reply = answers.pop(request, None)
+            if reply is not None and self.is_connected():
+                self._answered(reply)
+
+    def _answered(self, reply: Any) -> None:
+        if reply.request == self.takes:
+            self.takes = 0
         if isinstance(reply, ReviewsAsked):
-            if reply.request == self.takes:
-                self.takes = 0
             for name in reply.transactions:
                 self._review(name)
             return
         name = self.requests.pop(reply.request, None)
-        if reply.request == self.takes:
-            self.takes = 0
         if name is None or isinstance(reply, Done | Transactions):
             return
         if isinstance(reply, TransactionState) and reply.outcome == "prepared":
@@ -188,55 +150,79 @@ class TransactionProgram:
     def _review(self, name: str) -> None:
         state = self.record.get(name)
         if state is None or name == self.current:
-            self.ask(LeaveUnknown, STREAM, name)
+            self.ask(LeaveUnknown, name)
             return
         if state == "preparing":
             state = self.record[name] = "rolled-back"
         self.decide(name, state == "committed")
 
 
-class TransactionWorld(HalfWorld):
-    """Every node has programs' transactions as well."""
+class TransactionPrograms(StreamWorld):
+    """A second stream of the same overlay, for programs with transactions. `found`: how many there
+    are of each outcome."""
 
-    def __init__(self, seed: int, nodes: int = 4, replicas: int = 3) -> None:
-        self.transactors: dict[str, Transactors] = {}
-        self.programs: dict[int, TransactionProgram] = {}
-        self.is_ending = False
+    def __init__(self, seed: int, nodes: int = 6, replicas: int = 3) -> None:
         super().__init__(seed, nodes, replicas)
-
-    def boot(self, node: str) -> None:
-        port = self.ports[node]
-        port.reply = self._replied
-        self.transactors[node] = Transactors(port, WorldLocator(self, node))
-        super().boot(node)
-        for program in self.programs.values():
-            if program.node == node:
-                program.begin_anew()
-
-    def machines(self, node: str) -> list[Any]:
-        return [*super().machines(node), self.transactors[node]]
-
-    def crash(self, node: str) -> None:
-        was_alive = node in self.alive
-        super().crash(node)
-        if was_alive:
-            self.break_links(node)
-
-    def add(self, client: int, node: str, forgets: bool = False) -> TransactionProgram:
-        program = self.programs[client] = TransactionProgram(self, client, node, forgets)
-        return program
+        reply = self.world.ask("n0", AddStream(self.world.clients.request(), STREAM))
+        assert isinstance(reply, Streams), reply
+        self.log = f"{reply.streams[0].id}/0"
+        self.is_ending = False
+        self.found: dict[str, int] = {}
+        names = list(self.world.drivers)
+        self.programs = [
+            TransactionProgram(self, 10 + n, self.rng.choice(names), forgets=n == PROGRAMS - 1)
+            for n in range(PROGRAMS)
+        ]
 
     def append(self) -> None:
-        for program in self.programs.values():
-            if program.node in self.alive:
-                program.work()
+        super().append()
+        for program in self.programs:
+            program.work()
 
-    def judge_transactions(self, leader: Replica) -> dict[str, int]:
-        """Checker 5, when everything is quiet. Returns how many there are of each outcome."""
-        state, node = leader.state.transactions, leader.port.me.id
-        seen = self.visible_transactions(node)
+    def run(self, seconds: float) -> None:
+        until = self.world.now + seconds
+        while self.world.now < until:
+            super().run(min(0.1, until - self.world.now))
+            for program in self.programs:
+                program.note()
+
+    def cause_trouble(self, rounds: int) -> None:
+        """As for any stream; disks are slow, full or fail, and one node's loses bits."""
+        rng, drivers = self.rng, self.world.drivers
+        spoilt = rng.choice(list(drivers))
+        for _ in range(rounds):
+            disk = drivers[rng.choice(list(drivers))].logs
+            what = rng.randrange(6)
+            if what == 0:
+                disk.fail, disk.slow = rng.choice((0.0, 0.02)), rng.choice((0.0, 0.05))
+            elif what == 1:
+                disk.room = rng.choice((None, 20_000))
+            elif what == 2:
+                drivers[spoilt].logs.damage(self.log, newest=rng.random() < 0.5)
+            super().cause_trouble(1)
+
+    def heal(self) -> str:
+        for driver in self.world.drivers.values():
+            driver.logs.fail = driver.logs.slow = 0.0
+            driver.logs.room = None
+        return super().heal()
+
+    def judge(self, leader: str) -> None:
+        """As without programs; then checker 5, when everything is quiet."""
+        super().judge(leader)
+        self.is_ending = True
+        for place in range(30):
+            for program in self.programs:
+                program.work()
+                if place == 3:
+                    program.relay()
+            self.run(2.0)
+        hosts = {name: self.world.node(name).streams.hosts for name in self.world.names()}
+        wait(self.world, lambda: any(h.leading(self.log) for h in hosts.values()), 30.0, "a leader")
+        node, replica = next((n, r) for n, h in hosts.items() if (r := h.leading(self.log)))
+        state, seen = replica.state.transactions, self.visible_transactions(node)
         found = {"committed": 0, "rolled-back": 0, "parked": 0}
-        for program in self.programs.values():
+        for program in self.programs:
             for name, said in program.record.items():
                 if said == "preparing":
                     raise WrongError(f"{name} is still in preparation")
@@ -250,17 +236,17 @@ class TransactionWorld(HalfWorld):
                 found["parked"] += 1
         if found["parked"] != sum(half.parked for half in state.halves.values()):
             raise WrongError("the parked halves are others than those of which nobody knows")
-        if set(state.halves) - {n for p in self.programs.values() for n in p.forgotten}:
+        if set(state.halves) - {n for p in self.programs for n in p.forgotten}:
             raise WrongError(f"not decided: {sorted(state.halves)}")
-        return found
+        self.found = found
 
     def visible_transactions(self, node: str) -> dict[str, int]:
         """How many rows of each transaction are in the log: behind one another, and all of them."""
         found: dict[str, int] = {}
-        data, at = self.bytes_of(node), 0
+        data, at = self.bytes_of(node, self.log), 0
         while (chunk := read(data, at)) is not None:
             at += len(chunk.data)
-            rows = rows_of(chunk) if chunk.kind == EVENTS else []
+            rows = rows_of(chunk) if chunk.kind == EVENTS else ()
             for head in heads_of(chunk) if rows else ():
                 mine, rows = rows[: head.count], rows[head.count :]
                 names = {str(row.attributes["tx"]) for row in mine}
@@ -272,29 +258,12 @@ class TransactionWorld(HalfWorld):
         return found
 
 
-def trial_of_transactions(seed: int, rounds: int = 20) -> dict[str, int]:
-    """A world with five programs through faults, and judged. WrongError if a checker fails."""
+def trial_of_transactions(seed: int, rounds: int = 16) -> dict[str, int]:
+    """An overlay with five programs through faults, and judged. WrongError if a checker fails."""
     with constants(
         (shard_log, "SEGMENT_BYTES", 4_000),
-        (halves, "REVIEW_AFTER", 6_000_000_000),
-        (halves, "PARK_AFTER", 90_000_000_000),
+        (halves, "REVIEW_AFTER", 4_000_000_000),
+        (halves, "PARK_AFTER", 30_000_000_000),
         (halves, "REVIEWS_MOST", 4),
     ):
-        rng, world = Random(seed), TransactionWorld(seed)
-        names = [peer.id for peer in world.peers]
-        for client in range(1, 6):
-            world.add(client, rng.choice(names), forgets=client == 5)
-        world.run(0.1)
-        world.elect()
-        world.run(0.5)
-        world.cause_trouble(rounds, damaged=1)
-        world.is_ending = True
-        leader = world.heal()
-        for place in range(30):
-            world.append()
-            if place == 3:
-                for program in world.programs.values():
-                    program.relay()
-            world.run(4.0)
-        world.judge(leader)
-        return world.judge_transactions(leader)
+        return trial(seed, TransactionPrograms, rounds).found
