@@ -1,4 +1,4 @@
-"""A feed's bytes, of which the beginning can be looked at before it is read."""
+"""A feed's bytes, with a look ahead at those that come next."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any, BinaryIO
 
 
 class FeedSource:
-    """A stream with `read`, `read1` and `readline` of `io.BufferedIOBase`, and a look ahead. What
-    is looked at is waited for, so that a slow pipe is the same as a file."""
+    """A stream with `read`, `read1` and `readline` of `io.BufferedIOBase`, and methods that look
+    ahead. These wait for the bytes, so that a slow pipe gives the same result as a file."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream: Any = stream
         self._ahead = bytearray()
 
     def ahead(self, count: int) -> bytes:
-        """The next `count` bytes, which stay to be read; fewer at the end of the stream."""
+        """Return the next `count` bytes without consuming them; fewer at the end of the stream."""
         while len(self._ahead) < count:
             data = self._stream.read(count - len(self._ahead))
             if not data:
@@ -24,8 +24,8 @@ class FeedSource:
         return bytes(self._ahead[:count])
 
     def lines_ahead(self, limit: int) -> Iterator[bytes]:
-        """The next lines with their ends, which stay to be read, until they have `limit` bytes
-        together; the last one may be cut off there."""
+        """Yield the next lines with their ends without consuming them, `limit` bytes in total; the
+        last one may be cut off there."""
         at = 0
         while at < limit:
             end = self._ahead.find(b"\n", at) + 1
@@ -38,7 +38,7 @@ class FeedSource:
             at = end
 
     def put_back(self, data: bytes) -> None:
-        """Have these bytes, which were read last, to be read again."""
+        """Put the last read bytes back, to be read again."""
         self._ahead[:0] = data
 
     def read(self, size: int = -1) -> bytes:
