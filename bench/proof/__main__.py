@@ -6,6 +6,7 @@
     python -m bench.proof soak --full --for 600  # until all commits together have the full one's
     python -m bench.proof soak --red             # the seeds that were bad, once more
     python -m bench.proof soak --red --seed 47   # one of them
+    python -m bench.proof soak --former          # seeds at which a former commit was bad
 
 A piece is one run of the claim's command, with seeds that no piece had before. A run that is ended
 loses only the piece that was under way: what a piece has found goes at once to
@@ -192,8 +193,19 @@ def red_pieces(claim: Claim, seed: int | None) -> Iterator[Piece]:
                 yield Piece(claim, part, red, 1, again=True)
 
 
+def former_pieces(claim: Claim, seed: int | None) -> Iterator[Piece]:
+    """The seeds at which a former commit was bad, one at a time."""
+    for part, seeds in claim.former:
+        for former in seeds:
+            if seed in (None, former):
+                yield Piece(claim, part, former, 1, again=True)
+
+
 def pieces(claim: Claim, options: argparse.Namespace) -> Iterator[Piece]:
     """What is to be tried, one after the other."""
+    if options.former:
+        yield from former_pieces(claim, options.seed)
+        return
     if options.red:
         yield from red_pieces(claim, options.seed)
         return
@@ -259,7 +271,10 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("--for", dest="minutes", type=float, default=0.0, help="minutes, at most")
     parser.add_argument("--full", action="store_true", help="until the full size is reached")
     parser.add_argument("--red", action="store_true", help="only the seeds that were bad")
-    parser.add_argument("--seed", type=int, help="with --red: only this one")
+    parser.add_argument(
+        "--former", action="store_true", help="only seeds at which a former commit was bad"
+    )
+    parser.add_argument("--seed", type=int, help="with --red or --former: only this one")
     options = parser.parse_args(args)
     if unknown := [name for name in options.names if name not in names]:
         parser.error(f"no claim is called {unknown[0]}; there are {', '.join(names)}")

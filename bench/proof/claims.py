@@ -41,12 +41,23 @@ class Claim(NamedTuple):
     """What each seed is tried on: parsers, former commits, kinds of programs."""
     first: int = 1
     """The first seed."""
+    former: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """Parts, each with seeds at which a former commit was bad."""
 
 
 WIRE_CHANGES: Final = ("78d79175~1", "f81b9366~1", "3b6c6d00~1", "00a757c6~1", "0391c383")
 """Commits before changes of the wire that an overlay may be upgraded from: orders that a host has
 not believed, signed records in the directory, one conversation of programs with leaders, the
 beginning of a gap; and the first of whose nodes two versions can be one overlay."""
+
+FORMER_SEEDS: Final = (
+    ("", (709,)),
+    (
+        "--keys",
+        (10, 19, 47, 88, 143, 155, 182, 394, 397, 404, 448, 479, 543, 615, 616, 673),
+    ),
+)
+"""Seeds of the soak at which a former commit lost something or had an arc without an owner."""
 
 CLAIMS: Final = (
     Claim(
@@ -63,7 +74,8 @@ CLAIMS: Final = (
         full=20_000,
         step=10,
         first=30_000,
-        parts=("", "--keys"),
+        parts=("", "--keys", "--length 600", "--length 600 --keys"),
+        former=FORMER_SEEDS,
     ),
     Claim(
         "streams",

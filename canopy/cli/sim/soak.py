@@ -112,7 +112,7 @@ class SoakTotals:
     def add(self, verdict: Verdict) -> None:
         """Add the verdict of one seed."""
         self.seeds += 1
-        self.faults += len(verdict.scenario.faults)
+        self.faults += verdict.scenario.fault_count
         self.simulated_s += verdict.simulated_s
         if verdict.result is not None:
             self.events += verdict.result.published
@@ -152,6 +152,13 @@ class SoakTotals:
 @click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Stop after this time.")
 @click.option("--keep-going", is_flag=True, help="Go on after a seed that fails.")
 @click.option("--keys", is_flag=True, help="Nodes have keys.")
+@click.option(
+    "--length",
+    type=click.FloatRange(0),
+    default=0.0,
+    metavar="SECONDS",
+    help="Virtual seconds of a seed, about: further phases of faults are drawn (one phase).",
+)
 @click.option("--show", is_flag=True, help="Print the scenario of the first seed and run nothing.")
 @shrink_option
 @save_option
@@ -163,6 +170,7 @@ def soak(
     minutes: float | None,
     keep_going: bool,
     keys: bool,
+    length: float,
     show: bool,
     shrink: float,
     save: Path | None,
@@ -177,23 +185,25 @@ def soak(
     canopy sim soak --minutes 10
     canopy sim soak --seed 4711 --seeds 1       # one seed again
     canopy sim soak --seed 4711 --show          # what that seed does
+    canopy sim soak --length 600 --keys         # ten virtual minutes a seed, with keys
     """
     import msgspec
 
-    from canopy.sim.soak.soak import draw_scenario, judge_seed
+    from canopy.sim.soak.soak import draw_long_scenario, judge_seed
     from canopy.wire.transport.codec import WireCodec
 
     if show:
-        click.echo(msgspec.yaml.encode(draw_scenario(first)).decode().rstrip())
+        click.echo(msgspec.yaml.encode(draw_long_scenario(first, length, keys)).decode().rstrip())
         return
     totals = SoakTotals()
     codec = WireCodec()
     for seed in count(first) if seeds is None else range(first, first + seeds):
-        verdict = judge_seed(seed, codec, keys=keys)
+        verdict = judge_seed(seed, codec, keys, length)
         totals.add(verdict)
         if not verdict.green:
             click.echo(f"seed {seed} is bad:", err=True)
-            again = f"canopy sim soak --seed {seed} --seeds 1{' --keys' if keys else ''}"
+            options = f"{' --keys' if keys else ''}{f' --length {length:g}' if length else ''}"
+            again = f"canopy sim soak --seed {seed} --seeds 1{options}"
             report_failure(verdict, codec, again, shrink, save)
             click.echo("", err=True)
             if not keep_going:

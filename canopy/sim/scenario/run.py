@@ -28,7 +28,7 @@ from canopy.sim.checks.violation import Violation
 from canopy.sim.scenario.fault_injector import FaultInjector
 from canopy.sim.scenario.range_load import PaperWorkload
 from canopy.sim.scenario.result import Result, summarise_run
-from canopy.sim.scenario.scenario import ClientAction, Scenario
+from canopy.sim.scenario.scenario import ClientAction, Fault, Phase, Scenario
 from canopy.sim.scenario.workload import Workload
 from canopy.sim.world.clients import Division, SimulatedSubscription
 from canopy.sim.world.cost import collector_at_rest
@@ -65,6 +65,9 @@ SERVING_WITHIN = 60.0
 PROBE_REST = 15.0
 """Virtual seconds before the probes: maps, members and pointers have followed the last change (a
 split's recruiting takes longest, 5 s and several rounds)."""
+
+PHASE_REST = 10.0
+"""Virtual seconds before a further phase: nodes that were started again have become voters."""
 
 LOOKS, LOOK_AGAIN = 3, 5.0
 """How often a state must be found wrong, and virtual seconds in between: longer than a message and
@@ -111,6 +114,9 @@ class ScenarioRun:
         """When all first nodes were ready: a timeline begins."""
         self.faults_at = 0.0
         """When the first event is published: the faults' time begins."""
+        self.later_faults: list[Fault] = []
+        """Those of further phases with what is done before each, in seconds after the first
+        event."""
         self._named: dict[str, SimulatedSubscription] = {}  # of the timeline
         self._progress = progress or (lambda stage, time, share: None)
         self._watch: Watch | None = None
@@ -133,8 +139,12 @@ class ScenarioRun:
                 self._watch = Watch(self.world)
             self.grow()
             self.subscribe()
-            self.publish()
+            self.publish(Phase(self.scenario.faults, self.scenario.one_within))
             self.rest()
+            for phase in self.scenario.phases:
+                self.recover(check_state=check_state)
+                self.publish(phase, again=True)
+                self.rest()
             if check_state:
                 self.lead()
             if self.scenario.probes:
@@ -174,25 +184,50 @@ class ScenarioRun:
         self._need(READY_WITHIN, world.acknowledged, lambda: "acknowledged: some subscriptions")
         world.run(self.scenario.rest)
 
-    def publish(self) -> None:
-        """Events at a steady rate from all nodes in turn, while the faults happen."""
+    def recover(self, *, check_state: bool = True) -> None:
+        """Before a further phase: links, networks and nodes work again, and as many subscriptions
+        are there as at first."""
         world, scenario = self.world, self.scenario
-        begin = self.faults_at = world.now
-        for fault in scenario.faults:
-            world.at(begin + fault.at, self.population.inject, fault)
-        self._divide(begin)
+        for fault in (
+            Fault(0.0, "heal"),
+            Fault(0.0, "resume"),
+            Fault(0.0, "network", network=scenario.network),
+            Fault(0.0, "restart"),
+        ):
+            self._inject(fault)
+        self._need(READY_WITHIN, world.ready, lambda: f"ready again: {self._not_ready()} are not")
+        if check_state:
+            self.lead()
+        wanted = scenario.first_subscriptions
+        wanted = wanted if isinstance(wanted, int) else len(wanted)
+        for _ in range(wanted - len(self._lasting())):
+            self._subscribe_one(len(world.clients.subscriptions))
+            world.run(scenario.subscribe_interval)
+        self._need(READY_WITHIN, world.acknowledged, lambda: "acknowledged: some subscriptions")
+        world.run(max(PHASE_REST, scenario.rest))
+
+    def publish(self, phase: Phase, *, again: bool = False) -> None:
+        """Events at a steady rate from all nodes in turn, while the faults of a phase happen;
+        `again`: of a further one."""
+        world, scenario = self.world, self.scenario
+        begin = world.now
+        if not again:
+            self.faults_at = begin
+        for fault in phase.faults:
+            world.at(begin + fault.at, self._inject if again else self.population.inject, fault)
+        self._divide(begin, phase)
         events = scenario.events
         count = events if isinstance(events, int) else len(events)
         self._plan_late(begin, count / scenario.rate)
         self._publish_all(events, "publish")
-        last = max((fault.at for fault in scenario.faults), default=0.0)
+        last = max((fault.at for fault in phase.faults), default=0.0)
         ends = (action.at for action in scenario.timeline)
         world.run_to(max(world.now, begin + last, self.grown_at + max(ends, default=0.0)))
 
     def rest(self) -> None:
         """Until nothing is under way any more."""
         self._report_progress("rest", 0.0)
-        if self.scenario.faults:
+        if self.scenario.fault_count:
             self.world.run(RECOVERY)
         if not self.world.settle(QUIET_WITHIN):
             pending = {
@@ -236,19 +271,25 @@ class ScenarioRun:
 
     # --- helpers ---
 
-    def _divide(self, begin: float) -> None:
+    def _inject(self, fault: Fault) -> None:
+        """Inject a fault of a further phase now, and note when."""
+        at = round(self.world.now - self.faults_at, 6)
+        self.later_faults.append(msgspec.structs.replace(fault, at=at))
+        self.population.inject(fault)
+
+    def _divide(self, begin: float, phase: Phase) -> None:
         """Who can not be expected to hear of whom, and when there has to be one ring again."""
-        world, within = self.world, self.scenario.one_within
-        for fault in self.scenario.faults:
+        world, within = self.world, phase.one_within
+        for fault in phase.faults:
             if fault.do in ("meet", "heal") and within:
                 world.at(begin + fault.at, one_ring, world, self.violations, within)
-        if self.scenario.apart:
+        met = [fault.at for fault in phase.faults if fault.do == "meet"]
+        if self.scenario.apart and begin == self.faults_at:
             sides = {n: at for at, names in enumerate(self.population.overlays) for n in names}
-            met = [fault.at for fault in self.scenario.faults if fault.do == "meet"]
             until = begin + min(met) + within if met else float("inf")
             world.clients.divisions.append(Division(0.0, until, sides))
-        cuts = [f.at for f in self.scenario.faults if f.do == "partition" and f.groups]
-        healed = [f.at for f in self.scenario.faults if f.do == "heal"]
+        cuts = [f.at for f in phase.faults if f.do == "partition" and f.groups]
+        healed = [f.at for f in phase.faults if f.do == "heal"]
         if cuts and within:
             since = begin + min(cuts) - GRACE
             until = begin + max(healed, default=float("inf")) + within + ANEW
@@ -333,13 +374,18 @@ class ScenarioRun:
     def _plan_late(self, begin: float, length: float) -> None:
         """Subscriptions that come and go while events flow, spread over the time."""
         world, scenario = self.world, self.scenario
-        first = list(world.clients.subscriptions)
+        first = self._lasting()
+        known = len(world.clients.subscriptions)
         self._rng.shuffle(first)
         for number in range(scenario.late_subscriptions):
             at = begin + length * self._rng.random()
-            world.at(at, self._subscribe_one, number + len(first))
+            world.at(at, self._subscribe_one, number + known)
         for subscription in first[: scenario.late_unsubscriptions]:
             world.at(begin + length * self._rng.random(), self._end, subscription)
+
+    def _lasting(self) -> list[SimulatedSubscription]:
+        """The subscriptions that have not ended and are not about to."""
+        return [s for s in self.world.clients.subscriptions if s.ending is None and not s.failed]
 
     def _end(self, subscription: SimulatedSubscription) -> None:
         if subscription.ending is None and subscription.identity:

@@ -28,6 +28,8 @@
       - {at: 31, do: restart, nodes: [5], wiped: true}            # on an empty disk: a new node
       - {at: 31, do: restart, nodes: [6], damaged: true}          # a bit of its state has turned
       - {at: 40, do: meet}           # with `apart: 4`: the last 4 nodes are an overlay of their own
+    phases:                      # after those, once all is at rest and all nodes run again:
+      - {faults: [{at: 2, do: crash, nodes: [5]}]}    # events as above, and these faults
 
 `regions: 3` puts the nodes in three regions, in turn; `network: {backbone: 0.05}` is what a frame
 takes longer between two of them. With `tiered: 4` every fourth node has a tier of 1.
@@ -114,6 +116,15 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     midway: bool = False  # crash, lose: when it next stores something, before that is durable
 
 
+class Phase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Further faults, once the overlay has come to rest after those before, all links and nodes
+    work again, and as many subscriptions as at first are there: times are seconds after the first
+    of as many events as at first."""
+
+    faults: tuple[Fault, ...] = ()
+    one_within: Annotated[float, Meta(ge=0)] = 0.0  # as of the scenario, after `heal`
+
+
 class ClientAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A client subscribes, unsubscribes or publishes, `at` seconds after the overlay has grown."""
 
@@ -160,6 +171,12 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # `heal`, in which there has to be one ring; 0: it is not checked
     eager: bool = False  # each SUBACK is answered at once by an event that matches, elsewhere
     probes: Count = 0  # events in the quiet after all faults, each node with one more subscription
+    phases: tuple[Phase, ...] = ()  # faults and events again, before the probes
+
+    @property
+    def fault_count(self) -> int:
+        """Faults of all phases."""
+        return len(self.faults) + sum(len(phase.faults) for phase in self.phases)
 
     @property
     def first_subscriptions(self) -> int | tuple[FirstSubscription, ...]:
@@ -211,7 +228,28 @@ def check_nodes(scenario: Scenario) -> None:
     known = scenario.nodes
     if scenario.apart >= scenario.nodes:
         raise ScenarioError("of the nodes that are `apart` at least one is in the first overlay")
-    for fault in sorted(scenario.faults, key=lambda fault: fault.at):
+    for faults in (scenario.faults, *(phase.faults for phase in scenario.phases)):
+        known = _check_faults(faults, known)
+    for action in scenario.timeline:
+        if action.node >= known:
+            raise ScenarioError(
+                f"timeline at {action.at} s names node {action.node}; nodes are 0 to {known - 1}"
+            )
+        done = (action.subscribe, action.unsubscribe, action.publish)
+        if sum(bool(what) or what == {} for what in done) != 1:
+            raise ScenarioError(
+                f"timeline at {action.at} s needs one of `subscribe`, `unsubscribe`, `publish`"
+            )
+    if isinstance(scenario.subscriptions, tuple):
+        for wish in scenario.subscriptions:
+            if wish.node is not None and not 0 <= wish.node < scenario.nodes:
+                raise ScenarioError(f"subscription {wish.where!r} names node {wish.node}")
+
+
+def _check_faults(faults: tuple[Fault, ...], known: int) -> int:
+    """Raise ScenarioError for a fault that lacks something or names a node that is not there by
+    then. `known`: nodes before these faults. Returns how many there are after them."""
+    for fault in sorted(faults, key=lambda fault: fault.at):
         for node in (*fault.nodes, *(node for group in fault.groups for node in group)):
             if not 0 <= node < known:
                 raise ScenarioError(
@@ -230,17 +268,4 @@ def check_nodes(scenario: Scenario) -> None:
             known += max(1, len(fault.nodes))
         if fault.do == "meet":
             known += 1
-    for action in scenario.timeline:
-        if action.node >= known:
-            raise ScenarioError(
-                f"timeline at {action.at} s names node {action.node}; nodes are 0 to {known - 1}"
-            )
-        done = (action.subscribe, action.unsubscribe, action.publish)
-        if sum(bool(what) or what == {} for what in done) != 1:
-            raise ScenarioError(
-                f"timeline at {action.at} s needs one of `subscribe`, `unsubscribe`, `publish`"
-            )
-    if isinstance(scenario.subscriptions, tuple):
-        for wish in scenario.subscriptions:
-            if wish.node is not None and not 0 <= wish.node < scenario.nodes:
-                raise ScenarioError(f"subscription {wish.where!r} names node {wish.node}")
+    return known

@@ -18,7 +18,14 @@ import msgspec
 from canopy.sim.checks.failure_report import explainable_first, trace_violation
 from canopy.sim.checks.violation import Violation
 from canopy.sim.scenario.run import ScenarioRun, Verdict, judge_run
-from canopy.sim.scenario.scenario import ClientAction, Fault, Scenario, ScenarioError, check_nodes
+from canopy.sim.scenario.scenario import (
+    ClientAction,
+    Fault,
+    Phase,
+    Scenario,
+    ScenarioError,
+    check_nodes,
+)
 from canopy.sim.scenario.workload import WorkloadShape
 from canopy.sim.world.disk import DiskConditions
 from canopy.sim.world.network import Conditions
@@ -112,6 +119,11 @@ class Shrinker:
 def coarse(scenario: Scenario) -> Iterator[Scenario]:
     """Simpler scenarios, each without or with half of one part, in the order of how much they
     save."""
+    phases = scenario.phases
+    if len(phases) > 1:
+        yield replace(scenario, phases=phases[: len(phases) // 2])
+    for number in range(len(phases)):
+        yield replace(scenario, phases=(*phases[:number], *phases[number + 1 :]))
     events, subscriptions = scenario.events, scenario.first_subscriptions
     if isinstance(events, int) and events > 1:
         yield replace(scenario, events=events // 2)
@@ -166,12 +178,15 @@ def without(scenario: Scenario, gone: range) -> Scenario:
         groups = tuple(tuple(new(n) for n in group if n not in gone) for group in old.groups)
         return replace(old, nodes=tuple(new(n) for n in old.nodes), groups=groups)
 
-    kept = (f for f in scenario.faults if not any(node in gone for node in f.nodes))
+    def kept(faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
+        return tuple(fault(f) for f in faults if not any(node in gone for node in f.nodes))
+
     actions = (m for m in scenario.timeline if m.node not in gone)
     return replace(
         scenario,
         nodes=scenario.nodes - len(gone),
-        faults=tuple(fault(old) for old in kept),
+        faults=kept(scenario.faults),
+        phases=tuple(replace(phase, faults=kept(phase.faults)) for phase in scenario.phases),
         timeline=tuple(replace(action, node=new(action.node)) for action in actions),
     )
 
@@ -192,6 +207,8 @@ def written_down(run: ScenarioRun) -> Scenario:
         at = round(p.published - run.grown_at, 6)
         actions.append(ClientAction(at, number[p.node], publish=p.attributes))
     waited = run.faults_at - run.grown_at
+    faults = (*scenario.faults, *run.later_faults)
+    within = max((phase.one_within for phase in scenario.phases), default=0.0)
     return replace(
         scenario,
         subscriptions=0,
@@ -201,7 +218,9 @@ def written_down(run: ScenarioRun) -> Scenario:
         eager=False,
         probes=0,
         timeline=tuple(sorted(actions, key=lambda action: action.at)),
-        faults=tuple(replace(fault, at=round(fault.at + waited, 6)) for fault in scenario.faults),
+        faults=tuple(replace(fault, at=round(fault.at + waited, 6)) for fault in faults),
+        one_within=max(scenario.one_within, within),
+        phases=(),
     )
 
 
@@ -226,6 +245,9 @@ def non_defaults(scenario: Scenario) -> dict[str, object]:
 
 
 def _short(item: object) -> object:
+    if isinstance(item, Phase):
+        faults = [_short(fault) for fault in item.faults]
+        return {"faults": faults, **({"one_within": item.one_within} if item.one_within else {})}
     if not isinstance(item, Fault | ClientAction):
         return msgspec.to_builtins(item)
     default = Fault(0, "heal") if isinstance(item, Fault) else ClientAction(0, 0)

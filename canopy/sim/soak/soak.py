@@ -10,7 +10,8 @@ clusters that shrink until they merge, and lose nodes in the middle of that (`sh
 nodes that join and drain, primaries among them; overlays that are founded apart and meet, and
 partitions that heal, whose sides have gone on by themselves (`divisions`). Some overlays are in
 several regions, with a longer way between them (`_with_regions`). Every scenario ends with a quiet
-time and probes, when nothing excuses a loss.
+time and probes, when nothing excuses a loss. A scenario that is to last longer (`with_phases`) has
+further phases of faults, drawn as the first ones are, each after the overlay has come to rest.
 
     for verdict in soak(range(1, 500), codec): ...
 """
@@ -20,10 +21,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from random import Random
 
-import msgspec
+from msgspec.structs import replace
 
 from canopy.sim.scenario.run import Verdict, judge_scenario
-from canopy.sim.scenario.scenario import Fault, Scenario
+from canopy.sim.scenario.scenario import Fault, Phase, Scenario
 from canopy.sim.scenario.workload import WorkloadShape
 from canopy.sim.soak.member_failures import ENOUGH, blackout, deaths, fatal, ring_losses, shrinking
 from canopy.sim.world.disk import DiskConditions
@@ -54,12 +55,17 @@ def divisions(rng: Random, nodes: int) -> tuple[tuple[Fault, ...], int]:
     at = FIRST + 4.0 * rng.random()
     if rng.random() < 0.5:
         return (Fault(at, "meet"),), rng.randint(1, nodes - 1)
+    return _partition(rng, nodes, at), 0
+
+
+def _partition(rng: Random, nodes: int, at: float) -> tuple[Fault, ...]:
+    """Two or three groups that do not reach each other for a while."""
     mixed = list(range(nodes))
     rng.shuffle(mixed)
     sides = rng.choice((2, 2, 3))
     groups = tuple(tuple(sorted(mixed[side::sides])) for side in range(sides))
     heal = Fault(at + rng.choice(APART), "heal")
-    return (Fault(at, "partition", groups=groups), heal), 0
+    return Fault(at, "partition", groups=groups), heal
 
 
 FAULTS_APART = 16.0
@@ -109,6 +115,13 @@ REGIONS = 0.25
 MERGES = 0.25
 """Share of the scenarios with so many nodes in which clusters shrink until they merge."""
 
+UNSPLIT = 100_000
+"""Trees from which on the one cluster of a ring splits that shall not."""
+
+AROUND = 50.0
+"""Virtual seconds of a phase beside its events and faults: it comes to rest, nodes start again and
+become voters."""
+
 FIRST_FAULT = 1.0
 """Seconds after the first event."""
 
@@ -119,16 +132,78 @@ def soak(seeds: Iterable[int], codec: Codec) -> Iterator[Verdict]:
         yield judge_seed(seed, codec)
 
 
-def judge_seed(
-    seed: int,
-    codec: Codec,
-    keys: bool = False,
-) -> Verdict:
-    """Run the scenario of one seed, where nodes have keys or not, and return its verdict."""
-    scenario = msgspec.structs.replace(draw_scenario(seed), keys=keys)
-    if keys:
-        scenario = _with_like_clocks(scenario)
-    return judge_scenario(scenario, codec)
+def judge_seed(seed: int, codec: Codec, keys: bool = False, length: float = 0.0) -> Verdict:
+    """Run the scenario of one seed, where nodes have keys or not, and return its verdict. `length`:
+    virtual seconds that it takes at least."""
+    return judge_scenario(draw_long_scenario(seed, length, keys), codec)
+
+
+def draw_long_scenario(seed: int, length: float = 0.0, keys: bool = False) -> Scenario:
+    """The scenario of a seed with further phases until it takes `length` virtual seconds, whose
+    nodes have keys or not."""
+    scenario = with_phases(replace(draw_scenario(seed), keys=keys), length)
+    return _with_like_clocks(scenario) if keys else scenario
+
+
+def with_phases(scenario: Scenario, length: float) -> Scenario:
+    """The scenario with further phases, until it takes some `length` virtual seconds. (What it
+    takes to come to rest is not known before; `AROUND` is what that mostly takes.)"""
+    phases: list[Phase] = []
+    nodes = scenario.nodes + _new(scenario.faults)
+    spent = _spent(scenario, scenario.faults)
+    while spent < length:
+        rng = Random(f"{scenario.seed}/soak/phase {len(phases) + 1}")
+        phases.append(_phase(rng, scenario, nodes))
+        nodes += _new(phases[-1].faults)
+        spent += _spent(scenario, phases[-1].faults)
+    return replace(scenario, phases=tuple(phases))
+
+
+def _new(faults: tuple[Fault, ...]) -> int:
+    """Nodes that these faults add."""
+    return sum(fault.do in ("join", "meet") for fault in faults)
+
+
+def _spent(scenario: Scenario, faults: tuple[Fault, ...]) -> float:
+    """Virtual seconds that a phase with these faults takes, about."""
+    last = max((fault.at for fault in faults), default=0.0)
+    return AROUND + max(last, _flow(scenario))
+
+
+def _flow(scenario: Scenario) -> float:
+    """Seconds for which a phase has events."""
+    events = scenario.events
+    return (events if isinstance(events, int) else len(events)) / scenario.rate
+
+
+def _phase(rng: Random, scenario: Scenario, nodes: int) -> Phase:
+    """Faults that an overlay of `nodes` with the scenario's settings and network is promised to
+    survive, after others."""
+    cluster, knows_all = scenario.settings.cluster, scenario.settings.view == ViewSettings()
+    within, chance = 0.0, rng.random()
+    faults = _faults(rng, nodes, _flow(scenario), alone=cluster.size == 1)
+    faults = _later_faults(rng, nodes, faults)
+    if scenario.rest and cluster.split_trees < UNSPLIT:
+        if chance < 0.6:
+            faults = ring_losses(rng) if cluster.split_trees < 10 else shrinking(rng, nodes)
+    elif scenario.rest and nodes >= ENOUGH:
+        if chance < DIVIDED and knows_all and _is_whole(scenario.network):
+            within, faults = ONE_WITHIN, _partition(rng, nodes, FIRST + 4.0 * rng.random())
+        elif chance < 0.5:
+            faults = deaths(rng, nodes, cluster.size)
+        elif chance < 0.65:
+            after = max((fault.at for fault in faults), default=0.0)
+            faults = (*faults, *blackout(rng, nodes, after + rng.choice((1.0, FAULTS_APART))))
+        elif chance < 0.75 and knows_all:
+            faults = fatal(rng, nodes, cluster.size, FIRST_FAULT + 5.0 * rng.random())
+    if scenario.clocks and rng.random() < 0.5:
+        faults = tuple(sorted((*faults, *_turns(rng, nodes)), key=lambda fault: fault.at))
+    return Phase(_with_backbone(faults, scenario.network.backbone), within)
+
+
+def _is_whole(network: Conditions) -> bool:
+    """Whether the network loses and delays nothing, but for the way between regions."""
+    return network == Conditions(backbone=network.backbone)
 
 
 def draw_scenario(seed: int) -> Scenario:
@@ -151,19 +226,19 @@ def draw_scenario(seed: int) -> Scenario:
     apart, rings = 0, Random(f"{seed}/soak/rings")
     divided = nodes >= ENOUGH and rings.random() < DIVIDED
     if divided:
-        settings = _one_cluster(rings, msgspec.structs.replace(settings, view=ViewSettings()))
+        settings = _one_cluster(rings, replace(settings, view=ViewSettings()))
         faults, apart = divisions(rings, nodes)
         rest = REST
     network = rng.choice((Conditions(), Conditions(), _bad(rng)))
     if rest:
         latency = min(network.latency_high, FAST)
-        network = msgspec.structs.replace(network, latency_high=latency)
+        network = replace(network, latency_high=latency)
     if divided:
         network = Conditions()
     if network != Conditions():
         # Who hears of no ring in time founds one. Rings that meet become one, but what one has
         # registered meanwhile sees nothing of the other's: the oracle knows only those of `apart`.
-        settings = msgspec.structs.replace(settings, ring=RingSettings(found_after=60.0))
+        settings = replace(settings, ring=RingSettings(found_after=60.0))
     scenario = Scenario(
         nodes=nodes,
         seed=seed,
@@ -212,7 +287,7 @@ def _whole_losses(
         return settings, (*faults, *blackout(rng, nodes, after)), True
     if rng.random() < 0.3 and nodes >= 4:
         # Who knows only three others, and loses them all, is alone in the world.
-        settings = msgspec.structs.replace(settings, view=ViewSettings())
+        settings = replace(settings, view=ViewSettings())
         settings = _one_cluster(rng, settings)
         after = FIRST_FAULT + 5.0 * rng.random()
         return settings, fatal(rng, nodes, settings.cluster.size, after), True
@@ -223,15 +298,13 @@ def _spread(rng: Random, scenario: Scenario) -> Scenario:
     """Some replicas of each virtual node, and in some scenarios as many hosts as there can be: few
     attributes with many small virtual nodes each."""
     settings, shape = scenario.settings, scenario.shape
-    tree = msgspec.structs.replace(settings.tree, replicas=rng.choice((1, 2, 3, 3)))
+    tree = replace(settings.tree, replicas=rng.choice((1, 2, 3, 3)))
     if scenario.nodes > 3 and rng.random() < MANY_HOSTS:
         host_entries, split_at = rng.choice((1, 2, 3)), rng.choice((2, 3))
-        tree = msgspec.structs.replace(
-            tree, host_entries=host_entries, split_at=split_at, replicas=1
-        )
-        shape = msgspec.structs.replace(shape, attributes=3)
-    settings = msgspec.structs.replace(settings, tree=tree)
-    return msgspec.structs.replace(scenario, settings=settings, shape=shape)
+        tree = replace(tree, host_entries=host_entries, split_at=split_at, replicas=1)
+        shape = replace(shape, attributes=3)
+    settings = replace(settings, tree=tree)
+    return replace(scenario, settings=settings, shape=shape)
 
 
 def _settings(rng: Random) -> Settings:
@@ -269,8 +342,8 @@ def _settings(rng: Random) -> Settings:
 def _one_cluster(rng: Random, settings: Settings) -> Settings:
     """One that does not split. (The new primary of a split that was given up while it was silent
     may wake up and serve until it is fenced.)"""
-    cluster = ClusterSettings(size=rng.choice((3, 5, 5)), split_trees=100_000)
-    return msgspec.structs.replace(settings, cluster=cluster)
+    cluster = ClusterSettings(size=rng.choice((3, 5, 5)), split_trees=UNSPLIT)
+    return replace(settings, cluster=cluster)
 
 
 def _slow(rng: Random) -> Processor | None:
@@ -285,12 +358,10 @@ def _with_ring_losses(rng: Random, scenario: Scenario) -> Scenario:
     if scenario.one_within or scenario.nodes < SEVERAL or rng.random() > RING_LOSSES:
         return scenario
     cluster = ClusterSettings(size=3, split_trees=rng.choice((1, 3)))
-    settings = msgspec.structs.replace(scenario.settings, cluster=cluster, view=ViewSettings())
+    settings = replace(scenario.settings, cluster=cluster, view=ViewSettings())
     latency = min(scenario.network.latency_high, FAST)
-    network = msgspec.structs.replace(scenario.network, latency_high=latency)
-    return msgspec.structs.replace(
-        scenario, settings=settings, network=network, faults=ring_losses(rng), rest=REST
-    )
+    network = replace(scenario.network, latency_high=latency)
+    return replace(scenario, settings=settings, network=network, faults=ring_losses(rng), rest=REST)
 
 
 def _with_merges(rng: Random, scenario: Scenario) -> Scenario:
@@ -299,11 +370,11 @@ def _with_merges(rng: Random, scenario: Scenario) -> Scenario:
     if scenario.one_within or scenario.nodes < SEVERAL or rng.random() > MERGES:
         return scenario
     cluster = ClusterSettings(size=3, split_trees=rng.choice((10, 16)), merge_after=1.0)
-    settings = msgspec.structs.replace(scenario.settings, cluster=cluster, view=ViewSettings())
+    settings = replace(scenario.settings, cluster=cluster, view=ViewSettings())
     latency = min(scenario.network.latency_high, FAST)
-    network = msgspec.structs.replace(scenario.network, latency_high=latency)
-    shape = msgspec.structs.replace(scenario.shape, attributes=30)
-    return msgspec.structs.replace(
+    network = replace(scenario.network, latency_high=latency)
+    shape = replace(scenario.shape, attributes=30)
+    return replace(
         scenario,
         settings=settings,
         network=network,
@@ -320,7 +391,7 @@ def _with_merges(rng: Random, scenario: Scenario) -> Scenario:
 
 def _with_receipts(rng: Random, scenario: Scenario) -> Scenario:
     """Sometimes events with receipts: what has one may not be lost with its publisher's node."""
-    return msgspec.structs.replace(scenario, receipts=rng.random() < 0.3)
+    return replace(scenario, receipts=rng.random() < 0.3)
 
 
 def _with_regions(rng: Random, scenario: Scenario) -> Scenario:
@@ -330,19 +401,22 @@ def _with_regions(rng: Random, scenario: Scenario) -> Scenario:
         return scenario
     backbone = rng.choice((0.0, 0.03, 0.08))
 
-    def longer(network: Conditions) -> Conditions:
-        return msgspec.structs.replace(network, backbone=backbone)
-
-    faults = tuple(
-        msgspec.structs.replace(fault, network=longer(fault.network)) if fault.network else fault
-        for fault in scenario.faults
-    )
-    return msgspec.structs.replace(
+    return replace(
         scenario,
         regions=rng.choice((2, 3)),
         tiered=rng.choice((0, 2, 4)),
-        network=longer(scenario.network),
-        faults=faults,
+        network=replace(scenario.network, backbone=backbone),
+        faults=_with_backbone(scenario.faults, backbone),
+    )
+
+
+def _with_backbone(faults: tuple[Fault, ...], backbone: float) -> tuple[Fault, ...]:
+    """The faults, with this way between regions in every network that they set."""
+    return tuple(
+        replace(fault, network=replace(fault.network, backbone=backbone))
+        if fault.network
+        else fault
+        for fault in faults
     )
 
 
@@ -350,30 +424,39 @@ def _with_clocks(rng: Random, scenario: Scenario) -> Scenario:
     """Sometimes wall clocks that differ by hours, and that are turned."""
     if rng.random() < 0.7:
         return scenario
-    turned = [
+    turned = _turns(rng, scenario.nodes)
+    faults = tuple(sorted((*scenario.faults, *turned), key=lambda fault: fault.at))
+    return replace(scenario, clocks=7_200.0, faults=faults)
+
+
+def _turns(rng: Random, nodes: int) -> list[Fault]:
+    """Wall clocks that are turned."""
+    return [
         Fault(
             FIRST_FAULT + 10 * rng.random(),
             "clock",
-            nodes=(rng.randrange(scenario.nodes),),
+            nodes=(rng.randrange(nodes),),
             seconds=rng.choice((-3_600.0, -1.0, 1.0, 3_600.0)),
         )
         for _ in range(rng.choice((0, 1, 3)))
     ]
-    faults = tuple(sorted((*scenario.faults, *turned), key=lambda fault: fault.at))
-    return msgspec.structs.replace(scenario, clocks=7_200.0, faults=faults)
 
 
 def _with_like_clocks(scenario: Scenario) -> Scenario:
     """Wall clocks that differ by less than an hour, which is what certificates and signed records
     allow (docs/design/security.md, A4); some are turned three times."""
-    turned = tuple(
-        msgspec.structs.replace(fault, seconds=max(-600.0, min(fault.seconds, 600.0)))
-        if fault.do == "clock"
-        else fault
-        for fault in scenario.faults
-    )
+
+    def alike(faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
+        return tuple(
+            replace(fault, seconds=max(-600.0, min(fault.seconds, 600.0)))
+            if fault.do == "clock"
+            else fault
+            for fault in faults
+        )
+
+    phases = tuple(replace(phase, faults=alike(phase.faults)) for phase in scenario.phases)
     clocks = min(scenario.clocks, 1_500.0)
-    return msgspec.structs.replace(scenario, clocks=clocks, faults=turned)
+    return replace(scenario, clocks=clocks, faults=alike(scenario.faults), phases=phases)
 
 
 def _bad(rng: Random) -> Conditions:
@@ -392,7 +475,7 @@ def _narrow(rng: Random, network: Conditions) -> Conditions:
     counts as death. Far more than one wrong batch in a hundred, and a link is given up.)"""
     link, node = rng.choice(((0.0, 0.0), (0.0, 0.0), (50e3, 0.0), (0.0, 200e3), (100e3, 1e6)))
     damage = rng.choice((0.0, 0.0, 0.0, 0.002))
-    return msgspec.structs.replace(network, link_bandwidth=link, node_bandwidth=node, damage=damage)
+    return replace(network, link_bandwidth=link, node_bandwidth=node, damage=damage)
 
 
 def _later_faults(rng: Random, nodes: int, faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
@@ -401,9 +484,9 @@ def _later_faults(rng: Random, nodes: int, faults: tuple[Fault, ...]) -> tuple[F
     found: list[Fault] = []
     for fault in faults:
         if fault.do == "restart" and rng.random() < 0.3:
-            fault = msgspec.structs.replace(fault, wiped=True)
+            fault = replace(fault, wiped=True)
         if fault.do in ("crash", "lose") and rng.random() < 0.3:
-            fault = msgspec.structs.replace(fault, midway=True)
+            fault = replace(fault, midway=True)
         found.append(fault)
     if nodes > 1 and rng.random() < 0.3:
         at = FIRST_FAULT + 10 * rng.random()

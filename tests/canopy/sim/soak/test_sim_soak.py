@@ -11,11 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from canopy.cli.sim.command import sim
 from canopy.sim.scenario.fault_injector import FaultInjector
-from canopy.sim.scenario.scenario import Fault, check_nodes, parse_scenario
-from canopy.sim.soak.soak import draw_scenario, judge_seed, soak
+from canopy.sim.scenario.run import ScenarioRun, judge_run
+from canopy.sim.scenario.scenario import Fault, Phase, Scenario, check_nodes, parse_scenario
+from canopy.sim.soak.shrink import written_down
+from canopy.sim.soak.soak import draw_long_scenario, draw_scenario, judge_seed, soak
 from canopy.sim.world.world import World
 from canopy.wire.transport.codec import WireCodec
 from harness.overlays import acknowledged, grown, settings, wait, with_role
@@ -46,6 +49,57 @@ def test_a_seed_draws_one_valid_scenario_that_can_be_written_down() -> None:
     assert any(scenario.disk.sync_high for scenario in drawn)
     assert any(scenario.network.link_bandwidth for scenario in drawn)
     assert {s.settings.tree.routing for s in drawn} == {"pivot", "counting"}
+
+
+def test_a_length_adds_phases_and_leaves_a_seed_as_it_is_otherwise() -> None:
+    longer = [draw_long_scenario(seed, 600.0) for seed in range(100)]
+    assert [replace(scenario, phases=()) for scenario in longer] == [
+        draw_long_scenario(seed) for seed in range(100)
+    ]
+    assert [draw_long_scenario(seed) for seed in range(100)] == [
+        draw_scenario(seed) for seed in range(100)
+    ]
+    for scenario in longer:
+        check_nodes(scenario)
+        assert len(scenario.phases) in range(4, 14)
+    assert parse_scenario(msgspec.yaml.encode(longer[1]).decode()) == longer[1]
+    phases = [phase for scenario in longer for phase in scenario.phases]
+    done = Counter(fault.do for phase in phases for fault in phase.faults)
+    assert set(done) == {"cut", "network", "join", "crash", "lose", "drain", "restart", "block",
+        "clog", "heal", "pause", "resume", "throttle", "clock", "partition"}  # fmt: skip
+    assert {phase.one_within > 0 for phase in phases} == {True, False}
+    turned = [
+        abs(fault.seconds)
+        for seed in range(40)
+        for phase in draw_long_scenario(seed, 600.0, keys=True).phases
+        for fault in phase.faults
+    ]
+    assert 0 < max(turned) <= 600, "what certificates allow"
+
+
+def test_phases_begin_with_all_nodes_and_subscriptions_and_are_checked_like_the_first() -> None:
+    """Two blackouts, of which nobody is started again by a fault, and a division."""
+    gone = Fault(0.5, "crash", nodes=(0, 1, 2, 3, 4, 5))
+    apart = (Fault(0.5, "partition", groups=((0, 1, 2, 3), (4, 5))), Fault(1.5, "heal"))
+    scenario = Scenario(
+        nodes=6, seed=3, subscriptions=6, events=12, rate=6.0, probes=6, faults=(gone,),
+        phases=(Phase((gone,)), Phase(apart, 15.0)),
+    )  # fmt: skip
+    run = ScenarioRun(scenario, WireCodec())
+    verdict = judge_run(run)
+    assert verdict.green, verdict.violations
+    clients = run.world.clients
+    begun = [round(fault.at, 3) for fault in run.later_faults if fault.do == "restart"]
+    assert len(begun) == 2
+    assert [len(crash.node) for crash in clients.crashes] == [2] * 12
+    assert len(clients.subscriptions) == 6 * 3 + 6
+    assert len(clients.publications) == 3 * 12 + 6 - sum(12 - 4 for _ in range(2))
+    (division,) = clients.divisions
+    assert division.healed
+    (at,) = [run.faults_at + fault.at for fault in run.later_faults if fault.do == "partition"]
+    assert division.since < at < division.until < run.world.now
+    assert written_down(run).phases == ()
+    assert [fault.do for fault in written_down(run).faults].count("restart") == 2
 
 
 def test_some_seeds_have_regions_and_tiers_and_keep_the_way_between_them() -> None:
