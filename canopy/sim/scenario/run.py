@@ -28,7 +28,7 @@ from canopy.sim.checks.violation import Violation
 from canopy.sim.scenario.fault_injector import FaultInjector
 from canopy.sim.scenario.range_load import PaperWorkload
 from canopy.sim.scenario.result import Result, summarise_run
-from canopy.sim.scenario.scenario import ClientAction, Fault, Phase, Scenario
+from canopy.sim.scenario.scenario import ClientAction, Fault, FaultPhase, Scenario
 from canopy.sim.scenario.workload import Workload
 from canopy.sim.world.clients import Division, SimulatedSubscription
 from canopy.sim.world.cost import collector_at_rest
@@ -139,7 +139,7 @@ class ScenarioRun:
                 self._watch = Watch(self.world)
             self.grow()
             self.subscribe()
-            self.publish(Phase(self.scenario.faults, self.scenario.one_within))
+            self.publish(FaultPhase(self.scenario.faults, self.scenario.one_within))
             self.rest()
             for phase in self.scenario.phases:
                 self.recover(check_state=check_state)
@@ -206,7 +206,7 @@ class ScenarioRun:
         self._need(READY_WITHIN, world.acknowledged, lambda: "acknowledged: some subscriptions")
         world.run(max(PHASE_REST, scenario.rest))
 
-    def publish(self, phase: Phase, *, again: bool = False) -> None:
+    def publish(self, phase: FaultPhase, *, again: bool = False) -> None:
         """Events at a steady rate from all nodes in turn, while the faults of a phase happen;
         `again`: of a further one."""
         world, scenario = self.world, self.scenario
@@ -277,7 +277,7 @@ class ScenarioRun:
         self.later_faults.append(msgspec.structs.replace(fault, at=at))
         self.population.inject(fault)
 
-    def _divide(self, begin: float, phase: Phase) -> None:
+    def _divide(self, begin: float, phase: FaultPhase) -> None:
         """Who can not be expected to hear of whom, and when there has to be one ring again."""
         world, within = self.world, phase.one_within
         for fault in phase.faults:

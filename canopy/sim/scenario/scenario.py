@@ -116,7 +116,7 @@ class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     midway: bool = False  # crash, lose: when it next stores something, before that is durable
 
 
-class Phase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FaultPhase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Further faults, once the overlay has come to rest after those before, all links and nodes
     work again, and as many subscriptions as at first are there: times are seconds after the first
     of as many events as at first."""
@@ -171,7 +171,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # `heal`, in which there has to be one ring; 0: it is not checked
     eager: bool = False  # each SUBACK is answered at once by an event that matches, elsewhere
     probes: Count = 0  # events in the quiet after all faults, each node with one more subscription
-    phases: tuple[Phase, ...] = ()  # faults and events again, before the probes
+    phases: tuple[FaultPhase, ...] = ()  # faults and events again, before the probes
 
     @property
     def fault_count(self) -> int:

@@ -21,7 +21,7 @@ from canopy.sim.scenario.run import ScenarioRun, Verdict, judge_run
 from canopy.sim.scenario.scenario import (
     ClientAction,
     Fault,
-    Phase,
+    FaultPhase,
     Scenario,
     ScenarioError,
     check_nodes,
@@ -245,7 +245,7 @@ def non_defaults(scenario: Scenario) -> dict[str, object]:
 
 
 def _short(item: object) -> object:
-    if isinstance(item, Phase):
+    if isinstance(item, FaultPhase):
         faults = [_short(fault) for fault in item.faults]
         return {"faults": faults, **({"one_within": item.one_within} if item.one_within else {})}
     if not isinstance(item, Fault | ClientAction):

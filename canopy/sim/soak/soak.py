@@ -24,7 +24,7 @@ from random import Random
 from msgspec.structs import replace
 
 from canopy.sim.scenario.run import Verdict, judge_scenario
-from canopy.sim.scenario.scenario import Fault, Phase, Scenario
+from canopy.sim.scenario.scenario import Fault, FaultPhase, Scenario
 from canopy.sim.scenario.workload import WorkloadShape
 from canopy.sim.soak.member_failures import ENOUGH, blackout, deaths, fatal, ring_losses, shrinking
 from canopy.sim.world.disk import DiskConditions
@@ -134,13 +134,13 @@ def soak(seeds: Iterable[int], codec: Codec) -> Iterator[Verdict]:
 
 def judge_seed(seed: int, codec: Codec, keys: bool = False, length: float = 0.0) -> Verdict:
     """Run the scenario of one seed, where nodes have keys or not, and return its verdict. `length`:
-    virtual seconds that it takes at least."""
+    virtual seconds that it is to take, about."""
     return judge_scenario(draw_long_scenario(seed, length, keys), codec)
 
 
 def draw_long_scenario(seed: int, length: float = 0.0, keys: bool = False) -> Scenario:
-    """The scenario of a seed with further phases until it takes `length` virtual seconds, whose
-    nodes have keys or not."""
+    """The scenario of a seed, whose nodes have keys or not, with further phases until it takes some
+    `length` virtual seconds."""
     scenario = with_phases(replace(draw_scenario(seed), keys=keys), length)
     return _with_like_clocks(scenario) if keys else scenario
 
@@ -148,7 +148,7 @@ def draw_long_scenario(seed: int, length: float = 0.0, keys: bool = False) -> Sc
 def with_phases(scenario: Scenario, length: float) -> Scenario:
     """The scenario with further phases, until it takes some `length` virtual seconds. (What it
     takes to come to rest is not known before; `AROUND` is what that mostly takes.)"""
-    phases: list[Phase] = []
+    phases: list[FaultPhase] = []
     nodes = scenario.nodes + _new(scenario.faults)
     spent = _spent(scenario, scenario.faults)
     while spent < length:
@@ -176,7 +176,7 @@ def _flow(scenario: Scenario) -> float:
     return (events if isinstance(events, int) else len(events)) / scenario.rate
 
 
-def _phase(rng: Random, scenario: Scenario, nodes: int) -> Phase:
+def _phase(rng: Random, scenario: Scenario, nodes: int) -> FaultPhase:
     """Faults that an overlay of `nodes` with the scenario's settings and network is promised to
     survive, after others."""
     cluster, knows_all = scenario.settings.cluster, scenario.settings.view == ViewSettings()
@@ -198,7 +198,7 @@ def _phase(rng: Random, scenario: Scenario, nodes: int) -> Phase:
             faults = fatal(rng, nodes, cluster.size, FIRST_FAULT + 5.0 * rng.random())
     if scenario.clocks and rng.random() < 0.5:
         faults = tuple(sorted((*faults, *_turns(rng, nodes)), key=lambda fault: fault.at))
-    return Phase(_with_backbone(faults, scenario.network.backbone), within)
+    return FaultPhase(_with_backbone(faults, scenario.network.backbone), within)
 
 
 def _is_whole(network: Conditions) -> bool:
