@@ -84,7 +84,7 @@ def test_a_bad_seed_is_red_until_it_is_good(rows: Path, monkeypatch: pytest.Monk
     assert proof.main(["trial", "--red"]) == 1
     assert reached().red == (14,)
     assert reached().next == 40
-    former = CLAIM._replace(former=(("", (14, 77)),))
+    former = mended._replace(former=(("", (14, 77)),))
     monkeypatch.setattr(proof, "CLAIMS", (former,))
     assert proof.main(["trial", "--former", "--seed", "77"]) == 0
     assert proof.main(["trial", "--former"]) == 1
