@@ -18,6 +18,7 @@ from overlay.chord.membership.taking_over import TakingOver
 from overlay.chord.merging import Merging
 from overlay.chord.messages import ArcGiven, Cluster, MergeAnswer, MergePhase, TakeOver
 from overlay.chord.recovery.observers import Observers
+from overlay.chord.recovery.recovery import Recovery
 from overlay.chord.ring.ring_state import Pointers
 from overlay.chord.role_changes import RoleChanges
 from overlay.links.events import MessageDropped
@@ -219,6 +220,22 @@ def fork_overrides_are_not_unique() -> None:
         return epoch | ((1 << ELECTION_BITS) - 1)
 
     replace(above_fork, same)
+
+
+@fault(
+    "P5",
+    "tests/chord/recovery/test_chord_recovery.py",
+    "test_an_arc_that_its_cluster_has_left_gets_an_owner_while_others_look_for_that",
+)
+def unled_arc_is_what_others_look_for() -> None:
+    """Who leads the cluster after an arc that nobody leads goes by what others say of that."""
+    original = Recovery.suspect
+
+    def suspect(self: Recovery, cluster: Cluster) -> None:
+        if cluster.key not in self._lost:
+            original(self, cluster)
+
+    replace(original, suspect)
 
 
 @fault(

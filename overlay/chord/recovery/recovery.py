@@ -173,8 +173,13 @@ class Recovery:
 
     def suspect(self, cluster: Cluster) -> None:
         """The leader of `cluster` is silent: begin to look for another. (A cluster whose primary is
-        this node is an arc that nobody leads, before the own one.)"""
-        if cluster.key not in self._lost and len(self._lost) < LOST_MOST:
+        this node is an arc that nobody leads, before the own one. That takes the place of what
+        others say of a cluster there: its former members, who serve elsewhere or nowhere, agree to
+        nothing, and what is known of it goes as soon as one of them says so.)"""
+        lost = self._lost.get(cluster.key)
+        if lost is not None and cluster.primary.id == self.port.me.id:
+            lost.cluster = cluster
+        elif lost is None and len(self._lost) < LOST_MOST:
             if cluster.primary.id != self.port.me.id:
                 self.ring.learn(cluster)
             self._lost[cluster.key] = LostCluster(cluster, self.port.now)

@@ -14,7 +14,15 @@ from overlay.chord.keys import key_of
 from overlay.chord.messages import Moved
 from overlay.machine import Peer
 from tests.support.examples import seeds
-from tests.support.rings import UNRECOVERED, RingNode, RingWorld, grown, middle_of, slow_split
+from tests.support.rings import (
+    UNRECOVERED,
+    RingNode,
+    RingWorld,
+    cluster_of,
+    grown,
+    middle_of,
+    slow_split,
+)
 
 KEY = key_of("attr:x")
 
@@ -438,3 +446,25 @@ def test_who_comes_back_with_more_of_the_log_than_the_successor_leads_when_it_ha
     world.run(8)
     assert leader(world) is back
     assert back.registry.entries == entries
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_an_arc_that_its_cluster_has_left_gets_an_owner_while_others_look_for_that(
+    signed: bool,
+) -> None:
+    """The former members lead nothing and agree to nothing. As often as one of them says so, the
+    others forget the cluster, and are soon asked by another node to look for it."""
+    world = grown(0, nodes=8, clusters=2, size=3, signed=signed)
+    gone = cluster_of(world.primaries()[0])
+    for node in members(world, world.primaries()[0]):
+        node.clusters.membership.leave_cluster("fenced by a fork")
+        node.port.turn()
+    (successor,) = world.primaries()
+    assert cluster_of(successor).start == gone.key
+    for node in world.members.values():
+        if node is not successor:
+            node.clusters.recovery.suspect(gone)
+            node.port.turn()
+    world.run(30)
+    assert world.owners(gone.key) == [successor]
+    world.ring_is_whole()
