@@ -1,13 +1,15 @@
 """A rolling upgrade of real nodes under load: `make upgrade`.
 
-All nodes run the old version, programs publish, subscribe and append to a stream; then each node in
-turn is stopped in order and started with the new version, and, with `--back`, with the old one
-again. Afterwards each subscriber must have got every event that was admitted while it was
-subscribed, once, and the stream must have each acknowledged row, once and in order. The old version
-is a commit or another checkout of Canopy (`--old`), or this one that offers the oldest version of
-the protocol that it speaks.
+All nodes run the old version, programs publish, subscribe, append to a stream and share its rows in
+a group; then each node in turn is stopped in order and started with the new version, and, with
+`--back`, with the old one again. Afterwards each subscriber must have got every event that was
+admitted while it was subscribed, once, the stream must have each acknowledged row, once and in
+order, and the group's members must have got each row that the group wants, and none again after it
+was done with. The old version is a commit or another checkout of Canopy (`--old`), or this one that
+offers the oldest version of the protocol that it speaks. With `--keys` all nodes have certificates
+of an issuer at the first node, and speak TLS.
 
-    python -m bench.processes.upgrade --nodes 12
+    python -m bench.processes.upgrade --nodes 12 --keys
     python -m bench.processes.upgrade --old v0.1.0 --back
 """
 
@@ -33,7 +35,7 @@ from typing import Any, Final
 
 from bench.processes.nodes import ROOT, free_port
 from bench.streams.hostile.account import Account
-from bench.streams.hostile.programs import STREAM, Producer
+from bench.streams.hostile.programs import STREAM, Producer, Sharing, wait_on
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import CommandFailed, ControlError, UnreachableError
 from overlay.client import (
@@ -80,6 +82,7 @@ class UpgradedNode:
         self.data = folder / name
         self.log = folder / f"{name}.log"
         self.address = f"127.0.0.1:{free_port(Random())}"
+        self.join: Path | None = None  # the file of an invitation
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, root: Path, protocol: int, peers: list[str]) -> None:
@@ -90,6 +93,7 @@ class UpgradedNode:
         config.write_text(json.dumps({"links": {"protocol": protocol}} if protocol else {}))
         command += ["--config", str(config)]
         command += [word for peer in peers for word in ("--peer", peer)]
+        command += ["--join", f"@{self.join}"] if self.join else []
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, cwd=root, stdout=log, stderr=log)
 
@@ -111,6 +115,13 @@ class UpgradedNode:
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(PATIENCE)
+
+    def canopy(self, root: Path, *words: str) -> str:
+        """Run a command of the version below `root` with this node's data folder. Returns what it
+        prints. Raises CalledProcessError."""
+        command = [sys.executable, "-m", "canopy", *words, "--data", str(self.data)]
+        done = subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE, text=True)
+        return done.stdout
 
     def kill(self) -> None:
         """End it at once, if it runs."""
@@ -263,30 +274,50 @@ def upgrade(
         )
 
 
-def measure(count_: int, old: Path | None, back: bool, rate: float, folder: Path) -> dict[str, Any]:
+def grow(nodes: list[UpgradedNode], old: Path | None, has_keys: bool) -> None:
+    """Start all nodes with the old version, the first before the others, and wait until all are
+    ready."""
+    first, *others = nodes
+    root, protocol = old or ROOT, 0 if old else OLDEST_PROTOCOL
+    if has_keys:
+        first.canopy(root, "keys", "init", "--overlay", "upgraded")
+    first.start(root, protocol, [])
+    first.await_ready()
+    if has_keys:
+        token = first.data.with_suffix(".token")
+        token.touch(0o600)
+        token.write_text(first.canopy(root, "keys", "invite", "--uses", str(len(others))))
+        for node in others:
+            node.join = token
+    for node in others:
+        node.start(root, protocol, [other.address for other in nodes[:3] if other is not node])
+    for node in others:
+        node.await_ready()
+
+
+def measure(
+    count_: int, old: Path | None, back: bool, has_keys: bool, rate: float, folder: Path
+) -> dict[str, Any]:
     """Grow, load, upgrade; what was owed, lost and repeated."""
     nodes = [UpgradedNode(f"n{number}", folder) for number in range(count_)]
     ledger, forth, again = Ledger(), list[list[int]](), list[list[int]]()
     with ExitStack() as stack:
         for node in nodes:
             stack.callback(node.kill)
-            protocol = 0 if old else OLDEST_PROTOCOL
-            peers = [other.address for other in nodes[:3] if other is not node]
-            node.start(old or ROOT, protocol, peers if node is not nodes[0] else [])
-            if node is nodes[0]:
-                node.await_ready()
-        for node in nodes:
-            node.await_ready()
+        grow(nodes, old, has_keys)
         subscribers = [Subscriber(node, ledger) for node in nodes[:: max(1, count_ // 4)]]
         publishers = [Publisher(node, ledger, rate / 3) for node in nodes[1::4][:3]]
         with ControlClient.connect(nodes[0].data) as client:
             client.ask(AddStream(0, STREAM), Streams, PATIENCE)
         producers = [Producer(node.name, node.data, 0, BATCH, ROWS) for node in nodes[1:3]]
-        programs: list[Subscriber | Publisher | Producer]
-        programs = [*subscribers, *publishers, *producers]
-        for program in programs:
+        members = [Sharing(node.name, node.data, 0) for node in nodes[:4:3]]
+        live: list[Subscriber | Publisher] = [*subscribers, *publishers]
+        for program in live:
             program.start()
-            stack.callback((program.ends if isinstance(program, Producer) else program.over).set)
+            stack.callback(program.over.set)
+        for one in (*producers, *members):
+            one.start()
+            stack.callback(one.ends.set)
         for subscriber in subscribers:
             assert subscriber.is_subscribed.wait(PATIENCE), "no SUBACK"
         began = time.monotonic()
@@ -298,11 +329,12 @@ def measure(count_: int, old: Path | None, back: bool, rate: float, folder: Path
             publisher.over.set()
         while time.monotonic() - max(s.last for s in subscribers) < SETTLED:
             time.sleep(0.2)
-        rows = of_rows(producers, nodes[0].data)
+        rows = of_rows(producers, members, nodes[0].data)
     owed = {s.node.name: s.owed() for s in subscribers}
     lost = {s.node.name: sorted(owed[s.node.name] - set(s.got)) for s in subscribers}
     return {
         "nodes": count_,
+        "keys": has_keys,
         "old": str(old.name) if old else f"protocol {OLDEST_PROTOCOL}",
         "seconds": round(took, 1),
         "restarts": len(forth) + len(again),
@@ -319,8 +351,9 @@ def measure(count_: int, old: Path | None, back: bool, rate: float, folder: Path
     }
 
 
-def of_rows(producers: list[Producer], data: Path) -> dict[str, Any]:
-    """Read the stream at a node: how many rows were acknowledged, and what is wrong with them."""
+def of_rows(producers: list[Producer], members: list[Sharing], data: Path) -> dict[str, Any]:
+    """Read the stream at a node: how many rows were acknowledged and how many the group has done
+    with, and what is wrong with them."""
     for producer in producers:
         producer.ends.set()
     for producer in producers:
@@ -328,9 +361,21 @@ def of_rows(producers: list[Producer], data: Path) -> dict[str, Any]:
     account = Account()
     account.read(data, producers, 0)
     account.producers(producers)
-    faults = [repr(each.fault) for each in producers if each.fault is not None]
+    wait_on(
+        lambda: account.shared <= {offset for each in members for offset in each.done},
+        lambda: sum(len(each.done) for each in members),
+        PATIENCE,
+    )
+    for member in members:
+        member.ends.set()
+    for member in members:
+        member.join(PATIENCE)
+    account.group(members)
+    faults = [repr(each.fault) for each in (*producers, *members) if each.fault is not None]
     wrong = {what: n for what, n in account.wrong.items() if n}
-    return {"rows": account.facts["acknowledged"], "wrong": wrong, "faults": faults}
+    facts = account.facts
+    shared = facts["rows of the group"]
+    return {"rows": facts["acknowledged"], "shared": shared, "wrong": wrong, "faults": faults}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -339,12 +384,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--nodes", type=int, default=12)
     parser.add_argument("--old", help="the old version: a commit, or the folder of a checkout")
     parser.add_argument("--back", action="store_true", help="and back to it, one by one")
+    parser.add_argument("--keys", action="store_true", help="nodes with certificates, over TLS")
     parser.add_argument("--rate", type=float, default=60.0, help="events per second, in all")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args(arguments)
     old = checkout(given.old) if given.old else None
     with tempfile.TemporaryDirectory(prefix="canopy-upgrade-") as folder:
-        found = measure(given.nodes, old, given.back, given.rate, Path(folder))
+        found = measure(given.nodes, old, given.back, given.keys, given.rate, Path(folder))
     if given.json:
         print(json.dumps(found))
     else:
