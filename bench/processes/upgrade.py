@@ -82,7 +82,7 @@ class UpgradedNode:
         self.data = folder / name
         self.log = folder / f"{name}.log"
         self.address = f"127.0.0.1:{free_port(Random())}"
-        self.join: Path | None = None  # the file of an invitation
+        self.token = ""  # with which it joins an overlay with keys
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, root: Path, protocol: int, peers: list[str]) -> None:
@@ -93,7 +93,7 @@ class UpgradedNode:
         config.write_text(json.dumps({"links": {"protocol": protocol}} if protocol else {}))
         command += ["--config", str(config)]
         command += [word for peer in peers for word in ("--peer", peer)]
-        command += ["--join", f"@{self.join}"] if self.join else []
+        command += ["--join", self.token] if self.token else []
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, cwd=root, stdout=log, stderr=log)
 
@@ -284,11 +284,9 @@ def grow(nodes: list[UpgradedNode], old: Path | None, has_keys: bool) -> None:
     first.start(root, protocol, [])
     first.await_ready()
     if has_keys:
-        token = first.data.with_suffix(".token")
-        token.touch(0o600)
-        token.write_text(first.canopy(root, "keys", "invite", "--uses", str(len(others))))
+        token = first.canopy(root, "keys", "invite", "--uses", str(len(others))).strip()
         for node in others:
-            node.join = token
+            node.token = token
     for node in others:
         node.start(root, protocol, [other.address for other in nodes[:3] if other is not node])
     for node in others:
@@ -386,11 +384,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--back", action="store_true", help="and back to it, one by one")
     parser.add_argument("--keys", action="store_true", help="nodes with certificates, over TLS")
     parser.add_argument("--rate", type=float, default=60.0, help="events per second, in all")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the nodes' data and logs here")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args(arguments)
     old = checkout(given.old) if given.old else None
     with tempfile.TemporaryDirectory(prefix="canopy-upgrade-") as folder:
-        found = measure(given.nodes, old, given.back, given.keys, given.rate, Path(folder))
+        place = given.keep or Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        found = measure(given.nodes, old, given.back, given.keys, given.rate, place)
     if given.json:
         print(json.dumps(found))
     else:
