@@ -45,10 +45,13 @@ class Claim(NamedTuple):
     """Parts, each with seeds at which a former commit was bad."""
 
 
-WIRE_CHANGES: Final = ("78d79175~1", "f81b9366~1", "3b6c6d00~1", "00a757c6~1", "0391c383")
+WIRE_CHANGES: Final = (
+    *("78d79175~1 --keys", "f81b9366~1 --keys", "3b6c6d00~1 --keys", "00a757c6~1 --keys"),
+    "0391c383",
+)
 """Commits before changes of the wire that an overlay may be upgraded from: orders that a host has
 not believed, signed records in the directory, one conversation of programs with leaders, the
-beginning of a gap; and the first of whose nodes two versions can be one overlay."""
+beginning of a gap; and the first of whose nodes two versions can be one overlay, without keys."""
 
 FORMER_SEEDS: Final = (
     ("", (709,)),
@@ -137,7 +140,7 @@ CLAIMS: Final = (
     Claim(
         "upgrade",
         "Nodes are upgraded one by one under load, and go back, and nothing is lost.",
-        "python -m bench.processes.upgrade --nodes 12 --keys --old {part} --back --json",
+        "python -m bench.processes.upgrade --nodes 12 --old {part} --back --json",
         size="owed",
         unit="deliveries",
         lost="lost twice wrong faults",
