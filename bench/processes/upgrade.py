@@ -384,7 +384,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--back", action="store_true", help="and back to it, one by one")
     parser.add_argument("--keys", action="store_true", help="nodes with certificates, over TLS")
     parser.add_argument("--rate", type=float, default=60.0, help="events per second, in all")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the nodes' data and logs here")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep data and logs here")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args(arguments)
     old = checkout(given.old) if given.old else None
