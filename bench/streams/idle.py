@@ -2,6 +2,7 @@
 
     python -m bench.streams.idle
     python -m bench.streams.idle --nodes --streams 500
+    python -m bench.streams.idle --nodes --streams 500 --minutes 60
 
 Many shards of three replicas each in virtual time, each with a leader and one row, to which nobody
 appends any more. Memory is what the code below streams/ holds (tracemalloc); processor time is that
@@ -10,7 +11,9 @@ one object.
 
 With `--nodes`: processor seconds a minute of three real nodes on this machine with streams of one
 shard and three replicas each, to which nobody appends. A minute is measured before they are
-founded, and one after, when they have had leaders for a while.
+founded, and `--minutes` after, when they have had leaders for a while; with the private memory of
+each node after the first of these minutes and after the last. `grown` are the nodes that hold more
+than `GROWTH` of what they held more in the end.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ import tempfile
 import time
 import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -35,6 +39,10 @@ SECONDS = 60.0
 SETTLE = 20.0
 """Seconds before each measurement: elections and the first looks are over."""
 
+GROWTH = 0.1
+"""A share of a node's memory that its samples of its own health, its trace and what they are
+written from may grow by in an hour."""
+
 
 def spent(overlay: Overlay) -> list[float]:
     """Processor seconds of each node so far."""
@@ -42,13 +50,26 @@ def spent(overlay: Overlay) -> list[float]:
     return [each.user + each.system for each in times]
 
 
-def measured(overlay: Overlay) -> list[float]:
-    """Processor seconds a minute of each node, over `SECONDS` from now."""
+def held(overlay: Overlay) -> list[float]:
+    """Private memory of each node, in MB."""
+    processes = [psutil.Process(process.pid) for process in overlay.processes]
+    return [round(process.memory_full_info().uss / 1e6, 1) for process in processes]
+
+
+def measured(overlay: Overlay, minutes: float = 1.0) -> tuple[list[float], list[list[float]]]:
+    """Processor seconds a minute of each node, over so many minutes from now; and their memory
+    after each minute."""
     time.sleep(SETTLE)
     before, began = spent(overlay), time.monotonic()
-    time.sleep(SECONDS)
-    minutes = (time.monotonic() - began) / 60
-    return [(now - then) / minutes for now, then in zip(spent(overlay), before, strict=True)]
+    memory: list[list[float]] = []
+    while (left := began + minutes * 60 - time.monotonic()) > 0:
+        time.sleep(min(SECONDS, left))
+        memory.append(held(overlay))
+        if len(memory) % 10 == 1:
+            print(f"minute {len(memory)}: {memory[-1]} MB", file=sys.stderr, flush=True)
+    took = (time.monotonic() - began) / 60
+    used = [(now - then) / took for now, then in zip(spent(overlay), before, strict=True)]
+    return used, memory
 
 
 def found(client: ControlClient, streams: int) -> None:
@@ -67,8 +88,8 @@ def found(client: ControlClient, streams: int) -> None:
             time.sleep(0.1)
 
 
-def of_nodes(streams: int) -> dict[str, float]:
-    """What streams cost three nodes."""
+def of_nodes(streams: int, minutes: float) -> dict[str, Any]:
+    """What streams cost three nodes in so many minutes."""
     with tempfile.TemporaryDirectory() as folder:
         overlay = Overlay(Path(folder))
         try:
@@ -76,9 +97,9 @@ def of_nodes(streams: int) -> dict[str, float]:
             for _ in range(2):
                 overlay.start(status(first).address)
             wait_ready(*overlay.clients)
-            without = measured(overlay)
+            without, _ = measured(overlay)
             found(first, streams)
-            used = measured(overlay)
+            used, memory = measured(overlay, minutes)
         finally:
             overlay.stop()
     return {
@@ -86,6 +107,14 @@ def of_nodes(streams: int) -> dict[str, float]:
         "cpu_seconds_per_minute": round(sum(used), 2),
         "busiest_node": round(max(used), 2),
         "without_streams": round(sum(without), 2),
+        "minutes": minutes,
+        "first_mb": memory[0],
+        "last_mb": memory[-1],
+        "grown": [
+            number
+            for number, (first_mb, last_mb) in enumerate(zip(memory[0], memory[-1], strict=True))
+            if last_mb > first_mb * (1 + GROWTH)
+        ],
     }
 
 
@@ -99,8 +128,8 @@ def of_shards(shards: int) -> dict[str, float]:
         world.run(0.5)
         world.append()
         world.run(4.0)
-    held = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/streams/*")])
-    memory = sum(each.size for each in held.statistics("filename"))
+    traces = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*/streams/*")])
+    memory = sum(each.size for each in traces.statistics("filename"))
     tracemalloc.stop()
     sent = [0]
     for world in worlds:
@@ -127,8 +156,13 @@ def main() -> int:
     parser.add_argument("--shards", type=int, default=200)
     parser.add_argument("--nodes", action="store_true", help="of three real nodes")
     parser.add_argument("--streams", type=int, default=500, help="of these nodes")
+    parser.add_argument("--minutes", type=float, default=1.0, help="that they are idle (1)")
     arguments = parser.parse_args()
-    row = of_nodes(arguments.streams) if arguments.nodes else of_shards(arguments.shards)
+    row: dict[str, Any] = (
+        of_nodes(arguments.streams, arguments.minutes)
+        if arguments.nodes
+        else of_shards(arguments.shards)
+    )
     print(json.dumps([row]))
     return 0
 
