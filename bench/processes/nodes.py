@@ -21,6 +21,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from bench.processes.set_clock import set_ahead
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import ControlError
 from harness.fault_proxy import FaultProxy
@@ -64,6 +65,7 @@ class ProxiedNode:
         self.ended = 0  # by itself
         self.last_lines: list[str] = []  # of its log, when it ended by itself
         self.is_paused = False
+        self.clock = folder / f"{name}.clock"  # by what its wall clock is ahead, if it is set
         self.has_stood_still = False  # its process was paused once
         self.is_meant_to_run = False
         self.is_leaving = False  # was asked to, and has not been started again
@@ -77,7 +79,10 @@ class ProxiedNode:
         """Start its process, in a process group."""
         path = self.folder / f"{self.name}.yaml"
         path.write_text(json.dumps({**config, "advertise": self.entrance}))  # YAML, too
-        command = [sys.executable, "node.py", "--listen", f"127.0.0.1:{self.port}"]
+        command = [sys.executable, "node.py"]
+        if self.clock.exists():
+            command = [sys.executable, "-m", "bench.processes.set_clock", str(self.clock)]
+        command += ["--listen", f"127.0.0.1:{self.port}"]
         command += ["--data", str(self.data), "--config", str(path)]
         for peer in peers:
             command += ["--peer", peer]
@@ -127,6 +132,7 @@ class ProxiedNodes:
         proxy: FaultProxy,
         config: dict[str, Any],
         own: Mapping[str, dict[str, Any]] = {},
+        can_set_clocks: bool = False,
     ) -> None:
         """`config`: what stands in every node's configuration; `own`: what stands in that of a node
         as well, by its name."""
@@ -134,6 +140,9 @@ class ProxiedNodes:
         self.proxy = proxy
         self.config = config
         self.own = own
+        self.can_set_clocks = can_set_clocks
+        for name in self.nodes if can_set_clocks else ():
+            self.set_clock(name, 0.0)
         self._guard: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> ProxiedNodes:
@@ -215,6 +224,10 @@ class ProxiedNodes:
         """Let the process go on (SIGCONT)."""
         self.nodes[name].is_paused = False
         self.nodes[name].signal(signal.SIGCONT)
+
+    def set_clock(self, name: str, ahead: float) -> None:
+        """Let its wall clock show so many seconds more than the machine's, from now on."""
+        set_ahead(self.nodes[name].clock, ahead)
 
     def status(self, name: str, timeout: float = SHORT) -> Status | None:
         """The node's own status; None if it does not answer in time."""

@@ -83,8 +83,8 @@ CLAIMS: Final = (
     Claim(
         "streams",
         "Every acknowledged row is there, once, in order, whatever happens to five real nodes.",
-        "python -m bench.streams.endurance --faults 60 --rows 600000 --rate 100000 --batch 20000 "
-        "--every 0.8 --minutes 6 --seed {seed} --json",
+        "python -m bench.streams.endurance {part} --faults 60 --rows 600000 --rate 100000 "
+        "--batch 20000 --every 0.8 --minutes 6 --seed {seed} --json",
         size="acknowledged",
         unit="rows",
         lost="wrong_count ended",
@@ -92,6 +92,19 @@ CLAIMS: Final = (
         fast=500_000,
         full=10_000_000,
         first=2_000,
+        parts=("--replicas 5 --shards 4 --mirror --at-once 3", ""),
+    ),
+    Claim(
+        "retention",
+        "Of each stream is left what was to be kept, and the newest row of each key, and disks and "
+        "memory do not grow, while real nodes are killed.",
+        "python -m bench.streams.retention --rows 5000000 --kills 6 --seed {seed} --json",
+        size="rows",
+        unit="rows",
+        lost="wrong_count ended",
+        faults="kills",
+        fast=2_000_000,
+        full=100_000_000,
     ),
     Claim(
         "stream-worlds",
@@ -179,16 +192,17 @@ CLAIMS: Final = (
     ),
     Claim(
         "idle",
-        "Streams to which nobody appends cost three real nodes hardly any processor time.",
-        "python -m bench.streams.idle --nodes --streams 500",
+        "Streams to which nobody appends for an hour cost three real nodes hardly any processor "
+        "time, and no memory.",
+        "python -m bench.streams.idle --nodes --streams 500 --minutes 60",
         size="streams",
         unit="streams",
-        lost="",
+        lost="grown",
         figure="cpu_seconds_per_minute",
         figure_of="CPU s a minute of all three nodes",
         most=6.0,
         fast=500,
-        full=5_000,
+        full=500,
     ),
     Claim(
         "fuzz",

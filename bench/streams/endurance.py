@@ -2,21 +2,25 @@
 
     python -m bench.streams.endurance --faults 12            # a minute or so
     python -m bench.streams.endurance --faults 1000 --rows 10000000 --json
+    python -m bench.streams.endurance --replicas 5 --shards 4 --mirror --at-once 3
 
-Five nodes as processes behind a fault proxy, three of them replicas of one stream. Programs at all
-of them: producers with numbered rows, one that prepares, commits and rolls back transactions, the
-members of a consumer group, and one that folds all rows into a database, with its position in the
-same transaction. Meanwhile nodes are killed (kill -9) and restarted, stopped (SIGSTOP), cut off in
-one or both directions, their disks fill up (each has a small file system, for which it takes root),
-and bits of their files are turned over while they run (bench/streams/hostile/injector.py says what
-is done together). `--minutes` bounds the time of faults: with fewer faults or rows than were asked
-for, the report says how many.
+Five nodes as processes behind a fault proxy, three of them replicas of one stream, or of each of
+its shards; with `--mirror` of another one that has its rows, too. Programs at all of them:
+producers with numbered rows, one that prepares, commits and rolls back transactions, the members of
+a consumer group, and one that folds all rows into a database, with its position in the same
+transaction. Meanwhile nodes are killed (kill -9) and restarted, stopped (SIGSTOP), cut off in one
+or both directions, their disks fill up (each has a small file system, for which it takes root),
+their wall clocks are set forward and back, bits of their files are turned over and segments deleted
+while they run, and with several shards replicas lose their folder or their vote
+(bench/streams/hostile/injector.py says what is done together). `--minutes` bounds the time of
+faults: with fewer faults or rows than were asked for, the report says how many.
 
-In the end all is healed, what was altered has been mended, what is under way ends, and the stream
+In the end all is healed, what was damaged has been mended, what is under way ends, and the stream
 is read: each acknowledged row is there, once, in order and where its receipt says; transactions as
 their program was told; each row that the group wants was acknowledged once; the database has each
-row once; the files of all replicas are whole and prove receipts. `wrong` must be empty, else the
-exit code is 1; so must `ended`, nodes that ended by themselves. Progress goes to standard error.
+row once; the mirror has each at the same place; the files of all replicas are whole and prove
+receipts. `wrong` must be empty, else the exit code is 1; so must `ended`, nodes that ended by
+themselves. Progress goes to standard error.
 """
 
 from __future__ import annotations
@@ -53,6 +57,7 @@ from overlay.client import Streams
 from overlay.stream_client import AddStream
 
 NODES: Final = 5
+MIRROR: Final = "copy"
 SETTINGS: Final[dict[str, Any]] = {"directory": False}  # addresses come through the proxy only
 
 CALM: Final = 3.0
@@ -82,13 +87,21 @@ class Endurance:
         for name in names if options.disk else ():
             disks[name] = SmallDisk(folder, folder / name, options.disk, stack)
         settings = {**SETTINGS, "log": "info", "trace": group(0.0)}
-        self.nodes = stack.enter_context(ProxiedNodes(NODES, folder, proxy, settings))
+        self.nodes = stack.enter_context(
+            ProxiedNodes(NODES, folder, proxy, settings, can_set_clocks=True)
+        )
         self.nodes.grow()
         time.sleep(CALM)  # until the views are filled
         with ControlClient.connect(self.node(0)) as client:
-            made = client.ask(AddStream(0, STREAM), Streams, 60.0).streams[0]
-        self.stream = made.id
-        self.injector = Injector(self.nodes, proxy, disks, Random(options.seed))
+            by = "n" if options.shards > 1 else ""
+            wanted = [AddStream(0, STREAM, options.shards, by, options.replicas)]
+            if options.mirror:
+                wanted.append(AddStream(0, MIRROR, options.shards, mirror=STREAM))
+            made = [client.ask(each, Streams, 60.0).streams[0] for each in wanted]
+        self.streams = {each.name: each.id for each in made}
+        self.injector = Injector(
+            self.nodes, proxy, disks, Random(options.seed), made, options.at_once
+        )
         seed = options.seed
         appends = (seed, options.batch, options.rate / 3)
         self.producers = [Producer(f"p{n}", self.node(n), *appends) for n in range(3)]
@@ -158,9 +171,13 @@ class Endurance:
         whole = self.injector.is_whole(SETTLED)
         unknown = self.deciding.settle()
         account = Account()
-        ends = [each.next for each in self.injector.replicas() if each.state == "leads"]
-        self._say(f"{max(ends, default=0):,} rows are there: they are read")
-        account.read(self.node(0), self.producers, max(ends, default=0))
+        there = sum(
+            max((each.next for each in shard.replicas if each.state == "leads"), default=0)
+            for stream, shard in self.injector.shards()
+            if stream == self.streams[STREAM]
+        )
+        self._say(f"{there:,} rows are there: they are read")
+        account.read(self.node(0), self.producers, there)
         self._say("waiting for the group and the database")
         wait_on(
             lambda: self.folding.position >= account.end, lambda: self.folding.position, SETTLED
@@ -175,16 +192,23 @@ class Endurance:
         wait_on(lambda: not shared(), shared, SETTLED)
         time.sleep(1.0)
         self._end(*self.members, self.folding)
-        self._say(f"{len(self.injector.altered())} altered places are to be mended")
-        account.wrong["altered places that nobody has mended"] = self.injector.unmended()
+        self._say(f"{len(self.injector.altered())} damaged places are to be mended")
+        account.wrong["damage that nobody has mended"] = self.injector.unmended()
         account.producers(self.producers)
         account.transactions(self.deciding)
         account.group(self.members)
         account.folded(self.folding)
+        if MIRROR in self.streams:
+            self._say("the mirror is read")
+            account.mirror(self.node(1), self.producers, MIRROR)
         whole = self.injector.is_whole(SETTLED) and whole
         if not whole:
             account.wrong["replicas that are not whole"] += 1
-        replicas = {each.node for each in self.injector.replicas()}
+        replicas = {
+            (stream, shard.number, each.node)
+            for stream, shard in self.injector.shards()
+            for each in shard.replicas
+        }
         for node in self.nodes.nodes.values():
             node.look()
             found = self.nodes.status(node.name) if node.is_up else None
@@ -193,9 +217,12 @@ class Endurance:
         for node in self.nodes.nodes.values():  # what they have said is on their disks
             if node.is_up:
                 self.nodes.kill(node.name)
-        there = [node.data for node in self.nodes.nodes.values() if node.id in replicas]
         self._say("the replicas' files are read")
-        account.files([data / "streams" / self.stream / "0" for data in there], self.producers)
+        data = {node.id: node.data for node in self.nodes.nodes.values()}
+        account.files(
+            [data[node] / "streams" / stream / str(number) for stream, number, node in replicas],
+            self.producers,
+        )
         faults = [repr(each.fault) for each in self.programs if each.fault is not None]
         return {
             "seed": self.options.seed,
@@ -237,6 +264,10 @@ def main(args: Sequence[str] | None = None) -> int:
     parser.add_argument("--every", type=float, default=1.5, help="seconds between faults (1.5)")
     parser.add_argument("--batch", type=int, default=500, help="rows of a request, at most (500)")
     parser.add_argument("--rate", type=float, default=3_000.0, help="rows a second (3,000)")
+    parser.add_argument("--replicas", type=int, default=3, help="of each shard (3)")
+    parser.add_argument("--shards", type=int, default=1, help="of the stream (1)")
+    parser.add_argument("--mirror", action="store_true", help="another stream copies it")
+    parser.add_argument("--at-once", type=int, default=2, help="faults that overlap, at most (2)")
     parser.add_argument(
         "--disk", type=int, default=2_048, help="MiB of each node's disk; 0: none is filled up"
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from array import array
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -15,14 +14,17 @@ from typing import Any, Final
 from bench.streams.hostile.programs import (
     HALVES,
     PATIENCE,
+    SHARD,
     STREAM,
     Deciding,
     Folding,
     Producer,
     Sharing,
+    place,
 )
 from canopy.client.client import connect
 from overlay.info import AppendReceipt
+from streams.log.names import shard_name
 from streams.log.shard_log import parse_name
 from streams.log.verify import Receipt, Verifier
 
@@ -43,27 +45,49 @@ class Account:
         self.wrong: Counter[str] = Counter()
         self.facts: Counter[str] = Counter()
         self.rows: dict[str, array[int]] = {}
-        """Of each producer the offsets of its rows, by number; -1: it is not there."""
+        """Of each producer the places of its rows, by number; -1: it is not there."""
         self.halves: Counter[str] = Counter()  # rows of each transaction
-        self.shared: set[int] = set()  # offsets of the rows that the group wants
-        self.end = 0
+        self.shared: set[int] = set()  # places of the rows that the group wants
+        self.ends: Counter[int] = Counter()  # by shard
 
-    def read(self, data: Path, producers: Sequence[Producer], end: int) -> None:
-        """Look at every row of the stream, which has those below `end` at least."""
+    @property
+    def end(self) -> int:
+        """Rows of all shards."""
+        return self.ends.total()
+
+    def read(
+        self, data: Path, producers: Sequence[Producer], end: int, stream: str = STREAM
+    ) -> None:
+        """Look at every row of the stream, which has `end` at least."""
         self.rows = {each.name: array("q", [-1]) * each.sent for each in producers}
         with connect(data, reconnect=PATIENCE) as client:
-            reading = client.read(STREAM, start="first")
+            reading = client.read(stream, start="first")
             while events := reading.take(timeout=SILENT if self.end < end else SILENCE):
                 for event in events:
-                    if event.offset != self.end:
+                    if event.offset != self.ends[event.shard]:
                         self.wrong["offsets with a gap"] += 1
-                    self.end = event.offset + 1
-                    self._note(event.offset, event.attributes)
+                    self.ends[event.shard] = event.offset + 1
+                    self._note(place(event), event.attributes)
             reading.close()
         self.facts["rows"] = self.end
         self.wrong["rows that cannot be read"] = max(0, end - self.end)
 
-    def _note(self, offset: int, attributes: dict[str, Any]) -> None:
+    def mirror(self, data: Path, producers: Sequence[Producer], stream: str) -> None:
+        """Each row is in the mirror at the same place, and nothing else."""
+        copy = Account()
+        copy.read(data, producers, self.end, stream)
+        self.facts["rows of the mirror"] = copy.end
+        for what, count in copy.wrong.items():
+            self.wrong[f"the mirror: {what}"] += count
+        self.wrong["the mirror: shards of another length"] += copy.ends != self.ends
+        self.wrong["the mirror: rows that are elsewhere"] += sum(
+            mine != there
+            for name, rows in self.rows.items()
+            for mine, there in zip(rows, copy.rows[name], strict=True)
+        )
+        self.wrong["the mirror: transactions with other rows"] += copy.halves != self.halves
+
+    def _note(self, at: int, attributes: dict[str, Any]) -> None:
         if "t" in attributes:
             self.halves[attributes["t"]] += 1
             return
@@ -73,9 +97,9 @@ class Account:
             return
         if mine[number] >= 0:
             self.wrong["rows that are there twice"] += 1
-        mine[number] = offset
+        mine[number] = at
         if attributes["shared"]:
-            self.shared.add(offset)
+            self.shared.add(at)
 
     def producers(self, programs: Sequence[Producer]) -> None:
         """Each acknowledged row is there, in order, where its receipt says."""
@@ -84,13 +108,14 @@ class Account:
             told = mine[: each.acknowledged]
             self.facts["acknowledged"] += len(told)
             self.wrong["acknowledged rows that are lost"] += told.count(-1)
-            order = (offset for offset in mine if offset >= 0)
-            self.wrong["rows out of order"] += sum(a > b for a, b in pairwise(order))
+            for shard in self.ends:
+                order = (at for at in mine if at >= 0 and at // SHARD == shard)
+                self.wrong["rows out of order"] += sum(a > b for a, b in pairwise(order))
             for first, end, receipt in each.receipts:
                 self.facts["receipts"] += 1
-                number = bisect_left(mine, receipt.first, first, end)
-                there = mine[number : min(number + receipt.count, end)].tolist()
-                if there != list(range(receipt.first, receipt.first + receipt.count)):
+                at = receipt.shard * SHARD + receipt.first
+                named = range(at, at + receipt.count)
+                if [at for at in mine[first:end] if at in named] != list(named):
                     self.wrong["receipts that name other rows"] += 1
 
     def transactions(self, program: Deciding) -> None:
@@ -109,11 +134,11 @@ class Account:
         got, done = Counter[int](), dict[int, float]()
         for each in members:
             got.update(each.got)
-            for offset, at in each.done.items():
-                done[offset] = min(at, done.get(offset, at))
+            for row, at in each.done.items():
+                done[row] = min(at, done.get(row, at))
         for each in members:
             self.wrong["rows that came again when they were done with"] += sum(
-                offset in done and at > done[offset] + SLACK for offset, at in each.got_at.items()
+                row in done and at > done[row] + SLACK for row, at in each.got_at.items()
             )
         self.facts["rows of the group"] = len(self.shared)
         self.facts["deliveries of the group"] = got.total()
@@ -124,23 +149,30 @@ class Account:
     def folded(self, program: Folding) -> None:
         """The database has each row once."""
         with sqlite3.connect(program.database) as db:
-            found = db.execute("SELECT count(*), min(at), max(at) FROM folded").fetchone()
-        self.facts["rows folded"] = found[0]
-        if found != (self.end, 0, self.end - 1):
-            self.wrong["rows that the database has not, or twice"] += abs(self.end - found[0]) or 1
+            found = db.execute(
+                "SELECT at / ? AS shard, count(*), min(at % ?), max(at % ?) + 1 FROM folded "
+                "GROUP BY shard",
+                [SHARD] * 3,
+            ).fetchall()
+        self.facts["rows folded"] = folded = sum(count for _, count, _, _ in found)
+        if {*found} != {(shard, end, 0, end) for shard, end in self.ends.items()}:
+            self.wrong["rows that the database has not, or twice"] += abs(self.end - folded) or 1
 
     def files(self, folders: Sequence[Path], programs: Sequence[Producer]) -> None:
-        """Each replica's files are whole, and prove receipts."""
+        """The files of all replicas are whole, and prove receipts. `folders`: of a replica each;
+        those of a mirror have no receipts."""
         receipts = [receipt for each in programs for _, _, receipt in each.receipts]
         for folder in folders:
-            for proof in proofs(folder, receipts):
+            mine = [receipt for receipt in receipts if receipt.shard == int(folder.name)]
+            wanted: list[Receipt | None] = [*proofs(folder, mine)]
+            for proof in wanted or [None]:
                 names = sorted(p.name for p in folder.iterdir() if parse_name(p.name))
-                load = partial(contents, folder)
-                found = Verifier(proof.name, proof).run(names, load)
+                shard = shard_name(folder.parent.name, int(folder.name))
+                found = Verifier(shard, proof).run(names, partial(contents, folder))
                 self.facts["receipts proved offline"] += found.receipt == "proved"
                 if found.fault is not None:
                     self.wrong[f"a fault in a replica's files: {found.fault.what}"] += 1
-                elif found.receipt != "proved":
+                elif proof is not None and found.receipt != "proved":
                     self.wrong[f"a receipt {found.receipt} by a replica's files"] += 1
 
 

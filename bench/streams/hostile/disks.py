@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
@@ -87,18 +87,75 @@ class Altered(NamedTuple):
         except FileNotFoundError:
             return False
 
+    def __str__(self) -> str:
+        return f"{'/'.join(file_of(self.path))} of {self.node} at {self.at}"
 
-def flip_bits(node: str, data: Path, rng: Random, avoid: Sequence[Altered]) -> Altered | None:
-    """Turn some bits of the node's newest or another segment over, behind its beginning and before
-    its end; None: there is no segment that is large enough, or the place is that of an alteration
-    of `avoid`: a chunk that is altered in all replicas cannot be mended."""
-    large = [path for path in segments(data) if path.stat().st_size > 32 * 1024]
+
+class Deleted(NamedTuple):
+    """A segment of a node that was deleted."""
+
+    node: str
+    path: Path
+
+    def is_there(self) -> bool:
+        """Whether nobody has written it again yet, where there still is a replica."""
+        return self.path.parent.exists() and not self.path.exists()
+
+    def __str__(self) -> str:
+        return f"{'/'.join(file_of(self.path))} of {self.node}, deleted"
+
+
+class Wiped(NamedTuple):
+    """A replica that has lost its vote, or everything."""
+
+    node: str
+    path: Path
+    is_whole: Callable[[str, int], bool]
+    """Whether all replicas of a stream's shard have everything."""
+
+    def is_there(self) -> bool:
+        """Whether there is a replica of its shard that has not everything."""
+        return not self.is_whole(self.path.parent.name, int(self.path.name))
+
+    def __str__(self) -> str:
+        return f"{self.path.parent.name}/{self.path.name} of {self.node}, wiped"
+
+
+Damage = Altered | Deleted | Wiped
+
+
+def file_of(path: Path) -> tuple[str, ...]:
+    """Stream, shard and name of a segment: the same file at each replica."""
+    return path.parts[-3:]
+
+
+def delete_segment(
+    node: str, segments: Sequence[Path], rng: Random, avoid: Sequence[Damage]
+) -> Deleted | None:
+    """Delete one of a node's segments; None: there is none, or it is damaged in another replica."""
+    mine = [path for path in segments if all(file_of(one.path) != file_of(path) for one in avoid)]
+    if not mine:
+        return None
+    path = rng.choice(mine)
+    path.unlink()
+    return Deleted(node, path)
+
+
+def flip_bits(
+    node: str, segments: Sequence[Path], rng: Random, avoid: Sequence[Damage]
+) -> Altered | None:
+    """Turn some bits of the newest or another of a node's segments over, behind its beginning and
+    before its end; None: there is no segment that is large enough, or the place is that of damage
+    of `avoid`: a chunk that is damaged in all replicas cannot be mended."""
+    large = [path for path in segments if path.stat().st_size > 32 * 1024]
     if not large:
         return None
     path = rng.choice([large[-1], rng.choice(large)])
     at = rng.randrange(8 * 1024, path.stat().st_size - 16 * 1024)
-    if any(each.path.name == path.name and abs(each.at - at) < 2 * CHUNK_MOST for each in avoid):
-        return None
+    for each in avoid:
+        is_near = not isinstance(each, Altered) or abs(each.at - at) < 2 * CHUNK_MOST
+        if file_of(each.path) == file_of(path) and is_near:
+            return None
     with path.open("r+b") as file:
         file.seek(at)
         altered = bytes(byte ^ 0x55 for byte in file.read(8))

@@ -1,29 +1,42 @@
 """What is done to the nodes of a stream, and undone.
 
-Each fault lasts for a while, and up to two do at a time, while what was altered in files waits to
-be found and mended. No place is altered in two replicas at once. So what is acknowledged is always
-whole on some disk, and that comes back (SIGCONT, a restart), which is what the stream promises to
-survive.
+Each fault lasts for a while, and some do at a time, while what was damaged in files waits to be
+found and mended. No place is damaged in two replicas at once, and of a shard whose replica has lost
+its folder or its vote no other replica is damaged: of several shards those with an even number have
+files that are altered and deleted, the others have replicas that lose everything. So what is
+acknowledged is always whole on some disk, and that comes back (SIGCONT, a restart), which is what
+the stream promises to survive.
 """
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
 
 from bench.processes.nodes import ProxiedNodes
-from bench.streams.hostile.disks import Altered, SmallDisk, flip_bits
-from bench.streams.hostile.programs import STREAM, wait, wait_on
+from bench.streams.hostile.disks import (
+    Damage,
+    SmallDisk,
+    Wiped,
+    delete_segment,
+    flip_bits,
+    segments,
+)
+from bench.streams.hostile.programs import wait, wait_on
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import ControlError
+from canopy.wire.shards.shard_list import HARD_STATE
 from harness.fault_proxy import FaultProxy, Faults
 from overlay.client import GetStreams, Streams
-from overlay.info import ReplicaInfo
+from overlay.info import ShardInfo, StreamInfo
 
-AT_ONCE: Final = 2
+JUMP: Final = 7_200.0
+"""Seconds by which a wall clock is set forward or back, at most."""
 NO_ROOM: Final = (6, 7)
 """Exit codes of a node whose disk is full: at its start, and later."""
 ENDS_WITHIN: Final = 20.0
@@ -50,15 +63,23 @@ class Injector:
     """Draws faults by seed."""
 
     def __init__(
-        self, nodes: ProxiedNodes, proxy: FaultProxy, disks: dict[str, SmallDisk], rng: Random
+        self,
+        nodes: ProxiedNodes,
+        proxy: FaultProxy,
+        disks: dict[str, SmallDisk],
+        rng: Random,
+        streams: Sequence[StreamInfo],
+        at_once: int,
     ) -> None:
+        """`streams`: those whose files are damaged, and that are to be whole in the end; `at_once`:
+        how many faults last at a time, at most."""
         self.nodes, self.proxy, self.disks, self.rng = nodes, proxy, disks, rng
+        self.streams, self.at_once = streams, at_once
         self.counts: Counter[str] = Counter()
         self.log: list[str] = []
         self.began = time.monotonic()
         self._lasting: list[Lasting] = []
-        self._next: list[str] = []  # each kind once, then again
-        self._altered: list[Altered] = []  # what was not mended when somebody looked last
+        self._altered: list[Damage] = []  # what was not mended when somebody looked last
         self._full: dict[str, float] = {}  # until when its disk was full, by node
         self._kinds: dict[str, Callable[[str], bool]] = {
             "kill": self._kill,
@@ -66,21 +87,27 @@ class Injector:
             "isolate": self._isolate,
             "one-way": self._one_way,
             "damage": self._damage,
+            "delete": self._delete,
         }
+        if nodes.can_set_clocks:
+            self._kinds["clock"] = self._set_clock
+        if all(len(stream.shards) > 1 for stream in streams):
+            self._kinds["wipe"] = self._wipe
         if any(disk.mounted for disk in disks.values()):
             self._kinds["full-disk"] = self._fill
 
     def step(self) -> None:
-        """Begin one fault, if there is room for it."""
-        if len(self._lasting) >= AT_ONCE:
+        """Begin one fault, if there is room for it: of the kinds that can be done now, one of which
+        there were fewest."""
+        if len(self._lasting) >= self.at_once:
             return
         free = [n for n in self.nodes.nodes if all(one.node != n for one in self._lasting)]
-        self._next = self._next or self.rng.sample(list(self._kinds), len(self._kinds))
-        kind, node = self._next[-1], self.rng.choice(free)
-        self._say(f"{kind} {node}")
-        if self._kinds[kind](node):
-            self.counts[kind] += 1
-            self._next.pop()
+        node = self.rng.choice(free)
+        for kind in sorted(self._kinds, key=lambda kind: (self.counts[kind], self.rng.random())):
+            self._say(f"{kind} {node}")
+            if self._kinds[kind](node):
+                self.counts[kind] += 1
+                return
 
     def heal(self) -> None:
         """End all faults, but for what was altered."""
@@ -92,41 +119,47 @@ class Injector:
         """How many places are not mended in the end: nodes are given the time to find them."""
         wait_on(lambda: not self.altered(), lambda: len(self._altered), CHECKED)
         for each in self._altered:
-            self._say(f"not mended: {each.path.name} of {each.node} at {each.at}")
+            self._say(f"not mended: {each}")
         return len(self._altered)
 
-    def altered(self) -> list[Altered]:
-        """The places that nobody has mended yet."""
+    def altered(self) -> list[Damage]:
+        """What was damaged and nobody has mended yet."""
         self._altered = [each for each in self._altered if each.is_there()]
         return self._altered
 
-    def replicas(self) -> tuple[ReplicaInfo, ...]:
-        """Of the stream's only shard, as some node hears of them."""
+    def shards(self) -> tuple[tuple[str, ShardInfo], ...]:
+        """All shards with the ids of their streams, as some node hears of them; () if none does."""
         for node in self.nodes.nodes.values():
             if node.is_up and not node.is_paused:
                 try:
                     with ControlClient.connect(node.data, 5.0) as client:
-                        found = client.ask(GetStreams(0, STREAM), Streams, 10.0)
-                        return found.streams[0].shards[0].replicas
+                        found = [
+                            client.ask(GetStreams(0, each.name), Streams, 10.0).streams[0]
+                            for each in self.streams
+                        ]
+                        return tuple((each.id, shard) for each in found for shard in each.shards)
                 except (ControlError, IndexError):
                     continue
         return ()
 
     def is_whole(self, seconds: float) -> bool:
         """Whether, within so many seconds, all replicas follow one leader and have what it has."""
+        wanted = {each.id: each.replicas for each in self.streams}
 
         def whole() -> bool:
             self.look()
-            found = self.replicas()
-            states = sorted(each.state for each in found)
-            ends = [each.durable for each in found]
-            return (
-                states == ["follows", "follows", "leads"]
-                and not any(each.damaged for each in found)
-                and max(ends) - min(ends) < 50
-            )
+            found = self.shards()
+            return bool(found) and all(has_everything(s, wanted[id_]) for id_, s in found)
 
         return wait(whole, seconds)
+
+    def _shard_is_whole(self, stream: str, number: int) -> bool:
+        wanted = {each.id: each.replicas for each in self.streams}
+        return any(
+            has_everything(shard, wanted[id_])
+            for id_, shard in self.shards()
+            if (id_, shard.number) == (stream, number)
+        )
 
     def _end(self, one: Lasting) -> None:
         one.undo()
@@ -194,15 +227,61 @@ class Injector:
             else:
                 node.look()
 
+    def _set_clock(self, name: str) -> bool:
+        self.nodes.set_clock(name, self.rng.uniform(-JUMP, JUMP))
+        return self._for_a_while("clock", name, lambda: self.nodes.set_clock(name, 0.0))
+
     def _damage(self, name: str) -> bool:
-        """Alter a file, and have it found: by whoever reads it, or when the process begins again.
-        Returns whether there was one to alter."""
-        done = flip_bits(name, self.nodes.nodes[name].data, self.rng, self.altered())
+        return self._found(flip_bits(name, self._segments(name), self.rng, self.altered()))
+
+    def _delete(self, name: str) -> bool:
+        return self._found(delete_segment(name, self._segments(name), self.rng, self.altered()))
+
+    def _segments(self, name: str) -> list[Path]:
+        """The files of a node that may be damaged."""
+        found = segments(self.nodes.nodes[name].data)
+        if "wipe" not in self._kinds:
+            return found
+        return [path for path in found if int(path.parent.name) % 2 == 0]
+
+    def _found(self, done: Damage | None) -> bool:
+        """Have damage found: by whoever reads it, or when the process begins again. Returns whether
+        there is any."""
         if done is None:
             return False
         self._altered.append(done)
-        self._say(f"altered {done.path.name} of {name} at {done.at}")
-        if self.nodes.nodes[name].is_up and self.rng.random() < 0.5:
-            self.nodes.kill(name)
-            self.nodes.restart(name, wiped=False)
+        self._say(f"damaged {done}")
+        if self.nodes.nodes[done.node].is_up and self.rng.random() < 0.5:
+            self.nodes.kill(done.node)
+            self.nodes.restart(done.node, wiped=False)
         return True
+
+    def _wipe(self, name: str) -> bool:
+        """A replica has lost its folder, or its vote, while its node was down."""
+        folders = {path.parent: None for path in segments(self.nodes.nodes[name].data)}
+        mine = [each for each in folders if int(each.name) % 2]
+        if not mine or not self.nodes.nodes[name].is_up:
+            return False
+        folder = self.rng.choice(mine)
+        if not self._shard_is_whole(folder.parent.name, int(folder.name)):
+            return False
+        self.nodes.kill(name)
+        if self.rng.random() < 0.5:
+            (folder / HARD_STATE).unlink()
+        else:
+            shutil.rmtree(folder)
+        self.nodes.restart(name, wiped=False)
+        self._altered.append(Wiped(name, folder, self._shard_is_whole))
+        self._say(f"damaged {self._altered[-1]}")
+        return True
+
+
+def has_everything(shard: ShardInfo, replicas: int) -> bool:
+    """Whether so many replicas follow one leader and have what it has."""
+    states = Counter(each.state for each in shard.replicas)
+    ends = [each.durable for each in shard.replicas]
+    return (
+        states == {"leads": 1, "follows": replicas - 1}
+        and not any(each.damaged for each in shard.replicas)
+        and max(ends) - min(ends) < 50
+    )

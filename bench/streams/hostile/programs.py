@@ -19,13 +19,18 @@ from canopy.client.errors import CommandFailed, ControlError
 from canopy.sinks.database import SinkError
 from canopy.sinks.sqlite import SqliteSink
 from matching import Value
+from overlay.client import StreamEvent
 from overlay.info import AppendReceipt
+from overlay.stream_client import GroupRow
 
 STREAM: Final = "ledger"
 GROUP: Final = "group"
 WANTED: Final = "shared = TRUE"
 SHARE: Final = 10
 """The group wants one row in so many."""
+
+SHARD: Final = 1 << 40
+"""What a row's *place* begins with: its shard's number, and the offset there."""
 
 PATIENCE: Final = 60.0
 """Seconds for which a program looks for its node, or waits for an answer."""
@@ -36,6 +41,11 @@ PAUSE: Final = 0.3
 HALVES: Final = 3  # rows of a transaction
 DECIDE_AFTER: Final = 0.02
 """Seconds between preparing and deciding, so that faults come in between."""
+
+
+def place(row: StreamEvent | GroupRow) -> int:
+    """Where a row is: one number for shard and offset."""
+    return row.shard * SHARD + row.offset
 
 
 class Program(threading.Thread):
@@ -77,13 +87,14 @@ class Producer(Program):
         self.most, self.rate = most, rate
         self.acknowledged = 0  # rows below this number are
         self.sent = 0  # rows below this number may be there
+        self.next: tuple[int, ...] = ()  # by shard: the number there of the next row
         self.receipts: list[tuple[int, int, AppendReceipt]] = []
         """Some of those that came, with the numbers of the rows of their request, from and below:
         a batch of it that was appended already has none."""
 
     def work(self, client: Client) -> None:
         """The next rows, from the first that is not acknowledged."""
-        producer = client.producer(STREAM, self.name, first=self.acknowledged)
+        producer = client.producer(STREAM, self.name, first=self.next or 0)
         while not self.ends.is_set():
             first = self.acknowledged
             count = self.rng.choice([1, 1, 8, 64, self.most])
@@ -98,7 +109,7 @@ class Producer(Program):
                 for receipt in done.receipts
                 if len(self.receipts) < 1_000 or self.rng.random() < 0.01
             ]
-            self.acknowledged = first + count
+            self.acknowledged, self.next = first + count, producer.next
             self.ends.wait(count / self.rate)
 
 
@@ -143,9 +154,9 @@ class Sharing(Program):
 
     def __init__(self, name: str, data: Path, seed: int) -> None:
         super().__init__(name, data, seed)
-        self.got: dict[int, int] = {}  # by offset: how often
-        self.got_at: dict[int, float] = {}  # by offset: when last
-        self.done: dict[int, float] = {}  # by offset: since when it is known to be done with
+        self.got: dict[int, int] = {}  # by place: how often
+        self.got_at: dict[int, float] = {}  # by place: when last
+        self.done: dict[int, float] = {}  # by place: since when it is known to be done with
 
     def work(self, client: Client) -> None:
         """Take rows, and say that they are done with."""
@@ -155,17 +166,17 @@ class Sharing(Program):
             while left and not self.ends.is_set():
                 rows = member.take(1.0, most=256)
                 left -= 1
-                for row in rows:
-                    self.got[row.offset] = self.got.get(row.offset, 0) + 1
-                    self.got_at[row.offset] = time.monotonic()
+                for at in map(place, rows):
+                    self.got[at] = self.got.get(at, 0) + 1
+                    self.got_at[at] = time.monotonic()
                 if rows and self.rng.random() < 0.05:
                     member.nack(rows.pop(), delay=0.5)
                 member.ack(*rows)
                 if rows:
                     member.flush()
-                    lost = {offset for _, offset in member.lost}
+                    lost = {shard * SHARD + offset for shard, offset in member.lost}
                     now = time.monotonic()
-                    self.done |= {row.offset: now for row in rows if row.offset not in lost}
+                    self.done |= {at: now for at in map(place, rows) if at not in lost}
 
 
 class Folding(Program):
@@ -174,7 +185,12 @@ class Folding(Program):
     def __init__(self, name: str, data: Path, seed: int, database: Path) -> None:
         super().__init__(name, data, seed)
         self.database = database
-        self.position = 0
+        self.positions: dict[int, int] = {}  # by shard
+
+    @property
+    def position(self) -> int:
+        """How many rows it has folded."""
+        return sum(self.positions.values())
 
     def work(self, client: Client) -> None:
         """Rows into a table that takes each only once."""
@@ -190,10 +206,10 @@ class Folding(Program):
                         continue
                     with sink.transaction(reading) as cursor:
                         rows = [
-                            (e.offset, e.attributes.get("p"), e.attributes["n"]) for e in events
+                            (place(e), e.attributes.get("p"), e.attributes["n"]) for e in events
                         ]
                         cursor.executemany("INSERT INTO folded VALUES (?, ?, ?)", rows)
-                    self.position = events[-1].offset + 1
+                    self.positions |= {e.shard: e.offset + 1 for e in events}
         finally:
             db.close()
 
