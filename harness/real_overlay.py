@@ -21,11 +21,13 @@ PATIENCE = 40.0
 class Overlay:
     """Some node processes and a client of each."""
 
-    def __init__(self, folder: Path, config: str = "") -> None:
-        """`config`: what stands in every node's configuration."""
+    def __init__(self, folder: Path, config: str = "", patience: float = PATIENCE) -> None:
+        """`config`: what stands in every node's configuration; `patience`: seconds for a process to
+        answer."""
         self.folder = folder
         self.config = folder / "config.yaml"
         self.config.write_text(config)
+        self.patience = patience
         self.processes: list[subprocess.Popen[bytes]] = []
         self.clients: list[ControlClient] = []
 
@@ -72,7 +74,7 @@ class Overlay:
             return subprocess.Popen(command, cwd=ROOT, stderr=log, env=environment)
 
     def _client(self, number: int) -> ControlClient:
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + self.patience
         while True:
             try:
                 return ControlClient.connect(self.folder / str(number))
@@ -97,8 +99,8 @@ def status(client: ControlClient) -> Status:
     return client.ask(GetStatus(0), Status)
 
 
-def wait_ready(*clients: ControlClient) -> None:
-    until = time.monotonic() + PATIENCE
+def wait_ready(*clients: ControlClient, patience: float = PATIENCE) -> None:
+    until = time.monotonic() + patience
     while not all(status(client).ready for client in clients):
         assert time.monotonic() < until
         time.sleep(0.02)

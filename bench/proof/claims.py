@@ -98,7 +98,7 @@ CLAIMS: Final = (
         "retention",
         "Of each stream is left what was to be kept, and the newest row of each key, and disks and "
         "memory do not grow, while real nodes are killed.",
-        "python -m bench.streams.retention --rows 5000000 --kills 6 --seed {seed} --json",
+        "python -m bench.streams.retention --rows 2000000 --kills 4 --seed {seed} --json",
         size="rows",
         unit="rows",
         lost="wrong_count ended",

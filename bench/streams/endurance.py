@@ -96,7 +96,7 @@ class Endurance:
             by = "n" if options.shards > 1 else ""
             wanted = [AddStream(0, STREAM, options.shards, by, options.replicas)]
             if options.mirror:
-                wanted.append(AddStream(0, MIRROR, options.shards, mirror=STREAM))
+                wanted.append(AddStream(0, MIRROR, options.shards, by, mirror=STREAM))
             made = [client.ask(each, Streams, 60.0).streams[0] for each in wanted]
         self.streams = {each.name: each.id for each in made}
         self.injector = Injector(
@@ -204,11 +204,11 @@ class Endurance:
         whole = self.injector.is_whole(SETTLED) and whole
         if not whole:
             account.wrong["replicas that are not whole"] += 1
-        replicas = {
+        replicas = [
             (stream, shard.number, each.node)
             for stream, shard in self.injector.shards()
             for each in shard.replicas
-        }
+        ]
         for node in self.nodes.nodes.values():
             node.look()
             found = self.nodes.status(node.name) if node.is_up else None

@@ -60,8 +60,10 @@ NODES: Final = 3
 BATCH: Final = 10_000
 """Rows of a call of the library, which appends them in batches of 256, four at a time."""
 
-KEPT_BYTES: Final = 8 << 20
-KEPT_ROWS: Final = 100_000
+KEPT_BYTES: Final = 2 << 20
+KEPT_ROWS: Final = 50_000
+SEGMENT_BYTES: Final = 1 << 20
+"""The smallest that retention by bytes makes a segment (streams/shard/retention.py)."""
 KEPT_SECONDS: Final = 20.0
 SEGMENT_SECONDS: Final = 10.0
 """The shortest that retention by age makes a segment (streams/shard/retention.py)."""
@@ -77,21 +79,21 @@ KINDS: Final[dict[str, dict[str, Any]]] = {
 }
 """The options of each stream."""
 
-BEHIND: Final = 4 * KEPT_ROWS
+BEHIND: Final = 150_000
 """Rows by which the durable consumer falls behind again and again."""
 
-DISK: Final = 4
+DISK: Final = 3
 """How often what a stream keeps may be on a disk: segments that are due to go, a table that is
 written again while the former one is there, and what is appended in a few seconds."""
-AT_ONCE: Final = 64 << 20
+AT_ONCE: Final = 6 << 20
 """Bytes that may be appended before retention looks again, on a busy machine; ample."""
 
 GROWTH: Final = 1.25
 """By which a node's most memory of the second half may be above that of the first."""
 
-NEVER_AGAIN: Final = 20_000
+NEVER_AGAIN: Final = 5_000
 """Keys of one row each, the first of all: the table has to carry them to the end."""
-KEYS: Final = 20_000
+KEYS: Final = 5_000
 """Keys that are replaced, half of all rows a hundred of them."""
 DELETED: Final = 23
 """One row of so many deletes its key."""
@@ -111,10 +113,10 @@ class Model:
     def row(self, number: int) -> dict[str, Any]:
         """The attributes of the row with this number."""
         if number < NEVER_AGAIN:
-            return {"id": str(number), "k": -1 - number}
+            return {"id": str(number), "type": "row", "k": -1 - number}
         mixed = (number * 0x9E3779B1 + self.seed * 0x85EBCA6B) & 0xFFFFFFFF
         mixed ^= mixed >> 15
-        row = {"id": str(number), "k": mixed % (KEYS if number & 1 else 100)}
+        row = {"id": str(number), "type": "row", "k": mixed % (KEYS if number & 1 else 100)}
         return row if mixed // KEYS % DELETED else {**row, "d": True}
 
     def newest(self, end: int) -> dict[int, int]:
@@ -205,13 +207,13 @@ class Retention:
     def __init__(self, options: argparse.Namespace, folder: Path, stack: ExitStack) -> None:
         self.options, self.rng = options, Random(options.seed)
         self.wrong: Counter[str] = Counter()
-        self.overlay = Overlay(folder, "trace: {enabled: false}")
+        self.overlay = Overlay(folder, "trace: {enabled: false}", SETTLED)
         stack.callback(self.overlay.stop)
         first = self.overlay.start()
         address = status(first).address
         for _ in range(NODES - 1):
             self.overlay.start(address)
-        wait_ready(*self.overlay.clients)
+        wait_ready(*self.overlay.clients, patience=SETTLED)
         self.addresses = [status(client).address for client in self.overlay.clients]
         time.sleep(3.0)  # until everybody is in everybody's view
         self.ids: dict[str, str] = {}
@@ -316,7 +318,7 @@ class Retention:
     def _start(self, number: int) -> None:
         others = [address for n, address in enumerate(self.addresses) if n != number]
         self.overlay.start_again(number, self.addresses[number], *others)
-        wait_ready(self.overlay.client_again(number))
+        wait_ready(self.overlay.client_again(number), patience=SETTLED)
 
     # -- the account -----------------------------------------------------------------------------
 
@@ -358,7 +360,7 @@ class Retention:
     def _settled(self, name: str) -> None:
         """All replicas keep the same rows, and as many as they should."""
         acknowledged = self.programs[name].acknowledged
-        most = KEPT_BYTES + 2 * (KEPT_BYTES // 8) + (1 << 20)
+        most = KEPT_BYTES + 3 * SEGMENT_BYTES
 
         def is_settled() -> bool:
             found = self._replicas(name)
