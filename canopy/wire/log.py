@@ -1,9 +1,9 @@
 """Structured logs on standard error: time, level and event, then ``key=value`` pairs.
 
-``2026-01-31T12:00:00.123Z info ready node=0123… address=127.0.0.1:4470``: readable for a person
-and for log collectors (logfmt). With the format ``json`` each line is an object with the same
-fields, and ``time``, ``level`` and ``event``. The log has what happens to the process and its
-connections; what happens to events is in the traces.
+``2026-01-31T12:00:00.123Z info ready node=0123… address=127.0.0.1:4470``: readable for a person and
+for log collectors (logfmt). In the format ``json`` each line is an object with the same fields, and
+``time``, ``level`` and ``event``. The log is about the process and its connections; the traces are
+about events.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\
 
 
 def logfmt(value: object) -> str:
-    """A value in logfmt: quoted where needed, unprintable characters escaped, at most
+    """Return a value in logfmt: quoted if needed, unprintable characters escaped, at most
     `LOG_VALUE_LIMIT` characters."""
     text = f"{value:g}" if isinstance(value, float) else str(value)
     if len(text) > LOG_VALUE_LIMIT:
@@ -39,9 +39,9 @@ def logfmt(value: object) -> str:
 
 
 def json_line(stamp: str, level: str, event: str, fields: dict[str, Any]) -> str:
-    """A line as one JSON object: numbers and truth values as such, all else as text of at most
-    `LOG_VALUE_LIMIT` characters. A field that is named as one of the first three gets an underscore
-    before its name."""
+    """Return a line as one JSON object: numbers and truth values as such, other values as texts of
+    at most `LOG_VALUE_LIMIT` characters. A field with the name of one of the first three gets an
+    underscore as prefix."""
     line: dict[str, Any] = {"time": stamp, "level": level, "event": event}
     for name, value in fields.items():
         if isinstance(value, float) and not math.isfinite(value):
@@ -87,9 +87,9 @@ class Log:
         self._write(2, event, fields)
 
     def seldom(self, event: str, **fields: Any) -> bool:
-        """Write a warning about what strangers can cause as often as they like: the first time, and
-        then once in `sparing.EVERY` seconds, with the number of times since (`times`). Returns
-        whether it was written."""
+        """Write a warning that strangers can cause as often as they like: the first time, and then
+        once in `EVERY` seconds, with the number of times since (`times`). Returns whether it was
+        written."""
         times = self._sparing.due(event)
         if times:
             self._write(2, event, {**fields, "times": times})
@@ -124,7 +124,7 @@ class Forward(logging.Handler):
         self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one record on level debug: a library's warning is not one of the node."""
+        """Write one record on level debug: a library's warning is not a warning of the node."""
         self._log.debug("library", name=record.name, message=record.getMessage())
 
 
@@ -132,14 +132,15 @@ class Forward(logging.Handler):
 # audit file, which is durable, is waited for by the whole node.
 
 EVERY: Final = 10.0
-"""Seconds between two lines about the same. Guess: often enough to be seen while it happens."""
+"""Seconds between two lines of the same kind. Guess: often enough to be seen while it happens."""
 
 KINDS_MOST: Final = 4_096
-"""Of what was written down lately; of more the oldest is forgotten."""
+"""The most kinds that are remembered; beyond it the oldest is forgotten."""
 
 
 class Sparing:
-    """Says which of many events are written down: the first, and one every `EVERY` seconds."""
+    """Decides which of many events are logged: the first of each kind, and one every `EVERY`
+    seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         """`clock`: monotonic seconds."""

@@ -1,11 +1,11 @@
-"""The file ``state`` of a data folder: the records that the node stored, whose they are, and when
-they can no longer be kept.
+"""The file ``state`` of a data folder: the node's stored records, their owner, and the detection of
+a file that can no longer be written.
 
 overlay/records.py describes format, torn tails, damage, and when a record is durable. One record of
-each start is not the node's but the file's own: the *owner*, the id and the incarnation of the node
-whose records follow. So it is noticed that ``node.json`` and ``state`` were not left by one node.
+each start is the file's own: the *owner*, the id and the incarnation of the node whose records
+follow. It shows whether ``node.json`` and ``state`` belong to the same node.
 
-After a failed write it is not known what is on the disk, and a file that was deleted or replaced
+After a failed write the contents of the disk are unknown, and a file that was deleted or replaced
 under the running node is lost with the process. In both cases nothing more is stored: every later
 `write` raises the same error.
 """
@@ -37,7 +37,7 @@ class NodeIdentity(NamedTuple):
 
 
 class StoredState(NamedTuple):
-    """The contents of a state file. `size`: its bytes; `owner`: None in a file that names none."""
+    """The contents of a state file. `size`: its bytes; `owner`: None for a file without one."""
 
     found: StateRecords
     size: int
@@ -50,7 +50,7 @@ class StoredState(NamedTuple):
 
 
 def read_state(path: Path) -> StoredState:
-    """Read a state file; a missing one is as an empty one. Raises FolderError if it is too large,
+    """Read a state file; a missing one counts as empty. Raises FolderError if it is too large,
     OSError if it cannot be read."""
     data = path.read_bytes() if path.exists() else b""
     if len(data) > STATE_LIMIT:
@@ -66,8 +66,8 @@ class StateFile:
     OSError."""
 
     def __init__(self, path: Path, owner: NodeIdentity, stored: StoredState) -> None:
-        """Go on behind the records of `stored`, after its torn tail was cut off; where it is
-        damaged, begin again."""
+        """Continue after the records of `stored`, once its torn tail is cut off; begin again if it
+        is damaged."""
         self.path = path
         self._owner = f"owner:{owner.node}:{owner.incarnation}".encode()
         self._error: DiskError | None = None  # why nothing is stored any more
@@ -78,18 +78,18 @@ class StateFile:
             return
         self._number = found.number  # of the next block
         self.size = found.end
-        """Bytes of the file that are durable."""
+        """The durable size of the file, in bytes."""
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         if stored.size > found.end:
             os.ftruncate(self._file, found.end)
         self._append((self._owner,))
 
     def write(self, records: Sequence[bytes], anew: bool) -> None:
-        """Append records as one block, or let them take the place of all there are (`anew`); they
-        are durable then.
+        """Append records as one block, or replace all records by them (`anew`). They are durable
+        when this returns.
 
-        A DiskError is fatal for the caller: what depends on these records must not be said. It is
-        raised by every later call as well.
+        A DiskError is fatal for the caller: output that depends on these records must not be sent.
+        Every later call raises it again.
         """
         if self._error is not None:
             raise self._error
@@ -119,7 +119,7 @@ class StateFile:
             self._file = -1
 
     def _check(self) -> None:
-        """The file at the path is the open one."""
+        """Raise OSError or DiskError unless the file at the path is the open one."""
         try:
             there = os.stat(self.path)
         except (FileNotFoundError, NotADirectoryError):
@@ -170,8 +170,8 @@ class StateFile:
 
 
 class StateCommits:
-    """Makes the records of one state file durable, and closes it. Called by the node's thread,
-    except `_run`."""
+    """Makes the records of one state file durable, and closes it. The node's thread calls all
+    methods except `_run`."""
 
     def __init__(self, file: StateFile) -> None:
         self._file = file
@@ -197,8 +197,8 @@ class StateCommits:
         self._is_urgent = True
 
     def store_later(self, *records: bytes, anew: bool = False) -> int:
-        """Append records, which are durable when `take` returns this ticket or a later one; `anew`
-        and DiskError as in `store`."""
+        """Append records and return a ticket: they are durable when `take` returns this ticket or a
+        later one. `anew` and DiskError as in `store`."""
         self._put(records, anew)
         self._ticket += 1
         return self._ticket
@@ -220,11 +220,11 @@ class StateCommits:
                 self._thread.start()
 
     def on_durable(self, wake: Callable[[], None]) -> None:
-        """Call `wake`, in whatever thread, whenever there is another ticket to `take`."""
+        """Call `wake`, in any thread, whenever there is another ticket to `take`."""
         self._wake = wake
 
     def take(self) -> int:
-        """Return the last ticket whose records are durable; 0: it was taken before. Raises the
+        """Return the last ticket whose records are durable; 0 if it was returned before. Raises the
         error that has ended the thread."""
         if self._error is not None:
             raise self._error
@@ -245,7 +245,7 @@ class StateCommits:
                 self._writing.release()
 
     def close(self) -> None:
-        """Write what waits, as far as the disk does, and close the file; a second call does
+        """Write pending records, as far as the disk allows, and close the file; a second call does
         nothing."""
         if self._thread is not None:
             self._asked.put(False)
@@ -268,7 +268,7 @@ class StateCommits:
             raise self._error
 
     def _commit(self) -> None:
-        """Make durable what waits. Raises what the disk says, from then on in every call."""
+        """Make pending records durable. Raises the disk's error, from then on in every call."""
         with self._writing:
             with self._taking:
                 records, anew, ticket = self._waiting, self._anew, self._ticket
@@ -283,7 +283,7 @@ class StateCommits:
             self._durable = ticket
 
     def _run(self) -> None:
-        """The thread: whenever it is asked, write all that waits by then."""
+        """Run in a thread: write all pending records whenever asked."""
         while self._asked.get():
             while not self._asked.empty():
                 if not self._asked.get():

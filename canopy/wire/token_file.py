@@ -1,7 +1,8 @@
-"""A file of tokens: which programs may use a gateway, or a node over TCP, for what, and until when.
+"""A file of tokens: the programs that may use a gateway, or a node over TCP, with their rights and
+expiry.
 
-A token is 256 random bits, shown once when it is made. The file keeps its SHA-256 hash only (a
-random key needs no slow hash), so that a copy of the file lets nobody in.
+A token is 256 random bits, shown once when it is made. The file keeps only its SHA-256 hash (a
+random key needs no slow hash), so that a copy of the file admits nobody.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ import msgspec
 from canopy.wire.durable import write_durably
 
 Scope = Literal["publish", "subscribe", "observe", "admin"]
-"""What a token may allow; the gateway knows the first three."""
+"""The scopes of tokens; the gateway uses the first three."""
 
 PREFIX: Final = "cgw1_"
-"""How a token of the gateway begins, by which scanners of published source code find one."""
+"""The prefix of a gateway's token, by which scanners of published source code find one."""
 
 
 class TokensError(Exception):
@@ -47,7 +48,7 @@ class ProgramToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     streams: tuple[str, ...] = ()
 
     def is_expired(self, now: float) -> bool:
-        """Whether it is no longer good at `now`, wall clock seconds."""
+        """Return whether it has expired at `now`, wall clock seconds."""
         return bool(self.expires) and now >= self.expires
 
 
@@ -57,12 +58,12 @@ class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def named_in(stream: str, names: Sequence[str]) -> bool:
-    """Whether one of the names, or patterns, of a token is that of the stream."""
+    """Return whether one of the names, or patterns, of a token matches the stream."""
     return any(fnmatchcase(stream, name) for name in names)
 
 
 class TokenFile:
-    """The tokens in a file, read again when the file has changed. `prefix`: how new ones begin."""
+    """The tokens in a file, read again when the file has changed. `prefix`: that of new tokens."""
 
     def __init__(self, path: Path, prefix: str = PREFIX) -> None:
         self.path = path
@@ -71,7 +72,7 @@ class TokenFile:
         self._seen: tuple[int, int, int] | None = None
 
     def all(self) -> tuple[ProgramToken, ...]:
-        """The tokens as the file has them now; none if there is no file. Raises TokensError."""
+        """Return the tokens in the file; none if there is no file. Raises TokensError."""
         try:
             found = self.path.stat()
         except FileNotFoundError:
@@ -85,7 +86,8 @@ class TokenFile:
         return self._tokens
 
     def find(self, secret: str) -> ProgramToken | None:
-        """The token whose secret this is, unless it has expired. Raises TokensError."""
+        """Return the token with this secret; None if there is none, or it has expired. Raises
+        TokensError."""
         hash_ = hash_of(secret)
         found = None
         for token in self.all():
@@ -103,7 +105,7 @@ class TokenFile:
         streams: tuple[str, ...] = (),
     ) -> str:
         """Add a token and return its secret. `lifetime`: seconds; 0: for ever. Raises TokensError
-        if there is one of that name."""
+        if the name is taken."""
         tokens = self.all()
         if any(token.name == name for token in tokens):
             raise TokensError(f"there is a token {name} already; remove it first, or choose a name")
@@ -142,5 +144,5 @@ class TokenFile:
 
 
 def hash_of(secret: str) -> str:
-    """The hash under which the file keeps a token."""
+    """Return the hash under which the file keeps a token."""
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()

@@ -1,10 +1,9 @@
-"""The list of ids that are no longer believed, signed by the overlay's root or an unrestricted
-issuer. Ids are those of nodes, and of issuers (`chains.authority_id`), with whom all that they have
-signed is not believed.
+"""The list of revoked ids, signed by the overlay's root or an unrestricted issuer. Ids are those of
+nodes, and of issuers (`chains.authority_id`), which revokes all that they have signed.
 
-There is one list; each change makes the next version, with everything of the one before. A node
-takes a list with a higher version than its own, keeps it durably, and closes links with who is in
-it (canopy/wire/process/security).
+There is one list; each change makes the next version, with all ids of the last one. A node accepts
+a list with a higher version than its own, keeps it durably, and closes links with nodes on it
+(canopy/wire/process/security).
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from canopy.wire.keys.chains import check_signer
 from overlay.machine import NodeId, Uint53
 
 IDS_MOST = 10_000
-"""Ids in a list, some 400 KiB. One can be left out again 90 days after its certificate has ended,
-when it cannot be renewed."""
+"""The most ids in a list, some 400 KiB. An id can be dropped 90 days after its certificate has
+expired, when it can no longer be renewed."""
 
 
 class Revocations(msgspec.Struct, frozen=True, array_like=True):
@@ -36,8 +35,8 @@ class Revocations(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SignedRevocations(msgspec.Struct, frozen=True, array_like=True):
-    """The list as it travels and as it is kept: its bytes, a signature, and the certificate of who
-    signed, with those by which an older root vouches for it (DER)."""
+    """A signed list as it is sent and stored: its bytes, a signature, and the signer's certificate,
+    with those by which an older root vouches for it (DER)."""
 
     body: bytes
     signature: bytes
@@ -45,7 +44,7 @@ class SignedRevocations(msgspec.Struct, frozen=True, array_like=True):
 
 
 NONE = Revocations("", 0, ())
-"""The list of an overlay in which nobody was revoked."""
+"""The list of an overlay without revocations."""
 
 _CONTEXT = b"canopy revocations 1\n"
 
@@ -53,7 +52,7 @@ _CONTEXT = b"canopy revocations 1\n"
 def sign(
     revocations: Revocations, key: Ed25519PrivateKey, chain: Sequence[x509.Certificate]
 ) -> bytes:
-    """The list as it travels; `chain` is the signer's certificate and what vouches for it."""
+    """Return the signed list; `chain`: the signer's certificate and those that vouch for it."""
     body = msgspec.msgpack.encode(revocations)
     signers = tuple(one.public_bytes(Encoding.DER) for one in chain)
     return msgspec.msgpack.encode(SignedRevocations(body, key.sign(_CONTEXT + body), signers))
@@ -66,8 +65,8 @@ def read(
     revoked: Collection[NodeId] = (),
     at: float | None = None,
 ) -> Revocations:
-    """A list that an authority below one of `roots` has signed, which is not among `revoked`, and
-    valid `at` that time, if one is given. Raises CertificateError."""
+    """Return a list that an authority below one of `roots` has signed. The authority must not be
+    among `revoked`, and must be valid at the time `at`, if given. Raises CertificateError."""
     try:
         signed = msgspec.msgpack.decode(data, type=SignedRevocations)
         found = msgspec.msgpack.decode(signed.body, type=Revocations)
@@ -88,8 +87,8 @@ def believed_list(
     data: bytes, overlay: str, roots: list[x509.Certificate]
 ) -> tuple[Revocations, bytes, str]:
     """Return the list of revocations that a node has stored, its encoding, and "". If it is no
-    longer believed, return its contents nevertheless, b"" and the reason: the nodes that it names
-    are to be refused until another list comes."""
+    longer trusted, return its contents nevertheless, b"" and the reason: its ids are refused until
+    another list arrives."""
     if not data:
         return NONE, b"", ""
     try:
@@ -105,5 +104,5 @@ def believed_list(
 
 
 def list_signers(data: bytes) -> list[x509.Certificate]:
-    """The signer of a list that was read, and what vouches for it."""
+    """Return the signer's certificate of a valid list, and those that vouch for it."""
     return [load_der(one) for one in msgspec.msgpack.decode(data, type=SignedRevocations).signers]

@@ -60,48 +60,51 @@ from overlay.tenants.policy import PolicyError
 # step with others. What comes at once is spread, and as long as the issuer is away it costs little.
 
 RENEW_SPREAD: Final = 20.0
-"""Seconds over which nodes renew that hear of another root, or start, at once. Guess: an issuer
-takes some 3 ms for each."""
+"""Seconds over which nodes spread their renewals when they all learn of another root, or start, at
+once. Guess: an issuer takes some 3 ms for each."""
 
 RENEW_APART: Final = 3_600.0
-"""Seconds over which those renew whose certificates began at the same time: they hold for five days
-more."""
+"""Seconds over which nodes spread their renewals if their certificates began at the same time;
+these are valid for five more days."""
 
 RENEW_AGAIN: Final = 60.0
 RENEW_AGAIN_MOST: Final = 300.0
-"""Seconds until a renewal that failed is tried again, after the first failure and after many; half
-of them to half as much again. So 3,000 nodes ask ten times a second. Guess."""
+"""Seconds until a failed renewal is tried again: the first delay, and the longest. The actual delay
+is random, 0.5 to 1.5 times as long. So 3,000 nodes ask ten times a second. Guess."""
 
 
 RENEW_LATER: Final = 3_600.0
-"""The same where the certificate holds for long, and there may be another root or not."""
+"""Seconds until a failed renewal is tried again if the certificate is still valid for long and the
+node only asks whether there is another root."""
 
 
 class RenewalTimes:
-    """The times of one process. Times are seconds since 1970."""
+    """Decides when one process renews its certificate. Times are seconds since 1970."""
 
     def __init__(self, chance: Callable[[], float] = random) -> None:
-        """`chance`: draws from 0 to 1."""
+        """`chance`: returns a random number from 0 to 1."""
         self._chance = chance
         self._at = 0.0
         self._failed = 0
         self._apart = chance() * RENEW_APART
 
     def is_time(self, now: float, begins: float) -> bool:
-        """Whether a certificate that began then is to be renewed."""
+        """Return whether a certificate that began at `begins` is due for renewal."""
         return now >= begins + RENEW_AFTER * DAY + self._apart
 
     def may_ask(self, now: float) -> bool:
-        """Whether it is this node's turn, if it wants another certificate."""
+        """Return whether this node may ask for another certificate now."""
         return now >= self._at
 
     def soon(self, now: float) -> None:
-        """Others have the same reason to ask at this very moment."""
+        """Delay the next request by a random time: other nodes have the same reason to ask at this
+        moment."""
         self._at = now + self._chance() * RENEW_SPREAD
 
     def asks(self, now: float, has_to: bool = True) -> None:
-        """The node asks: if it hears nothing of `granted`, when again? Not `has_to`: its own
-        certificate holds for long, and there may be another root or not."""
+        """Note a request, and set the time of the next one if `granted` is not called. `has_to`:
+        False if the node's own certificate is valid for long and it only asks whether there is
+        another root."""
         wait = min(RENEW_AGAIN * 2.0 ** min(self._failed, 16), RENEW_AGAIN_MOST)
         wait = wait if has_to else RENEW_LATER
         self._failed += 1
@@ -113,16 +116,16 @@ class RenewalTimes:
 
 
 SHOWN_MOST = 10
-"""Ids that a message names."""
+"""The most ids that a message names."""
 
 
 class Awaited(NamedTuple):
     """The issuers and nodes that still depend on the old root."""
 
     issuers: tuple[NodeId, ...]
-    """Restricted issuers that have not got their next certificate."""
+    """Restricted issuers that have not fetched their next certificate."""
     nodes: tuple[Signed, ...]
-    """Nodes whose certificate still holds, and is the former issuer's."""
+    """Nodes whose certificate is still valid and was signed by the former issuer."""
 
     def __str__(self) -> str:
         parts = []
@@ -137,8 +140,8 @@ class Awaited(NamedTuple):
 
 
 def rotate(folder: KeyFolder, now: float) -> None:
-    """Make another root and issuer. The former root, whose key has to be in the folder, vouches for
-    the new one, so that both are believed until `finish`. Raises KeyFolderError."""
+    """Make another root and issuer. The former root, whose key must be in the folder, vouches for
+    the new one, so that nodes trust both until `finish`. Raises KeyFolderError."""
     with folder.locked():
         _rotate(folder, now)
 
@@ -181,9 +184,9 @@ def _rotate(folder: KeyFolder, now: float) -> None:
 
 
 def finish(folder: KeyFolder, now: float, anyway: bool = False) -> Awaited:
-    """Stop all nodes from believing the former root. Raises KeyFolderError while something that is
-    needed depends on it. With `anyway`, nodes that have not changed to the new root are left
-    behind, and returned."""
+    """Make all nodes drop the former root. Raises KeyFolderError while something that is needed
+    depends on it. With `anyway`, nodes that have not changed to the new root are left behind, and
+    returned."""
     with folder.locked():
         issuer, roots, own = issuer_of(folder), folder.chain("roots"), folder.certificate()
         if len(roots) < 2 or own is None:
@@ -209,7 +212,8 @@ def finish(folder: KeyFolder, now: float, anyway: bool = False) -> Awaited:
 
 
 def not_renewed(folder: KeyFolder, overlay: str, now: float) -> tuple[Signed, ...]:
-    """The nodes whose certificate still holds, and is not of this issuer's present one."""
+    """Return the nodes whose certificate is still valid and was not signed with the issuer's
+    present one."""
     issuer = issuer_of(folder).certificate
     began = issuer.not_valid_before_utc.timestamp() + SKEW.total_seconds()
     live = Ledger(folder.path).live(now, folder.revocations(overlay)[0].ids)
@@ -222,7 +226,7 @@ def not_renewed(folder: KeyFolder, overlay: str, now: float) -> tuple[Signed, ..
 
 
 def root_key_of(folder: KeyFolder, root: x509.Certificate) -> Ed25519PrivateKey:
-    """The key of this root. Raises KeyFolderError if it is not in the folder."""
+    """Return the key of this root. Raises KeyFolderError if it is not in the folder."""
     if not (folder.path / "root.key").exists():
         raise KeyFolderError(f"put the root's key back for this: {folder.path / 'root.key'}")
     found = folder.key("root")
@@ -234,8 +238,8 @@ def root_key_of(folder: KeyFolder, root: x509.Certificate) -> Ed25519PrivateKey:
 def _next_list(
     folder: KeyFolder, overlay: str, issuer: Issuer, more: tuple[NodeId, ...] = ()
 ) -> bytes:
-    """The list under its next version. Each rotation makes one, be it empty: by it nodes hear that
-    there is another root."""
+    """Return the next version of the list. Each rotation makes one, even without new ids: it tells
+    nodes that there is another root."""
     known, _ = folder.revocations(overlay)
     ids = tuple(dict.fromkeys((*known.ids, *more)))
     return issuer.sign_revocations(Revocations(overlay, known.version + 1, ids))
@@ -266,7 +270,7 @@ def _sign_again(
 
 
 def _hangs(made: MadeIssuer, root: x509.Certificate, now: float) -> bool:
-    """Whether a restricted issuer that still holds is not below this root."""
+    """Return whether a restricted issuer is still valid and not below this root."""
     (certificate,) = load_pem(made.certificate)
     if certificate.not_valid_after_utc.timestamp() <= now:
         return False
@@ -280,8 +284,8 @@ def _hangs(made: MadeIssuer, root: x509.Certificate, now: float) -> bool:
 def _sign_issuers_again(
     folder: KeyFolder, root: x509.Certificate, root_key: Ed25519PrivateKey, now: float
 ) -> list[str]:
-    """Give the restricted issuers that were made here certificates of this root, for the same key,
-    rights and time. They fetch them (`issuer`)."""
+    """Sign certificates below this root for the restricted issuers that were made here, with the
+    same key, rights and expiry. They fetch them (`issuer`)."""
     names = []
     for name, made in folder.made_issuers().items():
         if not _hangs(made, root, now):

@@ -1,14 +1,14 @@
-"""Payloads that only those with a tenant's key can read (docs/design/security.md#sealed-payloads).
+"""Payloads that only holders of a tenant's key can read (docs/design/security.md#sealed-payloads).
 
-A *seal file* has the keys: one seals, all of them open, so that what was sealed before a rotation
-stays readable. Programs name the file; no key is ever an argument, and none is printed.
+A *seal file* has the keys: one seals, all of them open, so that payloads sealed before a rotation
+stay readable. Programs name the file; no key is ever an argument, and none is printed.
 
 A sealed payload is an envelope of the media type `SEALED`: version (1 byte), key id (8), salt (16),
-number (8, big-endian), and what ChaCha20-Poly1305 makes of the MessagePack array [payload type,
-payload]. The cipher's key is BLAKE2b-256(salt) under the key of the file: each program that seals
-draws a salt, so that its numbers, which are the nonces, meet nobody else's. Associated data are the
+number (8, big-endian), and the MessagePack array [payload type, payload] encrypted by
+ChaCha20-Poly1305. The cipher's key is BLAKE2b-256(salt) under the key of the file: each sealing
+program draws a salt, so that its numbers, which are the nonces, are unique. Associated data are the
 envelope's first 33 bytes and the attributes as a MessagePack map in order of names. So an envelope
-opens only with the attributes, `id` among them, that it was sealed with.
+opens only with the attributes, `id` among them, with which it was sealed.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ ID: Final = 8
 SALT: Final = 16
 HEAD: Final = 1 + ID + SALT + 8
 LEAST: Final = HEAD + 16
-"""Bytes of an envelope at least."""
+"""The least size of an envelope, in bytes."""
 
 FILE_MOST: Final = 1 << 20
 KEYS_MOST: Final = 1_000
 LOOK: Final = 1.0
-"""Seconds between two looks whether the file has changed."""
+"""Seconds between two checks whether the file has changed."""
 
 SALTS_KEPT: Final = 4_096
-"""Programs whose derived keys are remembered; to derive one takes some microseconds."""
+"""The most salts whose derived keys are remembered; deriving one takes some microseconds."""
 
 Seal = Literal["opened", "no-key", "false", "none"]
-"""What became of a payload: it was opened; sealed with a key that is not here; an envelope that is
-none, or is of other attributes; it came without a seal."""
+"""The state of a payload: opened; sealed with a missing key; an envelope that is invalid, or for
+other attributes; not sealed."""
 
 _ATTRIBUTES: Final = msgspec.msgpack.Encoder(order="deterministic")
 _CONTENT: Final = msgspec.msgpack.Decoder(tuple[str, bytes])
@@ -60,7 +60,7 @@ class SealFileError(Exception):
 
 
 class SealFileDeniedError(SealFileError):
-    """… since others can read it, or this user cannot."""
+    """A seal file cannot be used, since other users can read it, or this user cannot."""
 
 
 class SealKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,7 +71,7 @@ class SealKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def secret(self) -> bytes:
-        """The 32 bytes. Raises ValueError."""
+        """The 32 bytes of the key. Raises ValueError."""
         found = b64decode(self.key, validate=True)
         if len(found) != 32:
             raise ValueError("a key has 32 bytes")
@@ -79,7 +79,7 @@ class SealKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def id(self) -> str:
-        """By which envelopes name it: 16 hexadecimal digits, a hash."""
+        """The id by which envelopes name the key: 16 hexadecimal digits of a hash."""
         return _id_of(self.secret).hex()
 
     def __repr__(self) -> str:
@@ -107,7 +107,7 @@ def _new_key() -> SealKey:
 
 
 def found_seals(path: Path) -> SealFile:
-    """Make a seal file with one key. Raises SealFileError if there is such a file."""
+    """Make a seal file with one key. Raises SealFileError if the file exists."""
     key = _new_key()
     made = SealFile(1, key.id, (key,))
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -120,13 +120,13 @@ def found_seals(path: Path) -> SealFile:
 
 
 def add_key(path: Path) -> SealFile:
-    """Add a key that opens, and does not seal yet. Raises SealFileError."""
+    """Add a key that opens and does not seal yet. Raises SealFileError."""
     known = read_seals(path)
     return _write(path, SealFile(1, known.seals, (*known.keys, _new_key())))
 
 
 def seal_with_newest(path: Path) -> SealFile:
-    """From now on the newest key seals. Raises SealFileError."""
+    """Make the newest key the one that seals. Raises SealFileError."""
     known = read_seals(path)
     return _write(path, SealFile(1, known.keys[-1].id, known.keys))
 
@@ -144,7 +144,7 @@ def forget_key(path: Path, id_: str) -> SealFile:
 
 
 def read_seals(path: Path) -> SealFile:
-    """The keys of a file that is its user's alone. Raises SealFileError."""
+    """Return the keys of a file that only its user can read. Raises SealFileError."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except PermissionError:
@@ -167,7 +167,8 @@ def read_seals(path: Path) -> SealFile:
 
 
 def parse_seals(data: bytes, where: str = "it") -> SealFile:
-    """The keys in the text of a seal file. Raises SealFileError, which has nothing of the text."""
+    """Return the keys in the text of a seal file. Raises SealFileError, whose message quotes
+    nothing of the text."""
     try:
         found = msgspec.json.decode(data, type=SealFile)
         ids = [key.id for key in found.keys]
@@ -206,7 +207,7 @@ class _Sealing(NamedTuple):
 
 
 class OpenedPayload(NamedTuple):
-    """A payload as its program gets it: as it came, unless it was opened."""
+    """A payload for its program: unchanged, unless it was opened."""
 
     seal: Seal
     payload: bytes
@@ -214,8 +215,8 @@ class OpenedPayload(NamedTuple):
 
 
 class Seals:
-    """Seals and opens with the keys of a file, which is read again when it has changed; while it
-    cannot be read, the former keys go on. Threads may share it."""
+    """Seals and opens with the keys of a file. The file is read again when it has changed; while it
+    cannot be read, the former keys stay in use. Threads may share it."""
 
     def __init__(self, path: Path) -> None:
         """Read the seal file at `path`. Raises SealFileError if it cannot be used."""
@@ -318,6 +319,6 @@ def _derived(secret: bytes, salt: bytes) -> ChaCha20Poly1305:
 
 
 def key_named(payload: bytes) -> str:
-    """The id of the key that an envelope names; "": it is no envelope."""
+    """Return the id of an envelope's key; "" if the payload is not an envelope."""
     whole = len(payload) >= LEAST and payload[:1] == VERSION
     return payload[1 : 1 + ID].hex() if whole else ""

@@ -1,4 +1,4 @@
-"""Signatures of this node's key over what it says: an `overlay.links.statements.Signer`."""
+"""Signatures with this node's key: an `overlay.links.statements.Signer`."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from overlay.machine import NodeId
 
 
 class Vouching(Protocol):
-    """Whom the overlay has certified (canopy/wire/process/security)."""
+    """Knows which nodes the overlay has certified (canopy/wire/process/security)."""
 
     def chain(self) -> Chain:
-        """The certificate of this node, and what vouches for it (DER)."""
+        """Return this node's certificate, and those that vouch for it (DER)."""
 
     def vouches(self, node: NodeId, chain: Chain, votes: bool = False) -> bool:
-        """As `overlay.links.statements.Signer`."""
+        """See `overlay.links.statements.Signer`."""
 
 
 class KeySigner:
-    """Signs with a node's Ed25519 key. Who a signature is of follows from the key in it, since ids
-    are hashes of keys; no certificate is needed to look at it."""
+    """Signs with a node's Ed25519 key. The signer of a signature follows from the key in it, since
+    ids are hashes of keys; verifying it needs no certificate."""
 
     def __init__(
         self, key: Ed25519PrivateKey, generation: int, vouching: Vouching | None = None
     ) -> None:
-        """`vouching`: None where nobody's certificate is looked at."""
+        """`vouching`: None if no certificates are checked."""
         self._vouching = vouching
         self._key = key
         self._raw = raw_key(key.public_key())
@@ -41,7 +41,7 @@ class KeySigner:
         return Signature(self._node, self._raw, self._generation, self._key.sign(statement))
 
     def holds(self, signature: Signature, statement: bytes) -> bool:
-        """Whether the node that is named has signed this statement."""
+        """Return whether the named node has signed this statement."""
         if node_id(signature.key, signature.generation) != signature.signer:
             return False
         try:
@@ -55,5 +55,5 @@ class KeySigner:
         return () if self._vouching is None else self._vouching.chain()
 
     def vouches(self, node: NodeId, chain: Chain, votes: bool = False) -> bool:
-        """Whether the overlay has certified this node, and has not revoked it."""
+        """Return whether the overlay has certified this node, and has not revoked it."""
         return self._vouching is not None and self._vouching.vouches(node, chain, votes)

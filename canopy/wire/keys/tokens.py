@@ -1,7 +1,7 @@
-"""Invitations: what `canopy keys invite` prints and `canopy node --join` takes.
+"""Invitations: `canopy keys invite` prints a token, and `canopy node --join` uses it.
 
-A token names the root by its fingerprint, so that the new node trusts nobody else, its issuer by
-addresses, and a secret, of which the issuer keeps only a hash. Since one issuer alone takes a
+A token names the root by its fingerprint, so that the new node trusts no other, its issuer by
+addresses, and a secret, of which the issuer keeps only a hash. Since only one issuer accepts a
 token, it can be used once without any agreement between nodes.
 """
 
@@ -15,7 +15,7 @@ from typing import Annotated, Final
 import msgspec
 
 PREFIX: Final = "canopy1."
-"""What tokens begin with, so that they are recognised where they should not be."""
+"""The prefix of tokens, by which scanners can recognise them."""
 
 SECRET_BYTES: Final = 16
 
@@ -36,9 +36,9 @@ class Token(msgspec.Struct, frozen=True, array_like=True):
     invitation: Short
     secret: Annotated[bytes, msgspec.Meta(min_length=SECRET_BYTES, max_length=SECRET_BYTES)]
     node: Short = ""
-    """The id of the node that may hear the secret; "": any whose role is issuer or higher."""
+    """The id of the node that may receive the secret; "": any whose role is issuer or higher."""
     peers: Annotated[tuple[str, ...], msgspec.Meta(max_length=8)] = ()
-    """Where the overlay is met besides: an issuer that is a leaf names no other node."""
+    """Further addresses of the overlay: an issuer that is a leaf names no other node."""
 
 
 class Invitation(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ class Invitation(msgspec.Struct, frozen=True):
     used_by: tuple[str, ...] = ()
     """Ids of the nodes that have used it."""
     per_hour: int = 0
-    """By how many within an hour; 0: any number."""
+    """The most nodes that may use it within an hour; 0: any number."""
 
 
 def hashed(secret: bytes) -> str:
@@ -62,13 +62,13 @@ def hashed(secret: bytes) -> str:
 
 
 def write_token(token: Token) -> str:
-    """The token as text."""
+    """Return the token as text."""
     data = msgspec.msgpack.encode(token)
     return PREFIX + base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
 def read_token(text: str) -> Token:
-    """The token in a text. Raises TokenError."""
+    """Parse the text of a token. Raises TokenError."""
     text = text.strip()
     if not text.startswith(PREFIX):
         raise TokenError(f"a token begins with {PREFIX}")

@@ -4,15 +4,15 @@
 
 - ``node_process`` `run_node` and `NodeProcess`: opens everything in order, carries out the commands
   that concern the process, handles signals, drains and leaves;
-- ``listener`` the TCP port, and as many open files as the system allows;
-- ``machine_load`` what the machine has left, and what the C library and Python's garbage collector
-  are set to at start and when the node is ready;
+- ``listener`` the TCP port, and the limit of open files;
+- ``machine_load`` the load of the machine, and the settings of the C library and of Python's
+  garbage collector at start and when the node is ready;
 - ``matching_setup`` prepares the compiled matching engine beside the running node;
-- ``supervision`` what is told to who watches it: the listener of `canopy.wire.admin`, and, systemd;
-  ``reload`` the configuration read again; ``config_keys`` what each of its keys means;
-- ``security`` the keys of the running node: TLS contexts, who is believed, renewals, revocations;
+- ``supervision`` monitoring: the listener of `canopy.wire.admin`, and systemd;
+  ``reload`` reads the configuration again; ``config_keys`` describes its keys;
+- ``security`` the keys of the running node: TLS contexts, trusted documents, renewals, revocations;
 - ``health_watch`` reads the health file again when it has changed, and ``trace_shipper`` sends the
   trace records to a stream;
-- ``copies`` what it does when another process has its node's id;
+- ``copies`` handles another process with the same node id;
 - ``telemetry`` samples this machine, ``feed`` publishes the samples as events.
 """

@@ -1,7 +1,7 @@
-"""What a process does when another one has its node's id (overlay/links/handshake.py).
+"""Handles another process with this node's id (overlay/links/handshake.py).
 
-The one that was started earlier has to stop. The other one may not have met it: peers tell the
-earlier one. So the earlier one, when it has stopped, says Hello at the later one's address, and
+The process that was started earlier has to stop. The later one may not have met it: peers tell the
+earlier one. So the earlier one, when it has stopped, sends a Hello to the later one's address, and
 both logs name the other's address.
 """
 
@@ -22,8 +22,8 @@ from overlay.links.messages import Hello
 
 
 def boot_number() -> int:
-    """A number that is greater for a process that is started later, by the wall clock, and differs
-    between two that are started at one moment."""
+    """Return a number that is greater for a process that starts later, by the wall clock, and
+    differs between two that start at the same moment."""
     return int(time.time() * 1e6) << 8 | randbits(8)
 
 
@@ -46,8 +46,8 @@ def explain_conflict(conflict: IdentityConflict, folder: Path) -> str:
 
 
 async def inform_other(address: str, hello: Hello) -> None:
-    """Say Hello to the process at `address`, so that it hears of this one; at most `TELL_OTHER`
-    seconds, and without an answer if there is none."""
+    """Send a Hello to the process at `address`, so that it learns of this one; takes at most
+    `TELL_OTHER` seconds. Failures are ignored."""
     with trio.move_on_after(TELL_OTHER), suppress(OSError, ValueError, trio.BrokenResourceError):
         host, port = split_address(address)
         async with await trio.open_tcp_stream(host, port) as stream:

@@ -1,7 +1,7 @@
 """Publishes samples of this machine through the node (command Feed).
 
-A node has at most one feed. A sample that is taken while the last one is not admitted yet is
-skipped and counted, since telemetry loses its value while it waits.
+A node has at most one feed. A sample is skipped and counted while the last one is not admitted yet,
+since telemetry loses its value while it waits.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class FeedError(Exception):
 
 
 def is_available() -> bool:
-    """Whether this machine can be sampled: psutil is installed."""
+    """Return whether this machine can be sampled: psutil is installed."""
     try:
         return find_spec("psutil") is not None
     except ValueError:  # barred from import (sys.modules)
@@ -84,7 +84,7 @@ class TelemetryFeed:
         self._changed.unpark_all()
 
     def answered(self, reply: Published | Failed) -> None:
-        """The node has admitted, or refused, the last sample."""
+        """Handle the node's reply to the last sample."""
         self._unanswered = False
         if isinstance(reply, Failed):
             self._log.warning("feed", reason=reply.reason)

@@ -1,8 +1,8 @@
 """Watches the health file for a node (`health.file`; T6, docs/design/health.md).
 
-The file is looked at every `HEALTH_CHECK` seconds and read when it is another one than before. A
-file that is missing, malformed, stale or from the future changes nothing: it is counted and logged,
-and what an earlier file said holds until it is stale itself, by the node's own clock
+The file is checked every `HEALTH_CHECK` seconds and read when it has changed. A file that is
+missing, malformed, stale or from the future changes nothing: it is counted and logged, and the
+contents of the last valid file stay in force until they are stale, by the node's own clock
 (overlay/health.py).
 """
 
@@ -30,10 +30,10 @@ class HealthWatch:
         clock: Callable[[], float],
         update: Callable[[HealthReport], None],
     ) -> None:
-        """`path`: None for no file; `max_age`: seconds after its newest record from which a file is
-        stale; `update` is called with each file that is read and valid."""
+        """`path`: None for no file; `max_age`: seconds after its newest record at which a file is
+        stale; `update` is called with each valid file that is read."""
         self.ignored = 0
-        """Files that were read, or missing, and changed nothing."""
+        """The number of checks at which the file was missing or invalid."""
         self._path = path
         self._max_age = max_age
         self._log = log
@@ -42,19 +42,19 @@ class HealthWatch:
         self._seen: tuple[int, ...] | None = ()  # None: the file is missing; (): not looked yet
 
     def watch(self, path: Path | None, max_age: float) -> None:
-        """Look at another file, or with another age, from now on."""
+        """Watch another file, or with another greatest age, from now on."""
         if (path, max_age) != (self._path, self._max_age):
             self._path, self._max_age, self._seen = path, max_age, ()
 
     async def run(self) -> None:
-        """Look at the file again and again, until cancelled."""
+        """Check the file periodically, until cancelled."""
         while True:
             if self._path is not None:
                 self.look()
             await trio.sleep(HEALTH_CHECK)
 
     def look(self) -> None:
-        """Read the file if it is another one than at the last look."""
+        """Read the file if it has changed since the last check."""
         assert self._path is not None
         try:
             found = self._path.stat()

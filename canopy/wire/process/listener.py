@@ -1,4 +1,4 @@
-"""The TCP port of a node, how many sockets its process may have, and its multicast DNS."""
+"""The TCP port of a node, the limit of open files of its process, and its multicast DNS."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ def open_mdns(
     role: Role | None,
     log: Log,
 ) -> LocalNetwork | None:
-    """Multicast DNS, if it is configured. `role`: that of the node's certificate; None: it has no
-    keys. Raises StartError without keys, or the library."""
+    """Return multicast DNS, if it is configured. `role`: that of the node's certificate; None: it
+    has no keys. Raises StartError without keys, or without the library."""
     if not config.mdns:
         return None
     if role is None:

@@ -1,8 +1,8 @@
-"""What a health record says of the process and its machine (T6, docs/design/health.md).
+"""The fields of a health record about the process and its machine (T6, docs/design/health.md).
 
 Everything is read from the operating system without a library: processor time (getrusage), the
 machine's memory and the process's own (``/proc``, so on Linux only), room on the data folder's file
-system (statvfs). What a system does not say is left out.
+system (statvfs). Values that a system does not report are left out.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ STATM: Final = Path("/proc/self/statm")
 
 
 class MachineLoad:
-    """Measures this process and its machine. Two clocks, in seconds, may be given by tests: `clock`
-    the monotonic one, `busy` the processor time of the process."""
+    """Measures this process and its machine. Tests may give two clocks, in seconds: `clock` the
+    monotonic one, `busy` the processor time of the process."""
 
     def __init__(
         self,
@@ -38,9 +38,9 @@ class MachineLoad:
         self._before = (clock(), busy())
 
     def measure(self) -> dict[str, float | int]:
-        """The fields of a health record that are about process and machine, as far as known:
-        `cpu` (percent of one processor, since the last call), `memory` and `disk` (percent in
-        use), `resident` (bytes)."""
+        """Return the fields of a health record about process and machine, as far as known: `cpu`
+        (percent of one processor, since the last call), `memory` and `disk` (percent in use),
+        `resident` (bytes)."""
         found: dict[str, float | int | None] = {
             "cpu": self._cpu(),
             "memory": memory_used(),
@@ -57,8 +57,8 @@ class MachineLoad:
 
 
 def memory_used(source: Path = MEMINFO) -> float | None:
-    """Percent of the machine's memory that no program could be given without swapping; None where
-    the system does not say."""
+    """Return the percentage of the machine's memory that is not available without swapping; None if
+    the system does not report it."""
     try:
         lines = source.read_text().splitlines()
         sizes = {name: int(rest.split()[0]) for name, _, rest in (x.partition(":") for x in lines)}
@@ -69,8 +69,8 @@ def memory_used(source: Path = MEMINFO) -> float | None:
 
 
 def disk_used(folder: Path) -> float | None:
-    """Percent of the folder's file system that a program of this user can no longer write to, as
-    `df` counts it; None where the system does not say."""
+    """Return the percentage of the folder's file system that is used, as `df` counts it for this
+    user; None if the system does not report it."""
     try:
         found = os.statvfs(folder)
     except OSError:
@@ -81,7 +81,8 @@ def disk_used(folder: Path) -> float | None:
 
 
 def resident(source: Path = STATM) -> int | None:
-    """Bytes of memory that this process has; None where the system does not say."""
+    """Return the resident memory of this process in bytes; None if the system does not report
+    it."""
     try:
         return int(source.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
@@ -105,13 +106,14 @@ def resident(source: Path = STATM) -> int | None:
 TRIM_THRESHOLD, MMAP_THRESHOLD, ARENA_MAX = -1, -3, -8  # glibc's malloc.h
 
 LARGE: Final = 1024 * 1024
-"""Bytes from which a block is mapped by itself, and from which the free end of the heap is
+"""The size in bytes at which a block is mapped by itself, and at which the free end of the heap is
 returned. Measured with 10,000 subscriptions and 100,000 events: 124 MB resident instead of 132, at
 the same speed."""
 
 
 def return_large_blocks() -> None:
-    """Have glibc return large freed blocks to the system at once; does nothing elsewhere."""
+    """Make glibc return large freed blocks to the system at once; does nothing with other C
+    libraries."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):
@@ -121,8 +123,8 @@ def return_large_blocks() -> None:
 
 
 def freeze_heap() -> None:
-    """Exclude from garbage collection all present objects, and from now on those that a collection
-    has left alive."""
+    """Exclude all present objects from garbage collection, and from now on those that survive a
+    collection."""
     if freeze_survivors not in gc.callbacks:
         gc.callbacks.append(freeze_survivors)
     gc.collect()

@@ -1,4 +1,5 @@
-"""Prepares what matching needs while the node runs: the parser, and the compiled engine.
+"""Prepares the parts of matching that take long to load while the node runs: the parser, and the
+compiled engine.
 
 Building the parser takes 0.1 s, too long for a turn of the node (measured): a thread does it before
 a program subscribes.
@@ -26,8 +27,8 @@ COMPILE: Final = "import matching; matching.warm()"  # the program of the compil
 
 
 async def prepare_matching(log: Log) -> None:
-    """Build the parser; then wait until some index has become large, compile where needed and load
-    the engine."""
+    """Build the parser; then wait until an index has become large, compile the engine if needed,
+    and load it."""
     await trio.to_thread.run_sync(matching.prepare_parser, abandon_on_cancel=True)
     while not matching.warm_wanted():
         await trio.sleep(WARM_CHECK)

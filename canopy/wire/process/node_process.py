@@ -82,17 +82,17 @@ INTERNAL: Final = 0
 """The client number of the process itself; those of the control socket begin at 1."""
 
 START_FAILED: Final = 1
-"""Exit code of a process that could not start for another reason than its data folder."""
+"""Exit code of a process that could not start, for a reason other than its data folder."""
 
 INTERRUPTED: Final = 130
 """Exit code of a process that a second signal ended (docs/reference/commands.md)."""
 
 ALONE_AFTER: Final = 5.0
-"""Seconds without a neighbour after which a node that has peers says that it is alone: as long as a
-connection may take, so that one which starts again and is answered a moment later does not."""
+"""Seconds without a neighbour after which a node with peers logs that it is alone: as long as a
+connection may take, so that a restarted node that is answered a moment later does not log it."""
 
 NOTES_MOST: Final = 5.0
-"""Lines at once that it has neighbours, and that it has none any more."""
+"""The most lines in a row about finding and losing all neighbours; then one in `EVERY` seconds."""
 
 Build = Callable[["NodeProcess"], DrivenNode]
 """Makes the node of a process; tests pass their own."""
@@ -105,7 +105,7 @@ def run_node(
     source: ConfigSource | None = None,
 ) -> int:
     """Run a node until it has left or failed. Returns the exit code; logs to `out`, or stderr.
-    `source`: where to read the configuration again on SIGHUP; None: nowhere."""
+    `source`: reads the configuration again on SIGHUP; None: it cannot be read again."""
     log = Log(config.log.level, out, format_=config.log.format)
     process: NodeProcess | None = None
     return_large_blocks()
@@ -158,7 +158,7 @@ def report(error: BaseException, log: Log) -> int:
 
 
 def build_node(process: NodeProcess) -> DrivenNode:
-    """The node of the overlay (`node.Node`) for `process`."""
+    """Return the overlay's node (`node.Node`) for `process`."""
     from canopy.wire.transport.codec import WireCodec
     from node import Node
 
@@ -201,9 +201,9 @@ class NodeProcess:
         source: ConfigSource | None = None,
     ) -> None:
         self.config = config
-        """What holds: what a reload has changed is in it."""
+        """The present configuration, with the changes of reloads."""
         self.security = security
-        """Its keys; None: it has none."""
+        """The node's keys; None: it has none."""
         self.peers = config.peers or (() if security is None else security.introducers)
         self.folder = folder
         self.log = log
@@ -351,7 +351,7 @@ class NodeProcess:
         self.driver.turn(self.driver.node.client_gone, client, unread_for)
 
     def drain(self, reason: str) -> None:
-        """Begin to leave the overlay; further calls change nothing."""
+        """Begin to leave the overlay; further calls do nothing."""
         if self._draining:
             return
         self._draining = True
@@ -365,7 +365,7 @@ class NodeProcess:
     # Reloading, and what is told to who watches.
 
     def reload(self) -> ReloadOutcome:
-        """Read configuration and keys again, and take on what can be."""
+        """Read configuration and keys again, and apply the changes that take effect at once."""
         manager = self._watched.manager
         manager.reloading()
         outcome = self._reloading.reload(self.config)
@@ -374,7 +374,7 @@ class NodeProcess:
         return outcome
 
     def _apply(self, held: NodeConfig, config: NodeConfig) -> None:
-        """Let the settings that take effect at once do so."""
+        """Apply the settings that take effect at once."""
         self.config = config
         self.log.configure(config.log.level, config.log.format)
         clients = config.clients
@@ -387,7 +387,7 @@ class NodeProcess:
             self._nursery.start_soon(self._listen_anew, held.metrics.listen)
 
     async def _listen_anew(self, before: str) -> None:
-        """Serve who watches at another address; if that cannot be, where it was."""
+        """Serve monitoring at another address; if that fails, continue at the old one."""
         try:
             await self._watched.listen(self.config.metrics.listen)
         except StartError as error:
@@ -396,7 +396,7 @@ class NodeProcess:
             self.config = msgspec.structs.replace(self.config, metrics=held)
 
     def _ask_status(self) -> Status:
-        """The node's status now, as programs get it."""
+        """Return the node's present status, as programs get it."""
         self.driver.turn(self.driver.node.commands, INTERNAL, (GetStatus(0),))
         assert self._last_status is not None
         return self._fill_status(self._last_status)
@@ -407,7 +407,7 @@ class NodeProcess:
     # What the node says (`canopy.wire.driver.NodeOutputs`).
 
     def reply(self, client: int, reply: Reply) -> None:
-        """Queue a reply for a program; take one to a request of the process itself."""
+        """Queue a reply for a program, or handle a reply to the process's own request."""
         if client == SHIPPING:
             assert self._shipping is not None
             self._shipping.answered(reply)
@@ -425,11 +425,12 @@ class NodeProcess:
         self._control.share(events, places)
 
     def announce(self, name: str, addresses: tuple[str, ...]) -> None:
-        """Announce in the directory at which addresses `name` is reached."""
+        """Announce in the directory the addresses at which `name` is reached."""
         self._discovery.publish(name, addresses)
 
     def check_turn(self) -> None:
-        """Let nothing leave where another process of this node has to go on."""
+        """Raise an error, so that no output of the turn leaves, if another process with this node's
+        id has to continue instead."""
         if self.driver.node.conflict is not self._conflict:
             self._on_conflict(self.driver.node.conflict)
 
@@ -447,7 +448,8 @@ class NodeProcess:
             self._over.set()
 
     def _on_conflict(self, conflict: IdentityConflict | None) -> None:
-        """Another process has this node's id: stop if it has to be this one, else log it."""
+        """Handle that another process has this node's id: stop if this process has to, else log
+        it."""
         self._conflict = conflict
         if conflict is None:
             return
@@ -461,14 +463,14 @@ class NodeProcess:
         self.log.seldom("identity_conflict", reason=text)
 
     def _is_alone_with_its_id(self) -> bool:
-        """Whether no later process of this node can be there: without keys anybody may say so, and
-        all who reach this port are on this machine, where the id is locked."""
+        """Return whether there can be no later process with this id: the id is locked on this
+        machine, the port is reachable only from here, and without keys any program could claim the
+        id."""
         is_local = is_loopback(split_address(self.config.listen)[0]) and not self.config.insecure
         return self.security is None and is_local and self.folder.holds_id
 
     def inform_other(self) -> None:
-        """If this process has stopped for another one with its node's id, make itself known
-        there."""
+        """If this process has stopped for another one with its node's id, send that one a Hello."""
         if self._conflict is not None and self.security is None:
             incarnation, overlay = self.folder.incarnation, self.config.overlay
             hello = Hello(
@@ -494,7 +496,8 @@ class NodeProcess:
         self._control.silence()
 
     def _may_note_neighbours(self) -> bool:
-        """Whether one more line about them is due: some at once, then one in `EVERY` seconds."""
+        """Return whether one more line about neighbours may be logged: a few in a row, then one in
+        `EVERY` seconds."""
         now = time.monotonic()
         notes = min(NOTES_MOST, self._notes + (now - self._noted) / EVERY)
         if notes >= 1.0:
@@ -502,7 +505,7 @@ class NodeProcess:
         return notes >= 1.0
 
     def _log_neighbours(self) -> None:
-        """Log when the node finds the first other node, and when it has none (any more)."""
+        """Log when the node finds its first neighbour, and when it has none, or none left."""
         count = self.driver.node.neighbours
         alone = count == 0
         if not alone or not self.peers:
@@ -525,7 +528,8 @@ class NodeProcess:
             self.log.info("alone", reason="the first node of its overlay")
 
     def _fill_status(self, status: Status) -> Status:
-        """`status` with what the node does not know: process id, uptime, bytes, clients."""
+        """Return `status` with the facts that the node does not have: process id, uptime, bytes,
+        clients."""
         moved = self.driver.counters
         counters = dict(status.counters)
         counters.update({f"wire_{name}": getattr(moved, name) for name in moved.__slots__})
@@ -563,7 +567,7 @@ class NodeProcess:
 
     async def _limit_drain(self) -> None:
         """Leave after `drain_timeout` even if the node is not drained. A process that does not end
-        then either says where it stands (stderr), and ends."""
+        within `END_MOST` seconds then writes its stack to stderr, and is ended."""
         faulthandler.dump_traceback_later(self.config.drain_timeout + END_MOST, exit=True)
         await trio.sleep(self.config.drain_timeout)
         self.log.warning("drain_timeout", after=self.config.drain_timeout)
@@ -571,8 +575,8 @@ class NodeProcess:
         self._over.set()
 
     async def end_of_service(self) -> None:
-        """Wait until the node is drained, or is to leave all the same. A turn that came after the
-        one in which it was drained may have brought something new, so the last look is made where
+        """Wait until the node is drained, or has to leave nevertheless. A turn after the one in
+        which it was drained may have brought new work, so the last check is made at a point where
         no other task runs before the node has left."""
         while not self._cut_short and not self.driver.node.drained:
             await self._over.wait()
@@ -580,8 +584,8 @@ class NodeProcess:
                 self._over = trio.Event()
 
     async def _leave(self) -> None:
-        """Say goodbye to all peers, and write the last trace record with the final counters. What
-        is not finished is counted in the log."""
+        """Say goodbye to all peers, and write the last trace record with the final counters.
+        Unfinished work is logged with its counts."""
         self.driver.turn(self.driver.node.commands, INTERNAL, (GetStatus(0),))
         unfinished = self.driver.node.unfinished
         reason = self._cut_short if unfinished else "drained"
@@ -611,8 +615,8 @@ class NodeProcess:
         self.log.info("left", node=self.me.id, drained=not unfinished, reason=reason)
 
     async def _keep_secure(self) -> None:
-        """Renew the certificate, take revocations, and check the connected nodes. Without keys
-        beyond this machine, warn once an hour."""
+        """Renew the certificate, accept revocations, and check the connected nodes. A node without
+        keys that other machines can reach logs a warning once an hour."""
         if self.security is None:
             while not is_loopback(split_address(self.config.listen)[0]):
                 self.log.warning("insecure", reason="no keys: others can join, read and forge")
@@ -637,7 +641,7 @@ class NodeProcess:
                 self._report_lost_traces(self._traces)
 
     def _report_lost_traces(self, traces: TraceWriter) -> None:
-        """Log once that the node goes on without some of its traces; `traces_lost` counts them."""
+        """Log once that traces are lost and the node continues; `traces_lost` counts them."""
         if traces.lost and not self._traces_reported:
             self._traces_reported = True
             self.log.warning("traces", lost=traces.lost, reason=traces.error, node="goes on")
@@ -648,8 +652,8 @@ class NodeProcess:
             self.folder.check()
 
     async def _measure_health(self) -> None:
-        """Every `health.period` seconds: have the node judge its health, and write a record of
-        it."""
+        """Every `health.period` seconds, let the node assess its health, and write a health
+        record."""
         while True:
             await trio.sleep(self.config.health.period)
             vitals = msgspec.structs.asdict(self.driver.node.vitals())
@@ -693,6 +697,6 @@ class NodeProcess:
 
 
 def health_file(config: NodeConfig) -> tuple[Path | None, float]:
-    """The health file that is watched (None: none is), and its greatest age."""
+    """Return the watched health file (None: there is none), and its greatest age."""
     file = config.health.file
     return (Path(file).expanduser() if file else None), config.health.max_age

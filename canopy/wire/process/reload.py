@@ -1,8 +1,8 @@
-"""Hot reload: the configuration is read again, and what can take effect does (SIGHUP, `canopy
-reload`).
+"""Hot reload: read the configuration again, and apply the changes that can take effect (SIGHUP,
+`canopy reload`).
 
-All or nothing: a configuration that is invalid changes nothing, and the reason is logged and told
-to who asked. So it is with keys, which are read first.
+All or nothing: an invalid configuration changes nothing, and the reason is logged and returned to
+the requester. The same holds for keys, which are read first.
 """
 
 from __future__ import annotations
@@ -34,13 +34,12 @@ HOT: Final = frozenset(
         *("clients.queue", "clients.programs", "clients.resume", "clients.parked"),
     )
 )
-"""Keys that take effect at once: what the process reads each time that it needs it, or opens anew.
-All others are of machines that are built with them, of what is open, or of what other nodes were
-told."""
+"""Keys that take effect at once: the process reads them each time that it needs them, or can reopen
+the resource. All other keys are fixed in machines, in open resources, or at other nodes."""
 
 
 def keys_of(config: SettingsGroup, prefix: str = "") -> dict[str, Any]:
-    """The values of a configuration by key, those of groups as ``group.key``."""
+    """Return the values of a configuration by key, those of groups as ``group.key``."""
     found: dict[str, Any] = {}
     for field in msgspec.structs.fields(type(config)):
         value = getattr(config, field.name)
@@ -52,7 +51,7 @@ def keys_of(config: SettingsGroup, prefix: str = "") -> dict[str, Any]:
 
 
 def shown(value: Any) -> str:
-    """A value as the configuration file has it, in short."""
+    """Return a value as the configuration file has it, in short form."""
     if isinstance(value, tuple):
         return ", ".join(map(str, value)) or "none"
     if isinstance(value, bool):
@@ -61,8 +60,8 @@ def shown(value: Any) -> str:
 
 
 def compare(before: NodeConfig, after: NodeConfig) -> tuple[ChangedSetting, ...]:
-    """Return the changed settings in the order of the fields, and from when each change holds.
-    Removed peers are dialled until a restart; added ones are dialled now."""
+    """Return the changed settings in the order of the fields, and when each takes effect. Removed
+    peers are dialled until a restart; added ones are dialled now."""
     old, new = keys_of(before), keys_of(after)
     changed = []
     for key, value in new.items():
@@ -76,7 +75,7 @@ def compare(before: NodeConfig, after: NodeConfig) -> tuple[ChangedSetting, ...]
 
 
 def adopt(before: NodeConfig, after: NodeConfig) -> NodeConfig:
-    """`before` with the values of `after` of all keys that take effect at once."""
+    """Return `before` with the values of `after` for all keys that take effect at once."""
     changes: dict[str, Any] = {}
     for key in sorted(HOT):
         group, _, name = key.rpartition(".")
@@ -109,7 +108,8 @@ class ReloadOutcome:
 
 
 def open_schemas(config: NodeConfig) -> FolderSchemas | None:
-    """The schemas that events are held against; None: there are none. Raises StartError."""
+    """Return the schemas by which events are validated; None if none are configured. Raises
+    StartError."""
     if not config.schemas.dir:
         return None
     from canopy.schemas import EventSchemaError, FolderSchemas
@@ -121,7 +121,7 @@ def open_schemas(config: NodeConfig) -> FolderSchemas | None:
 
 
 class Reloading:
-    """Reads the configuration again, and hands on what changed."""
+    """Reads the configuration again, and passes on the changes."""
 
     def __init__(
         self,
@@ -131,8 +131,8 @@ class Reloading:
         security: NodeSecurity | None = None,
         schemas: FolderSchemas | None = None,
     ) -> None:
-        """`apply` is called with the configuration that holds and with the one that holds from now
-        on; `security` and `schemas` are read again as well."""
+        """`apply` is called with the former configuration and the new one; `security` and `schemas`
+        are read again as well."""
         self._source = source
         self._log = log
         self._apply = apply
@@ -140,8 +140,7 @@ class Reloading:
         self._schemas = schemas
 
     def _reread(self) -> tuple[tuple[str, ...], str]:
-        """Read what a reload covers beside the configuration: what that was, and why it is
-        refused."""
+        """Read keys and schemas again. Returns their names, and the reason of a refusal or ""."""
         read: tuple[str, ...] = ()
         if self._security is not None:
             read = ("keys",)
@@ -158,7 +157,8 @@ class Reloading:
         return read, ""
 
     def reload(self, held: NodeConfig) -> ReloadOutcome:
-        """Compare with the configuration that `held` until now."""
+        """Read everything again, and apply the differences from the present configuration
+        `held`."""
         self._log.info("reloading", file="" if self._source is None else self._source.file)
         read, refused = self._reread()
         if refused:

@@ -1,7 +1,7 @@
-"""What a running node does with its keys: TLS contexts, who is believed, renewals, revocations.
+"""The keys of a running node: TLS contexts, trusted documents, renewals, revocations.
 
-The files in the key folder are the state. This reads them again when they change (another command
-may have changed them), and replaces the TLS contexts, so that nothing needs a restart.
+The files in the key folder are the state. This module reads them again when they change (another
+command may have changed them), and replaces the TLS contexts, so that nothing needs a restart.
 """
 
 from __future__ import annotations
@@ -63,30 +63,31 @@ from overlay.rights import Principal, Role
 from overlay.tenants.policy import Policy, PolicyError
 
 LOOK: Final = 1.0
-"""Seconds between two looks at the key folder, and at the certificates of live connections: a
+"""Seconds between two checks of the key folder, and of the certificates of live connections: a
 revocation closes links within 5."""
 
 ISSUER_SOON: Final = 14 * DAY
-"""Before its end an issuer's own node warns that long: it has to be replaced by who has the
-root."""
+"""Seconds before its expiry from which on an issuer's own node warns: only the holder of the root's
+key can replace it."""
 
 NOTE_AGAIN: Final = 60.0
-"""Seconds until something that an issuer has signed wrongly is written down again."""
+"""Seconds between two records about wrong certificates of the same issuer."""
 
 ISSUERS_NOTED: Final = 256
 
 RENEW_AT_START: Final = 3_600.0
-"""Seconds from which on a certificate is renewed at the start of its node."""
+"""The least age in seconds at which a certificate is renewed at the start of its node."""
 
 LOCAL_PER_SECOND: Final = 500.0
 LOCAL_AWAITING: Final = 128
-"""`AcceptLimits` for this machine: some dozen nodes on it that start at once."""
+"""`AcceptLimits` for this machine: some dozen nodes that start at once."""
 
 VOUCHED_KEPT: Final = 1_024
-"""Certificates of others that were looked at: those in views come again and again."""
+"""The most chains of other nodes whose verification is remembered: those in views arrive
+repeatedly."""
 
 JOIN_PATIENCE: Final = 5.0
-"""Seconds for which one who asks for a certificate is heard."""
+"""The most seconds for a request for a certificate."""
 
 
 class NodeSecurity:
@@ -98,7 +99,7 @@ class NodeSecurity:
         """Raises KeyFolderError if the keys cannot be used."""
         self._folder = folder
         self.overlay = overlay
-        """Its name."""
+        """The overlay's name."""
         self._log = log
         self._now = now
         self._issuing = Issuing(folder, overlay, now) if folder.is_issuer else None
@@ -107,17 +108,17 @@ class NodeSecurity:
         self._read: BoundedDict[Chain, Vouched] = BoundedDict(CONNECTIONS)
         self._ids = LiveIds()
         self._vouched: BoundedDict[Chain, Vouched | None] = BoundedDict(VOUCHED_KEPT)
-        """What was found about others' chains; None: nobody is to believe them."""
+        """The nodes of chains that were verified; None: the chain is not trusted."""
         self._sparing = Sparing(time.monotonic)
         self._noted: BoundedDict[bytes, float] = BoundedDict(ISSUERS_NOTED)
         self._limits = AcceptLimits()
         self._local_limits = AcceptLimits(LOCAL_PER_SECOND, LOCAL_AWAITING)
         self._turns = HandshakeTurns()
         self.changed: Callable[[], None] = lambda: None
-        """Called when what is believed has changed, outside of the node's turns."""
+        """Called when the trusted documents have changed, outside the node's turns."""
         self._has_changed = False
         self._wants_root = False
-        """There may be a later root: it was off, or has met a node that knows one."""
+        """Whether there may be a later root: the node was off, or has met a node that knows one."""
         self.policy = PolicyDocument(self)
         self._held: _Held | None = None
         self.load()
@@ -129,7 +130,7 @@ class NodeSecurity:
 
     @property
     def beliefs(self) -> Beliefs:
-        """The present beliefs: replaced as a whole, never changed in part."""
+        """The present trust, which is replaced as a whole and never changed in part."""
         assert self._held is not None
         return self._held.beliefs
 
@@ -144,8 +145,8 @@ class NodeSecurity:
         return self.beliefs.revocations
 
     def load(self) -> None:
-        """Read the folder, and adopt its contents. Raises KeyFolderError, and then the former
-        beliefs stay in force."""
+        """Read the folder, and adopt its contents. Raises KeyFolderError, and then the former trust
+        stays in force."""
         folder, former = self._folder, None if self._held is None else self._held.beliefs
         folder.check()
         with folder.locked():
@@ -192,7 +193,8 @@ class NodeSecurity:
                 self._log.warning("not_believed", reason=fault)
 
     def _renew_soon(self) -> None:
-        """All nodes of an overlay may hear of another root at once."""
+        """Schedule a renewal at a random time, since all nodes of an overlay may learn of another
+        root at once."""
         self._renewals.soon(self._now())
 
     def _make_context(self, is_server: bool, found: Beliefs) -> ssl.SSLContext:
@@ -214,7 +216,7 @@ class NodeSecurity:
         return found
 
     def note(self, kind: str, **fields: Any) -> None:
-        """Write a line of the audit file; one that cannot be written is logged."""
+        """Write a line of the audit file; a failure is logged."""
         try:
             self._folder.note(kind, **fields)
         except OSError as error:
@@ -223,13 +225,13 @@ class NodeSecurity:
     # --- what connections ask ---
 
     def context(self, is_server: bool) -> ssl.SSLContext:
-        """With the certificate that holds now."""
+        """Return the TLS context with the present certificate."""
         assert self._held is not None
         return self._held.contexts[is_server]
 
     def identify(self, chain: Chain) -> Principal:
-        """Return the identity of the node that presents this chain, below a root that is believed
-        now. Raises TlsError."""
+        """Return the identity of the node that presents this chain, below a trusted root. Raises
+        TlsError."""
         found = self._read.get(chain)
         if found is None:  # else it is looked at again and again, while its holder is connected
             try:
@@ -246,7 +248,7 @@ class NodeSecurity:
         return found.node.principal
 
     def _judge(self, chain: Chain) -> Vouched:
-        """Read a chain that TLS has verified up to a root that was believed then. Raises
+        """Read a chain that TLS has verified up to a root that was trusted then. Raises
         CertificateError."""
         roots = self.beliefs.roots
         certificates = [load_der(one) for one in chain]
@@ -259,9 +261,8 @@ class NodeSecurity:
         return found
 
     def _note_refused(self, chain: Chain, reason: str) -> None:
-        """Record, for the operators, that an issuer of this overlay has signed a certificate that
-        it may not sign. This is recorded once in a while for each issuer, since a lying one can
-        sign any number."""
+        """Record that an issuer of this overlay has signed a certificate that it may not sign: once
+        in `NOTE_AGAIN` seconds for each issuer, since a lying one can sign any number."""
         issuer, now = chain[1] if len(chain) > 1 else b"", self._now()
         if now - self._noted.get(issuer, 0.0) < NOTE_AGAIN:
             return
@@ -271,13 +272,13 @@ class NodeSecurity:
         self._folder.note("certificate refused", issuer=name, reason=reason)
 
     def program_side(self) -> Security:
-        """TLS with programs, which present no certificate."""
+        """Return the TLS side for programs, which present no certificate."""
         assert self._held is not None
         return _JoinSide(self._held.joining)
 
     @property
     def introducers(self) -> tuple[str, ...]:
-        """Addresses of nodes to join at: those that the token named, and the issuer's."""
+        """Return addresses to join at: those in the token, and the issuer's."""
         place = self._folder.issuer_place()
         return () if place is None else (*place.peers, *place.addresses)
 
@@ -293,13 +294,13 @@ class NodeSecurity:
     # --- who there is, by what others show of them (`canopy.wire.keys.signer.Vouching`) ---
 
     def chain(self) -> Chain:
-        """The certificate of this node, and what vouches for it."""
+        """Return this node's certificate, and those that vouch for it."""
         return self.beliefs.chain
 
     def vouches(self, node: NodeId, chain: Chain, votes: bool = False) -> bool:
-        """Whether the overlay has certified this node as one that may be in views (`votes`: that
-        may serve in clusters), and that holds still. Each chain is looked at once: it takes
-        0.3 ms."""
+        """Return whether the overlay has certified this node as one that may be in views (`votes`:
+        that may serve in clusters), and the certificate is still valid. Each chain is verified
+        once: it takes 0.3 ms."""
         if chain in self._vouched:
             found = self._vouched[chain]
         else:
@@ -316,11 +317,11 @@ class NodeSecurity:
     # --- `overlay.lower_random.documents.DocumentStore`, for revocations ---
 
     def current(self) -> tuple[int, bytes]:
-        """The version of the list, and the list as it travels."""
+        """Return the version of the list of revocations, and its encoding."""
         return self.beliefs.list_version, self.beliefs.revocations_data
 
     def limits(self, host: str) -> AcceptLimits:
-        """Return the limits on which connections from `host` count. This machine has its own, since
+        """Return the limits for connections from `host`. This machine has limits of its own, since
         it may have many nodes."""
         return self._local_limits if is_loopback(host) else self._limits
 
@@ -333,8 +334,7 @@ class NodeSecurity:
     # --- revocations that other nodes bring ---
 
     def accept(self, data: bytes) -> int:
-        """Keep a list that is newer than the own one. Returns the version of the list that holds
-        now."""
+        """Keep a list that is newer than the present one. Returns the version in force."""
         try:
             found = check_list(data, self.beliefs, self._now())
         except CertificateError as error:
@@ -355,7 +355,7 @@ class NodeSecurity:
         return self.beliefs.list_version  # connections are looked at within `constants.RECHECK`
 
     def accept_policy(self, data: bytes) -> int:
-        """Keep a policy that is newer than the own one. Returns the version that holds now."""
+        """Keep a policy that is newer than the present one. Returns the version in force."""
         held = self.beliefs
         try:
             found = read_policy(data, self.overlay, [held.roots[0]], held.revoked)
@@ -367,7 +367,7 @@ class NodeSecurity:
         return self.beliefs.policy_version
 
     def _keep(self, name: str, data: bytes) -> None:
-        """Keep a signed document, and believe it with all the rest."""
+        """Store a signed document, and load the folder again."""
         try:
             with self._folder.locked():
                 write_durably(self._folder.path / name, data)
@@ -378,7 +378,7 @@ class NodeSecurity:
     # --- tasks ---
 
     async def run(self) -> None:
-        """Look at the folder, and renew the certificate when it is time, until cancelled."""
+        """Check the folder, and renew the certificate when due, until cancelled."""
         while True:
             await trio.sleep(LOOK)
             if self._times() != self._seen:
@@ -393,7 +393,8 @@ class NodeSecurity:
                 await self.renew(self.own.holder.generation)
 
     async def renew(self, generation: int) -> bool:
-        """Get the next certificate. Whether there is one; else it is tried again later."""
+        """Get the next certificate. Returns whether that succeeded; otherwise it is tried again
+        later."""
         try:
             if self._issuing is not None:
                 await self._renew_issuer()
@@ -415,7 +416,8 @@ class NodeSecurity:
         return True
 
     async def _renew_issuer(self) -> None:
-        """Have a restricted issuer's certificate below the present root, if there is another."""
+        """Get a restricted issuer's certificate below the present root, if there is another
+        root."""
         if not self.beliefs.is_behind or issuer_of(self._folder).restriction is None:
             return
         try:
@@ -427,8 +429,8 @@ class NodeSecurity:
         return self._folder.chain("issuer")[0].not_valid_after_utc.timestamp()
 
     def reload(self) -> str:
-        """Read the folder again. What cannot be used is logged and returned, and what holds goes
-        on; "": all of it is believed."""
+        """Read the folder again. An error is logged and returned, and the former trust stays in
+        force; "": everything was loaded."""
         try:
             self.load()
         except KeyFolderError as error:
@@ -504,32 +506,32 @@ class NodeSecurity:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """The present beliefs, and their form for TLS."""
+    """The present trust, and its TLS contexts."""
 
     beliefs: Beliefs
     contexts: tuple[ssl.SSLContext, ...]
-    """For the side that dials, and for the one that is dialled."""
+    """The contexts of the dialling side and of the accepting side."""
     joining: ssl.SSLContext
-    """For who presents no certificate."""
+    """The context for peers without a certificate."""
 
 
 class PolicyDocument:
-    """The policy that a node believes: an `overlay.lower_random.policies.PolicyStore`."""
+    """The policy in force: an `overlay.lower_random.policies.PolicyStore`."""
 
     def __init__(self, security: NodeSecurity) -> None:
         self._security = security
 
     @property
     def policy(self) -> Policy | None:
-        """The policy in force; None: none is believed, and tenants have no rights."""
+        """The policy in force; None: none is trusted, and tenants have no rights."""
         return self._security.beliefs.policy
 
     def current(self) -> tuple[int, bytes]:
-        """The version of the policy, and the policy as it travels."""
+        """Return the version of the policy, and its encoding."""
         return self._security.beliefs.policy_version, self._security.beliefs.policy_data
 
     def accept(self, data: bytes) -> int:
-        """Keep a policy that is newer than the own one. Returns the version that holds now."""
+        """Keep a policy that is newer than the present one. Returns the version in force."""
         return self._security.accept_policy(data)
 
 
@@ -549,9 +551,9 @@ class _JoinSide:
 
 
 def prepare_keys(config: NodeConfig, log: Log) -> NodeSecurity | None:
-    """The keys of the node that is about to start; None: it has none. Joins or renews first where
-    that is needed. Raises StartError. (The overlay's name is in token and certificate, so that it
-    need not be configured.)"""
+    """Return the keys of a node that is about to start; None if it has none. Joins or renews first
+    if needed. Raises StartError. (Token and certificate have the overlay's name, so it need not be
+    configured.)"""
     folder = KeyFolder(config.folder)
     try:
         folder.check()
@@ -574,7 +576,7 @@ def prepare_keys(config: NodeConfig, log: Log) -> NodeSecurity | None:
 
 
 def token_text(join: str) -> str:
-    """The token that is configured: as it is, or in the file ``@PATH``. Raises StartError."""
+    """Return the configured token, or the one in the file ``@PATH``. Raises StartError."""
     if not join.startswith("@"):
         return join
     path = Path(join[1:]).expanduser()
@@ -589,7 +591,7 @@ def token_text(join: str) -> str:
 
 
 def overlay_of(config: NodeConfig, folder: KeyFolder) -> str:
-    """The overlay's name: the certificate's, unless another one is configured."""
+    """Return the overlay's name: the certificate's, unless another one is configured."""
     found = folder.certificate()
     if found is None or config.overlay != NodeConfig().overlay:
         return config.overlay
@@ -597,6 +599,6 @@ def overlay_of(config: NodeConfig, folder: KeyFolder) -> str:
 
 
 def node_of(folder: KeyFolder) -> NodeId:
-    """The id of the node whose certificate is in `folder`; "" if there is none."""
+    """Return the id of the node whose certificate is in `folder`; "" if there is none."""
     found = folder.certificate() if folder.exists else None
     return "" if found is None else found.principal.id

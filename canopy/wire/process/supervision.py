@@ -1,5 +1,5 @@
-"""What a process tells who watches it: the HTTP listener of canopy/wire/admin, and the service
-manager of the machine."""
+"""Monitoring of a process: the HTTP listener of canopy/wire/admin, and the machine's service
+manager."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
 # them nothing is sent.
 
 WATCHDOG_SHARE: Final = 3
-"""How often it is told within the watchdog's time: one that is lost does no harm."""
+"""The number of notifications within the watchdog's time, so that a lost one does no harm."""
 
 PATIENCE: Final = 0.1
-"""Seconds to wait where the manager has not read what it was told before; a beat does not wait."""
+"""Seconds to wait if the manager has not read earlier notifications; a heartbeat does not wait."""
 
 BEAT: Final = "WATCHDOG=1"
 
 
 class ServiceManager:
-    """Sends states, and never fails."""
+    """Notifies the service manager of the process's state. Failures are ignored."""
 
     def __init__(self, environment: Mapping[str, str], pid: int | None = None) -> None:
         """`environment`: the process's own."""
@@ -53,12 +53,12 @@ class ServiceManager:
         mine = not meant or meant == str(os.getpid() if pid is None else pid)
         microseconds = environment.get("WATCHDOG_USEC", "")
         self.watchdog = 0.0
-        """Seconds within which the manager wants to hear of the process; 0: it does not."""
+        """Seconds within which the manager expects a notification; 0: it expects none."""
         if mine and microseconds.isdigit():
             self.watchdog = int(microseconds) / 1e6
 
     def ready(self, status: str) -> None:
-        """The process serves (after its start, and after it has reloaded)."""
+        """Notify that the process serves: after its start, and after a reload."""
         self._send("READY=1", f"STATUS={status}")
 
     def status(self, text: str) -> None:
@@ -66,17 +66,16 @@ class ServiceManager:
         self._send(f"STATUS={text}")
 
     def alive(self) -> None:
-        """The event loop turns."""
+        """Notify the watchdog that the event loop runs."""
         self._send(BEAT)
 
     def reloading(self) -> None:
-        """Tell the manager that the process reads its configuration again; `ready` follows. The
-        manager compares the time with its own (CLOCK_MONOTONIC) to see which request this
-        answers."""
+        """Notify that the process reads its configuration again; `ready` must follow. The manager
+        compares the time with its own (CLOCK_MONOTONIC) to see which request this answers."""
         self._send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1_000}")
 
     def stopping(self, reason: str) -> None:
-        """Tell the service manager that the node leaves, and why."""
+        """Notify that the node leaves, and why."""
         self._send("STOPPING=1", f"STATUS=leaving: {reason}")
 
     def _send(self, *lines: str) -> None:
@@ -95,16 +94,15 @@ class ServiceManager:
 
 
 PULSE: Final = 1.0
-"""Seconds between two beats by which the event loop shows that it turns."""
+"""Seconds between two heartbeats, which show that the event loop runs."""
 
 STUCK: Final = 10.0
-"""Seconds without a beat after which /livez fails: several times the longest turn of a node that is
-only busy. Guess; to be measured by `longest_turn` of nodes under load."""
+"""Seconds without a heartbeat after which /livez fails: several times the longest turn of a busy
+node. Guess; to be measured by `longest_turn` of nodes under load."""
 
 
 class Watched:
-    """Answers who watches the process. Nothing is opened, and no library for it loaded, unless it
-    is asked for."""
+    """Serves monitoring. A port is opened, and a library loaded, only if configured."""
 
     def __init__(
         self,
@@ -114,7 +112,7 @@ class Watched:
         status: Callable[[], Status],
         expires: Callable[[], float],
     ) -> None:
-        """`status` asks the node; `expires`: when the certificate ends (seconds since 1970), 0:
+        """`status` asks the node; `expires`: when the certificate expires (seconds since 1970), 0:
         there is none."""
         self._folder = folder
         self._turns = turns
@@ -127,7 +125,7 @@ class Watched:
         self._manager = ServiceManager(os.environ)
 
     async def run(self) -> None:
-        """Beat until cancelled: the service manager is told, if it wants to be."""
+        """Send heartbeats until cancelled, also to the service manager if it expects them."""
         pause = PULSE
         if self._manager.watchdog:
             pause = min(pause, self._manager.watchdog / WATCHDOG_SHARE)
@@ -143,13 +141,13 @@ class Watched:
 
     @property
     def manager(self) -> ServiceManager:
-        """To tell it of the steps of the process's life."""
+        """The service manager, to be notified of the steps of the process's life."""
         return self._manager
 
     # --- HTTP ---
 
     async def listen(self, address: str) -> None:
-        """Answer at `address` ("HOST:PORT"; "": nowhere) from now on, instead of where it was.
+        """Serve at `address` ("HOST:PORT"; "": nowhere) from now on, instead of the former address.
         Raises StartError if the port cannot be opened; then nothing changes."""
         listeners: list[trio.SocketListener] = []
         if address:
@@ -237,11 +235,11 @@ OWNER_FAULTS: Final = {
     "no lease": "this node leads its cluster, and no majority follows it",
     "primary silent": "the primary of this node's cluster is not reached",
 }
-"""What is wrong, by `Status.way`."""
+"""The fault for each value of `Status.way`."""
 
 
 def why_not_ready(status: Status) -> str:
-    """In words, for a node that is not ready."""
+    """Return in words why a node is not ready."""
     if status.draining:
         return "the node leaves"
     tried = ", ".join(f"{address}: {state}" for address, state in status.seeds.items())
@@ -259,7 +257,7 @@ def free_bytes(path: Path) -> int:
 
 
 def package_version() -> str:
-    """Return the version of the installed package; "" where it runs from a folder."""
+    """Return the version of the installed package; "" if it runs from a source folder."""
     try:
         return version("canopy-overlay")
     except PackageNotFoundError:

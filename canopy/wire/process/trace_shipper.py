@@ -1,14 +1,14 @@
-"""Sends the node's trace records to a stream (`trace.stream`), behind the files that it writes.
+"""Sends the node's trace records to a stream (`trace.stream`), from the files that it writes.
 
-The files stay what they are: what the stream does not take, because it is away, full or not founded
-yet, is in them, and is sent when it can be, by a later process of the node, too. So nothing is lost
-by it, and what is not sent yet is counted (`traces_unsent`).
+The files stay: records that the stream does not take, because it is away, full or not founded yet,
+are sent later, even by a later process of the node. So nothing is lost, and the unsent bytes are
+counted (`traces_unsent`).
 
-An event has some whole lines of one file as its payload, and says which file that is and at which
-byte they are. What is sent twice, because the process was killed before it had noted the first
-time, is therefore known by whoever puts the files together again.
+An event's payload has some whole lines of one file; its attributes name the file and the byte at
+which the lines begin. Lines that are sent twice, because the process was killed before it had noted
+the first time, can therefore be recognised by the reader that puts the files together.
 
-Rows of the payload type `TRACES` have no trace records themselves, at any node
+Rows of the payload type `TRACES` get no trace records themselves, at any node
 (streams/services/read/row_facts.py): each would cause others without end.
 """
 
@@ -37,7 +37,7 @@ from streams.log.names import TRACES
 
 
 def secure_traces(folder: Path) -> None:
-    """Raise StartError if the trace folder is there and not this user's own; take from others the
+    """Raise StartError if the trace folder exists and is not this user's own; remove other users'
     right to write into it."""
     try:
         if is_foreign(folder):
@@ -55,8 +55,8 @@ def secure_traces(folder: Path) -> None:
 
 
 def open_trace(path: str) -> TraceFile:
-    """Open a trace file for appending, readable for its owner alone, and make its folders. What
-    `write` takes is the system's. Raises OSError, also where the folder of the day or of the node
+    """Open a trace file for appending, which only its owner can read, and make its folders. Writes
+    are system calls without a buffer. Raises OSError, also if the folder of the day or of the node
     is a link or another user's."""
     folder = Path(path).parent
     for each in (*reversed(folder.parents), folder):  # makedirs has a mode for the last one only
@@ -73,23 +73,23 @@ def open_trace(path: str) -> TraceFile:
 
 
 CLIENT: Final = 1 << 52
-"""The client number of the shipping; those of the control socket stay far below."""
+"""The client number of the trace shipper; those of the control socket stay far below."""
 
 PERIOD: Final = 1.0
-"""Seconds between two looks for new lines: twice `TRACE_FLUSH`."""
+"""Seconds between two checks for new lines: twice `TRACE_FLUSH`."""
 
 AGAIN: Final = 5.0
-"""Seconds after a refusal."""
+"""Seconds until the next attempt after a refusal."""
 
 BLOCK: Final = 256 * 1024
-"""Bytes of one event at most: those of a stream's chunk."""
+"""The most bytes of one event: those of a stream's chunk."""
 
 STATE: Final = "traces-sent"
-"""The file of the data folder that has how far each trace file was sent."""
+"""The file of the data folder with the number of bytes of each trace file that were sent."""
 
 
 class _RefusedError(Exception):
-    """The stream did not take it."""
+    """The stream did not take an event."""
 
 
 class TraceShipping:
@@ -98,7 +98,7 @@ class TraceShipping:
     def __init__(
         self, driver: TrioDriver, data: Path, root: Path, node: str, stream: str, log: Log
     ) -> None:
-        """`data`: the data folder; `root`: the folder of traces; `stream`: its name."""
+        """`data`: the data folder; `root`: the folder of traces; `stream`: the stream's name."""
         self._driver = driver
         self._state = data / STATE
         self._root = root
@@ -113,18 +113,18 @@ class TraceShipping:
 
     @property
     def unsent(self) -> int:
-        """Bytes of the node's trace files that are not in the stream."""
+        """The bytes of the node's trace files that are not in the stream."""
         sizes = {name: path.stat().st_size for name, path in self._files()}
         return sum(max(0, size - self._sent.get(name, 0)) for name, size in sizes.items())
 
     def answered(self, reply: Reply) -> None:
-        """The node's answer to the append that is under way."""
+        """Handle the node's reply to the pending append."""
         if reply.request == self._request:
             self._reply = reply
             self._answered.set()
 
     async def run(self) -> None:
-        """Send what comes, until cancelled."""
+        """Send new lines, until cancelled."""
         while True:
             await trio.sleep(PERIOD)
             try:
@@ -137,7 +137,7 @@ class TraceShipping:
                 await trio.sleep(AGAIN)
 
     async def _send_all(self) -> None:
-        """Send all whole lines that are there. Raises OSError and _RefusedError."""
+        """Send all whole lines. Raises OSError and _RefusedError."""
         files = self._files()
         self._sent = {name: self._sent[name] for name, _ in files if name in self._sent}
         for name, path in files:
@@ -159,7 +159,7 @@ class TraceShipping:
         assert isinstance(self._reply, EventsAppended)
 
     def _files(self) -> list[tuple[str, Path]]:
-        """The node's own files, with their names below the folder, the oldest first."""
+        """Return the node's own files with their names below the folder, the oldest first."""
         found = sorted(self._root.glob(f"date=*/node={quote(self._node, safe='')}/*.jsonl"))
         return [(path.relative_to(self._root).as_posix(), path) for path in found]
 
@@ -181,8 +181,8 @@ class TraceShipping:
 
 
 def _lines(path: Path, at: int) -> bytes:
-    """Whole lines of a file from the byte `at` on, some `BLOCK` bytes, or one line that is longer;
-    none if there are none."""
+    """Return whole lines of a file from the byte `at` on: some `BLOCK` bytes, or one longer line;
+    b"" if there are none."""
     with path.open("rb") as file:
         file.seek(at)
         data = file.read(BLOCK)

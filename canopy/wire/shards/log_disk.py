@@ -1,22 +1,22 @@
 """`streams.disk.LogDisk` over files: requests are queued, and one thread carries them out.
 
-What a turn of the node asks for is handed to the thread at its end (`hand_over`), when its frames
-have left: the thread needs Python's lock for its part, and the node for each of its writes.
+The requests of a turn of the node are passed to the thread at its end (`hand_over`), when its
+frames have left: both the thread and the node's writes need Python's lock.
 
-A small write of a node that has the time is carried out in the node's own thread instead, there and
-then: that saves two wake-ups and a turn, which take as long as the write. It has the time if its
-share of idle time since the last such write is longer than writes took lately, so that a busy node,
-or one with a slow disk, goes on while its thread waits for the disk.
+If the node has time, it carries out a small write in its own thread instead, at once: that saves
+two wake-ups and a turn, which take as long as the write. It has time if its idle time since the
+last such write is longer than recent writes took, so that a busy node, or one with a slow disk,
+continues while the disk's thread waits for the disk.
 
-Group commit: the thread takes all that was asked for while it was busy, carries that out in order,
-and then makes every file durable that was written, one fdatasync for each. Then it answers. So a
-busy node has as many writes in an fdatasync as come during the one before, and an idle one waits
-for nobody.
+Group commit: the thread takes all requests that arrived while it was busy, carries them out in
+order, and then makes every written file durable, with one fdatasync for each. Then it answers. So a
+busy node has as many writes in an fdatasync as arrive during the last one, and an idle one waits
+for no other writes.
 
 All answers that are there when the node's thread looks are one turn of the node.
 
-After an OSError nothing of that shard counts that was not durable before: the rest of its requests
-is answered by `DiskFailed`, until it is opened again. Other shards go on.
+After an OSError only what was durable before counts for that shard: the rest of its requests is
+answered by `DiskFailed`, until it is opened again. Other shards continue.
 """
 
 from __future__ import annotations
@@ -48,42 +48,43 @@ from streams.log.recovery import recover
 # as the disk takes. So it is for nodes with little to do, on disks that are quick.
 
 OWN_SIZE_MOST: Final = 64 * 1024
-"""Bytes of a write that the node's own thread carries out."""
+"""The largest write, in bytes, that the node's own thread carries out."""
 
 OWN_TOOK_MOST: Final = 0.002
-"""Seconds that writes take at most lately where the node's own thread carries some out: a turn or
-two. Guess; to be measured by the node's longest turns on disks of several speeds."""
+"""The longest recent write, in seconds, with which the node's own thread still carries out writes:
+a turn or two. Guess; to be measured by the node's longest turns on disks of several speeds."""
 
 TOOK_DECAY: Final = 0.9
-"""The longest of the last writes counts so much for the next."""
+"""The factor by which the longest recent write decays with each further write."""
 
 FIRST_TOOK: Final = 0.05
-"""Seconds that a write is taken to have taken before any was measured: the thread has the first
-thirty."""
+"""The assumed duration of a write, in seconds, before any was measured: the disk's thread carries
+out the first thirty."""
 
 
 class WritePace:
     """Measures how long recent writes took, and decides whether the node's thread carries one out.
-    `done` and `thread` are called by the disk's thread, the others by the node's."""
+    The disk's thread calls `done` and `thread`, the node's thread the others."""
 
     def __init__(self) -> None:
         self.took = FIRST_TOOK
-        """Seconds that the slowest of the last writes took, the less the longer ago."""
+        """Seconds that the slowest recent write took, decayed by `TOOK_DECAY` with each write
+        since."""
         self._ended = 0.0  # when the last write in the node's thread ended
         self._given = self._done = 0
 
     def has_time(self, idle: float) -> bool:
-        """Whether the node's idle time since its last write is longer than writes take. `idle`: the
-        share of its time that it had nothing to do lately."""
+        """Return whether the node's idle time since its last write is longer than recent writes
+        took. `idle`: the share of recent time in which the node had nothing to do."""
         return self.took <= min((time.monotonic() - self._ended) * idle, OWN_TOOK_MOST)
 
     @property
     def is_given(self) -> bool:
-        """Whether the thread has something to do."""
+        """Whether the disk's thread has pending work."""
         return self._given != self._done
 
     def given(self) -> None:
-        """The thread is given something."""
+        """Count a batch of work that is passed to the disk's thread."""
         self._given += 1
 
     def done(self, times: int) -> None:
@@ -92,21 +93,21 @@ class WritePace:
 
     @contextmanager
     def own(self) -> Iterator[None]:
-        """The node's thread carries something out."""
+        """Measure a write in the node's thread (a context manager)."""
         with self.thread():
             yield
         self._ended = time.monotonic()
 
     @contextmanager
     def thread(self) -> Iterator[None]:
-        """Somebody carries something out."""
+        """Measure a write in any thread (a context manager)."""
         began = time.monotonic()
         yield
         self.took = max(time.monotonic() - began, TOOK_DECAY * self.took)
 
 
 REFUSED: Final = (OSError, ValueError, MalformedChunkError)
-"""What a disk, a name that is none, and a log that nobody can read end a request with."""
+"""The errors of a disk, of an invalid name, and of an unreadable log that end a request."""
 
 
 class _Request(NamedTuple):
@@ -126,7 +127,7 @@ class _Shard:
         self.files = files
         self.failure: tuple[str, bool] | None = None  # reason, and whether for want of room
         self.answers: list[LocalEvent] = []
-        """Of the requests that are being carried out: they count after the sync."""
+        """Answers to requests in progress; they are valid after the sync."""
 
     def fail(self, ticket: int) -> None:
         """Answer a request with the failure of the shard."""
@@ -152,7 +153,8 @@ class FileLogDisk:
         self._wake: Callable[[], None] = lambda: None
         self._thread: threading.Thread | None = None
         self._shards: OrderedDict[str, _Shard] = OrderedDict()
-        """Of the thread, or of the node's while the thread has nothing to do; latest used last."""
+        """The open shards, the last used last. Used by the disk's thread, or by the node's while
+        the disk's has no work."""
         self._pace = WritePace()
 
     # -- the node's thread -----------------------------------------------------------------------
@@ -162,8 +164,8 @@ class FileLogDisk:
         self._wake = wake
 
     def take(self) -> Sequence[LocalEvent]:
-        """The answers since the last call, each shard's in the order of its requests. Raises what
-        has ended the disk's thread."""
+        """Return the answers since the last call, each shard's in the order of its requests. Raises
+        the error that has ended the disk's thread."""
         with self._answered:
             if self._error is not None:
                 raise self._error
@@ -171,9 +173,9 @@ class FileLogDisk:
         return answers
 
     def hand_over(self, idle: float = 0.0) -> Sequence[LocalEvent]:
-        """Have the thread carry out the requests since the last call. If they are little work,
-        carry them out now, and return the answers. `idle`: the share of recent time in which the
-        node had nothing to do."""
+        """Let the thread carry out the requests since the last call. If they are little work, carry
+        them out now, and return the answers. `idle`: the share of recent time in which the node had
+        nothing to do."""
         if not self._asked:
             return ()
         asked, self._asked = self._asked, []
@@ -184,7 +186,7 @@ class FileLogDisk:
             return self._carry_out(asked)
 
     def _has_time(self, asked: Sequence[_Request], idle: float) -> bool:
-        """Whether the node's thread carries out these itself."""
+        """Return whether the node's thread carries out these requests itself."""
         if self._pace.is_given or self._answers:  # what was asked before comes first
             return False
         if not self._pace.has_time(idle):
@@ -196,8 +198,8 @@ class FileLogDisk:
         return held is not None and held.failure is None and held.files.segment == request.segment
 
     def _hand(self, requests: list[_Request] | None) -> None:
-        """Wake the thread by a write, which lets go of Python's lock: a thread that is woken by a
-        queue would wait for that at once, and has to be woken a second time."""
+        """Wake the thread by writing to a pipe, which releases Python's lock: a thread that a queue
+        wakes would wait for the lock at once, and would have to be woken a second time."""
         if self._thread is None:
             self._end, self._rope = os.pipe()
             os.set_blocking(self._rope, False)
@@ -233,18 +235,19 @@ class FileLogDisk:
         return self._found
 
     def open(self, shard: str) -> int:
-        """Read the folder, which is made if the node never had the shard."""
+        """Read the folder. It is made if the node never had the shard. Returns the ticket of the
+        answer."""
         return self._ask(shard, self._open, begins=True)
 
     def write(self, shard: str, segment: str, at: int, data: bytes) -> int:
-        """Write into a segment."""
+        """Write into a segment. Returns the ticket of the answer."""
         size = len(data)
         write: Callable[[_Shard, int], None]
         write = lambda held, ticket: held.files.write(segment, at, data)  # noqa: E731
         return self._ask(shard, write, segment=segment, size=size)
 
     def put(self, shard: str, data: bytes) -> int:
-        """Replace the hard state."""
+        """Replace the hard state. Returns the ticket of the answer."""
         return self._ask(shard, lambda held, ticket: held.files.put(data))
 
     def cut(self, shard: str, segment: str, size: int) -> int:
@@ -256,7 +259,7 @@ class FileLogDisk:
         return self._ask(shard, lambda held, ticket: held.files.drop(segment))
 
     def save(self, shard: str, segment: str) -> int:
-        """Copy a segment, and say so."""
+        """Copy a damaged segment, and log it. Returns the ticket of the answer."""
 
         def carry_out(held: _Shard, ticket: int) -> None:
             kept = held.files.save(segment)
@@ -265,7 +268,7 @@ class FileLogDisk:
         return self._ask(shard, carry_out)
 
     def read(self, shard: str, segment: str, at: int, size: int) -> int:
-        """Read from a segment."""
+        """Read from a segment. Returns the ticket of the answer."""
 
         def carry_out(held: _Shard, ticket: int) -> LocalEvent:
             return ReadDone(shard, ticket, held.files.read(segment, at, size))
@@ -273,7 +276,8 @@ class FileLogDisk:
         return self._ask(shard, carry_out)
 
     def destroy(self, shard: str) -> int:
-        """Delete the folder, and take the shard from the list."""
+        """Delete the folder, and remove the shard from the list. Returns the ticket of the
+        answer."""
 
         def carry_out(held: _Shard, ticket: int) -> None:
             held.files.close()
@@ -365,8 +369,7 @@ class FileLogDisk:
             self._failed(held, error)
 
     def _failed(self, held: _Shard, error: Exception) -> None:
-        """A shard's files cannot be relied upon. Its requests since the last answers count no
-        more."""
+        """Mark a shard as failed after a disk error. Its requests since the last answers fail."""
         number = error.errno if isinstance(error, OSError) else None
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         held.failure = (reason, number in NO_ROOM)
@@ -395,7 +398,7 @@ class FileLogDisk:
         return held
 
     def _close_some(self) -> None:
-        """Keep few files open."""
+        """Close the files of the least recently used shards beyond `SHARDS_OPEN`."""
         for held in list(self._shards.values())[: max(0, len(self._shards) - SHARDS_OPEN)]:
             held.files.close()
             if held.failure is None:

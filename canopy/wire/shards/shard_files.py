@@ -1,9 +1,9 @@
-"""One shard's folder: its segments, its hard state, and what has to be synced when.
+"""One shard's folder: its segments, its hard state, and their syncs.
 
-After a loss of power the folder has what a beginning of the requests would have left, in their
-order, but for the writes into one segment since the last `sync`, which may be there or not one by
-one: recovery tells both apart from a whole log (streams/log/recovery.py). So only one file is ever
-written and not synced; a request that concerns another one syncs it first.
+After a power loss the folder has the effect of a prefix of the requests, except that writes into
+one segment since the last `sync` may be missing individually: recovery distinguishes both from a
+whole log (streams/log/recovery.py). So at most one file is written and not synced; a request for
+another file syncs it first.
 
 The hard state, with the replica's vote, is a file of its own with a CRC-32 before it, replaced as a
 whole.
@@ -24,16 +24,16 @@ from streams.log.recovery import Recovered, recover
 from streams.log.shard_log import parse_name
 
 BLOCK: Final = 4096
-"""Bytes that a disk fails to read together."""
+"""The unit, in bytes, that a disk fails to read."""
 
 DIGEST: Final = 4  # bytes of the CRC-32 before the hard state
 
 DURABLY: Final = getattr(os, "RWF_DSYNC", 0)
-"""Where the system has it (Linux), a write that is durable when it returns (pwritev2(2)): one call
-instead of two, for each of which the disk's thread has to wait for Python's lock."""
+"""The flag for a write that is durable when it returns (pwritev2(2)), if the system has it (Linux):
+one call instead of two, for each of which the disk's thread has to wait for Python's lock."""
 
 LOOK: Final = 1.0
-"""Seconds between looks whether the segment that is written was deleted."""
+"""Seconds between two checks whether the written segment was deleted."""
 
 
 class ShardFolder(NamedTuple):
@@ -45,7 +45,7 @@ class ShardFolder(NamedTuple):
 
 
 class ShardFiles:
-    """The folder at `path`. Methods raise OSError, and ValueError for a name that is no
+    """The folder at `path`. Methods raise OSError, and ValueError for a name that is not a
     segment's."""
 
     def __init__(self, path: Path, shard: str) -> None:
@@ -62,7 +62,7 @@ class ShardFiles:
 
     @property
     def segment(self) -> str:
-        """The segment that is open; "": none."""
+        """The name of the open segment; "" if none is open."""
         return self._segment
 
     def open(self) -> ShardFolder:
@@ -87,8 +87,8 @@ class ShardFiles:
         return ShardFolder(recovered, data or None, False)
 
     def write(self, segment: str, at: int, data: bytes) -> None:
-        """Write into a segment; durable after `sync`, which also raises what the write fails
-        with."""
+        """Write into a segment. The data is durable after `sync`, which also raises an error of the
+        write."""
         if self._segment != segment or self._file < 0:
             self._open_segment(segment)
         if at != self._end or not self._pieces:
@@ -112,9 +112,8 @@ class ShardFiles:
             left, at = left[written:], at + written
 
     def sync(self) -> None:
-        """Make the written data durable. A segment that was deleted in the meantime is reported
-        as an error within `LOOK` seconds, because data written to it would be lost with the
-        process."""
+        """Make the written data durable. A segment that was deleted in the meantime is reported as
+        an error within `LOOK` seconds, because its data would be lost with the process."""
         if self._written:
             if DURABLY and not self._loose:
                 self._write_pieces(DURABLY)
@@ -134,12 +133,12 @@ class ShardFiles:
         self._looked = time.monotonic()
 
     def put(self, data: bytes) -> None:
-        """Replace the hard state, durably, after all that was written before."""
+        """Replace the hard state, durably, after all earlier writes."""
         self.sync()
         write_durably(self.path / HARD_STATE, _digest(data) + data)
 
     def cut(self, segment: str, size: int) -> None:
-        """Cut a segment to `size` bytes, durably; nothing happens if it is not there, or
+        """Cut a segment to `size` bytes, durably; does nothing if it does not exist or is
         shorter."""
         self.sync()
         path = self._path_of(segment)
@@ -171,7 +170,7 @@ class ShardFiles:
         return kept
 
     def read(self, segment: str, at: int, size: int) -> bytes:
-        """At most `size` bytes of a segment; none if it is not there."""
+        """Return at most `size` bytes of a segment; b"" if it does not exist."""
         self._write_pieces()
         try:
             file = os.open(self._path_of(segment), os.O_RDONLY | os.O_CLOEXEC)
@@ -211,8 +210,8 @@ class ShardFiles:
         return (self.path / name).stat().st_size
 
     def _load(self, name: str) -> bytes:
-        """All bytes of a file as the disk has them. After a failed sync the system may hold pages
-        that it takes for written and the disk does not have: they are dropped first."""
+        """Return all bytes of a file as the disk has them. After a failed sync the system may keep
+        pages that it takes for written and the disk lacks, so they are dropped first."""
         file = os.open(self.path / name, os.O_RDONLY | os.O_CLOEXEC)
         try:
             sync_data(file)

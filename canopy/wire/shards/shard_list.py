@@ -1,20 +1,20 @@
-"""Which shards this node has: the file ``shards`` of its data folder, and the folders of `streams`.
+"""The shards of this node: the file ``shards`` of its data folder, and the folders of `streams`.
 
 A shard's folder is ``streams/ID/NUMBER``. The list is written after a folder was made, with an
 empty hard state in it, and before anything else is written there. So
 
-- a shard that is listed and has no folder has lost its vote: it must not begin as one that never
-  voted (`is_missing`); nor must one whose hard state is gone;
-- a folder that is not listed is none of this node's, or was left by a crash in between: it is moved
-  to ``streams/quarantine``, with an alarm, and never deleted (one that never voted has nothing to
-  keep).
+- a listed shard without a folder has lost its vote: it must not begin as one that never voted
+  (`is_missing`); nor must one whose hard state is gone;
+- an unlisted folder is not this node's, or was left by a crash in between: it is moved to
+  ``streams/quarantine``, with an alarm, and never deleted (unless it never voted and so has nothing
+  to keep).
 
-The list lies beside ``streams`` and not in it, so that it survives the loss of that folder. It
-names the node: under another id, which a node takes when it has lost its state, none of the shards
-are its own. A list that is damaged, or missing while there are folders, is made again from these.
+The list is beside ``streams`` and not in it, so that it survives the loss of that folder. It names
+the node: under another id, which a node takes when it has lost its state, no shard is its own. A
+list that is damaged, or missing while there are folders, is rebuilt from these.
 
-A shard is removed in two steps, of which the list has the first: what a crash interrupts is
-finished at the next start.
+A shard is removed in two steps, of which the list has the first: an interrupted removal is finished
+at the next start.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from canopy.wire.durable import FolderError, write_durably
 from canopy.wire.log import Log
 
 SHARD: Final = re.compile(r"([0-9a-z][0-9a-z_-]{0,63})/(0|[1-9][0-9]{0,5})")
-"""Names of shards that can be names of folders on every file system: no path leads out of the data
-folder, and two names are two folders where case does not count."""
+"""Names of shards that can be folder names on every file system: no path leads out of the data
+folder, and names differ even if case is ignored."""
 
 QUARANTINE: Final = "quarantine"
 
 HARD_STATE: Final = "promise"
-"""The file in which a replica stores its vote, and what else the log does not say."""
+"""The file with a replica's vote, and other state that the log does not have."""
 
 NO_HARD_STATE: Final = bytes(4)
-"""The file of a replica that has not voted yet: the CRC-32 of no bytes, and these."""
+"""The file of a replica that has not voted yet: the CRC-32 of an empty state, and that state."""
 
 
 class _Listed(msgspec.Struct, forbid_unknown_fields=True):
@@ -52,7 +52,7 @@ class _Listed(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def is_shard_name(shard: str) -> bool:
-    """Whether `shard` can be a folder's name."""
+    """Return whether `shard` can be a folder's name."""
     found = SHARD.fullmatch(shard)
     return found is not None and found[1] != QUARANTINE
 
@@ -85,11 +85,11 @@ class ShardList:
         return self.root / shard
 
     def is_missing(self, shard: str) -> bool:
-        """Whether this node had the shard, and its folder is gone."""
+        """Return whether this node had the shard, and its folder is gone."""
         return shard in self._listed.shards and not self.folder(shard).is_dir()
 
     def add(self, shard: str) -> None:
-        """Make the folder of a shard, and list it, durably; nothing happens if it is listed. Raises
+        """Make the folder of a shard, and list it, durably; does nothing if it is listed. Raises
         OSError."""
         if shard in self._listed.shards:
             return
@@ -104,8 +104,8 @@ class ShardList:
         self._write([*self._listed.shards, shard], self._listed.removing)
 
     def remove(self, shard: str) -> None:
-        """Delete a shard's folder and forget the shard, durably; nothing happens if it is not
-        listed. Raises OSError."""
+        """Delete a shard's folder and forget the shard, durably; does nothing if it is not listed.
+        Raises OSError."""
         if shard not in self._listed.shards:
             return
         rest = [name for name in self._listed.shards if name != shard]
@@ -139,7 +139,7 @@ class ShardList:
                 self._log.warning("shard_missing", shard=shard, folder=self.folder(shard))
 
     def _read(self) -> _Listed | str:
-        """The list, or why it cannot be used; "": there is none."""
+        """Return the list, or why it cannot be used; "" if there is none."""
         try:
             text, _, digest = self._path.read_bytes().rstrip(b"\n").rpartition(b"\n")
         except FileNotFoundError:
@@ -185,7 +185,7 @@ class ShardList:
         self._write(self._listed.shards, [])
 
     def _has_nothing(self, folder: Path) -> bool:
-        """Whether there was no vote, and no log begun."""
+        """Return whether the folder has neither a vote nor a log."""
         vote = folder / HARD_STATE
         if set(os.listdir(folder)) - {HARD_STATE, f"{HARD_STATE}.new"}:  # the latter: of a crash
             return False
@@ -214,7 +214,7 @@ def _digest(text: bytes) -> bytes:
 
 
 def sync_folder(path: Path) -> None:
-    """Make durable which files a folder has. Raises OSError."""
+    """Make the names of a folder's files durable. Raises OSError."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(folder)

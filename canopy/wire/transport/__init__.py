@@ -2,8 +2,8 @@
 
 ``framing`` cuts bytes into frames and ``codec`` turns bodies into messages, both without IO.
 ``connection`` is one TCP connection between two nodes: it reads through ``inlet`` and writes
-through ``outlet``, which the control socket uses too. ``tls`` encrypts between the two where the
-node has keys. ``acceptor`` accepts connections: ``accept_limits`` says how many an address may
-open and whose handshake is next, and ``local_users`` whose program is at the other
-end of a connection within this machine. ``room`` is the memory that sockets are read into.
+through ``outlet``, which the control socket uses too. ``tls`` encrypts between the two if the node
+has keys. ``acceptor`` accepts connections: ``accept_limits`` limits the connections of an address
+and orders handshakes, and ``local_users`` finds the user of a program at the other end of a
+connection within this machine. ``room`` is the memory that sockets are read into.
 """

@@ -1,9 +1,9 @@
-"""How many connections one address may open before anything of them is read, and whose handshake is
-next.
+"""Limits on the connections of one address before any byte of them is read, and the order of
+handshakes.
 
-A handshake costs a millisecond; who opens connections by thousands, or opens them and says nothing,
-must not keep others out. A bucket of tokens for each address, and a bound on those that have not
-authenticated themselves.
+A handshake costs a millisecond; an address that opens connections by thousands, or opens them and
+sends nothing, must not keep others out. Each address has a token bucket, and a bound on connections
+that have not authenticated themselves.
 """
 
 from __future__ import annotations
@@ -17,19 +17,21 @@ import trio
 from overlay.bounded import BoundedDict
 
 PER_SECOND: Final = 20.0
-"""Accepts per second and address. A machine of nodes that starts dials each of them a few times."""
+"""The rate of accepts for each address, per second. A starting machine of nodes dials each a few
+times."""
 
 AWAITING: Final = 32
-"""Connections of one address that are not authenticated yet."""
+"""The most connections of one address that are not authenticated yet."""
 
 HANDSHAKES: Final = 100.0
-"""Handshakes per second of all other machines: a fifth of a processor, or a quarter."""
+"""The rate of handshakes with all other machines together, per second: a fifth of a processor, or a
+quarter."""
 
 BURST: Final = 64.0
-"""Of them at once: the neighbours of a node that starts."""
+"""The most handshakes at once: the neighbours of a starting node."""
 
 ADDRESSES: Final = 65_536
-"""Addresses that are remembered; of more the one that was heard of first starts anew."""
+"""The most addresses that are remembered; beyond it the oldest gets a new allowance."""
 
 
 class AcceptLimits:
@@ -42,7 +44,7 @@ class AcceptLimits:
         self._awaiting: dict[str, int] = {}
 
     def admits(self, host: str, now: float) -> bool:
-        """Whether one more connection of `host` may be looked at; `done` has to follow then."""
+        """Return whether one more connection from `host` is accepted; `done` must follow then."""
         host = whose(host)
         if self._awaiting.get(host, 0) >= self._most:
             return False
@@ -56,7 +58,7 @@ class AcceptLimits:
         return True
 
     def done(self, host: str) -> None:
-        """A connection of `host` is authenticated, or has ended before."""
+        """Note that a connection from `host` is authenticated, or has ended before."""
         host = whose(host)
         left = self._awaiting.get(host, 1) - 1
         if left > 0:
@@ -82,10 +84,9 @@ class HandshakeTurns:
     """Lets handshakes with other machines begin at a bounded rate, addresses in turns.
 
     A handshake takes a node 1.5 to 3 ms, so that a few dozen addresses, each within its own limits,
-    would take all of its time, and events would wait. Here handshakes have a rate, and those beyond
-    it wait for a turn. Addresses have turns one after the other, so that a newcomer waits for at
-    most one handshake of each other address, however many these want. Times are seconds of trio's
-    clock.
+    would take all of its time, and events would wait. Here handshakes have a rate, and further ones
+    wait for a turn. Addresses take turns, so that a newcomer waits for at most one handshake of
+    each other address, however many these want. Times are seconds of trio's clock.
     """
 
     def __init__(self, per_second: float = HANDSHAKES, burst: float = BURST) -> None:
@@ -93,11 +94,11 @@ class HandshakeTurns:
         self._burst = self._tokens = burst
         self._since = 0.0
         self._head: trio.Event | None = None
-        """Who is next: it waits until there is a token, and then calls up who follows."""
+        """The next waiter, which waits for a token and then wakes its successor."""
         self._line: OrderedDict[str, deque[trio.Event]] = OrderedDict()
 
     async def wait(self, host: str) -> None:
-        """Until it is the turn of a connection of `host`."""
+        """Wait until a connection from `host` may begin its handshake."""
         self._refill()
         if self._head is None and self._tokens >= 1.0:
             self._tokens -= 1.0

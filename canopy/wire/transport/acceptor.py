@@ -1,9 +1,9 @@
-"""Accepts connections, and refuses those of a flood before anything is made for them.
+"""Accepts connections, and refuses those of a flood before anything is allocated for them.
 
-trio's `serve_listeners` makes a stream and a task for each connection, some 130 µs; for one that
-is only closed again that is most of what it costs. Here its address is looked at first, which takes
-a tenth of that, and after `REFUSED_TOGETHER` refusals the listener rests for `REST` seconds: the
-system's queue is the attacker's then, whose connections alone wait for long.
+trio's `serve_listeners` makes a stream and a task for each connection, which takes some 130 µs:
+most of the cost of a connection that is only closed again. Here the address is checked first, which
+takes a tenth of that, and after `REFUSED_TOGETHER` refusals the listener rests for `REST` seconds:
+then the system's queue is full of the attacker's connections, which wait longest themselves.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from typing import Final
 import trio
 
 ACCEPTED_TOGETHER: Final = 16
-"""Connections after which other tasks are heard. Guess: some 2 ms of handlers that begin."""
+"""The number of accepts after which other tasks run. Guess: some 2 ms of starting handlers."""
 
 REFUSED_TOGETHER: Final = 32
 REST: Final = 0.02
-"""At most 1,600 refusals per second, 2 % of a processor. A newcomer waits in the system's queue
-meanwhile, which has 4,096 places on Linux (net.core.somaxconn): three seconds if it is full."""
+"""The pause after `REFUSED_TOGETHER` refusals, in seconds: at most 1,600 refusals per second, 2 %
+of a processor. A newcomer waits in the system's queue meanwhile, which has 4,096 places on Linux
+(net.core.somaxconn): three seconds if it is full."""
 
 NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
 NO_ROOM_REST: Final = 0.1
-"""Until `accept` is tried again where the process has no more files: as trio does."""
+"""Seconds until `accept` is tried again if the process has no more file descriptors, as in trio."""
 
 
 async def accept_all(
@@ -36,9 +37,9 @@ async def accept_all(
     serve: Callable[[trio.SocketStream, str, int], Awaitable[None]],
     nursery: trio.Nursery,
 ) -> None:
-    """Start `serve`, in `nursery`, with each connection whose host `admits` lets in, its host and
-    port, until cancelled; it is closed when that returns. The others are closed at once. Closes
-    the listener at the end."""
+    """Call `serve` in `nursery` for each connection whose host `admits` accepts, with its host and
+    port, until cancelled. The connection is closed when `serve` returns; refused ones are closed at
+    once. Closes the listener at the end."""
 
     async def served(stream: trio.SocketStream, host: str, port: int) -> None:
         try:

@@ -29,7 +29,7 @@ from overlay.machine import Message, ProtocolError
 
 
 def message_modules() -> list[ModuleType]:
-    """All modules below ``overlay`` and ``streams`` whose names end with ``messages``, in order of
+    """Return all modules below ``overlay`` and ``streams`` whose names end with ``messages``, by
     name."""
     packages = (overlay, streams)
     names = sorted(
@@ -41,7 +41,8 @@ def message_modules() -> list[ModuleType]:
 
 
 def collect(modules: Iterable[ModuleType]) -> dict[str, type[Message]]:
-    """Tag to class of all messages that `modules` define themselves, in order of definition.
+    """Return the class of each tag, for all messages that `modules` define themselves, in order of
+    definition.
 
     AssertionError if two classes have the same tag, which is a fault of this program.
     """
@@ -66,7 +67,7 @@ MESSAGES: Final[dict[str, type[Message]]] = collect(message_modules())
 
 
 def array_header(length: int) -> bytes:
-    """The MessagePack header of an array of `length` items."""
+    """Return the MessagePack header of an array of `length` items."""
     if length < 16:
         return bytes((0x90 | length,))
     if length < 1 << 16:
@@ -77,7 +78,7 @@ def array_header(length: int) -> bytes:
 class WireCodec:
     """The codec of `overlay.links.events.Codec` for all messages of the overlay. Pure.
 
-    `messages` are the classes that it knows, `MESSAGES` by default.
+    `messages`: the known classes, `MESSAGES` by default.
     """
 
     def __init__(self, messages: Sequence[type[Message]] | None = None) -> None:
@@ -85,21 +86,21 @@ class WireCodec:
         union: Any = Union[known]  # noqa: UP007 - built from a list
         self._encoder = msgspec.msgpack.Encoder()
         self.encode_one: Callable[[Message], bytes] = self._encoder.encode
-        """One message, to be joined by `join`."""
+        """Encodes one message, for `join`."""
         self._decoder: msgspec.msgpack.Decoder[list[Message]] = msgspec.msgpack.Decoder(list[union])
 
     def encode(self, messages: Sequence[Message]) -> bytes:
-        """A list of messages as the body of a batch."""
+        """Return a list of messages as the body of a batch."""
         return self._encoder.encode(list(messages))
 
     def join(self, encoded: Sequence[bytes]) -> bytes:
-        """Bodies of single messages as the body of one batch."""
+        """Return encoded messages as the body of one batch."""
         if len(encoded) == 1:  # as most are
             return b"\x91" + encoded[0]
         return array_header(len(encoded)) + b"".join(encoded)
 
     def decode(self, body: bytes) -> list[Message]:
-        """The messages of a body.
+        """Return the messages of a body.
 
         Raises ProtocolError on anything that is not a list of known messages: unknown tag, wrong
         type, too deep, truncated, trailing bytes, or more than `BODY_LIMIT` bytes.

@@ -27,8 +27,8 @@ from overlay.links.messages import Bye, Frame
 from overlay.rights import Principal
 
 TLS_RECORDS: Final = (b"\x15\x03", b"\x16\x03")
-"""How a TLS record begins (RFC 8446, section 5.1): an alert, a handshake. A frame that does would
-be larger than any may be."""
+"""The first bytes of a TLS record (RFC 8446, section 5.1): an alert, a handshake. A frame that
+begins so would exceed every limit."""
 
 SPEAKS_TLS: Final = (
     "it speaks TLS: its overlay has keys and this node has none; "
@@ -39,8 +39,8 @@ SPEAKS_TLS: Final = (
 class Connection:
     """A connection that the node knows by `number`.
 
-    `on_frames(number, frames)` gets the frames of one read together; `on_garbage(number, reason)`
-    is called once if the peer sends anything else.
+    `on_frames(number, frames)` is called with all frames of one read; `on_garbage(number, reason)`
+    once, if the peer sends anything else.
     """
 
     def __init__(
@@ -56,14 +56,14 @@ class Connection:
         self.number = number
         self.address = address
         self.closing = False
-        """The node has closed it, and gets nothing of it any more."""
+        """Whether the node has closed it, and gets nothing more from it."""
         self.principal: Principal | None = None
-        """Who is at the other end, once it is open; None: that is not known."""
+        """The identity of the other end, once it is open; None: unknown."""
         self.tls = tls
         self.is_server = False
-        """Another process has dialled it."""
+        """Whether the other process has dialled."""
         self.first = b""
-        """What was read of it already."""
+        """Bytes of it that were read already."""
         self.was_open = False
         self._has_read = False
         self._open = False
@@ -76,7 +76,7 @@ class Connection:
         self._reason: str | None = None
 
     def write(self, frame: Frame) -> None:
-        """Queue a frame; `send_now` has to follow. Ends the connection if more than `QUEUE_LIMIT`
+        """Queue a frame; `send_now` must follow. Ends the connection if more than `QUEUE_LIMIT`
         bytes are queued, since the peer does not read."""
         if self.closing or self._reason is not None:
             return
@@ -92,11 +92,11 @@ class Connection:
         self._outlet.send_now()
 
     def silence(self) -> None:
-        """Write nothing more, whatever is queued."""
+        """Write nothing more, even if it is queued."""
         self._outlet.close()
 
     def close(self) -> None:
-        """Close it when everything queued has left, at most `LINGER` seconds from now."""
+        """Close it when everything queued has left, after at most `LINGER` seconds."""
         self.closing = True
         if not self._open:
             self._scope.cancel()
@@ -104,7 +104,7 @@ class Connection:
         self._outlet.wake()
 
     def cut_off(self, reason: str) -> None:
-        """End it at once: its peer is no longer believed."""
+        """Close it at once: its peer is no longer trusted."""
         self._outlet.close()
         self._fail(reason)
 
@@ -154,7 +154,7 @@ class Connection:
         return None if self.closing else self._reason or "the connection ended"
 
     async def _authenticate(self, stream: trio.SocketStream, timeout: float) -> bool:
-        """Greet the peer as TLS does, if need be. Whether it is somebody."""
+        """Do the TLS handshake, if the node has keys. Returns whether the peer is authenticated."""
         if self.tls is None:
             return True
         with trio.move_on_after(timeout):
@@ -205,8 +205,8 @@ class Connection:
         scope.cancel()
 
     def _is_tls(self, data: bytes | bytearray) -> bool:
-        """Whether the first bytes are a TLS record, an alert or a greeting, where a frame should
-        be."""
+        """Return whether the first bytes are a TLS record, an alert or a handshake, instead of a
+        frame."""
         is_first, self._has_read = not self._has_read, True
         return is_first and self.tls is None and bytes(data[:2]) in TLS_RECORDS
 

@@ -1,9 +1,9 @@
-"""Frames: one MessagePack value behind a 4-byte big-endian length (docs/reference/wire.md).
+"""Frames: one MessagePack value after a 4-byte big-endian length (docs/reference/wire.md).
 
 Without IO: bytes in, frames out. The length is checked as soon as its four bytes are there, before
-anything of the frame itself is kept, so a peer cannot make us buffer more than the limit. Until a
-connection between nodes carries a session the limit is smaller: whoever can reach the port can send
-that much. What a frame may be is a typed union; anything else ends the stream with a reason.
+any byte of the frame itself is kept, so a peer cannot make this process buffer more than the limit.
+Until a connection between nodes carries a session the limit is smaller: anybody who reaches the
+port can send that much. A frame is a typed union; anything else ends the stream with a reason.
 
 The same reader serves the links between nodes (`NODE_FRAMES`) and both directions of the control
 socket (`COMMAND_FRAMES`, `REPLY_FRAMES`).
@@ -28,12 +28,12 @@ LENGTH: Final = struct.Struct(">I")
 PREFIX: Final = LENGTH.size
 
 MALFORMED: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError)
-"""What msgspec raises for input that is not of the expected type: text that is not UTF-8, deep
+"""The errors of msgspec for input of another type than expected: text that is not UTF-8, deep
 nesting and large numbers have errors of their own."""
 
 
 def shorten(reason: BaseException) -> str:
-    """An error's text, at most 200 characters, as a reason for a log line or a Bye."""
+    """Return an error's text, at most 200 characters, as a reason for a log line or a Bye."""
     text = str(reason) or type(reason).__name__
     return text if len(text) <= 200 else text[:197] + "..."
 
@@ -41,8 +41,8 @@ def shorten(reason: BaseException) -> str:
 class FrameFormat(Generic[T]):
     """The frames of one kind of stream: their types, the limits of their sizes, their encoding.
 
-    `limit` is that of a frame in bytes; `first_limit` holds until `opens` is true of a frame that
-    was read, or `FrameReader.open` is called.
+    `limit`: the largest frame in bytes; `first_limit` applies until a frame is read for which
+    `opens` is true, or `FrameReader.open` is called.
     """
 
     def __init__(
@@ -59,20 +59,20 @@ class FrameFormat(Generic[T]):
         self._encoder = msgspec.msgpack.Encoder()
 
     def encode(self, frame: T) -> bytes:
-        """`frame` with its length before it. Raises ValueError if it exceeds the limit."""
+        """Return `frame` with its length before it. Raises ValueError if it exceeds the limit."""
         payload = self._encoder.encode(frame)
         return LENGTH.pack(self._checked(len(payload))) + payload
 
     def join(self, parts: Sequence[bytes], size: int) -> bytes:
-        """An already encoded frame, in `parts` of `size` bytes altogether, with its length before
-        it.
+        """Return an encoded frame, given in `parts` of `size` bytes in total, with its length
+        before it.
 
         Raises ValueError as `encode` does.
         """
         return b"".join([LENGTH.pack(self._checked(size)), *parts])
 
     def decode(self, payload: bytes | memoryview) -> T:
-        """The frame in `payload`. Raises one of `MALFORMED` if it is not one."""
+        """Return the frame in `payload`. Raises one of `MALFORMED` if it is not one."""
         return self._decoder.decode(payload)
 
     def _checked(self, length: int) -> int:
@@ -84,8 +84,8 @@ class FrameFormat(Generic[T]):
 class FrameReader(Generic[T]):
     """Cuts a stream of bytes into frames of one format.
 
-    After `feed`, `error` is None or says why the stream cannot be read any further; the frames
-    that came before the fault are still returned. From then on `feed` returns nothing.
+    After `feed`, `error` is None or says why the stream cannot be read any further; frames before
+    the fault are still returned. From then on `feed` returns nothing.
     """
 
     def __init__(self, format: FrameFormat[T]) -> None:
@@ -95,13 +95,12 @@ class FrameReader(Generic[T]):
         self._buffer = bytearray()
 
     def open(self) -> None:
-        """The stream's peer is accepted: from now on its frames may be as large as the format has
-        them."""
+        """Accept frames up to the format's `limit` from now on: the stream's peer is accepted."""
         self._limit = self._format.limit
 
     @property
     def buffered(self) -> int:
-        """Bytes kept of an incomplete frame: less than the limit plus one read."""
+        """The bytes kept of an incomplete frame: less than the limit plus one read."""
         return len(self._buffer)
 
     def feed(self, data: bytes | bytearray) -> list[T]:
@@ -145,8 +144,8 @@ class FrameReader(Generic[T]):
 
 
 def opens_session(frame: Frame) -> bool:
-    """Whether the connection carries a session from this frame on: it is the answer to a Hello that
-    was accepted. (A Hello by itself may be anybody's.)"""
+    """Return whether the connection carries a session from this frame on: it is the answer to an
+    accepted Hello. (A Hello itself may be anybody's.)"""
     return type(frame) is Welcome and frame.session > 0
 
 

@@ -3,7 +3,7 @@
 trio's `receive_some` first tries to read, fails if nothing is there yet, waits, and tries again,
 each time through several layers. A connection between nodes nearly always has to wait. So `Inlet`
 waits first and then reads from the descriptor, at about half the cost; for small batches a
-`receive_some` took longer than what the node does with them.
+`receive_some` took longer than the node's handling of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ class Inlet:
         self._file = stream.socket.fileno() if isinstance(stream, trio.SocketStream) else None
 
     async def read(self, most: int) -> bytes | bytearray:
-        """Between one and `most` bytes, as soon as there are any; b"" if the other side has closed.
+        """Return between one and `most` bytes, as soon as there are any; b"" if the other side has
+        closed.
 
         Raises trio.BrokenResourceError and trio.ClosedResourceError as `receive_some` does.
         """

@@ -1,12 +1,12 @@
-"""Whose program is at the other end of a connection within this machine.
+"""The user of the program at the other end of a connection within this machine.
 
-Nodes without keys believe what they are told, and their ports on loopback are reached by every user
-of the machine. The kernel knows which user a socket belongs to (Linux: sock_diag(7), and
-/proc/net/tcp where there is no such netlink family). So such a node serves its own user and root
-alone, as its control socket does. Other systems do not say it of TCP.
+Nodes without keys trust their peers, and every user of the machine can reach their ports on
+loopback. The kernel knows the user of a socket (Linux: sock_diag(7), and /proc/net/tcp if there is
+no such netlink family). So such a node serves only its own user and root, as its control socket
+does. Other systems do not tell the user of a TCP socket.
 
-A socket that its program has closed belongs to nobody, and kernels show it as root's: who connects,
-writes and goes must not pass for root. So only sockets that somebody has count.
+A socket that its program has closed has no owner, and kernels show it as root's: a program that
+connects, writes and leaves must not pass for root. So only sockets with an owner count.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _TIMEOUT: Final = 1.0
 
 
 class SocketOwner(NamedTuple):
-    """A socket, as the kernel shows it. `inode` 0: no program has it (any more)."""
+    """A socket, as the kernel shows it. `inode` 0: no program owns it, or none any longer."""
 
     user: int
     inode: int
@@ -68,8 +68,8 @@ class LocalUsers:
 
 
 def owner_of(family: int, local: Address, remote: Address) -> SocketOwner | None:
-    """The TCP socket between these two addresses of this machine, the first its own; with the
-    remote address ("", 0) the one that listens. None: there is none."""
+    """Return the TCP socket between these two addresses of this machine, the first its own; with
+    the remote address ("", 0) the listening socket. None if there is none."""
     try:
         return _ask(family, local, remote)
     except OSError:
@@ -77,7 +77,7 @@ def owner_of(family: int, local: Address, remote: Address) -> SocketOwner | None
 
 
 def _ask(family: int, local: Address, remote: Address) -> SocketOwner | None:
-    """By netlink, some 25 µs. Raises OSError, also where nothing is found."""
+    """Find the socket by netlink, in some 25 µs. Raises OSError, also if nothing is found."""
     packed = [
         socket.inet_pton(family, host).ljust(16, b"\0") if host else bytes(16)
         for host in (local[0], remote[0])
@@ -96,7 +96,7 @@ def _ask(family: int, local: Address, remote: Address) -> SocketOwner | None:
 
 
 def _read(family: int, local: Address, remote: Address) -> SocketOwner | None:
-    """By the kernel's table of all sockets."""
+    """Find the socket in the kernel's table of all sockets."""
     name = "/proc/net/tcp6" if family == socket.AF_INET6 else "/proc/net/tcp"
     own, any_ = _written(family, local), _written(family, ("", local[1]))
     other = _written(family, remote)
@@ -114,7 +114,7 @@ def _read(family: int, local: Address, remote: Address) -> SocketOwner | None:
 
 
 def _written(family: int, address: Address) -> str:
-    """An address as it is in that table: words of 32 bits in the machine's order."""
+    """Return an address as it is in that table: words of 32 bits in the machine's order."""
     size = 16 if family == socket.AF_INET6 else 4
     packed = socket.inet_pton(family, address[0]) if address[0] else bytes(size)
     words = struct.unpack(f"={size // 4}I", packed)

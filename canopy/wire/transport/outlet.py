@@ -4,8 +4,8 @@ Waking a writer task costs some 20 µs in trio, and every other ready task runs 
 `send_now`, called at the end of a turn, writes to the non-blocking descriptor until the queue is
 empty or the socket is full. The writer task (`drain`) waits for room and writes the rest in the
 same way. Both take from the front of one list, so bytes stay in order. Nothing is copied: several
-sockets may queue the same bytes object. Where the stream is encrypted (tls.py), that is done when
-it is written: once for all that a turn has queued.
+sockets may queue the same bytes object. An encrypted stream (tls.py) is encrypted when it is
+written: once for all that a turn has queued.
 
 A write error in `send_now` leaves the bytes in the queue, and `drain` meets and reports the error
 when it writes them.
@@ -21,7 +21,7 @@ import trio
 from canopy.wire.constants import WRITE_PIECES
 
 Encrypt = Callable[[Sequence[bytes | memoryview]], bytes]
-"""Makes of pieces what is to be sent for them."""
+"""Returns the encrypted bytes of some pieces."""
 
 
 class Counters:
@@ -51,7 +51,7 @@ class Outlet:
 
     def __init__(self, counters: Counters) -> None:
         self.waiting = 0
-        """Bytes in the queue."""
+        """The bytes in the queue."""
         self._counters = counters
         self._pieces: list[bytes | memoryview] = []
         self._encrypt: Encrypt | None = None
@@ -68,8 +68,8 @@ class Outlet:
         stream: trio.SocketStream,
         encrypt: Encrypt | None = None,
     ) -> None:
-        """Write to this stream's socket from now on. `encrypt` turns all pieces that wait into the
-        bytes that are written; None: they are written as they are."""
+        """Write to this stream's socket from now on. `encrypt` turns all waiting pieces into the
+        bytes to write; None: they are written unchanged."""
         self._encrypt = encrypt
         self._file = stream.socket.fileno()
 
@@ -78,7 +78,7 @@ class Outlet:
         self._file = None
 
     def put(self, data: bytes) -> None:
-        """Queue `data`; `send_now` or `wake` has to follow."""
+        """Queue `data`; `send_now` or `wake` must follow."""
         self._pieces.append(data)
         self.waiting += len(data)
 

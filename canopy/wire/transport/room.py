@@ -1,8 +1,8 @@
 """The memory that sockets are read into.
 
-A read into a new object first asks the C library for as many bytes as there may be. From 128 KiB on
-that maps them for each read, and unmaps what was not filled, which takes four times as long as to
-receive 20 KiB. So each thread has memory that is kept, and what came is copied out of it.
+A read into a new object first allocates as many bytes as may arrive. From 128 KiB on the C library
+maps them for each read, and unmaps the unused part, which takes four times as long as receiving 20
+KiB. So each thread keeps a buffer, and received bytes are copied out of it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ class _Room(threading.local):
         self._view = memoryview(bytearray())
 
     def of(self, size: int) -> memoryview:
-        """Return `size` bytes or more. A page of them takes memory when it is first written."""
+        """Return a buffer of at least `size` bytes. A page of it takes memory when it is first
+        written."""
         if len(self._view) < size:
             self._view = memoryview(bytearray(size))
         return self._view

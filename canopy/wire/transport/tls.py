@@ -1,12 +1,12 @@
-"""TLS 1.3 between two nodes, in front of the outlet and behind the inlet.
+"""TLS 1.3 between two nodes, before the outlet and after the inlet.
 
-`ssl.SSLObject` with memory BIOs does no IO by itself, so that the two stay what they are: all
-pieces of a turn are joined, encrypted by one call and sent by one system call; what was read
-from the socket is decrypted into a buffer that is kept. (trio's SSLStream would go around both: it
-takes three calls and two locks for each piece.)
+`ssl.SSLObject` with memory BIOs does no IO by itself, so outlet and inlet stay unchanged: all
+pieces of a turn are joined, encrypted by one call and sent by one system call; bytes read from the
+socket are decrypted into a buffer that is kept. (trio's SSLStream would bypass both: it takes three
+calls and two locks for each piece.)
 
-Both sides present certificates. There is no session resumption (`num_tickets = 0`): who resumes
-is not looked at again, and the sessions of overlay/links resume by themselves.
+Both sides present certificates. There is no TLS session resumption (`num_tickets = 0`): a resumed
+peer would not be verified again, and the sessions of overlay/links resume by themselves.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from overlay.links.messages import Bye
 from overlay.rights import Principal
 
 BUFFER: Final = 64 * 1024
-"""Bytes that are decrypted by one call. `SSLObject.read` without a buffer allocates what was asked
-for: 20 µs for 256 KiB, and 1.4 with one that is kept."""
+"""Bytes that one call decrypts. `SSLObject.read` without a buffer allocates the requested size: 20
+µs for 256 KiB, and 1.4 with a buffer that is kept."""
 
 
 Chain = tuple[bytes, ...]
 """Certificates (DER): a peer's, and those by which it was verified. Empty: it presented none."""
 
 IGNORE_CRITICAL: Final = ssl.VerifyFlags(0x10)
-"""OpenSSL's X509_V_FLAG_IGNORE_CRITICAL: extensions that it does not know are not its business.
-`identify` looks at all of them (canopy/wire/keys/chains.py)."""
+"""OpenSSL's X509_V_FLAG_IGNORE_CRITICAL: accept extensions that it does not know. `identify` checks
+all of them (canopy/wire/keys/chains.py)."""
 
 
 NO_TLS: Final = ("wrong version number", "packet length too long", "record layer failure")
-"""OpenSSL's reasons where the other side's first bytes are no TLS record."""
+"""OpenSSL's reasons if the other side's first bytes are not a TLS record."""
 
 NO_KEYS: Final = "it speaks no TLS: it is a node without keys, or none, and this one has keys"
 
@@ -48,26 +48,26 @@ PLAIN_BYE: Final = NODE_FRAMES.encode(
         "at a node of it"
     )
 )
-"""What a node without keys hears of one that has some."""
+"""The frame that a node with keys sends to a node without keys."""
 
 _DER: Final = 2
-"""How Python before 3.13 is asked for a certificate's bytes."""
+"""The argument by which Python before 3.13 returns a certificate's bytes."""
 
 
 class TlsError(Exception):
-    """The peer is refused, or does not speak TLS; says why."""
+    """The peer is refused, or does not use TLS; the message says why."""
 
 
 class Security(Protocol):
     """The part of the node's keys that a connection uses (canopy/wire/process/security)."""
 
     def context(self, is_server: bool) -> ssl.SSLContext:
-        """With the certificate that holds now."""
+        """Return the TLS context with the present certificate."""
 
     def identify(self, chain: Chain) -> Principal:
         """Return the identity of the node that presents this certificate, the first one, with those
         that vouch for it up to a root of the overlay. TLS has verified their signatures. Raises
-        TlsError if it is not, or no longer, believed."""
+        TlsError if it is not, or no longer, trusted."""
 
 
 class Doorkeeper(Security, Protocol):
@@ -90,7 +90,7 @@ class Doorkeeper(Security, Protocol):
 
 
 class TlsPipe:
-    """The state of one connection's encryption. No IO, but for `handshake`."""
+    """The state of one connection's encryption. No IO, except in `handshake`."""
 
     def __init__(self, security: Security, is_server: bool) -> None:
         self._security = security
@@ -101,13 +101,13 @@ class TlsPipe:
         )
         self._buffer = bytearray()  # strangers, of whom there may be many, have none
         self.chain: Chain = ()
-        """The peer's, after the handshake."""
+        """The peer's certificates, after the handshake."""
         self.is_over = False
-        """The peer has said that nothing more comes. What comes all the same is not kept."""
+        """Whether the peer has ended the session. Bytes after that are dropped."""
 
     async def handshake(self, stream: trio.SocketStream, first: bytes = b"") -> Principal:
-        """Greet the peer; `first` was read already. Returns who it is. Raises TlsError if it is
-        nobody."""
+        """Do the TLS handshake; `first`: bytes that were read already. Returns the peer's identity.
+        Raises TlsError if it is not authenticated."""
         self._incoming.write(first)
         try:
             while True:
@@ -139,8 +139,8 @@ class TlsPipe:
             await stream.send_all(self._outgoing.read())
 
     async def _tell(self, stream: trio.SocketStream, plain: bytes = b"") -> None:
-        """Send the alert that says why, as far as that goes at once; or `plain`, to a node that
-        speaks no TLS and would not understand it."""
+        """Send the alert with the reason, within a second; or `plain`, to a node without TLS that
+        would not understand an alert."""
         with trio.move_on_after(1.0):
             try:
                 await (stream.send_all(plain) if plain else self._send(stream))
@@ -177,7 +177,7 @@ class TlsPipe:
 
 
 class SecureInlet:
-    """The incoming bytes of a stream, decrypted; as `Inlet`."""
+    """The incoming bytes of a stream, decrypted; see `Inlet`."""
 
     def __init__(self, inlet: Inlet, pipe: TlsPipe) -> None:
         self._inlet = inlet
@@ -185,7 +185,7 @@ class SecureInlet:
         self._is_new = True  # some may have come with the end of the handshake
 
     async def read(self, most: int) -> bytes | bytearray:
-        """Some bytes, as soon as there are any; b"" if the other side has closed. Raises
+        """Return some bytes, as soon as there are any; b"" if the other side has closed. Raises
         trio.BrokenResourceError and trio.ClosedResourceError as `Inlet.read` does."""
         while True:
             data: bytes | bytearray = b""
@@ -201,8 +201,8 @@ class SecureInlet:
 
 
 def verified_chain(connection: ssl.SSLObject) -> Chain:
-    """The certificates by which OpenSSL has verified the peer's, which is the first one, after the
-    handshake. Where it was told to verify nothing they prove nothing."""
+    """Return the certificates by which OpenSSL has verified the peer's, which is the first one,
+    after the handshake. They prove nothing if OpenSSL was told to verify nothing."""
     found: Any = getattr(connection, "get_verified_chain", None)  # since Python 3.13
     if found is not None:
         return tuple(found())
@@ -211,7 +211,7 @@ def verified_chain(connection: ssl.SSLObject) -> Chain:
 
 
 def new_context(is_server: bool) -> ssl.SSLContext:
-    """TLS 1.3 alone, both sides with certificates, without resumption."""
+    """Return a context of TLS 1.3 only, with certificates on both sides and without resumption."""
     kind = ssl.PROTOCOL_TLS_SERVER if is_server else ssl.PROTOCOL_TLS_CLIENT
     context = ssl.SSLContext(kind)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -224,7 +224,7 @@ def new_context(is_server: bool) -> ssl.SSLContext:
 
 
 def tls_fault(error: ssl.SSLError) -> str:
-    """OpenSSL's reason, in words."""
+    """Return OpenSSL's reason in words."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is refused: {error.verify_message}"
     reason = (error.reason or str(error) or type(error).__name__).lower().replace("_", " ")
