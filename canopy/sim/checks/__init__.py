@@ -1,9 +1,9 @@
-"""What has to hold in a world; each check returns `violation.Violation`s.
+"""Checks of a world; each returns `violation.Violation`s.
 
 Deliveries: `oracle` (brute force: every event against every selector) and `deliveries`. At rest:
 `ownership` (arcs and partition maps, one ring: P2, P5; Zave's invariants of Chord), `node_state`
 (subscribers, owners and hosts agree; bounds; routes in trees: C7), `cluster_logs` (P1, P4; at every
-moment). Of the trace records: `trace_rules` (walks, paths, copies,
-counting). `failure_report` selects the records that explain a violation. All of it reads the
-machines' state and changes nothing.
+moment). Of the trace records: `trace_rules` (walks, paths, copies, counting). `failure_report`
+selects the records that explain a violation. The checks read the machines' state and change
+nothing.
 """

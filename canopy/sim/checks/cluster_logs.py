@@ -1,20 +1,20 @@
-"""What must be true of clusters' logs and primaries at every moment, whatever goes wrong (P1, P4).
+"""Invariants of clusters' logs and primaries that hold at every moment, whatever fails (P1, P4).
 
-* A *ledger* of what was committed: the first primary that calls entry n of a cluster's log
-  committed fixes it for ever. A later primary that has something else there, or an end before it,
-  took over without what a majority had, or a minority acknowledged it.
-* What a primary calls committed is on the disks of a majority of the voters of its log. One that
-  died counts as one that holds it: its disk has it, and is looked at when it starts again.
-* A key is decided about by one primary at most (`owns`), whatever epochs are about. (One that
-  stands still decides nothing; its clock goes on before it does anything again.)
+* A *ledger* of committed entries: the first primary that calls entry n of a cluster's log committed
+  fixes it for ever. If a later primary has another entry there, or its log ends before, it took
+  over without the entries of a majority, or a minority acknowledged the entry.
+* An entry that a primary calls committed is on the disks of a majority of the voters of its log. A
+  dead voter counts as having it: its disk has it, and is checked when the voter starts again.
+* At most one primary decides about a key (`owns`), whatever epochs exist. (A paused process decides
+  nothing; its clock continues before it does anything again.)
 
-A fork (P5) goes on without a majority, so all of this holds within each fork_id of epochs; that one
-of two is left at rest is seen by other checks (`check_arcs`).
+A fork (P5) continues without a majority, so these invariants hold within each fork_id of epochs;
+other checks verify that one of two forks is left at rest (`check_arcs`).
 
-Once the world is at rest, every voter has applied what its primary has, and every copy outside of
-the cluster is the same (`check_voters`).
+Once the world is at rest, every voter has applied the entries of its primary, and every copy
+outside the cluster is the same (`check_voters`).
 
-All of it is read from the machines; nothing in the product takes part.
+Everything is read from the machines; the product does not take part.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from overlay.chord.keys import attribute_key
 from overlay.machine import NodeId
 
 Note = Callable[[str, str], None]
-"""Takes the kind of a violation, and its text."""
+"""Reports the kind of a violation, and its text."""
 
 
 class LogWatch:
-    """Compares what all primaries hold, look by look."""
+    """Compares the logs of all primaries, each time that `look` is called."""
 
     def __init__(self, world: World, note: Note) -> None:
         self.world = world
@@ -59,8 +59,9 @@ class LogWatch:
             self._check_owners(attribute, members)
 
     def _check_owners(self, attribute: str, members: list[tuple[str, Any, bool]]) -> None:
-        """Of `members`, each with whether it leads its cluster, one decides about an attribute at
-        most. Who leads is asked only where another one may decide as well, since that is dear."""
+        """Check that at most one of `members` (each with whether it leads its cluster) decides
+        about an attribute. Whether a member leads is asked only if another one may decide as well,
+        since that is expensive."""
         key = attribute_key(attribute)
         within = [
             (name, clusters)
@@ -79,8 +80,8 @@ class LogWatch:
                 self.note("primary", f"{' and '.join(owners)} decide about {attribute}")
 
     def _is_replaced(self, clusters: Any, leading: Iterable[Any]) -> bool:
-        """Whether another has taken its place under a later fork, with its voters perhaps: what it
-        committed last is no promise any more (P5), it just has not heard so yet."""
+        """Return whether another cluster has taken its place under a later fork, perhaps with its
+        voters: its last commits are then no longer promises (P5), which it has not heard yet."""
         mine = clusters.cluster
         return any(
             fork_id(other.clusters.cluster.version[0]) > fork_id(mine.version[0])
@@ -130,8 +131,8 @@ class LogWatch:
 
 
 def check_voters(world: World) -> list[Violation]:
-    """At rest: the trees and registrations of each voter, and of each observer that the primary
-    waits for, are those of the primary."""
+    """Check, at rest, that each voter and each observer that the primary waits for has the
+    primary's trees and registrations."""
     nodes = {world.drivers[name].disk.node: world.node(name) for name in world.names()}
     violations = []
     for node in nodes.values():

@@ -1,7 +1,7 @@
 """Checks deliveries against the oracle, once the world is quiet.
 
-Nothing spurious, altered, duplicate or late, nothing expected that is missing, nothing owed that is
-missing without a report, and every client command answered.
+No delivery is spurious, altered, duplicate or late, no expected one is missing, no owed one is
+missing without a report, and every client command was answered.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from matching import compile_selector
 def check_deliveries(
     world: World, expected: Expectation | None = None, grace: float = GRACE
 ) -> list[Violation]:
-    """One violation for each delivery that is spurious, altered, late or a duplicate, for each
-    expected one that is missing, and for each command that was not answered."""
+    """Return a violation for each delivery that is spurious, altered, late or a duplicate, for each
+    expected one that is missing, and for each command without an answer."""
     clients = world.clients
     if expected is None:
         expected = expectation(clients, grace)
@@ -40,7 +40,7 @@ def check_deliveries(
 
 
 def reported_gaps(world: World, expected: Expectation) -> dict[Pair, None]:
-    """The owed deliveries that were not made and that a notice to the client covers."""
+    """Return the owed deliveries that are missing and covered by a notice to the client."""
     clients = world.clients
     shown = {(s.delivery.subscription, s.delivery.event.identity) for s in clients.deliveries}
     missing = [pair for pair in expected.owed if pair not in shown]
@@ -95,7 +95,7 @@ def _check_shown(
 
 
 def _early(clients: Clients, shown: Shown, event: Publication | None) -> bool:
-    """Whether the delivery may be shown although its event or subscription has no identity here,
+    """Return whether a delivery is allowed although its event or subscription has no identity here,
     since the node ended before it had answered `Publish` or `Subscribe`."""
     attributes = shown.delivery.event.attributes
     if event is None and not any(
@@ -112,7 +112,7 @@ def _early(clients: Clients, shown: Shown, event: Publication | None) -> bool:
 
 
 def _check_answers(world: World) -> list[Violation]:
-    """Every command of a client whose node lives was answered."""
+    """Check that every command of a client whose node lives was answered."""
     violations = []
     living = world.names()
     for s in world.clients.subscriptions:

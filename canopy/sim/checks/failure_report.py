@@ -1,10 +1,10 @@
-"""Explains a violation: the trace records that it follows from, as few as possible.
+"""Explains a violation by the trace records that it follows from, as few as possible.
 
-Of an event that did not reach a subscription (or reached it wrongly) only this matters: the
-subscription's life; the event's own steps, without those towards other subscribers; what its
+For an event that did not reach a subscription (or reached it wrongly) the following records matter:
+the subscription's life; the event's own steps, except those towards other subscribers; what its
 publisher knew of the trees of its attributes; changes of those trees' maps, and of links and roles
-of the nodes on its way, shortly before and meanwhile; and what was done to the world in that time.
-Of a state that must not be (a map, an arc, a ring) it is the last changes of maps and roles.
+of the nodes on its way, shortly before and meanwhile; and the faults of the world in that time. For
+an invalid state (a map, an arc, a ring) they are the last changes of maps and roles.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from canopy.sim.world.recorder import SimulatedRecord
 from canopy.sim.world.world import World
 
 BEFORE = 12.0
-"""Virtual seconds before an event that can matter to it: as long as absence is cached (10 s), and
-some retries."""
+"""Virtual seconds before an event in which records can matter to it: as long as absence is cached
+(10 s), and some retries."""
 
 AFTER = 7.0
-"""Virtual seconds after its last step: a link that swallowed it is given up after 6 s."""
+"""Virtual seconds after its last step in which records can matter: a link that swallowed the event
+is given up after 6 s."""
 
 MOST = 40
-"""Lines of one story; of an event with more steps of its own, twice as many."""
+"""The most lines of one story; twice as many for an event with more steps of its own."""
 
 LAST = 25
-"""Records that are listed where nothing says which of them matter."""
+"""The number of records that are listed if it is unknown which of them matter."""
 
 OWN = ("subscribe", "suback", "unsubscribe")
 OTHERS = ("forward", "arrive", "deliver", "duplicate", "recheck_failed")
@@ -39,10 +40,11 @@ NODE = re.compile(r"\b[0-9a-f]{16}\b")
 
 
 def trace_violation(world: World, violation: Violation) -> tuple[str, ...]:
-    """The violation and the records it follows from, as lines; nodes by their names.
+    """Return the violation and the records that it follows from, as lines; nodes by their names.
 
-    What happened to the nodes and trees on the way gives way to the event's own steps, the oldest
-    first, where it is too much."""
+    If there are too many, records about nodes and trees on the way are left out before the event's
+    own steps, the oldest first.
+    """
     if violation.about:
         steps, around = _event_story(world, *(*violation.about, "")[:2])
         most = MOST
@@ -65,18 +67,18 @@ def trace_violation(world: World, violation: Violation) -> tuple[str, ...]:
 
 
 def explainable_first(violations: Sequence[Violation]) -> list[Violation]:
-    """The violations in an order in which those that name an event come first, since their records
-    can be selected."""
+    """Sort violations that name an event before others, since their records can be selected."""
     return sorted(violations, key=lambda violation: not violation.about)
 
 
 def last_records(world: World, most: int) -> list[str]:
-    """The last `most` trace records of all nodes, as lines."""
+    """Return the last `most` trace records of all nodes, as lines."""
     return [_line(world, record) for record in list(world.recorder.records)[-most:]]
 
 
 def _changes(world: World, text: str) -> list[SimulatedRecord]:
-    """Changes of the nodes and attributes that the text names, if it does; else all."""
+    """Return the changes of the nodes and attributes that the text names; all changes if it names
+    none."""
     words = dict.fromkeys(WORD.findall(text))
     found = [record for record in world.recorder.records if record.kind in CHANGES]
     return [
@@ -91,7 +93,7 @@ def _changes(world: World, text: str) -> list[SimulatedRecord]:
 def _event_story(
     world: World, event: str, subscription: str
 ) -> tuple[list[SimulatedRecord], list[SimulatedRecord]]:
-    """(steps of the event and the subscription, what happened to nodes and trees on their way)."""
+    """Return (steps of the event and the subscription, records of nodes and trees on their way)."""
     records = world.recorder.records
     own = [r for r in records if r.fields.get("event") == event]
     if not own:

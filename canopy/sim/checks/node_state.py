@@ -1,17 +1,17 @@
-"""What must be true of the machines' state once a world is at rest: trees, hosts, ring, bounds.
+"""Invariants of the machines' state once a world is at rest: trees, hosts, ring, bounds.
 
-Deliveries alone find a broken state late: a registration that one host lacks shows when an event
-with the right value comes by, a short successor list when the next node dies. So everything that
-two places have to agree about is compared here, through the machines' public state:
+Deliveries alone reveal a broken state late: a registration that one host lacks is noticed only when
+an event with the right value arrives, a short successor list when the next node dies. So all state
+that two places have to agree about is compared here, through the machines' public state:
 
-* what a subscriber registered is at its owner, and at every host whose virtual node it overlaps;
-  none has more than that (C6),
-* a host serves what the map says, at the map's version, and its slice is that map's (C7),
+* a subscriber's registrations are at its owner, and at every host whose virtual node they overlap;
+  no place has further ones (C6),
+* a host serves the virtual nodes that the map assigns to it, at the map's version, and its slice is
+  that map's (C7),
 * Chord's three (P2; Zave, "How to make Chord correct", IEEE TSE 2017): successor lists of full
-  length, each of its members alive, and enough principals, that is none skipped by any list,
-* every queue, cache and table is within its bound, and of an epoch of an arc there was never more
-  than one primary; these two, and logs (`cluster_logs`), are also looked at while faults last
-  (`Watch`).
+  length, each of its members alive, and enough principals, nodes that no list skips,
+* every queue, cache and table is within its bound, and an epoch of an arc never had more than one
+  primary; these two, and logs (`cluster_logs`), are also checked while faults last (`Watch`).
 """
 
 from __future__ import annotations
@@ -40,19 +40,20 @@ from overlay.upper_tree.shards import lies_in
 from overlay.upper_tree.sliced_inbox import WAITING_MOST
 
 WATCH_EVERY = 0.25
-"""Virtual seconds between two looks of `Watch`: less than the time in which two primaries could
+"""Virtual seconds between two checks of `Watch`: less than the time in which two primaries could
 lead one cluster after an election (a lease, 0.8 s)."""
 
 BOUNDS_AT_ONCE = 256
-"""Nodes whose bounds one look is about: in a larger world they take turns, since looking at all of
-10,000 nodes four times a second takes longer than running them (measured)."""
+"""The most nodes whose bounds are checked at once: in a larger world they take turns, since
+checking all of 10,000 nodes four times a second takes longer than running them (measured)."""
 
 LEASES = 2.0
-"""Leases after which a dead subscriber's registrations must be gone: one, and the sweep's time."""
+"""The number of leases after which a dead subscriber's registrations must be gone: one, and the
+time until the sweep."""
 
 
 def check_trees(world: World, calm_since: float = 0.0) -> list[Violation]:
-    """Subscribers, owners and hosts agree about registrations and maps.
+    """Check that subscribers, owners and hosts agree about registrations and maps.
 
     `calm_since`: when the last primary began, which grants a full lease to every subscriber.
     """
@@ -125,8 +126,9 @@ def _check_subscribers(
     nodes: dict[str, Any],
     lapsed: bool,
 ) -> list[Violation]:
-    """`lapsed`: nothing excuses them. Before that, one that took the place of a lost cluster may
-    have a log that knows of no end: that was reported to a primary on the other side."""
+    """`lapsed`: whether all leases of dead subscribers have ended. Before that, a cluster that
+    replaced a lost one may have a log without their ends: these were reported to a primary on the
+    other side."""
     violations = []
     forked = owned.tree.map.version[0] >= FORK
     for id_, registration in owned.tree.registrations.items():
@@ -145,7 +147,7 @@ def _check_subscribers(
 
 
 def check_ring(world: World) -> list[Violation]:
-    """Pointers of all primaries: complete, alive, none skipped."""
+    """Check the ring pointers of all primaries: complete, alive, none skipped."""
     primaries = {
         world.node(name).clusters.cluster.key: world.node(name)
         for name in world.names()
@@ -193,8 +195,8 @@ def _all(keys: list[Key]) -> str:
 
 
 def led(world: World) -> bool:
-    """Whether every cluster that has members has a primary whom a majority of its voters follows,
-    and no two."""
+    """Return whether every cluster that has members has exactly one primary that a majority of its
+    voters follows."""
     leading: dict[Key, int] = {}
     for name in world.names():
         clusters = world.node(name).clusters
@@ -208,15 +210,15 @@ def led(world: World) -> bool:
 
 
 class Watch:
-    """Looks at epochs and logs some times a second, whatever else happens, and at the bounds of as
-    many nodes as it can afford."""
+    """Checks epochs and logs several times a second, and the bounds of as many nodes as it can
+    afford."""
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.violations: dict[str, Violation] = {}
-        """By text, so that what lasts is reported once."""
+        """The violations by their text, so that a lasting one is reported once."""
         self.calm_since = 0.0
-        """When a primary was first seen, the last time."""
+        """When the last new primary was first seen."""
         self._primaries: dict[tuple[str, Key, int], str] = {}  # by ring, key, and epoch
         self._logs = LogWatch(world, self._note)
         self._turn = 0  # how many bounds were looked at
@@ -254,9 +256,9 @@ class Watch:
 
 
 def bounds(node: Any) -> list[tuple[str, int, int]]:
-    """(what, how much it holds, how much it may hold) of every bounded thing of a node.
+    """Return (name, present size, bound) of every bounded structure of a node.
 
-    A publisher admits while it has room, so the attributes of one more event may go over.
+    A publisher admits while it has room, so the attributes of one more event may exceed the bound.
     """
     settings, held = node.settings, node.holding.held
     way = max(settings.links.window, MAX_BODY + BATCH_OVERHEAD)  # larger messages go alone
@@ -319,7 +321,7 @@ def bounds(node: Any) -> list[tuple[str, int, int]]:
 
 
 def check_routes(world: World) -> list[Violation]:
-    """From every host to every virtual node of its tree."""
+    """Check the route from every host to every virtual node of its tree."""
     nodes = {world.drivers[name].disk.node: world.node(name) for name in world.names()}
     violations = []
     for name in world.names():
@@ -341,7 +343,7 @@ def check_routes(world: World) -> list[Violation]:
 
 
 def _way(trees: dict[str, Any], host: str, spot: Cut, size: int) -> str:
-    """Follow the slices; what is wrong, or ""."""
+    """Follow the slices. Returns the fault of the route, or ""."""
     height = size.bit_length()  # of a balanced tree of so many
     for _ in range(height + 1):
         tree = trees.get(host)

@@ -1,17 +1,17 @@
-"""What should have been delivered, by brute force: every event against every selector.
+"""The expected deliveries, by brute force: every event against every selector.
 
 No index, no tree, no network: `predicate.matches` for each pair whose times leave no doubt.
 
 * **expected**: the event was published after the SUBACK, and the subscription did not end within
-  `grace` after it was admitted, in which all nodes were in reach;
-* **owed**: as expected, but some nodes were out of reach meanwhile, for they stood still or the
+  `grace` seconds, with all nodes reachable, after the event was admitted;
+* **owed**: as expected, but some nodes were unreachable meanwhile, since they were paused or the
   network was divided. It is delivered, or its client later gets a gap notice that covers it
   (`ReportedGaps`);
-* **allowed**: it matches, and the subscription was there for a part of the time: registered but not
-  yet acknowledged, or about to end, or a process died that had the event for this subscription's
+* **allowed**: it matches, and the subscription existed for a part of the time: registered but not
+  yet acknowledged, or about to end; or a process died that had the event for this subscription's
   node while it may have been under way (a live event is lost only in flight through a node that
-  dies, and by those only to whom that node was to bring it);
-* anything else that is shown is **spurious**.
+  dies, and only for subscribers to which that node was to bring it);
+* any other delivery is **spurious**.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ GRACE = IN_FLIGHT
 """Seconds for which an event may be under way."""
 
 ROUNDING = 1e-6
-"""Seconds by which a time of a wall clock may differ that was encoded."""
+"""The rounding error of an encoded wall clock time, in seconds."""
 
 Pair = tuple[str, str]
-"""Identity of a subscription, identity of an event."""
+"""The identities of a subscription and an event."""
 
 
 @dataclass
 class Expectation:
-    """Every pair that matches, by what is expected of it. Dicts are used as ordered sets."""
+    """All matching pairs, by the class of their delivery. Dicts are used as ordered sets."""
 
     expected: dict[Pair, None] = field(default_factory=dict)
     owed: dict[Pair, None] = field(default_factory=dict)
     allowed: dict[Pair, None] = field(default_factory=dict)
     interested: dict[str, dict[str, None]] = field(default_factory=dict)
-    """Per event: the nodes that have an expected delivery of it."""
+    """By event: the nodes with an expected delivery of it."""
 
     def matches(self, pair: Pair) -> bool:
         """Whether the event may be shown to the subscription."""
@@ -55,7 +55,7 @@ class Expectation:
 
     @property
     def lower_bound(self) -> int:
-        """Data-plane messages that no routing can do without: one for each event to enter, and
+        """The least number of data-plane messages of any routing: one for each event to enter, and
         one for each interested node."""
         return sum(1 + len(nodes) for nodes in self.interested.values())
 
@@ -103,8 +103,8 @@ def expectation(clients: Clients, grace: float = GRACE) -> Expectation:
 
 
 def arrived_by(clients: Clients, event: Publication, grace: float) -> float:
-    """When the event is no longer under way: `grace` seconds after its publication or admission,
-    in which all nodes were in reach."""
+    """Return when the event is no longer under way: `grace` seconds, with all nodes reachable,
+    after its publication or admission."""
     at, left = event.published if event.admitted is None else event.admitted, grace
     for since, to in sorted(clients.cuts):
         if since > at + left:
@@ -116,20 +116,21 @@ def arrived_by(clients: Clients, event: Publication, grace: float) -> float:
 
 
 def meanwhile(clients: Clients, event: Publication, until: float) -> list[Crash]:
-    """The crashes while the event may have been under way, from its publication until then."""
+    """Return the crashes while the event may have been under way, from its publication to
+    `until`."""
     return [crash for crash in clients.crashes if event.published <= crash.time <= until]
 
 
 def disturbed(clients: Clients, event: Publication, grace: float) -> bool:
-    """Whether some node was out of reach within `grace` seconds of the event's publication or
+    """Return whether some node was unreachable within `grace` seconds of the event's publication or
     admission."""
     end = (event.published if event.admitted is None else event.admitted) + grace
     return any(since <= end and event.published - grace <= to for since, to in clients.absences)
 
 
 class ReportedGaps:
-    """Which missing deliveries were reported to clients: a notice reached the client, and, where
-    the notice names a count, there is a `drop` trace record of the event."""
+    """Finds the missing deliveries that were reported to clients: a notice reached the client, and
+    if the notice has a count, there is a `drop` trace record of the event."""
 
     def __init__(self, clients: Clients, dropped: Iterable[Pair]) -> None:
         """`dropped`: (node that did not get the event, the event's identity) of each `drop`
@@ -140,7 +141,7 @@ class ReportedGaps:
             self._notices.setdefault((notice.node, notice.client), []).append(notice)
 
     def covers(self, subscription: SimulatedSubscription, event: Publication) -> bool:
-        """Whether some notice to the subscription's client is about this event."""
+        """Return whether a notice to the subscription's client covers this event."""
         notices = self._notices.get((subscription.node, subscription.client), ())
         traced = (subscription.node, event.identity) in self._dropped
         return any(
@@ -152,14 +153,14 @@ class ReportedGaps:
 
 
 def _present(subscription: SimulatedSubscription, event: Publication) -> bool:
-    """Whether the event may be shown at all. (It may be published shortly before the subscription
-    is requested, and still be under way when that is registered.)"""
+    """Return whether the event may be delivered at all. (It may be published shortly before the
+    subscription is requested, and still be under way when that is registered.)"""
     return subscription.ended is None or event.published <= subscription.ended
 
 
 def _certain(subscription: SimulatedSubscription, event: Publication, over: float) -> bool:
-    """Whether the subscription was acknowledged before the event, and ended after it had come.
-    (What waits for a node that is out of reach may come after the end.)"""
+    """Return whether the subscription was acknowledged before the event, and ended after its
+    arrival. (An event that waits for an unreachable node may arrive after the end.)"""
     acknowledged, ending = subscription.acknowledged, subscription.ending
     return (
         acknowledged is not None

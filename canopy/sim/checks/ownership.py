@@ -16,7 +16,7 @@ from overlay.machine import Key
 
 
 def check_arcs(world: World) -> list[Violation]:
-    """The arcs of all primaries are disjoint and cover the ring, once it is at rest."""
+    """Check that the arcs of all primaries are disjoint and cover the ring, once it is at rest."""
     arcs: list[tuple[Cluster, str]] = []
     for name in world.names():
         clusters = world.node(name).clusters
@@ -27,8 +27,8 @@ def check_arcs(world: World) -> list[Violation]:
 
 
 def arc_violations(arcs: list[tuple[Cluster, str]]) -> list[Violation]:
-    """Violations among (description, node that claims it): arcs have to be disjoint, cover the
-    ring, and be of one ring."""
+    """Return the violations among (description, node that claims it): arcs have to be disjoint,
+    cover the ring, and belong to one ring."""
     if not arcs:
         return [Violation("arc", "no arc has an owner")]
     arcs = sorted(arcs, key=lambda arc: (arc[0].key, arc[1]))
@@ -49,7 +49,7 @@ def arc_violations(arcs: list[tuple[Cluster, str]]) -> list[Violation]:
 
 
 def check_maps(world: World) -> list[Violation]:
-    """One map per attribute, adjacent and total; every host runs."""
+    """Check that each attribute has one map, adjacent and total, and that every host runs."""
     violations = []
     owners: dict[str, str] = {}
     living = {world.drivers[name].disk.node for name in world.names()}
@@ -80,17 +80,19 @@ def check_maps(world: World) -> list[Violation]:
 # --- two rings that meet, and the sides of a partition that heals, are one ring soon (P2, P5) ---
 
 LOOK_AGAIN = 0.25
-"""Virtual seconds between two looks. Shorter would find one ring earlier and cost more."""
+"""Virtual seconds between two checks. A shorter time would find one ring earlier and cost more."""
 
 
 def is_one(world: World) -> bool:
-    """Whether all nodes belong to the same ring, and each key has one owner, who may decide."""
+    """Return whether all nodes belong to the same ring, and each key has one owner that may
+    decide."""
     rings = {world.node(name).ring.id for name in world.names()}
     return len(rings) == 1 and led(world) and not check_arcs(world)
 
 
 def one_ring(world: World, violations: list[Violation], within: float) -> None:
-    """Look now and again, for so many virtual seconds; one moment with one ring will do."""
+    """Check repeatedly, for `within` virtual seconds, that there is one ring; one moment
+    suffices."""
     if is_one(world):
         return
     if within <= 0.0:
@@ -116,7 +118,8 @@ def one_ring(world: World, violations: list[Violation], within: float) -> None:
 
 
 def check_chord(world: World) -> list[Violation]:
-    """Violations of Zave's invariants by the primaries' successor lists, in a world at rest."""
+    """Return violations of Zave's invariants by the primaries' successor lists, in a world at
+    rest."""
     lists: dict[Key, list[Key]] = {}
     length = world.settings.ring.successors
     for name in world.names():
@@ -128,8 +131,8 @@ def check_chord(world: World) -> list[Violation]:
 
 
 def chord_violations(lists: Mapping[Key, Sequence[Key]], length: int) -> list[str]:
-    """`lists`: of every live cluster, which it takes for its successors, nearest first. `length`:
-    how many a full list has. What is wrong, in words."""
+    """Return violations in words. `lists`: the successors of each live cluster, as it knows them,
+    nearest first. `length`: the number of entries of a full list."""
     found = []
     full = min(length, len(lists) - 1)
     for owner, successors in lists.items():
@@ -147,13 +150,14 @@ def chord_violations(lists: Mapping[Key, Sequence[Key]], length: int) -> list[st
 
 
 def _skips(key: Key, owner: Key, successors: Sequence[Key]) -> bool:
-    """Whether two neighbours in the list, its owner first, stand on both sides of `key`."""
+    """Return whether `key` lies between two neighbours in the list, its owner first."""
     ring = dict.fromkeys((owner, *successors))
     return any(_between(before, key, after) for before, after in pairwise(ring))
 
 
 def _between(before: Key, key: Key, after: Key) -> bool:
-    """Whether `key` lies strictly between the two on the ring, going upwards from `before`."""
+    """Return whether `key` lies strictly between the two on the ring, going upwards from
+    `before`."""
     if key in (before, after):
         return False
     if before < after:

@@ -1,14 +1,14 @@
-"""What must be true of the trace records of a run: walks as in CRAWL, short tree paths, counting.
+"""Invariants of the trace records of a run: walks as in CRAWL, short tree paths, counting.
 
 Deliveries do not show whether a walk respects its trace list or whether a tree path has the tree's
-height: both only cost more. The records do:
+height: a violation only costs more. The records show:
 
-* a walk never goes where its trace list says that it has just been (C3), never further than its
-  limit and the halved limits of its recoveries allow (C4), and ends once,
+* a walk never goes to a node in its trace list (C3), never further than its limit and the halved
+  limits of its recoveries allow (C4), and ends once,
 * in a quiet overlay an event needs at most the tree's height, and one message to enter (C7),
-* there a node sends no more than `fan_out` copies of an event in all that it is to it (C11),
-* a delivery has the digest and the id of what was published (its content comes unaltered),
-* counting accepts an event only when some conjunction has all its attributes (C8).
+* there a node sends at most `fan_out` copies of an event, in all its roles together (C11),
+* a delivery has the digest and the id of the publication (its content is unaltered),
+* counting accepts an event only if some conjunction has all its attributes (C8).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from canopy.sim.world.world import World
 from matching import Predicate, compile_selector
 
 MOST = 20
-"""Violations of one kind that are reported; a broken rule breaks everywhere."""
+"""The most violations of one kind that are reported; a broken rule breaks everywhere."""
 
 
 class WalkSeen:
@@ -38,7 +38,7 @@ class WalkSeen:
 
 
 def check_walks(records: Iterable[SimulatedRecord], trace: int) -> list[Violation]:
-    """`trace`: length of the trace list in the settings."""
+    """Check all walks. `trace`: length of the trace list in the settings."""
     walks: dict[tuple[str, str], WalkSeen] = {}
     violations: list[Violation] = []
     for record in records:
@@ -58,7 +58,7 @@ def check_walks(records: Iterable[SimulatedRecord], trace: int) -> list[Violatio
 
 
 def _step(walk: WalkSeen, record: SimulatedRecord, trace: int) -> str:
-    """Follow one record; what is wrong with it, or ""."""
+    """Follow one record. Returns its fault, or ""."""
     match record.kind:
         case "walk_hop":
             walk.trace = [n for n in walk.trace if n != record.node]
@@ -88,7 +88,7 @@ def _content(record: SimulatedRecord) -> tuple[int | None, str | None]:
 
 
 def check_contents(records: Iterable[SimulatedRecord]) -> list[Violation]:
-    """Deliveries with another digest, or another id of the user's, than their publication."""
+    """Return deliveries with another digest, or another user id, than their publication."""
     published: dict[str, tuple[int | None, str | None]] = {}
     violations = []
     for record in records:
@@ -104,9 +104,10 @@ def check_contents(records: Iterable[SimulatedRecord]) -> list[Violation]:
 
 
 def check_paths(records: Sequence[SimulatedRecord], quiet_since: int) -> list[Violation]:
-    """Visits of a quiet time, which begins with this record: at most one message to enter and one
-    per level that the tree had at any time since. (Trees follow the load, in a quiet time as well:
-    an event may be under way in a tree of two levels that has one when it is looked at.)"""
+    """Check the visits of a quiet time, which begins with the record `quiet_since`: at most one
+    message to enter and one per level that the tree had at any time since. (Trees follow the load
+    in a quiet time as well: an event may be under way in a tree of two levels that has one when it
+    is checked.)"""
     heights: dict[str, int] = {}
     for number, record in enumerate(records):
         if record.kind == "map":
@@ -125,14 +126,14 @@ def check_paths(records: Sequence[SimulatedRecord], quiet_since: int) -> list[Vi
 
 
 def check_copies(records: Iterable[SimulatedRecord], most: int) -> list[Violation]:
-    """Copies of one event that one node sent in a quiet time with pivot routing, as its publisher,
-    as a host and as a delegate, all together.
+    """Check the copies of one event that one node sent in a quiet time with pivot routing, as its
+    publisher, as a host and as a delegate together.
 
-    At most `most`; a publisher may have to visit more hosts, and those that it learns of only after
-    it has sent copies are not counted. Whatever a node is handed it has to pass on, so it may send
-    one copy also after those visits, and one more each time that the event came to it again. Of an
-    event of which a copy did not arrive nothing is said: it was sent again, another way, or given
-    back to its host by a delegate, who sends it then.
+    At most `most`. A publisher may have to visit more hosts, and those that it learns of only after
+    it has sent copies are not counted. A node has to pass on what it receives, so it may send one
+    copy after those visits too, and one more each time that the event came to it again. An event of
+    which a copy did not arrive is not checked: it was sent again, on another way, or given back to
+    its host by a delegate.
     """
     handled: dict[tuple[str, str], int] = {}
     last: dict[tuple[str, str], str] = {}
@@ -166,8 +167,8 @@ def check_copies(records: Iterable[SimulatedRecord], most: int) -> list[Violatio
 
 def check_counting(world: World) -> list[Violation]:
     """Check that every event which counting accepted and the recheck refused satisfied, attribute
-    by attribute, some conjunction of the node. One violation for each that did not, `MOST` at
-    most."""
+    by attribute, some conjunction of the node. Returns one violation for each that did not, at most
+    `MOST`."""
     events = {event.identity: event.attributes for event in world.clients.publications}
     names = world.identities
     conjunctions: dict[str, list[object]] = {}

@@ -8,8 +8,8 @@ from canopy.sim.scenario.scenario import Fault
 from canopy.sim.world.world import World
 
 MIDWAY = 1.0
-"""Virtual seconds after which a process that is to die at its next write is killed without
-one. Not measured; would be measured by the longest time between two writes."""
+"""Virtual seconds after which a process that is to die at its next write is killed without one. Not
+measured; would be measured by the longest time between two writes."""
 
 
 class FaultInjector:
@@ -19,8 +19,9 @@ class FaultInjector:
     def __init__(
         self, world: World, rng: Random, clocks: float = 0.0, regions: int = 0, tiered: int = 0
     ) -> None:
-        """`clocks`: seconds by which the nodes' wall clocks differ at most; `regions`: in how many
-        regions they are, in turn; `tiered`: every so many-th has tier 1."""
+        """`clocks`: the largest difference of the nodes' wall clocks in seconds; `regions`: the
+        number of regions, to which nodes are assigned in turn; `tiered`: every `tiered`-th node has
+        tier 1."""
         self._regions = regions
         self._tiered = tiered
         self.world = world
@@ -65,7 +66,7 @@ class FaultInjector:
         return name
 
     def serving(self) -> list[str]:
-        """Nodes that run and are not about to leave."""
+        """Return the nodes that run and are not about to leave."""
         return [name for name in self.world.names() if name not in self._leaving]
 
     def inject(self, fault: Fault) -> None:
@@ -102,7 +103,8 @@ class FaultInjector:
                 world.network.conditions = fault.network
 
     def _targets(self, fault: Fault) -> list[str]:
-        """Names of the nodes that the fault hits: those with its numbers, or one with its role."""
+        """Return the names of the nodes that the fault hits: those with its numbers, or one with
+        its role."""
         if not fault.role:
             return [self.names[number] for number in fault.nodes]
         if fault.role == "members":
@@ -116,7 +118,7 @@ class FaultInjector:
         return [n for n in self.serving() if self.world.node(n).clusters.role != "none"]
 
     def _majority(self) -> list[str]:
-        """More than half of one cluster's members, in random order."""
+        """Return more than half of one cluster's members, in random order."""
         clusters: dict[str, list[str]] = {}
         for name in self._members():
             cluster = self.world.node(name).clusters.cluster
@@ -184,8 +186,8 @@ class FaultInjector:
         self._note_absence(self._closed.pop(way, self.world.now))
 
     def _note_absence(self, since: float) -> None:
-        """Note for the oracle that nodes were out of reach, and whether it was for so long that
-        links ended: what was for them is held, or given up."""
+        """Note for the oracle that nodes were unreachable, and whether links ended in that time:
+        messages for these nodes are then held, or given up."""
         now = self.world.now
         self.world.clients.cuts.append((since, now))
         if now - since >= self.world.settings.links.dead_after:
@@ -199,7 +201,7 @@ class FaultInjector:
 
 
 def _description(fault: Fault, nodes: list[str]) -> str:
-    """The fault in words, for the report of a run."""
+    """Return the fault in words, for the report of a run."""
     more = [f"groups {fault.groups}"] if fault.groups else []
     for name in ("network", "disk"):
         if getattr(fault, name) is not None:

@@ -3,17 +3,18 @@
 The paper: attribute i appears in a subscription with probability mu * i^-alpha, 0 < alpha, mu < 1
 (its sign is lost in print; only minus makes a probability of it), and a subscription has 8
 attributes on average. With alpha = 0.8 and 100 attributes mu = 0.98 gives those 8: the two numbers
-fit each other.
+are consistent.
 
-What a match needs is left open. Drawn apart, an event would hardly ever have all of a
-subscription's attributes. So both are of a *kind* (a schema, as events of one source have): the
-attributes of a kind are drawn by the law, and a subscription to a kind asks for a range of each,
-`value >= x` or `value <= x`, which a value meets with probability `width`. Every attribute is in
-some kind, so that `attributes` is the number of trees once there are subscriptions enough.
+The paper does not say how an event comes to match. If both were drawn independently, an event would
+hardly ever have all of a subscription's attributes. So both are of a *kind* (a schema, as events of
+one source have): the attributes of a kind are drawn by the law, and a subscription to a kind asks
+for a range of each, `value >= x` or `value <= x`, which a value meets with probability `width`.
+Every attribute is in some kind, so that `attributes` is the number of trees once there are enough
+subscriptions.
 
-Without kinds (`kinds: 0`) each subscription and each event draws its attributes for itself, as the
-law says and nothing more. Then mostly small subscriptions match. Where `width` is below a half
-there is no room for it on one side of a random cut, and a range is a window at a random place.
+Without kinds (`kinds: 0`) each subscription and each event draws its attributes independently, by
+the law alone. Then mostly small subscriptions match. If `width` is below a half, one side of a
+random cut has no room for it, and a range is a window at a random place.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import msgspec
 from matching import Value
 
 MOST_VALUE = 1_000_000
-"""Values are integers from 0 up to this: fine enough for every cut to be its own."""
+"""The upper bound of values, which are integers from 0: so many that every cut differs."""
 
 
 class LoadShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,7 +51,7 @@ class RangeSubscription:
     ranges: dict[int, tuple[int, int]]
 
     def matches(self, event: dict[int, int]) -> bool:
-        """Whether the event matches, compared range by range (for the oracle)."""
+        """Return whether the event matches, compared range by range (for the oracle)."""
         return all(
             attribute in event and low <= event[attribute] <= high
             for attribute, (low, high) in self.ranges.items()
@@ -58,14 +59,15 @@ class RangeSubscription:
 
 
 def appearance(shape: LoadShape) -> list[float]:
-    """Probability of each attribute: mu * i^-alpha with the mu that gives the wanted mean."""
+    """Return the probability of each attribute: mu * i^-alpha with the mu that gives the wanted
+    mean."""
     law = [rank**-shape.zipf for rank in range(1, shape.attributes + 1)]
     scale = shape.mean / sum(law)
     return [min(1.0, scale * part) for part in law]
 
 
 class RangeLoad:
-    """Draws subscriptions and events. The same generator in the same state gives the same."""
+    """Draws subscriptions and events, reproducibly from the state of its generator."""
 
     def __init__(self, rng: Random, shape: LoadShape, nodes: int) -> None:
         self.shape = shape
@@ -81,7 +83,7 @@ class RangeLoad:
         return _drawn(law, self._rng)
 
     def _use_all(self) -> None:
-        """Put each attribute that no kind has in the place of one that several have."""
+        """Replace attributes that several kinds have by those that no kind has."""
         uses = [0] * self.shape.attributes
         for kind in self.kinds:
             for name in kind:
@@ -97,13 +99,13 @@ class RangeLoad:
                     break
 
     def subscription(self, number: int) -> RangeSubscription:
-        """The next one, of a random kind at a random node."""
+        """Draw the next subscription, of a random kind at a random node."""
         rng = self._rng
         ranges = {attribute: self._range() for attribute in self.names(rng)}
         return RangeSubscription(number, rng.randrange(self.nodes), ranges)
 
     def names(self, rng: Random) -> tuple[int, ...]:
-        """The attributes of one subscription or event, drawn from this generator."""
+        """Draw the attributes of one subscription or event with this generator."""
         return rng.choice(self.kinds) if self.kinds else _drawn(self._law, rng)
 
     def _range(self) -> tuple[int, int]:
@@ -115,7 +117,7 @@ class RangeLoad:
         return (cut, MOST_VALUE) if self._rng.random() < 0.5 else (0, MOST_VALUE - cut)
 
     def event(self) -> dict[int, int]:
-        """A value for each attribute of a random kind."""
+        """Draw a value for each attribute of a random kind."""
         rng = self._rng
         return {name: rng.randrange(MOST_VALUE) for name in self.names(rng)}
 
@@ -128,7 +130,7 @@ def _drawn(law: list[float], rng: Random) -> tuple[int, ...]:
 
 
 def attribute_name(number: int) -> str:
-    """The name under which the machines know it."""
+    """Return the attribute's name in events and selectors."""
     return f"a{number}"
 
 
@@ -138,16 +140,17 @@ def attribute_name(number: int) -> str:
 # law, one-sided ranges of integers, as selectors and events that the real nodes take.
 
 SUBSCRIPTIONS = 20_000
-"""Sampled: some dozens of pairs per event at the paper's shape, where one in 400 passes."""
+"""The size of the sample of subscriptions: some dozens of pairs per event at the paper's shape,
+where one in 400 passes."""
 EVENTS = 400
-"""Sampled: the mean is then good to a few per cent."""
+"""The size of the sample of events: the mean is then good to a few per cent."""
 STEPS = 40
-"""Halvings of the interval that the width lies in."""
+"""The number of halvings of the interval that contains the width."""
 
 
 def passing(load: RangeLoad, rng: Random) -> list[float]:
-    """By number of attributes, the share of (subscription, event) pairs in which the event has all
-    attributes of the subscription."""
+    """Return, by number of attributes, the share of (subscription, event) pairs in which the event
+    has all attributes of the subscription."""
     by_rarest: dict[int, list[frozenset[int]]] = {}
     for _ in range(SUBSCRIPTIONS):
         names = load.names(rng)
@@ -165,8 +168,8 @@ def passing(load: RangeLoad, rng: Random) -> list[float]:
 def fitted(
     shape: LoadShape, subscriptions: int, nodes: int, matching: float, seed: str
 ) -> LoadShape:
-    """The shape with the width that makes an event interest `matching` nodes on average; with a
-    width of 1 where even that does not. A subscription matches if the event has all of its
+    """Return the shape with the width at which an event interests `matching` nodes on average; a
+    width of 1 if even that is too little. A subscription matches if the event has all of its
     attributes (counted on a sample) and each value lies in its range (`width` to the power of their
     number). Its kinds are those of a load of the same `seed`."""
     share = passing(RangeLoad(Random(seed), shape, nodes), Random(f"{seed}/fit"))
@@ -186,19 +189,20 @@ def fitted(
 
 
 MATCHING = 10.0
-"""Interested nodes per event of `--load paper`; the papers leave it open."""
+"""Interested nodes per event of `--load paper`; the papers do not give the number."""
 
 PAPER = LoadShape(attributes=100, kinds=0)
-"""100 attributes, Zipf 0.8, 8 each on average; subscriptions and events draw for themselves."""
+"""100 attributes, Zipf 0.8, 8 of them on average; subscriptions and events are drawn
+independently."""
 
 
 def paper_load(subscriptions: int, nodes: int, seed: int) -> LoadShape:
-    """The shape whose ranges are as wide as `MATCHING` interested nodes per event need."""
+    """Return the shape whose ranges give `MATCHING` interested nodes per event."""
     return fitted(PAPER, subscriptions, nodes, MATCHING, f"{seed}/paper")
 
 
 def selector_of(subscription: RangeSubscription) -> str:
-    """The text of a subscription's ranges."""
+    """Return the selector of a subscription's ranges."""
     terms = []
     for number, (low, high) in subscription.ranges.items():
         name = attribute_name(number)
@@ -217,10 +221,10 @@ class PaperWorkload:
         self._number = 0
 
     def selector(self) -> str:
-        """The text of one selector."""
+        """Draw the text of one selector."""
         self._number += 1
         return selector_of(self._load.subscription(self._number))
 
     def event(self) -> dict[str, Value | None]:
-        """The attributes of one event."""
+        """Draw the attributes of one event."""
         return {attribute_name(name): value for name, value in self._load.event().items()}

@@ -1,14 +1,14 @@
-"""What a trace folder records of a run: who subscribed to what, who published which event and when,
-and what it cost.
+"""The contents of a trace folder: subscriptions, publications with their times, and the cost of the
+run.
 
-The same tally reads the records of real nodes and of simulated ones: both are counted alike. Files
-are opened elsewhere; here come their lines. What was expected is the oracle's word
+The same tally reads the records of real nodes and of simulated ones, so both are counted alike.
+This module gets the lines of files that are opened elsewhere. Expected deliveries are the oracle's
 (canopy/sim/checks/oracle.py) for both.
 
-A subscription that ended after the last event counts as one that did not end: else the events of
-the last seconds would not be expected (the oracle's grace), and a demo ends right after them.
+A subscription that ended after the last event counts as one that did not end: otherwise the events
+of the last seconds would not be expected (the oracle's grace), and a demo ends right after them.
 
-Traces hold no payloads and no topology. Times are the nodes' own wall clocks, so that with nodes on
+Traces have no payloads and no topology. Times are the nodes' own wall clocks, so with nodes on
 several machines an order within their clocks' difference means nothing.
 """
 
@@ -26,11 +26,11 @@ from matching import SelectorError, Value, compile_selector
 
 
 class TracesError(ValueError):
-    """The traces cannot be replayed; says why."""
+    """The traces cannot be replayed; the message says why."""
 
 
 MOST_TOLD = 5
-"""Unreadable lines that are reported one by one, at most."""
+"""The most unreadable lines that are reported individually."""
 
 STEPS = {"walk_hop": "walk", "walk_recovered": "walk", "visit": "visit", "forward": "deliver"}
 """Records of a data-plane message that a node sends to `peer`, and its purpose
@@ -51,14 +51,14 @@ USED = (
     "unsubscribe",
     "publish",
 )
-"""Kinds of records that are looked at."""
+"""Kinds of records that are read."""
 
 MOST_RECORDS = 4_000_000
-"""Records in memory: some 3 GB. Larger folders are refused."""
+"""The most records in memory: some 3 GB. Larger folders are refused."""
 
 
 class PerNode(msgspec.Struct, frozen=True):
-    """How something is spread over the nodes."""
+    """The distribution of a number over the nodes."""
 
     most: int  # at one node
     mean: float  # of all nodes
@@ -66,8 +66,8 @@ class PerNode(msgspec.Struct, frozen=True):
 
 
 class Expense(msgspec.Struct, frozen=True):
-    """What a run cost, recorded or simulated: counts of messages and hops, latencies in
-    milliseconds, and how deliveries compare with those that were expected."""
+    """The cost of a run, recorded or simulated: counts of messages and hops, latencies in
+    milliseconds, and a comparison of deliveries with the expected ones."""
 
     name: str
     nodes: int
@@ -96,7 +96,7 @@ class RunTally:
     def __init__(self) -> None:
         self.by_kind: dict[str, int] = dict.fromkeys(STEPS.values(), 0)
         self.shown: dict[tuple[str, str], int] = {}
-        """(subscription, event) and how often."""
+        """The number of deliveries of each (subscription, event)."""
         self.routing = ""
         self._sent: dict[str, int] = {}
         self._matched: dict[str, int] = {}
@@ -129,7 +129,8 @@ class RunTally:
             self._others += int(fields.get("other_messages", 0))
 
     def expense(self, name: str, nodes: int, clients: Clients) -> Expense:
-        """What the run cost, and what was delivered of what the clients could expect."""
+        """Return the cost of the run, with deliveries compared to those that the clients could
+        expect."""
         expected = expectation(clients)
         messages = sum(self.by_kind.values())
         bound = expected.lower_bound
@@ -158,7 +159,8 @@ class RunTally:
 
 
 def quantile(values: list[Any], share: float) -> float:
-    """The smallest value that at least this share of all does not exceed; 0 of nothing."""
+    """Return the smallest value that at least this share of all values does not exceed; 0 if there
+    are none."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
 
@@ -173,16 +175,16 @@ class RecordedRun:
     """A run that is read from a trace folder."""
 
     def __init__(self, lines: Iterable[tuple[str, bytes]]) -> None:
-        """`lines`: each with where it stands. TracesError if there is nothing to replay."""
+        """`lines`: each with its place. TracesError if there is nothing to replay."""
         self.tally = RunTally()
         self.clients = Clients()
         self.nodes: list[str] = []
-        """Their ids, in order of their first record."""
+        """The nodes' ids, in order of their first record."""
         self.unreadable: list[str] = []
-        """Where, and why; the first MOST_TOLD."""
+        """Place and reason of the first `MOST_TOLD` unreadable lines."""
         self.unread = 0
         self.sampled = 1.0
-        """The smallest share of events that some node kept."""
+        """The smallest share of events that a node kept."""
         self._subscriptions: dict[str, SimulatedSubscription] = {}
         self._numbers: dict[str, int] = {}
         records = sorted(self._records(lines), key=lambda record: record["time"])
@@ -289,7 +291,7 @@ class RecordedRun:
             found.ending = found.ended = time
 
     def _all_end(self, node: str, time: float) -> None:
-        """Whatever a node's former process had subscribed to is over."""
+        """End all subscriptions of a node's former process."""
         for found in self.clients.subscriptions:
             if found.node == node and found.ended is None:
                 found.ending = found.ended = time

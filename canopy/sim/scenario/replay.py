@@ -1,9 +1,9 @@
-"""Runs what a trace folder records once more, in another configuration, and says what that costs.
+"""Runs the contents of a trace folder again, in another configuration, and measures the cost.
 
 Theory of operation. Subscriptions and events of the recorded run become the timeline of a scenario
-without faults: the same clients' nodes (counted in the order of their first record, and round again
-where there are fewer now), the same distances in time. Subscriptions that were acknowledged before
-the first event are so again: the events begin SETTLE seconds after the last of those.
+without faults: the same clients' nodes (numbered in the order of their first record, modulo the
+number of nodes), the same distances in time. Subscriptions that were acknowledged before the first
+event are acknowledged before it again: the events begin SETTLE seconds after the last of those.
 
 Events of one node within a millisecond are published together, as a program that pipes a file does.
 """
@@ -20,8 +20,8 @@ from overlay.links.events import Codec
 from overlay.settings import Settings
 
 SETTLE = 20.0
-"""Virtual seconds between the last first subscription and the first event: a split takes 5 s and
-several rounds."""
+"""Virtual seconds between the last of the first subscriptions and the first event: a split takes 5
+s and several rounds."""
 
 
 class ReplayConfiguration(msgspec.Struct, frozen=True):
@@ -34,7 +34,7 @@ class ReplayConfiguration(msgspec.Struct, frozen=True):
 
 
 def replay_scenario(recorded: RecordedRun, configuration: ReplayConfiguration) -> Scenario:
-    """The recorded run as a scenario."""
+    """Return the recorded run as a scenario."""
     return Scenario(
         nodes=configuration.nodes,
         seed=configuration.seed,
@@ -51,7 +51,7 @@ def replay(
     codec: Codec,
     progress: Progress | None = None,
 ) -> tuple[Expense, tuple[Violation, ...]]:
-    """Run it. What it cost, and whatever was wrong."""
+    """Run it. Returns the cost, and the violations."""
     run = ScenarioRun(replay_scenario(recorded, configuration), codec, progress)
     tally = RunTally()
     run.world.recorder.listen = tally.add

@@ -1,4 +1,4 @@
-"""What came of a run: one flat object, as `canopy sim run --json` prints it."""
+"""The result of a run: one flat object, as `canopy sim run --json` prints it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from canopy.sim.world.world import World
 from overlay.upper_tree.shards import lies_in
 
 MOST_STORIES = 5
-"""Violations for which the trace records that explain them are kept."""
+"""The most violations for which the explaining trace records are kept."""
 
 FIRST = 5
-"""Events of a publisher after which its events count as steady: by then it has asked for the trees
-that they visit. Not measured; would be measured by the share of events that ask an owner, by
-their number at the publisher."""
+"""The number of a publisher's events after which its events count as steady: by then it has asked
+for the trees that they visit. Not measured; would be measured by the share of events that ask an
+owner, by their number at the publisher."""
 
 
 class RoutingCost(msgspec.Struct, frozen=True):
-    """What routing cost in a run. Messages, hops, load and state together: any one alone is
-    trivial."""
+    """The cost of routing in a run: messages, hops, load and state together, since each one alone
+    is easily minimised."""
 
     ratio_to_lower_bound: float | None  # data messages of the whole run; None: no events
     ratio_steady: float | None  # of events after each publisher's first; None: there are none
@@ -38,7 +38,7 @@ class RoutingCost(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """The results of a run, as they are printed as JSON."""
+    """The results of a run, printed as JSON."""
 
     seed: int
     nodes: int
@@ -83,8 +83,8 @@ def summarise_run(
     *,
     real: bool,
 ) -> Result:
-    """Judge the deliveries, and put everything into one object. `before` and `after` are what else
-    was found, in the order in which it is listed."""
+    """Judge the deliveries, and put everything into one object. `before` and `after`: further
+    violations, listed before and after those of deliveries."""
     clients = world.clients
     expected = expectation(clients)
     violations = [*before, *check_deliveries(world, expected), *after]
@@ -130,8 +130,8 @@ def summarise_run(
 
 
 def ways(world: World, expected: Expectation, messages: int) -> RoutingCost:
-    """What routing cost in a world at its end, from its trace records. `messages`: of the data
-    plane."""
+    """Return the cost of routing in a world at its end, from its trace records. `messages`: those
+    of the data plane."""
     cost: dict[str, int] = {}
     copies: dict[tuple[str, str], int] = {}
     hops: list[int] = []
@@ -168,7 +168,8 @@ def ways(world: World, expected: Expectation, messages: int) -> RoutingCost:
 
 
 def hosted(world: World, name: str) -> int:
-    """Registrations that a node matches for others, once per virtual node that they overlap."""
+    """Return the number of registrations that a node matches for others, once per virtual node that
+    they overlap."""
     return sum(
         1
         for tree in world.node(name).hosting.trees.values()

@@ -1,7 +1,7 @@
-"""Runs a scenario: grow the overlay, subscribe, publish while things go wrong, wait, check.
+"""Runs a scenario: grow the overlay, subscribe, publish while faults happen, wait, check.
 
-The whole run is a function of the scenario and the code, so `replay_command` is all that one needs
-to see a failure again.
+The whole run is a function of the scenario and the code, so `replay_command` suffices to repeat a
+failure.
 """
 
 from __future__ import annotations
@@ -40,30 +40,31 @@ from overlay.client import LEVELS
 from overlay.links.events import Codec
 
 READY_WITHIN = 120.0
-"""Virtual seconds in which all nodes have to be ready, and all subscriptions acknowledged."""
+"""Virtual seconds within which all nodes have to be ready, and all subscriptions acknowledged."""
 
 QUIET_WITHIN = 300.0
-"""Virtual seconds after the last event in which the overlay has to come to rest."""
+"""Virtual seconds after the last event within which the overlay has to come to rest."""
 
 RECOVERY = 25.0
-"""Virtual seconds that the overlay is given after the last fault: six until a silent node counts as
-dead, and some for moving what it hosted."""
+"""Virtual seconds for recovery after the last fault: six until a silent node counts as dead, and
+some for moving the trees that it hosted."""
 
 ANEW = 15.0
-"""Virtual seconds until all is registered again after a healed partition
+"""Virtual seconds until everything is registered again after a healed partition
 (docs/lab/recovery.md)."""
 
 EAGER_TRIES = 30
-"""Events that are drawn at most until one matches a selector."""
+"""The most events that are drawn until one matches a selector."""
 
 EAGER_AFTER = 0.000_1
-"""Seconds from a SUBACK to the event that holds the overlay to it: less than any latency."""
+"""Seconds from a SUBACK to an event that tests it: less than any latency."""
 
 SERVING_WITHIN = 60.0
-"""Virtual seconds in which every primary has its voters' trust after the last fault (P4)."""
+"""Virtual seconds after the last fault within which a majority of its voters follows every primary
+(P4)."""
 
 PROBE_REST = 15.0
-"""Virtual seconds before the probes: maps, members and pointers have followed the last change (a
+"""Virtual seconds before the probes, in which maps, members and pointers follow the last change (a
 split's recruiting takes longest, 5 s and several rounds)."""
 
 PHASE_REST = 10.0
@@ -74,7 +75,7 @@ LOOKS, LOOK_AGAIN = 3, 5.0
 its retransmission (3 s) take."""
 
 Progress = Callable[[str, float, float], None]
-"""Called with the stage, virtual time, and the share that is done (0 to 1)."""
+"""Called with the stage, the virtual time, and the completed share (0 to 1)."""
 
 
 def run_scenario(
@@ -86,7 +87,7 @@ def run_scenario(
     build: NodeBuilder | None = None,
     check_state: bool = True,
 ) -> Result:
-    """Run it to the end. `build` replaces the real node in tests of the simulator itself;
+    """Run a scenario to the end. `build` replaces the real node in tests of the simulator itself;
     `check_state` reads the machines' maps and arcs, which a fake does not have."""
     return ScenarioRun(scenario, codec, progress, traces, build).result(check_state=check_state)
 
@@ -111,9 +112,9 @@ class ScenarioRun:
         self.world.processor = scenario.processor
         self.violations: list[Violation] = []
         self.grown_at = 0.0
-        """When all first nodes were ready: a timeline begins."""
+        """When all first nodes were ready: the start of a timeline."""
         self.faults_at = 0.0
-        """When the first event is published: the faults' time begins."""
+        """When the first event is published: the start of the faults' times."""
         self.later_faults: list[Fault] = []
         """Those of further phases with what is done before each, in seconds after the first
         event."""
@@ -154,7 +155,7 @@ class ScenarioRun:
     # --- stages ---
 
     def grow(self) -> None:
-        """Start the nodes: node 0 founds; the others know it and one other, but for those that are
+        """Start the nodes: node 0 founds; the others know it and one other, except those that are
         apart."""
         world, scenario = self.world, self.scenario
         for number in range(scenario.nodes):
@@ -207,8 +208,7 @@ class ScenarioRun:
         world.run(max(PHASE_REST, scenario.rest))
 
     def publish(self, phase: FaultPhase, *, again: bool = False) -> None:
-        """Events at a steady rate from all nodes in turn, while the faults of a phase happen;
-        `again`: of a further one."""
+        """Publish events at a steady rate from all nodes in turn, while the faults happen."""
         world, scenario = self.world, self.scenario
         begin = world.now
         if not again:
@@ -225,7 +225,7 @@ class ScenarioRun:
         world.run_to(max(world.now, begin + last, self.grown_at + max(ends, default=0.0)))
 
     def rest(self) -> None:
-        """Until nothing is under way any more."""
+        """Wait until nothing is under way."""
         self._report_progress("rest", 0.0)
         if self.scenario.fault_count:
             self.world.run(RECOVERY)
@@ -239,12 +239,12 @@ class ScenarioRun:
             self.violations.append(Violation("unanswered", text))
 
     def lead(self) -> None:
-        """Until every cluster has a primary that a majority of its voters follows."""
+        """Wait until every cluster has a primary that a majority of its voters follows."""
         self._need(SERVING_WITHIN, lambda: led(self.world), lambda: "led: some clusters")
 
     def probe(self) -> None:
         """Subscribe and publish once more in the quiet after the faults, when every loss is a
-        violation: shows what the faults broke and the overlay did not repair."""
+        violation: shows damage by the faults that the overlay did not repair."""
         world = self.world
         for name in self.population.serving():
             world.subscribe(name, self.workload.selector(), "probe")
@@ -255,7 +255,7 @@ class ScenarioRun:
         self.rest()
 
     def judge(self, *, check_state: bool = True) -> Result:
-        """Hold the deliveries against the oracle, and the state against all checks."""
+        """Check the deliveries against the oracle, and the state with all checks."""
         world = self.world
         self._report_progress("judge", 0.0)
         state = self._lasting_violations() if check_state else []
@@ -278,7 +278,8 @@ class ScenarioRun:
         self.population.inject(fault)
 
     def _divide(self, begin: float, phase: FaultPhase) -> None:
-        """Who can not be expected to hear of whom, and when there has to be one ring again."""
+        """Note which nodes cannot be expected to reach each other, and when there has to be one
+        ring again."""
         world, within = self.world, phase.one_within
         for fault in phase.faults:
             if fault.do in ("meet", "heal") and within:
@@ -310,8 +311,8 @@ class ScenarioRun:
             world.run_to(begin + (number + 1) / self.scenario.rate)
 
     def _lasting_violations(self) -> list[Violation]:
-        """What is wrong with the state, and stays so: what two nodes have to agree about may be
-        under way between them at any one moment, such as the end of a dead subscriber's lease."""
+        """Return lasting violations of the state. Two nodes may disagree for a moment while a
+        message is under way, such as the end of a dead subscriber's lease."""
         found = self._state_violations()
         for _ in range(LOOKS - 1):
             if found:
@@ -336,7 +337,8 @@ class ScenarioRun:
         return [*found, *(() if self._watch is None else self._watch.violations.values())]
 
     def _eager(self, subscription: SimulatedSubscription) -> None:
-        """A SUBACK is a promise from its very moment: hold the overlay to it."""
+        """Publish a matching event right after a SUBACK, which promises its delivery from that
+        moment."""
         predicate = compile_selector(subscription.selector)
         for _ in range(EAGER_TRIES):
             event = self.workload.event()
@@ -350,7 +352,7 @@ class ScenarioRun:
             self.world.publish(self._rng.choice(others), event)
 
     def _act(self, actions: list[ClientAction]) -> None:
-        """What a client does, of a node that serves. Several at once are publications."""
+        """Carry out the actions of a client of a serving node. Several at once are publications."""
         action, node = actions[0], self.population.names[actions[0].node]
         if node not in self.population.serving():
             return
@@ -372,7 +374,7 @@ class ScenarioRun:
             self.world.subscribe(node, selector, f"s{number}", level=level)
 
     def _plan_late(self, begin: float, length: float) -> None:
-        """Subscriptions that come and go while events flow, spread over the time."""
+        """Plan subscriptions that begin and end while events flow, spread over the time."""
         world, scenario = self.world, self.scenario
         first = self._lasting()
         known = len(world.clients.subscriptions)
@@ -407,7 +409,7 @@ class ScenarioRun:
 
 
 def _turn(action: ClientAction) -> tuple[float, int, bool]:
-    """What may be done in one command: publications of one node at one time."""
+    """Return the key of actions that may be one command: publications of one node at one time."""
     return action.at, action.node, action.publish is not None
 
 
@@ -431,7 +433,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def judge_run(run: ScenarioRun) -> Verdict:
-    """Run it to its end, or to the exception of a node: whatever one raises is a finding."""
+    """Run it to its end, or to an exception of a node, which is a violation."""
     scenario = run.scenario
     try:
         result = run.result()

@@ -59,26 +59,28 @@ from overlay.settings import Settings
 Count = Annotated[int, Meta(ge=0, le=10_000_000)]
 
 FEWEST_SUBSCRIPTIONS = 60
-"""Of the built-in workload in a small overlay, so that events reach a subscriber."""
+"""The least number of subscriptions of the built-in workload, so that events reach a subscriber in
+a small overlay."""
 
 SUBSCRIPTIONS_EACH = 2
-"""Of the built-in workload per node, in a large one: thousands of nodes, thousands of them."""
+"""Subscriptions of the built-in workload per node, in a large overlay."""
 
 JOIN_GAP = 0.2
-"""Seconds between the starts of two nodes in a small overlay …"""
+"""Seconds between the starts of two nodes in a small overlay."""
 
 GROWN_WITHIN = 60.0
-"""… and in a large one, all of them within so many: fifty a second where there are 3,000."""
+"""Seconds within which all nodes of a large overlay start: fifty a second for 3,000 nodes."""
 
 SUBSCRIBE_GAP = 0.01
-"""Seconds between two first subscriptions of the built-in workload, where they are few …"""
+"""Seconds between two first subscriptions of the built-in workload, if there are few."""
 
 SUBSCRIBED_WITHIN = 20.0
-"""… and where they are many, all of them within so many: 300 a second where there are 6,000."""
+"""Seconds within which all first subscriptions are made, if there are many: 300 a second for
+6,000."""
 
 
 class ScenarioError(ValueError):
-    """The scenario can not be read; the text says where and what is expected."""
+    """The scenario cannot be read; the message says where and what is expected."""
 
 
 class FirstSubscription(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -205,7 +207,7 @@ def parse_scenario(
     subscriptions: int | None = None,
     events: int | None = None,
 ) -> Scenario:
-    """The scenario in a YAML text; the numbers given win over it. ScenarioError if it is none."""
+    """Return the scenario in a YAML text; the given numbers override it. Raises ScenarioError."""
     try:
         found = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -224,7 +226,7 @@ def parse_scenario(
 
 
 def check_nodes(scenario: Scenario) -> None:
-    """Every node that is named exists by then. ScenarioError if not."""
+    """Check that every named node exists at the time of its fault. Raises ScenarioError."""
     known = scenario.nodes
     if scenario.apart >= scenario.nodes:
         raise ScenarioError("of the nodes that are `apart` at least one is in the first overlay")

@@ -1,10 +1,10 @@
 """Seeded subscriptions and events, like those of CBDLO's simulation and beyond them.
 
-The paper (section 5.1) draws attributes by a Zipf law with exponent 0.8 and says no more of what is
-in them. Here every attribute has a type (numbers, strings, booleans in turn), and a selector uses
-everything that the language has: comparisons, ranges, IN, prefixes, OR, NOT, IS NULL and
-arithmetic. Events carry some attributes, sometimes NULL, and rarely a value of another type than
-the attribute usually has, since a peer-to-peer overlay can forbid neither.
+The paper (section 5.1) draws attributes by a Zipf law with exponent 0.8 and does not describe their
+values. Here every attribute has a type (numbers, strings, booleans in turn), and selectors use the
+whole language: comparisons, ranges, IN, prefixes, OR, NOT, IS NULL and arithmetic. Events carry
+some attributes, sometimes NULL, and rarely a value of another type than the attribute usually has,
+since a peer-to-peer overlay can forbid neither.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NUMBERS = 100
 
 
 class WorkloadShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How the built-in workload draws attributes, values and terms."""
+    """The parameters with which the built-in workload draws attributes, values and terms."""
 
     attributes: int = 30
     zipf: float = 0.8  # CBDLO 5.1
@@ -36,7 +36,7 @@ class WorkloadShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Workload:
-    """Draws selectors and events. The same generator in the same state gives the same."""
+    """Draws selectors and events, reproducibly from the state of its generator."""
 
     def __init__(self, rng: Random, shape: WorkloadShape | None = None) -> None:
         self.shape = shape or WorkloadShape()
@@ -49,7 +49,7 @@ class Workload:
     # --- events ---
 
     def event(self) -> dict[str, Value | None]:
-        """The attributes of one event; `id` and `type` are among them."""
+        """Draw the attributes of one event; `id` and `type` are among them."""
         self._events += 1
         event: dict[str, Value | None] = {
             "id": f"e{self._events}",
@@ -78,7 +78,7 @@ class Workload:
         return int(attribute[1:]) % 4  # two of four attributes are numbers
 
     def _pick(self, count: int) -> list[str]:
-        """Distinct attributes by the Zipf law."""
+        """Draw distinct attributes by the Zipf law."""
         picked: dict[str, None] = {}
         count = min(count, len(self._names))
         while len(picked) < count:
@@ -89,7 +89,7 @@ class Workload:
     # --- selectors ---
 
     def selector(self) -> str:
-        """The text of one selector."""
+        """Draw the text of one selector."""
         rng = self._rng
         chance = rng.random()
         if chance < 0.70:

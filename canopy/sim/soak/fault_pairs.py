@@ -1,11 +1,11 @@
 """Each fault alone, and each pair of faults at once.
 
-The soak draws what goes wrong; rare meetings of two faults take it many seeds. Here all of them are
-listed, so that each pair is tried: a catalogue of disturbances, each with its beginning and its
-end, on a small overlay of one cluster that does not split. Of a pair the second begins while the
-first lasts. What is asked afterwards is what the soak asks (`examine`): nothing spurious, nothing
-twice, all answered, nothing missing but what a death or a long silence excuses; then quiet, and
-probes of which nothing may be missing.
+The soak draws faults; rare combinations of two need many seeds. Here all pairs are tried: a
+catalogue of disturbances, each with its beginning and its end, on a small overlay of one cluster
+that does not split. The second fault of a pair begins while the first lasts. The checks are those
+of the soak (`examine`): no spurious or duplicate delivery, all commands answered, nothing missing
+except where a death or a long silence excuses it; then quiet, and probes, none of which may be
+missing.
 
     for trial in trials(seed=1): judge_scenario(trial.scenario, codec)
 """
@@ -25,39 +25,39 @@ from canopy.sim.world.network import Conditions
 from overlay.settings import ClusterSettings, RingSettings, Settings
 
 NODES = 8
-"""Five members of the cluster and three others: two may be lost, and one be recruited."""
+"""Five members of the cluster and three other nodes: two may be lost, and one recruited."""
 
 BEGIN = 1.0
-"""Seconds after the first event."""
+"""The beginning of the first fault, in seconds after the first event."""
 
 RATE = 10.0
-"""Events per second; they flow until the last fault has ended and some seconds longer."""
+"""Events per second; they are published until some seconds after the end of the last fault."""
 
 BACK = 3.0
-"""Seconds after which who was killed is started again: after an election (1 s of suspicion), and
-before the silent are taken for dead (6 s)."""
+"""Seconds after which a killed node is started again: after an election (1 s of suspicion), and
+before silent nodes count as dead (6 s)."""
 
 WHILE = 10.0
 """Seconds that a disturbance of the network or the disks lasts: longer than `links.dead_after`."""
 
 ALONE = 60.0
-"""Seconds after which a new node that reaches no other founds a ring, where two join: what events
-of such a ring could match in the other is the soak's affair (`divisions`)."""
+"""Seconds after which a new node that reaches no other founds a ring, if two join: events of such a
+ring that match in the other are tested by the soak (`divisions`)."""
 
 Role = Literal["", "primary", "standby", "broker", "none"]
 Disturbance = Callable[[Random], tuple[Fault, ...]]
-"""Faults whose times count from the disturbance's beginning."""
+"""Returns faults whose times count from the disturbance's beginning."""
 
 
 class PairTrial(NamedTuple):
-    """One or two disturbances, and the scenario in which they happen."""
+    """One or two disturbances, and their scenario."""
 
     names: tuple[str, ...]
     scenario: Scenario
 
 
 def killed(role: Role, wiped: bool = False, damaged: bool = False) -> Disturbance:
-    """The faults in which a process is killed and started again."""
+    """Return a disturbance: a process is killed and started again."""
     return lambda rng: (
         Fault(0, "crash", role=role),
         Fault(BACK, "restart", wiped=wiped, damaged=damaged),
@@ -65,7 +65,7 @@ def killed(role: Role, wiped: bool = False, damaged: bool = False) -> Disturbanc
 
 
 def lost(role: Role) -> Disturbance:
-    """A machine falls silent, and is there again after twelve seconds."""
+    """Return a disturbance: a machine falls silent, and comes back after twelve seconds."""
     return lambda rng: (
         Fault(0, "lose", role=role),
         Fault(12, "restart"),
@@ -73,7 +73,8 @@ def lost(role: Role) -> Disturbance:
 
 
 def paused(role: Role, seconds: float) -> Disturbance:
-    """One node with this role stands still for so many seconds (SIGSTOP, then SIGCONT)."""
+    """Return a disturbance: one node with this role is paused for `seconds` (SIGSTOP, then
+    SIGCONT)."""
     return lambda rng: (
         Fault(0, "pause", role=role),
         Fault(seconds, "resume"),
@@ -81,7 +82,8 @@ def paused(role: Role, seconds: float) -> Disturbance:
 
 
 def halves(seconds: float) -> Disturbance:
-    """Two sides that do not hear each other, drawn."""
+    """Return a disturbance: two random halves of the nodes do not reach each other for
+    `seconds`."""
 
     def faults(rng: Random) -> tuple[Fault, ...]:
         order = rng.sample(range(NODES), NODES)
@@ -92,7 +94,8 @@ def halves(seconds: float) -> Disturbance:
 
 
 def severed(ways: Callable[[int, int], bool]) -> Disturbance:
-    """Nodes reach only those to whom `ways` leads (of two places in a row that is drawn)."""
+    """Return a disturbance: nodes reach only those to which `ways` leads (given two places in a
+    random order)."""
 
     def faults(rng: Random) -> tuple[Fault, ...]:
         order = rng.sample(range(NODES), NODES)
@@ -107,25 +110,25 @@ def severed(ways: Callable[[int, int], bool]) -> Disturbance:
 
 
 def in_ring(one: int, other: int) -> bool:
-    """Whether two nodes are neighbours in a circle of all nodes."""
+    """Return whether two nodes are neighbours in a circle of all nodes."""
     return (other - one) % NODES in (1, NODES - 1)
 
 
 def over_bridge(one: int, other: int) -> bool:
-    """Whether two nodes are linked if one in the middle reaches two halves that are cut apart."""
+    """Return whether two nodes are linked, if only one in the middle reaches both of two halves."""
     middle = NODES // 2
     return middle in (one, other) or (one < middle) == (other < middle)
 
 
 def one_way(rng: Random) -> tuple[Fault, ...]:
-    """The faults in which nothing that the founder sends arrives, while it receives everything."""
+    """Return faults: nothing that the founder sends arrives, while it receives everything."""
     ways = [Fault(0, "block", nodes=(0, other)) for other in range(1, NODES)]
     return (*ways, Fault(WHILE, "heal"))
 
 
 def clogged(rng: Random) -> tuple[Fault, ...]:
-    """The faults in which one link after the other holds frames back, and they are released in
-    another order."""
+    """Return faults: one link after the other holds frames back, and they are released in another
+    order."""
     ways = [(one, other) for one in range(NODES) for other in range(NODES) if one != other]
     ways = rng.sample(ways, NODES * 3)
     step = WHILE / 2 / len(ways)
@@ -137,7 +140,7 @@ def clogged(rng: Random) -> tuple[Fault, ...]:
 
 
 def network(conditions: Conditions) -> Disturbance:
-    """The faults in which all links are bad for a while."""
+    """Return a disturbance: all links have these conditions for `WHILE` seconds."""
     return lambda rng: (
         Fault(0, "network", network=conditions),
         Fault(WHILE, "network", network=Conditions()),
@@ -145,7 +148,8 @@ def network(conditions: Conditions) -> Disturbance:
 
 
 def disk(conditions: DiskConditions, role: Role) -> Disturbance:
-    """One disk, or all of them. Whose disk refuses ends, and is started again on a better one."""
+    """Return a disturbance: one disk, or all of them, have these conditions. A node whose disk
+    fails ends, and is started again on a good one."""
     return lambda rng: (
         Fault(0, "disk", role=role, disk=conditions),
         Fault(WHILE, "disk", disk=DiskConditions()),
@@ -154,14 +158,15 @@ def disk(conditions: DiskConditions, role: Role) -> Disturbance:
 
 
 def all_killed(rng: Random) -> tuple[Fault, ...]:
-    """All nodes at once; they come back in some order."""
+    """Return faults: all nodes are killed at once, and come back in random order."""
     order = rng.sample(range(NODES), NODES)
     back = [Fault(BACK + 0.2 * n, "restart", nodes=(node,)) for n, node in enumerate(order)]
     return (Fault(0, "crash", nodes=tuple(range(NODES))), *back)
 
 
 def members_killed(rng: Random) -> tuple[Fault, ...]:
-    """The whole cluster is gone, until another has its place."""
+    """Return faults: all members of the cluster are killed, and come back after another has taken
+    its place."""
     return Fault(0, "crash", role="members"), Fault(25, "restart")
 
 
@@ -198,13 +203,13 @@ CATALOGUE: dict[str, Disturbance] = {
     "all killed": all_killed,
     "cluster killed": members_killed,
 }
-"""Disturbances by name, all that a simulation can show:
-the jump of a wall clock is none of them, since no machine reads one."""
+"""All disturbances that a simulation can show, by name. A jump of the wall clock is not among them,
+since no machine reads one."""
 
 
 def trials(seed: int, names: Sequence[str] = ()) -> Iterator[PairTrial]:
-    """Each alone, then each pair. With one of `names`, whatever has to do with it; with several,
-    these and the pairs of them. KeyError for an unknown name."""
+    """Yield each disturbance alone, then each pair. With one of `names`, only trials that contain
+    it; with several, only these and their pairs. KeyError for an unknown name."""
     for name in names:
         CATALOGUE[name]
     for found in (*((name,) for name in CATALOGUE), *combinations(CATALOGUE, 2)):
@@ -214,7 +219,8 @@ def trials(seed: int, names: Sequence[str] = ()) -> Iterator[PairTrial]:
 
 
 def scenario_of(names: tuple[str, ...], seed: int) -> Scenario:
-    """A scenario of two faults: the second begins after one to two thirds of the first."""
+    """Return the scenario of one or two disturbances. The second begins after one to two thirds of
+    the first."""
     rng = Random(f"{seed}/{'/'.join(names)}")
     faults: list[Fault] = []
     at = BEGIN
@@ -248,8 +254,8 @@ def _later(fault: Fault, at: float) -> Fault:
 
 
 def _ended_last(faults: list[Fault]) -> list[Fault]:
-    """In order of time. `heal` and `resume` end all that they can; of two only the last stays, so
-    that both disturbances last as long as they should, or longer."""
+    """Sort the faults by time. `heal` and `resume` end all faults of their kind; of two only the
+    last is kept, so that both disturbances last at least as long as they should."""
     faults = sorted(faults, key=lambda fault: fault.at)
     last = {fault.do: number for number, fault in enumerate(faults)}
     return [

@@ -1,12 +1,12 @@
-"""Deaths that a cluster has to survive, for the soak (P4): primaries that die, and others.
+"""Deaths that a cluster has to survive, for the soak (P4): primaries and other members.
 
-As many members die within a short time as leave a majority of the voters, two of five or one of
-three, each by a crash, by silence, or by a pause that the others take for a death and from which it
-wakes up. Then there is time until the lost ones are replaced.
+Within a short time as many members die as leave a majority of the voters, two of five or one of
+three, each by a crash, by silence, or by a pause that the others take for a death and that ends
+later. Then there is time until the lost ones are replaced.
 
-And blackouts (P1): more than a cluster can lose, all of whom come back with their disks; and deaths
-that are fatal for a cluster (P5), so that another has to take its place. In a ring of several
-clusters both happen to any of them.
+And blackouts (P1): more deaths than a cluster can survive, after which all come back with their
+disks; and deaths that are fatal for a cluster (P5), so that another has to take its place. In a
+ring of several clusters both can happen to any of them.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from random import Random
 from canopy.sim.scenario.scenario import Fault
 
 ENOUGH = 6
-"""Nodes from which on members die: so that two deaths leave a majority of five voters, and one
-node to replace one of them."""
+"""The least number of nodes at which members die: two deaths leave a majority of five voters, and
+one node to replace one of them."""
 
 APART = 16.0
-"""Seconds between two losses of as many as a cluster can lose: six until a silent node counts as
-dead, and some to replace it."""
+"""Seconds between two rounds of the most deaths that a cluster survives: six until a silent node
+counts as dead, and some to replace it."""
 
 TOGETHER = 3.0
-"""Most seconds between two deaths that belong together: in the middle of the first election, or
-short after it."""
+"""The most seconds between two deaths of one round: in the middle of the first election, or shortly
+after it."""
 
 LONG = (6.5, 16.0)
 """Seconds of a pause that counts as a death; the oracle excuses twenty."""
 
 FIRST = 1.0
-"""Seconds after the first event."""
+"""The time of the first death, in seconds after the first event."""
 
 
 def deaths(rng: Random, nodes: int, size: int) -> tuple[Fault, ...]:
-    """Up to six deaths of members, and some restarts, in an overlay of `nodes` with one cluster of
-    `size`."""
+    """Return up to six deaths of members, and some restarts, in an overlay of `nodes` nodes with
+    one cluster of `size`."""
     faults: list[Fault] = []
     at, alive = FIRST, nodes
     for _ in range(rng.choice((1, 2, 3))):
@@ -62,8 +62,8 @@ def deaths(rng: Random, nodes: int, size: int) -> tuple[Fault, ...]:
 
 
 def fatal(rng: Random, nodes: int, size: int, after: float) -> tuple[Fault, ...]:
-    """A majority of the one cluster's voters dies, or all of it; some of them come back much later,
-    when another cluster is in its place. At least two nodes live on."""
+    """Return the deaths of a majority of the one cluster's voters, or of all of it; some come back
+    much later, when another cluster has replaced it. At least two nodes survive."""
     at, faults = after, []
     kind = rng.choice(("crash", "crash", "lose"))
     if nodes >= size + 2 and rng.random() < 0.5:
@@ -80,8 +80,8 @@ def fatal(rng: Random, nodes: int, size: int, after: float) -> tuple[Fault, ...]
 
 
 def ring_losses(rng: Random) -> tuple[Fault, ...]:
-    """Clusters of a ring lose their primaries one after the other, or one loses more than half of
-    its members at once; most come back. Each loss has time to be repaired."""
+    """Return losses in a ring: clusters lose their primaries one after the other, or one loses more
+    than half of its members at once; most come back. Each loss has time to be repaired."""
     faults: list[Fault] = []
     at = FIRST + rng.random() * TOGETHER
     for _ in range(rng.choice((1, 2, 3))):
@@ -96,8 +96,8 @@ def ring_losses(rng: Random) -> tuple[Fault, ...]:
 
 
 def shrinking(rng: Random, nodes: int) -> tuple[Fault, ...]:
-    """Nodes crash or drain, some time after the first events, until clusters of three have too few
-    members and no other node is left; while they merge a primary dies or stands still, or a link
+    """Return crashes and drains, some time after the first events, until clusters of three have too
+    few members and no other node is left; while they merge a primary dies or is paused, or a link
     is cut."""
     faults: list[Fault] = []
     at = 20.0 + 5.0 * rng.random()
@@ -122,8 +122,8 @@ def shrinking(rng: Random, nodes: int) -> tuple[Fault, ...]:
 
 
 def blackout(rng: Random, nodes: int, after: float) -> tuple[Fault, ...]:
-    """All members of clusters, or all nodes, die at about the same time and restart one by one with
-    what their disks have; some die during a write."""
+    """Return the deaths of all members of clusters, or of all nodes, at about the same time. They
+    restart one by one with their disks; some die during a write."""
     at, faults = after, []
     for _ in range(rng.choice((1, 1, 2))):
         midway = rng.random() < 0.5

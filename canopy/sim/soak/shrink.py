@@ -1,12 +1,12 @@
 """A smaller scenario with the same fault (delta debugging: Zeller and Hildebrandt, "Simplifying and
 isolating failure-inducing input", IEEE TSE 2002).
 
-Theory of operation. A scenario that fails is changed in one place at a time, so that less happens
-in it: fewer nodes, events, subscriptions, faults, settings at their defaults. A change is kept if
-a violation of the same kind is still there. Whole stages come first, since a smaller scenario makes
-all further tries cheaper. When nothing of that helps any more, what the clients did is written down
-action by action (`Scenario.timeline`), and lists of actions and faults are thinned out: halves
-first, then smaller pieces. Each try is a whole run, so the caller says when it has seen enough.
+Theory of operation. A failing scenario is changed in one place at a time, so that less happens in
+it: fewer nodes, events, subscriptions, faults, settings at their defaults. A change is kept if a
+violation of the same kind remains. Whole stages come first, since a smaller scenario makes all
+further tries cheaper. When none of that helps any longer, the clients' actions are written down one
+by one (`Scenario.timeline`), and lists of actions and faults are thinned out: halves first, then
+smaller pieces. Each try is a whole run, so the caller decides when to stop.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from overlay.settings import Settings
 replace = msgspec.structs.replace
 
 MOST_SINGLE = 12
-"""Nodes that are left out one at a time; in a large overlay, only of the last."""
+"""The most nodes that are removed one at a time; in a large overlay, only the last ones."""
 
 
 def signature(violation: Violation) -> str:
-    """The part of a violation that has to stay the same: the checker, and for an exception its type
-    and place."""
+    """Return the part of a violation that must stay the same: the checker, and for an exception its
+    type and place."""
     text = violation.text
     if violation.kind == "exception":
         return f"{text.split(':')[0]} {text.rpartition('(')[2].partition(')')[0]}"
@@ -53,7 +53,7 @@ class Shrinker:
     """Makes the scenario of a bad verdict smaller."""
 
     def __init__(self, verdict: Verdict, codec: Codec, more: Callable[[], bool]) -> None:
-        """`more`: whether there is time for another run."""
+        """`more`: returns whether there is time for another run."""
         self.best = verdict
         self.runs = 0
         self._wanted = signature(explainable_first(verdict.violations)[0])
@@ -62,7 +62,8 @@ class Shrinker:
         self._run: ScenarioRun | None = None  # of the best verdict, once there was one
 
     def shrink(self) -> Verdict:
-        """The smallest that was found. Its first story is of a violation of the same kind."""
+        """Return the verdict of the smallest scenario found. Its first story is of a violation of
+        the same kind."""
         while self._any(coarse(self.best.scenario)):
             pass
         if self._run is None:
@@ -94,7 +95,8 @@ class Shrinker:
             piece = max(1, piece // 2)
 
     def _try(self, candidate: Scenario) -> bool:
-        """Whether the candidate fails in the same way; then it is the best."""
+        """Run the candidate. If it fails in the same way it becomes the best. Returns whether it
+        does."""
         if not self._more():
             return False
         try:
@@ -117,8 +119,8 @@ class Shrinker:
 
 
 def coarse(scenario: Scenario) -> Iterator[Scenario]:
-    """Simpler scenarios, each without or with half of one part, in the order of how much they
-    save."""
+    """Yield simpler scenarios, each without or with half of one part, those that save most
+    first."""
     phases = scenario.phases
     if len(phases) > 1:
         yield replace(scenario, phases=phases[: len(phases) // 2])
@@ -158,8 +160,8 @@ def coarse(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def fewer_nodes(scenario: Scenario) -> Iterator[Scenario]:
-    """The scenario with half of the nodes, or without one of the last, and without the faults and
-    actions of those that were removed."""
+    """Yield the scenario with half of the nodes, or without one of the last, and without the faults
+    and actions of removed nodes."""
     half = scenario.nodes // 2
     if half > 1:
         yield without(scenario, range(scenario.nodes - half, scenario.nodes))
@@ -169,7 +171,7 @@ def fewer_nodes(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def without(scenario: Scenario, gone: range) -> Scenario:
-    """The scenario without the nodes `gone`; the others are numbered again."""
+    """Return the scenario without the nodes `gone`; the others are renumbered."""
 
     def new(node: int) -> int:
         return node - len(gone) if node >= gone.stop else node
@@ -192,7 +194,7 @@ def without(scenario: Scenario, gone: range) -> Scenario:
 
 
 def written_down(run: ScenarioRun) -> Scenario:
-    """The scenario of a run with what its clients did as a timeline."""
+    """Return the scenario of a run with its clients' actions as a timeline."""
     scenario, clients = run.scenario, run.world.clients
     number = {name: place for place, name in enumerate(run.population.names)}
     actions = []
@@ -225,7 +227,7 @@ def written_down(run: ScenarioRun) -> Scenario:
 
 
 def non_defaults(scenario: Scenario) -> dict[str, object]:
-    """The fields of a scenario that differ from the defaults, in types that YAML has."""
+    """Return the fields of a scenario that differ from the defaults, in YAML's types."""
 
     def differing(found: msgspec.Struct, usual: msgspec.Struct) -> dict[str, object]:
         facts: dict[str, object] = {}

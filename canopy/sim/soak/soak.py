@@ -1,17 +1,16 @@
-"""Soak: random scenarios, seed after seed, until something is wrong or it is stopped.
+"""Soak: random scenarios, seed after seed, until a check fails or it is stopped.
 
 A seed decides everything: the size of the overlay, its settings (drawn from the edges of their
-ranges, since that is where code breaks: trees that are cut after two registrations, walks of one
-hop, tables with room for one entry), the workload, and what goes wrong when. Faults are those that
-this version promises to survive: loss, delay, duplication, broken connections, ways that swallow or
-hold back for a while in one direction, nodes that are cut off for a while, pauses, members that
-crash or fall silent and come back or not (`deaths`; in a ring of several clusters `ring_losses`),
-clusters that shrink until they merge, and lose nodes in the middle of that (`shrinking`),
-nodes that join and drain, primaries among them; overlays that are founded apart and meet, and
-partitions that heal, whose sides have gone on by themselves (`divisions`). Some overlays are in
-several regions, with a longer way between them (`_with_regions`). Every scenario ends with a quiet
-time and probes, when nothing excuses a loss. A scenario that is to last longer (`with_phases`) has
-further phases of faults, drawn as the first ones are, each after the overlay has come to rest.
+ranges, where code breaks: trees that are cut after two registrations, walks of one hop, tables with
+room for one entry), the workload, and the faults. Faults are those that this version promises to
+survive: loss, delay, duplication, broken connections, links that swallow or hold back frames for a
+while in one direction, nodes that are cut off for a while, pauses, members that crash or fall
+silent and come back or not (`deaths`; in a ring of several clusters `ring_losses`), clusters that
+shrink until they merge, and lose nodes meanwhile (`shrinking`), nodes that join and drain,
+primaries among them; overlays that are founded apart and meet, and partitions that heal, whose
+sides have continued separately (`divisions`). Some overlays are in several regions, with a longer
+latency between them (`_with_regions`). Every scenario ends with a quiet time and probes, when
+nothing excuses a loss.
 
     for verdict in soak(range(1, 500), codec): ...
 """
@@ -42,16 +41,17 @@ from overlay.settings import (
 )
 
 FIRST = 1.0
-"""Seconds after the first event."""
+"""The time of the first division, in seconds after the first event."""
 
 APART = (2.0, 8.0, 20.0, 40.0)
-"""Seconds of a partition: shorter than a patience for a lost cluster, about as long, and longer.
-Not measured."""
+"""Durations of a partition in seconds: shorter than the time-out for a lost cluster, about as long,
+and longer. Not measured."""
 
 
 def divisions(rng: Random, nodes: int) -> tuple[tuple[Fault, ...], int]:
-    """Faults that divide an overlay of `nodes`, and how many of the nodes are founded apart: a node
-    that knows both joins later, or two or three groups do not reach each other for a while (P5)."""
+    """Return faults that divide an overlay of `nodes`, and how many of the nodes are founded apart:
+    a node that knows both joins later, or two or three groups do not reach each other for a while
+    (P5)."""
     at = FIRST + 4.0 * rng.random()
     if rng.random() < 0.5:
         return (Fault(at, "meet"),), rng.randint(1, nodes - 1)
@@ -69,51 +69,53 @@ def _partition(rng: Random, nodes: int, at: float) -> tuple[Fault, ...]:
 
 
 FAULTS_APART = 16.0
-"""Least seconds between two faults that cost a process: six until a silent node counts as dead, and
-some to replace it. Members that die faster than they are replaced are a cluster's death (P5)."""
+"""The least seconds between two faults that cost a process: six until a silent node counts as dead,
+and some to replace it. Members that die faster than they are replaced are the death of a cluster
+(P5)."""
 
 SHORT = 3.5
-"""Most seconds that a node is not heard: well under the six after which silence counts as the
-death of an ordinary member, and well over those of a primary."""
+"""The most seconds for which a node is not heard: well under the six after which silence counts as
+the death of an ordinary member, and well over those of a primary."""
 
 REST = 10.0
-"""Seconds before the first event where members die: until they have become voters, on a slow
-network one after the other."""
+"""Seconds before the first event if members die: until they have become voters, on a slow network
+one after the other."""
 
 KINDS = (
     *("cut", "cut", "network", "join", "crash", "lose", "drain"),
     *("block", "clog", "pause"),
 )
-"""What may go wrong, the more frequent ones twice."""
+"""Kinds of faults, the more frequent ones twice."""
 
 DIVIDED = 0.15
-"""Share of the scenarios in which the overlay is two for a while: founded apart, or cut."""
+"""The share of scenarios in which the overlay is divided for a while: founded apart, or cut."""
 
 ONE_WITHIN = 15.0
-"""Seconds from then on within which there has to be one ring: a cluster's walk of the ring, and the
-steps of a merge."""
+"""Seconds after the end of a division within which there has to be one ring: a cluster's walk of
+the ring, and the steps of a merge."""
 
 MANY_HOSTS = 0.25
-"""Share of the scenarios whose trees are spread as far as they can be. Small overlays have no trees
-of several hosts otherwise: one host has room for all, or each serves everything."""
+"""The share of scenarios whose trees are spread over as many hosts as possible. Small overlays have
+no trees of several hosts otherwise: one host has room for all, or each serves everything."""
 
 FAST = 0.2
-"""Most seconds of latency where members die: on slower networks an election may take several rounds
-and the next deaths would come before the lost ones are replaced. Not measured; would be measured by
-the time to replace a member at each latency."""
+"""The longest latency in seconds if members die: on slower networks an election may take several
+rounds and the next deaths would come before the lost ones are replaced. Not measured; would be
+measured by the time to replace a member at each latency."""
 
 SEVERAL = 8
-"""Nodes from which on a ring of clusters of three loses members: two clusters, and two nodes that
-take the places of lost ones."""
+"""The least number of nodes at which a ring of clusters of three loses members: two clusters, and
+two nodes that replace lost ones."""
 
 RING_LOSSES = 0.4
-"""Share of the scenarios with so many nodes."""
+"""The share of scenarios with at least `SEVERAL` nodes in which clusters of a ring lose members."""
 
 REGIONS = 0.25
-"""Share of the scenarios whose nodes are in several regions."""
+"""The share of scenarios whose nodes are in several regions."""
 
 MERGES = 0.25
-"""Share of the scenarios with so many nodes in which clusters shrink until they merge."""
+"""The share of scenarios with at least `SEVERAL` nodes in which clusters shrink until they
+merge."""
 
 UNSPLIT = 100_000
 """Trees from which on the one cluster of a ring splits that shall not."""
@@ -123,18 +125,17 @@ AROUND = 50.0
 become voters."""
 
 FIRST_FAULT = 1.0
-"""Seconds after the first event."""
+"""The time of the first fault, in seconds after the first event."""
 
 
 def soak(seeds: Iterable[int], codec: Codec) -> Iterator[Verdict]:
-    """The verdict on each seed in turn. An exception in a node is a violation as well."""
+    """Yield the verdict on each seed in turn. An exception in a node is a violation as well."""
     for seed in seeds:
         yield judge_seed(seed, codec)
 
 
 def judge_seed(seed: int, codec: Codec, keys: bool = False, length: float = 0.0) -> Verdict:
-    """Run the scenario of one seed, where nodes have keys or not, and return its verdict. `length`:
-    virtual seconds that it is to take, about."""
+    """Run the scenario of one seed, with or without keys, and return its verdict."""
     return judge_scenario(draw_long_scenario(seed, length, keys), codec)
 
 
@@ -207,7 +208,7 @@ def _is_whole(network: Conditions) -> bool:
 
 
 def draw_scenario(seed: int) -> Scenario:
-    """The scenario of a seed. The numbers below are chosen near the edges of their ranges."""
+    """Draw the scenario of a seed. Its numbers are chosen near the edges of their ranges."""
     rng = Random(f"{seed}/soak")
     nodes = rng.choice((1, 2, 3, 4, 5, 6, 7, 8, 10, 12))
     events = rng.choice((60, 120, 200))
@@ -278,8 +279,8 @@ def draw_scenario(seed: int) -> Scenario:
 def _whole_losses(
     rng: Random, nodes: int, settings: Settings, faults: tuple[Fault, ...]
 ) -> tuple[Settings, tuple[Fault, ...], bool]:
-    """Sometimes a blackout after the other faults, or the end of a cluster instead of them; whether
-    there is one."""
+    """Add, sometimes, a blackout after the other faults, or the end of a cluster instead of them.
+    Returns also whether there is one."""
     if rng.random() < 0.25:
         settings = _one_cluster(rng, settings)
         end = max((fault.at for fault in faults), default=0.0)
@@ -295,7 +296,7 @@ def _whole_losses(
 
 
 def _spread(rng: Random, scenario: Scenario) -> Scenario:
-    """Some replicas of each virtual node, and in some scenarios as many hosts as there can be: few
+    """Draw the replicas of each virtual node, and in some scenarios as many hosts as possible: few
     attributes with many small virtual nodes each."""
     settings, shape = scenario.settings, scenario.shape
     tree = replace(settings.tree, replicas=rng.choice((1, 2, 3, 3)))
@@ -340,21 +341,22 @@ def _settings(rng: Random) -> Settings:
 
 
 def _one_cluster(rng: Random, settings: Settings) -> Settings:
-    """One that does not split. (The new primary of a split that was given up while it was silent
-    may wake up and serve until it is fenced.)"""
+    """Return settings for one cluster that does not split. (The new primary of a split that was
+    given up while it was silent may wake up and serve until it is fenced.)"""
     cluster = ClusterSettings(size=rng.choice((3, 5, 5)), split_trees=UNSPLIT)
     return replace(settings, cluster=cluster)
 
 
 def _slow(rng: Random) -> Processor | None:
-    """Sometimes work takes time, up to where hosts of the fastest events are behind (P6, P7)."""
+    """Draw, sometimes, a slow processor, up to the point where hosts of the most frequent events
+    are behind (P6, P7)."""
     if rng.random() < 0.7:
         return None
     return Processor(per_input=0.000_1, per_match=rng.choice((0.001, 0.004, 0.008)))
 
 
 def _with_ring_losses(rng: Random, scenario: Scenario) -> Scenario:
-    """Sometimes, instead of its own faults, losses in a ring of several clusters."""
+    """Replace, sometimes, the faults by losses in a ring of several clusters."""
     if scenario.one_within or scenario.nodes < SEVERAL or rng.random() > RING_LOSSES:
         return scenario
     cluster = ClusterSettings(size=3, split_trees=rng.choice((1, 3)))
@@ -365,8 +367,8 @@ def _with_ring_losses(rng: Random, scenario: Scenario) -> Scenario:
 
 
 def _with_merges(rng: Random, scenario: Scenario) -> Scenario:
-    """Sometimes, instead of its own faults, a ring of several clusters that shrinks: most
-    subscriptions end, nodes leave, and clusters that are too small merge."""
+    """Replace, sometimes, the faults by a ring of several clusters that shrinks: most subscriptions
+    end, nodes leave, and clusters that are too small merge."""
     if scenario.one_within or scenario.nodes < SEVERAL or rng.random() > MERGES:
         return scenario
     cluster = ClusterSettings(size=3, split_trees=rng.choice((10, 16)), merge_after=1.0)
@@ -390,13 +392,14 @@ def _with_merges(rng: Random, scenario: Scenario) -> Scenario:
 
 
 def _with_receipts(rng: Random, scenario: Scenario) -> Scenario:
-    """Sometimes events with receipts: what has one may not be lost with its publisher's node."""
+    """Publish, sometimes, with receipts: an event with a receipt may not be lost with its
+    publisher's node."""
     return replace(scenario, receipts=rng.random() < 0.3)
 
 
 def _with_regions(rng: Random, scenario: Scenario) -> Scenario:
-    """Sometimes nodes in two regions or three, some of them with a tier, and a longer way between
-    them, whatever else becomes of the network."""
+    """Put, sometimes, the nodes into two or three regions with a longer latency between them, some
+    with a tier."""
     if scenario.nodes < 2 or rng.random() > REGIONS:
         return scenario
     backbone = rng.choice((0.0, 0.03, 0.08))
@@ -421,7 +424,7 @@ def _with_backbone(faults: tuple[Fault, ...], backbone: float) -> tuple[Fault, .
 
 
 def _with_clocks(rng: Random, scenario: Scenario) -> Scenario:
-    """Sometimes wall clocks that differ by hours, and that are turned."""
+    """Let, sometimes, wall clocks differ by hours, and turn them."""
     if rng.random() < 0.7:
         return scenario
     turned = _turns(rng, scenario.nodes)
@@ -443,8 +446,8 @@ def _turns(rng: Random, nodes: int) -> list[Fault]:
 
 
 def _with_like_clocks(scenario: Scenario) -> Scenario:
-    """Wall clocks that differ by less than an hour, which is what certificates and signed records
-    allow (docs/design/security.md, A4); some are turned three times."""
+    """Let wall clocks differ by less than an hour, as certificates and signed records allow
+    (docs/design/security.md, A4); some are turned three times."""
 
     def alike(faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
         return tuple(
@@ -460,7 +463,7 @@ def _with_like_clocks(scenario: Scenario) -> Scenario:
 
 
 def _bad(rng: Random) -> Conditions:
-    """A network that loses and delays."""
+    """Draw a network that loses and delays frames."""
     return Conditions(
         latency_low=0.001,
         latency_high=rng.choice((0.02, 0.2, 0.6)),
@@ -470,17 +473,17 @@ def _bad(rng: Random) -> Conditions:
 
 
 def _narrow(rng: Random, network: Conditions) -> Conditions:
-    """Sometimes links or nodes that can not send all that they have to at once, and wrong bits.
-    (Under some 30 kB/s a busy node's heartbeats wait behind its events for as long as silence that
-    counts as death. Far more than one wrong batch in a hundred, and a link is given up.)"""
+    """Draw, sometimes, links or nodes with a bandwidth below their load, and bit errors. (Under
+    some 30 kB/s a busy node's heartbeats wait behind its events until the node counts as dead. With
+    far more than one wrong batch in a hundred a link is given up.)"""
     link, node = rng.choice(((0.0, 0.0), (0.0, 0.0), (50e3, 0.0), (0.0, 200e3), (100e3, 1e6)))
     damage = rng.choice((0.0, 0.0, 0.0, 0.002))
     return replace(network, link_bandwidth=link, node_bandwidth=node, damage=damage)
 
 
 def _later_faults(rng: Random, nodes: int, faults: tuple[Fault, ...]) -> tuple[Fault, ...]:
-    """Some restarted nodes have lost their disk; a link or a node becomes slow for a while, or
-    cannot be reached."""
+    """Change faults: some restarted nodes have lost their disk; a link or a node becomes slow for a
+    while, or unreachable."""
     found: list[Fault] = []
     for fault in faults:
         if fault.do == "restart" and rng.random() < 0.3:
@@ -503,9 +506,10 @@ def _later_faults(rng: Random, nodes: int, faults: tuple[Fault, ...]) -> tuple[F
 
 
 def _faults(rng: Random, nodes: int, length: float, alone: bool) -> tuple[Fault, ...]:
-    """Up to five faults; those that cost a process stand apart from each other.
+    """Draw up to five faults; those that cost a process keep a distance from each other.
 
-    `alone`: clusters of one node. Such a primary can hand its trees to none, so it stays."""
+    `alone`: clusters have one node. Such a primary can hand its trees to no other, so it stays.
+    """
     faults: list[Fault] = []
     at, costly_at = FIRST_FAULT, 0.0
     for _ in range(rng.choice((0, 0, 1, 2, 3, 5))):

@@ -1,8 +1,8 @@
-"""The programs that use the nodes of a world, and what they saw.
+"""The programs that use the nodes of a world, with their observations.
 
-A client talks to its node through the same commands and replies as the control socket carries. It
-keeps what the oracle has to know: when a subscription was acknowledged and ended, when an event was
-published, and every delivery as it was shown.
+A client uses its node through the commands and replies of the control socket. It keeps the facts
+for the oracle: when a subscription was acknowledged and ended, when an event was published, and
+every delivery as it was received.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ IN_FLIGHT = 10.0
 """Seconds for which an event may be under way: several retries of the default settings (3 s)."""
 
 CARRIED_FOR = 60.0
-"""Seconds before the end of a process of which the trace records say what it had: `IN_FLIGHT`, and
-longer than nodes are out of each other's reach. Which of these events were under way is judged
-later (canopy/sim/checks/oracle.py)."""
+"""Seconds before the end of a process in which its trace records are searched for events:
+`IN_FLIGHT`, and longer than nodes cannot reach each other. The oracle decides which of these events
+were under way (canopy/sim/checks/oracle.py)."""
 
 
 @dataclass(eq=False)
 class SimulatedSubscription:
-    """A subscription of a client. Times are virtual seconds, None: not (yet)."""
+    """A subscription of a client. Times are virtual seconds; None: not, or not yet."""
 
     node: str
     client: int
@@ -79,9 +79,9 @@ class Shown:
 
 @dataclass(frozen=True, eq=False)
 class GapNotice:
-    """News that a client's deliveries have a gap. `since` and `until`: when what was given up was
-    published, by the publishers' wall clocks in seconds since 1970; None where the node does not
-    say."""
+    """A notice that a client's deliveries have a gap. `since` and `until`: the publication times of
+    the missing events, by the publishers' wall clocks in seconds since 1970; None if the node does
+    not tell."""
 
     time: float
     node: str
@@ -93,22 +93,22 @@ class GapNotice:
 
 @dataclass(frozen=True)
 class Crash:
-    """A process ended without draining. What it had of events is counted from the trace records of
-    all nodes until then, each an identity; dicts are used as sets."""
+    """The end of a process without draining, with the identities of its events by the trace records
+    of all nodes until then; dicts are used as sets."""
 
     node: str
     time: float
     sent: Mapping[str, None]
     """Events that its programs published and it sent on."""
     carried: Mapping[str, None]
-    """Events that it had for others, as a host or a delegate, and those on their way to it."""
+    """Events that it had for others, as a host or a delegate, and those under way to it."""
     received: Mapping[str, None]
-    """Events that came to it as an interested node."""
+    """Events that reached it as an interested node."""
 
     def may_have_lost(self, event: Publication, node: str) -> bool:
-        """Whether the event may have been nowhere else on its way to the programs of `node`. With
-        its receipt it is with the hosts, and what the crashed node had got for its own programs
-        keeps it from nobody else."""
+        """Return whether the crashed node may have had the only copy of the event for the programs
+        of `node`. An event with a receipt is at the hosts, and events that the crashed node
+        received for its own programs are not missing elsewhere."""
         with_hosts = event.receipt and event.admitted is not None and event.admitted < self.time
         identity = event.identity
         return (
@@ -120,10 +120,11 @@ class Crash:
 
 @dataclass(frozen=True)
 class Division:
-    """From `since` until `until` only nodes of the same side are expected to reach each other; a
+    """From `since` until `until`, only nodes of the same side are expected to reach each other; a
     node without a side reaches none. Virtual seconds.
 
-    `healed`: they were one overlay before, so that what does not arrive has to be reported."""
+    `healed`: they were one overlay before, so missing events have to be reported.
+    """
 
     since: float
     until: float
@@ -131,14 +132,14 @@ class Division:
     healed: bool = False
 
     def parts(self, one: str, other: str, at: float) -> bool:
-        """Whether these two can not be expected to hear of each other then."""
+        """Return whether these two cannot be expected to reach each other then."""
         side = self.sides.get(one)
         return self.since <= at < self.until and (side is None or side != self.sides.get(other))
 
 
 @dataclass
 class Clients:
-    """All clients of a world, what they did and what they received."""
+    """All clients of a world, their actions and what they received."""
 
     subscriptions: list[SimulatedSubscription] = field(default_factory=list)
     publications: list[Publication] = field(default_factory=list)
@@ -146,25 +147,25 @@ class Clients:
     crashes: list[Crash] = field(default_factory=list)
     """Processes that ended without draining, in order."""
     divisions: list[Division] = field(default_factory=list)
-    """When the overlay was more than one."""
+    """The times in which the overlay was divided."""
     absences: list[tuple[float, float]] = field(default_factory=list)
-    """From when to when some node that lived was not heard by others, for so long that links
+    """Times (from, to) in which a live node was not heard by others for so long that links
     ended."""
     cuts: list[tuple[float, float]] = field(default_factory=list)
-    """As `absences`, and those that links outlived."""
+    """All times (from, to) in which a live node was not heard by others, even if links survived."""
     notices: list[GapNotice] = field(default_factory=list)
-    """What clients heard of missing deliveries, in order."""
+    """Notices to clients of missing deliveries, in order."""
     failures: list[str] = field(default_factory=list)
     """Commands that a node refused."""
     on_suback: Callable[[SimulatedSubscription], None] = lambda subscription: None
     """Called with each subscription when it is acknowledged."""
     answers: dict[int, Reply] = field(default_factory=dict)
-    """Replies to requests that nothing here follows (`World.ask`)."""
+    """Replies to requests of `World.ask`."""
     _requests: int = 0
     _waiting: dict[int, SimulatedSubscription | list[Publication]] = field(default_factory=dict)
 
     def request(self) -> int:
-        """The next number for a command."""
+        """Return the next request number."""
         self._requests += 1
         return self._requests
 
@@ -202,25 +203,25 @@ class Clients:
         return made, Publish(request, drafts, receipt)
 
     def crashed(self, crash: Crash) -> None:
-        """A node's process ended without draining, and its clients with it."""
+        """Note that a node's process ended without draining, and its clients with it."""
         self.crashes.append(crash)
         self.ended(crash.node, crash.time)
 
     def ended(self, node: str, now: float) -> None:
-        """A node's process serves no clients any more."""
+        """Note that a node's process serves clients no longer."""
         for subscription in self.subscriptions:
             if subscription.node == node and subscription.ended is None:
                 subscription.ending = subscription.ending or now
                 subscription.ended = now
 
     def leaving(self, node: str, now: float) -> None:
-        """The node is asked to leave: its clients can expect nothing more."""
+        """Note that the node is asked to leave: its clients can expect nothing more."""
         for subscription in self.subscriptions:
             if subscription.node == node:
                 subscription.ending = subscription.ending or now
 
     def client_gone(self, node: str, client: int, now: float) -> None:
-        """A client closed its connection: its subscriptions end."""
+        """Note that a client closed its connection: its subscriptions end."""
         for subscription in self.subscriptions:
             if (subscription.node, subscription.client) == (node, client):
                 subscription.ending = subscription.ending or now

@@ -1,13 +1,13 @@
-"""What a simulation costs its machine: processor time and memory.
+"""The cost of a simulation for its machine: processor time and memory.
 
-Steps per second say how fast the simulator is, bytes per node how large a world fits. Both are
-facts about a run and not of it: they differ from one time to the next, while everything in
-`canopy.sim.scenario.result.Result` is the same for a seed. So they are kept apart.
+Steps per second show how fast the simulator is, bytes per node how large a world fits. Both differ
+from one run to the next, while everything in `canopy.sim.scenario.result.Result` is the same for a
+seed. So they are kept apart.
 
-Python's cyclic garbage collector visits every object of the world again and again, and finds next
-to nothing, since machines drop what they are done with by reference counting: a third of the
-processor time at 300 nodes, more at 3,000, and not 0.1 % of memory less (measured with it on and
-off). It rests while a world runs.
+Python's cyclic garbage collector visits every object of the world repeatedly, and finds next to
+nothing, since machines free objects by reference counting. It takes a third of the processor time
+at 300 nodes, more at 3,000, and saves less than 0.1 % of memory (measured with it on and off). It
+is off while a world runs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 import msgspec
 
 STATM = Path("/proc/self/statm")
-"""Linux: the second number is resident memory in pages."""
+"""On Linux, the file whose second number is resident memory in pages."""
 
 
 class RunCost(msgspec.Struct, frozen=True):
@@ -36,7 +36,7 @@ class RunCost(msgspec.Struct, frozen=True):
 
 
 class Meter:
-    """Measures processor time and memory from its creation on."""
+    """Measures processor time and memory since its creation."""
 
     def __init__(self) -> None:
         self._cpu = time.process_time()
@@ -47,7 +47,8 @@ class Meter:
         return time.process_time() - self._cpu
 
     def read(self, steps: int, nodes: int) -> RunCost:
-        """The cost of a world that made `steps` and had `nodes`, and still exists."""
+        """Return the cost of a world that made `steps` steps, has `nodes` nodes, and still
+        exists."""
         cpu = self.cpu()
         return RunCost(
             cpu_s=round(cpu, 3),
@@ -58,7 +59,8 @@ class Meter:
 
 
 def resident() -> int:
-    """Bytes of memory that this process occupies now (where the system does not say: at most)."""
+    """Return the resident memory of this process in bytes; the peak if the system does not report
+    it."""
     try:
         pages = int(STATM.read_text(encoding="ascii").split()[1])
     except OSError:
@@ -67,7 +69,7 @@ def resident() -> int:
 
 
 def peak() -> int:
-    """The most bytes that this process occupied so far."""
+    """Return the peak memory of this process in bytes."""
     unit = 1 if sys.platform == "darwin" else 1024  # getrusage(2): macOS counts bytes, Linux KiB
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 

@@ -1,9 +1,9 @@
-"""The disk of a simulated process: what survives when, and how it fails.
+"""The disk of a simulated process: which writes survive a crash, and how it fails.
 
-It keeps the contract of overlay/records.py with the same code that reads a real state file. What is
-stored waits in the system's memory until `sync`. A crash before that leaves of it what a machine
-leaves that loses its power: nothing, a part, a part with the bytes of its last block damaged, or
-zeros where bytes should be. All chance comes from a generator of the disk's own.
+It keeps the contract of overlay/records.py with the same code that reads a real state file. Stored
+records wait in the system's memory until `sync`. A crash before that leaves of them what a power
+loss leaves: nothing, a part, a part with the bytes of its last block damaged, or zeros in place of
+bytes. All random numbers come from a generator of the disk's own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 Seconds = Annotated[float, Meta(ge=0)]
 
 SECTOR = 512
-"""Bytes that a disk writes at once, or not."""
+"""The bytes that a disk writes atomically."""
 
 
 class DiskConditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,16 +33,15 @@ class DiskConditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SimulatedDiskError(Exception):
-    """The disk refuses: an error, or no room."""
+    """A write failed: an error, or no room."""
 
 
 class DiskDamagedError(Exception):
-    """Records that were durable are missing: a node cannot start from this disk under its old
-    id."""
+    """Durable records are missing: a node cannot start from this disk under its old id."""
 
 
 class Disk:
-    """The durable state of a node: its id, how often it was started, and its stored records."""
+    """The durable state of a node: its id, the number of its starts, and its stored records."""
 
     def __init__(self, node: str, address: str, rng: Random) -> None:
         self.node = node
@@ -50,15 +49,15 @@ class Disk:
         self.incarnation = 0
         self.conditions = DiskConditions()
         self.data = bytearray(pack_block(0, ()))
-        """The state file, as far as it is durable or was torn."""
+        """The durable part of the state file, perhaps with a torn end."""
         self.waiting: list[bytes] = []
-        """Records that were stored, but are not durable."""
+        """Stored records that are not durable yet."""
         self._number = 1  # of the next block
         self._anew = False  # what waits takes the place of the whole file
         self._rng = rng
 
     def copied(self, address: str, rng: Random) -> Disk:
-        """A copy of the data folder as it is now, for a process at another address."""
+        """Return a copy of the present data folder, for a process at another address."""
         made = Disk(self.node, address, rng)
         made.incarnation, made.conditions = self.incarnation, self.conditions
         made.data = bytearray(self.data)
@@ -66,8 +65,8 @@ class Disk:
 
     def begin(self) -> tuple[bytes, ...]:
         """Begin as a new process: raise the incarnation durably, and return the records of earlier
-        processes. Raises DiskError if there is no room, and DiskDamagedError if the process has to
-        start as another node."""
+        processes. Raises SimulatedDiskError if there is no room, and DiskDamagedError if the
+        process has to start as another node."""
         self._check_room()
         found = recover(bytes(self.data))
         if found.damaged:
@@ -78,7 +77,7 @@ class Disk:
         return tuple(found.records)
 
     def store(self, *records: bytes, anew: bool = False) -> None:
-        """Append, or begin the file anew; durable after `sync`."""
+        """Append records, or replace the file by them (`anew`); durable after `sync`."""
         if anew:
             self._anew = True
             self.waiting.clear()
@@ -97,8 +96,7 @@ class Disk:
         return now.sync_low + (spread * self._rng.random() if spread > 0 else 0.0)
 
     def sync(self) -> None:
-        """Make everything that was stored durable, if anything was. DiskError: some of it may be,
-        and it is unknown how much."""
+        """Make all stored records durable. SimulatedDiskError: an unknown part of them may be."""
         if not self.waiting and not self._anew:
             return
         now = self.conditions
@@ -109,7 +107,8 @@ class Disk:
         self._write(self._block())
 
     def tear(self) -> None:
-        """The process or its machine dies: of what waits, something is left, or nothing."""
+        """Keep a random part of the waiting records, perhaps none: the process or its machine
+        dies."""
         if not self.waiting and not self._anew:
             return
         whole, rng = self._block(), self._rng

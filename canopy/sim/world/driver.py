@@ -1,9 +1,10 @@
-"""One process in the world: a Node, its disk, and the driver that the Node is given.
+"""One process in the world: a Node, its disk, and the Node's driver.
 
-The same contract as the trio driver in canopy/wire/: inputs go in one by one, the node flushes
-itself, whatever it asks for is queued, and after every input its `deadline` is asked for anew. The
+The same contract as the trio driver in canopy/wire/: inputs are handled one by one, the node
+flushes itself, its requests are queued, and after every input its `deadline` is read again. The
 clock of every process begins elsewhere, so that a node which compares its monotonic seconds with
-another's is found out."""
+another's fails.
+"""
 
 from __future__ import annotations
 
@@ -28,19 +29,19 @@ from overlay.rights import Principal
 from overlay.settings import Settings
 
 CLOCKS = 10_000.0
-"""Seconds within which the processes' clocks begin. Small enough for doubles to stay exact to the
-microsecond."""
+"""The range, in seconds, in which the processes' clocks begin. Small enough for doubles to stay
+exact to the microsecond."""
 
 ROUNDING = 1e-9
-"""Seconds by which a tick is late where the sum of two doubles comes out before the deadline: a
-tick before it would be for nothing, and for ever. Far over the last place of `CLOCKS` (2e-12)."""
+"""Seconds by which a tick is delayed if the sum of two doubles is before the deadline: a tick
+before it would do nothing, for ever. Far over the last place of `CLOCKS` (2e-12)."""
 
 
 REVOKED = "its certificate was revoked"
 
 
 class NodeBuilder(Protocol):
-    """How a Node is made: `node.Node` itself, or a test's fake."""
+    """Makes a Node: `node.Node` itself, or a test's fake."""
 
     def __call__(
         self,
@@ -55,11 +56,11 @@ class NodeBuilder(Protocol):
         name: str,
         restored: Sequence[bytes],
     ) -> Any:
-        """Build, do not start."""
+        """Build the node without starting it."""
 
 
 class Host(Protocol):
-    """What a simulated process needs of its world."""
+    """The interface of a simulated process to its world."""
 
     now: float
     network: Network
@@ -73,41 +74,41 @@ class Host(Protocol):
         """Run an action at a virtual time."""
 
     def principal(self, name: str) -> Principal | None:
-        """What the certificate of a node says; None: nodes have no keys."""
+        """Return the facts in a node's certificate; None if nodes have no keys."""
 
     def is_revoked(self, name: str, node: NodeId) -> bool:
-        """Whether the node of this name knows that the certificate of that node is revoked."""
+        """Return whether the node of this name knows that the certificate of `node` is revoked."""
 
     def crash(self, name: str, *, silent: bool = False) -> None:
         """Kill a process: it sends nothing more."""
 
     def replied(self, driver: SimDriver, client: int, reply: Reply) -> None:
-        """A node answers a client, or has news for it."""
+        """Handle a node's reply or notice to a client."""
 
     def wall(self, name: str) -> float:
-        """What a node's wall clock shows, in seconds since 1970."""
+        """Return a node's wall clock time, in seconds since 1970."""
 
     def draining(self, name: str) -> None:
-        """A process has heard that it is to leave."""
+        """Note that a process has been asked to leave."""
 
     def log_disk(self, disk: Disk, deliver: Callable[[LocalEvent], None]) -> SimulatedLogDisk:
-        """The disk of a node's shards, which answers its newest process."""
+        """Return the disk of a node's shards, which answers its newest process."""
 
     def directory_put(self, name: str, addresses: tuple[str, ...]) -> None:
         """Publish the node's addresses in the overlay's directory."""
 
 
 class SimDriver:
-    """Drives one node; `overlay.links.events.Transport` and `overlay.driver.Driver` in one."""
+    """Drives one node; implements `overlay.links.events.Transport` and `overlay.driver.Driver`."""
 
     def __init__(self, world: Host, name: str, disk: Disk, clock: float) -> None:
         self.name = name
         self.disk = disk
         self.alive = True
         self.processor: Processor | None = None
-        """What its work costs; None: nothing."""
+        """The cost of its work; None: work takes no time."""
         self.shared: SharedProcessors | None = None
-        """The processors of its machine, where other processes use them as well."""
+        """The processors of its machine, if other processes use them as well."""
         self.sent = world.traffic.sent
         self._began = world.now
         self._ended = 0.0  # once it is not alive
@@ -126,11 +127,11 @@ class SimDriver:
         self._stores_behind = False  # a sync of that is under way
         self._work = 0.0  # seconds that this turn costs
         self.admitted: dict[int, Principal] = {}
-        """Open connections, and who is at the other end, where nodes have keys."""
+        """If nodes have keys: the open connections, with the identity of the other end."""
         self.refused = 0
-        """Connections from nodes whose certificate is revoked."""
+        """The number of connections from nodes whose certificate is revoked."""
         self.worked = 0.0
-        """Seconds of its processor that all turns so far took."""
+        """The processor time of all turns so far, in seconds."""
         self._matched = ""  # the event that was matched last
         self._inputs: deque[tuple[str, tuple[Any, ...]]] = deque()  # while it stands still
         self._replies: list[tuple[int, Reply]] = []  # of the present turn
@@ -140,7 +141,7 @@ class SimDriver:
         self._doomed: str | None = None  # how it dies at its next sync
 
     def run(self, node: DrivenNode) -> None:
-        """Take `node` in charge and start it."""
+        """Drive `node`, and start it."""
         self.node = node
         self._world.recorder.begin(self.disk.node, self.disk.incarnation, self.hybrid.read)
         self._network.listen(self.disk.address, self)
@@ -148,7 +149,7 @@ class SimDriver:
         self._after()
 
     def stop(self, *, silent: bool = False) -> None:
-        """The process ends here and now; the disk stays."""
+        """End the process now; the disk stays."""
         self.alive = False
         self._ended = self._world.now
         self.disk.tear()
@@ -161,7 +162,7 @@ class SimDriver:
         return (self._world.now if self.alive else self._ended) - self._began
 
     def sum_up(self, reason: str) -> None:
-        """The last record of a process that ends in order: its counters."""
+        """Write the last record of a process that ends in order: its counters."""
         counters = self.node.counters
         totals = {
             "data_messages": counters.get("data_messages", 0),
@@ -173,7 +174,7 @@ class SimDriver:
     # --- inputs ---
 
     def opened(self, connection: int) -> None:
-        """A dial of this process succeeded."""
+        """Handle a successful dial of this process."""
         principal = self._principal(connection)
         if self._is_refused(principal):
             self._network.close(connection, REVOKED)
@@ -183,7 +184,7 @@ class SimDriver:
             self._input("on_opened", connection, *principal)
 
     def accepted(self, connection: int) -> None:
-        """A connection that another process dialled is open (`network.Process`)."""
+        """Handle a connection that another process dialled (`network.Process`)."""
         principal = self._principal(connection)
         if self._is_refused(principal):
             self.refused += 1
@@ -197,11 +198,11 @@ class SimDriver:
             self.admitted[connection] = principal
 
     def _is_refused(self, principals: tuple[Principal, ...]) -> bool:
-        """Whether this process no longer believes the certificate at the other end."""
+        """Return whether this process no longer trusts the certificate at the other end."""
         return any(self._world.is_revoked(self.name, each.id) for each in principals)
 
     def recheck(self) -> None:
-        """Look at the certificates of all connections, and cut off who is revoked."""
+        """Check the certificates of all connections, and close those to revoked nodes."""
         if not self.alive:
             return
         for connection, principal in list(self.admitted.items()):
@@ -210,13 +211,14 @@ class SimDriver:
                 self.closed(connection, REVOKED)
 
     def _principal(self, connection: int) -> tuple[Principal, ...]:
-        """Who is at the other end, as a certificate would say, where nodes have keys; else ()."""
+        """Return the identity of the other end, as its certificate states it, if nodes have keys;
+        else ()."""
         other = self._network.opposite(connection)
         principal = None if other is None else self._world.principal(other.name)
         return () if principal is None else (principal,)
 
     def arrived(self, connection: int, frame: Frame) -> None:
-        """A frame came in. (Most inputs are frames, so this one goes the short way.)"""
+        """Handle a frame that arrived. (Most inputs are frames, so this skips the general path.)"""
         if self._stands or self.shared is not None:
             self._input("on_frames", connection, (frame,))
             return
@@ -230,11 +232,12 @@ class SimDriver:
         self._input("on_closed", connection, reason)
 
     def command(self, client: int, *commands: Command) -> None:
-        """A client's command, or some that are read together, as if over the control socket."""
+        """Handle a client's command, or several that were read together, as from the control
+        socket."""
         self._input("commands", client, commands)
 
     def documents_changed(self) -> None:
-        """What the overlay's operators have signed has changed on the node's disk."""
+        """Tell the node that signed documents on its disk have changed."""
         self._input("on_documents")
 
     def client_gone(self, client: int) -> None:
@@ -242,12 +245,12 @@ class SimDriver:
         self._input("client_gone", client)
 
     def act(self, name: str) -> None:
-        """Have the node do something of its own accord (`name` is a method of it) as a turn of its
-        own: what experiments let it do that no node of a process does."""
+        """Call the node's method `name` as a turn of its own: experiments use it for actions that
+        no node of a process takes."""
         self._input(name)
 
     def _disk_answered(self, event: LocalEvent) -> None:
-        """The disk of its shards has done something."""
+        """Handle an answer of the shards' disk."""
         if self.alive:
             self._input("on_disk", (event,))
 
@@ -256,7 +259,7 @@ class SimDriver:
         self._input("drain")
 
     def pause(self) -> None:
-        """The process stands still (SIGSTOP, a long pause of its machine): what comes in waits."""
+        """Pause the process (SIGSTOP, a long pause of its machine): inputs wait."""
         self._paused = True
 
     def doom(self, *, silent: bool, within: float) -> None:
@@ -271,12 +274,12 @@ class SimDriver:
 
     @property
     def is_paused(self) -> bool:
-        """Whether it stands still now, paused or waiting for its disk."""
+        """Whether it is stopped now, paused or waiting for its disk."""
         return self._stands
 
     def resume(self) -> None:
-        """Let a paused process go on: it handles everything that arrived meanwhile, and its ticks
-        are late."""
+        """Resume a paused process: it handles everything that arrived meanwhile, and its ticks are
+        late."""
         if self._paused:
             self._paused = False
             self._catch_up()
@@ -286,8 +289,8 @@ class SimDriver:
         return self._paused or self._syncing or self._is_waiting
 
     def _ask_for_processor(self) -> bool:
-        """Whether the process has to wait for a processor of its machine. It may have got one, and
-        have used it, when this returns."""
+        """Return whether the process has to wait for a processor of its machine. It may have got
+        one, and have used it, when this returns."""
         if self.shared is None or self.processor is None or self._has_processor:
             return False
         self._is_waiting = True
@@ -295,7 +298,7 @@ class SimDriver:
         return True
 
     def _got_processor(self) -> None:
-        """One turn: what came in first, or a tick."""
+        """Run one turn: the first waiting input, or a tick."""
         self._is_waiting = False
         self._has_processor = True
         if self.alive and not self._paused:
@@ -328,7 +331,7 @@ class SimDriver:
         self._after()
 
     def _begin(self) -> None:
-        """A turn begins. Where it takes time, what it says leaves when that is over."""
+        """Begin a turn. If turns take time, its output leaves at its end."""
         if self.processor is not None:
             self._work = self.processor.per_input
             if self._held is None:
@@ -343,7 +346,7 @@ class SimDriver:
         self._after()
 
     def _after(self) -> None:
-        """After every input: let out what it came to, end if drained, else see to the next tick."""
+        """Finish an input: release its output, end if drained, else schedule the next tick."""
         if not self.alive or self._stands:
             return
         conflict = self.node.conflict
@@ -378,7 +381,7 @@ class SimDriver:
             self._world.at(at, self._tick, at)
 
     def _synced(self) -> None:
-        """The work is done and the disk has answered: what waited for it may leave, and come in."""
+        """Release the waiting output and inputs: the work is done and the disk has synced."""
         self._syncing = False
         self._give_processor_back()
         if not self.alive:
@@ -396,7 +399,7 @@ class SimDriver:
         self._catch_up()
 
     def _sync(self) -> bool:
-        """Whether the disk does; else the process has ended."""
+        """Sync the disk. Returns whether that succeeded; otherwise the process has ended."""
         try:
             self.disk.sync()
         except SimulatedDiskError as error:
@@ -406,7 +409,8 @@ class SimDriver:
         return True
 
     def _answer(self) -> None:
-        """Hand the turn's replies to the clients, when what they depend on is durable."""
+        """Pass the turn's replies to the clients, when the records that they depend on are
+        durable."""
         if self._replies:
             replies, self._replies = self._replies, []
             for client, reply in replies:
@@ -423,7 +427,7 @@ class SimDriver:
             self._due()
 
     def _due(self) -> None:
-        """A tick, unless the deadline has moved away meanwhile."""
+        """Run a tick, unless the deadline was moved meanwhile."""
         deadline = self.node.deadline()
         if deadline is not None and deadline <= self.clock():
             self._begin()
@@ -433,11 +437,11 @@ class SimDriver:
     # --- overlay.driver.Driver ---
 
     schemas = None
-    """Programs may publish anything."""
+    """No schemas: programs may publish any event."""
 
     @property
     def processors(self) -> int:
-        """Of its machine: one of its own, where it does not share them."""
+        """The number of processors of its machine; 1 if it does not share them."""
         return 1 if self.shared is None else self.shared.count
 
     def dial(self, address: str) -> int:
@@ -460,15 +464,15 @@ class SimDriver:
             self._held.append((self._network.close, (connection, reason)))
 
     def clock(self) -> float:
-        """This process's monotonic seconds: the world's, from an offset of its own."""
+        """Return this process's monotonic seconds: the world's time and an offset of its own."""
         return self._world.now + self._offset
 
     def wall(self) -> int:
-        """What its wall clock shows, in nanoseconds since 1970."""
+        """Return its wall clock time, in nanoseconds since 1970."""
         return int(self._world.wall(self.name) * 1e9)
 
     def note(self, kind: str, fields: dict[str, Any]) -> None:
-        """Into the audit file of this node, which the world keeps."""
+        """Write a line of this node's audit file, which the world keeps."""
         self._world.audit.append((self.name, kind, fields))
 
     def reply(self, client: int, reply: Reply) -> None:
@@ -476,12 +480,12 @@ class SimDriver:
         self._replies.append((client, reply))
 
     def share(self, events: Sequence[Event], places: Mapping[int, Sequence[int]]) -> None:
-        """Tell clients that gather, at the end of the turn."""
+        """Pass events to clients that gather, at the end of the turn."""
         for client, where in places.items():
             self.reply(client, Gathered.of(events, where))
 
     def trace(self, kind: str, fields: dict[str, Any]) -> None:
-        """One trace record; the work that it records is charged."""
+        """Write one trace record, and charge the work that it reports."""
         if self.processor is not None and kind in CHARGED:
             event = fields["event"]
             self._work += self.processor.cost(kind, fields, event == self._matched)
@@ -495,38 +499,41 @@ class SimDriver:
     def trace_each(
         self, kind: str, name: str, values: Sequence[str], fields: dict[str, Any]
     ) -> None:
-        """Trace records that differ only in the field `name`, each charged by itself."""
+        """Write trace records that differ only in the field `name`, and charge each."""
         if self.processor is not None and kind in CHARGED:
             self._work += len(values) * self.processor.cost(kind, fields)
         self._world.recorder.write_each(self.disk.node, kind, name, values, fields)
 
     def trace_marks(self, incarnation: int, first: int, count: int) -> Sequence[bool] | None:
-        """Mark no event: None stands for *all are traced*."""
+        """Return None: all events are traced."""
         return None
 
     def sampled(self, events: Sequence[Named]) -> Sequence[Named]:
-        """All: a simulated run is judged by its records."""
+        """Return all events: a simulated run is judged by its records."""
         return events
 
     def row_share(self, kind: str, count: int) -> float:
-        """All, for the same reason."""
+        """Return 1: all rows get records, since a simulated run is judged by them."""
         return 1.0
 
     def trace_unmatched(self, counts: Mapping[str, int], alone: int) -> None:
-        """Events that no node wanted, by tree; the work is charged as that of `match` records."""
+        """Count events that no node wanted, by tree; their work is charged as that of `match`
+        records."""
         if self.processor is not None:
             self._work += self.processor.cost_unmatched(sum(counts.values()), alone)
         self._world.recorder.count_unmatched(self.disk.node, counts)
 
     def store(self, *records: bytes, anew: bool = False) -> None:
-        """Durable at the end of the turn; what the node says from now on waits for it."""
+        """Store records that are durable at the end of the turn; the node's output from now on
+        waits for them."""
         self.disk.store(*records, anew=anew)
         self._stored = True
         if self._held is None:
             self._held = []
 
     def store_later(self, *records: bytes, anew: bool = False) -> int:
-        """Durable behind the turn, when the disk has synced; the process goes on meanwhile."""
+        """Store records that become durable behind the turn, when the disk has synced; the process
+        continues meanwhile. Returns a ticket."""
         self.disk.store(*records, anew=anew)
         self._ticket += 1
         if not self._stores_behind:

@@ -1,8 +1,8 @@
 """The disk of a simulated node's shards, with its faults (streams/disk.py has the contract).
 
-What is written is in the system's memory until a sync ends; what is asked for meanwhile shares the
-next one. When the machine loses its power, of the writes that were not synced a part is left, in
-order: some whole, one torn, the rest lost.
+Written data is in the system's memory until a sync ends; requests that arrive meanwhile share the
+next one. A power loss keeps a prefix of the writes that were not synced: some whole, one torn, the
+rest lost.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ class _Request(NamedTuple):
 
 
 class SimulatedLogDisk:
-    """`streams.disk.LogDisk` in virtual time; `deliver` hands an answer to the node."""
+    """`streams.disk.LogDisk` in virtual time; `deliver` passes an answer to the node."""
 
     def __init__(
         self, scheduler: Scheduler, rng: Random, deliver: Callable[[LocalEvent], None]
     ) -> None:
         self.deliver = deliver
         self.durable: dict[str, dict[str, bytearray]] = {}
-        """By shard the bytes of its files, as far as a loss of power leaves them."""
+        """By shard, the bytes of its files that survive a power loss."""
         self.slow = 0.0
-        """Seconds of a sync at most, beside 0.2 to 2 ms."""
+        """The most seconds that a sync takes in addition to its 0.2 to 2 ms."""
         self.fail = 0.0
-        """Share of syncs that fail (EIO)."""
+        """The share of syncs that fail (EIO)."""
         self.room: int | None = None
-        """Bytes that fit; None: endless."""
+        """The capacity in bytes; None: unlimited."""
         self._scheduler = scheduler
         self._rng = rng
         self._cached: dict[str, dict[str, bytearray]] = {}
@@ -52,7 +52,7 @@ class SimulatedLogDisk:
         self._boot = 0
 
     def shards(self) -> list[str]:
-        """Those of which there is a folder."""
+        """Return the shards that have a folder."""
         return sorted(self.durable)
 
     def destroy(self, shard: str) -> int:
@@ -78,7 +78,7 @@ class SimulatedLogDisk:
         return self._ask(shard, None, lambda: self._opened(shard, ticket))
 
     def write(self, shard: str, segment: str, at: int, data: bytes) -> int:
-        """Write into a file."""
+        """Write into a segment's file. Returns the ticket of the request."""
 
         def change(files: dict[str, bytearray], share: float) -> None:
             part = data[: int(len(data) * share)]
@@ -93,7 +93,7 @@ class SimulatedLogDisk:
         return self._ask(shard, change, None)
 
     def put(self, shard: str, data: bytes) -> int:
-        """Replace the hard state."""
+        """Replace the hard state. Returns the ticket of the request."""
 
         def change(files: dict[str, bytearray], share: float) -> None:
             if share == 1:
@@ -120,7 +120,7 @@ class SimulatedLogDisk:
         return self._ask(shard, change, None)
 
     def save(self, shard: str, segment: str) -> int:
-        """Keep a copy of a file, which is no segment."""
+        """Keep a copy of a segment's file under another name. Returns the ticket of the request."""
 
         def change(files: dict[str, bytearray], share: float) -> None:
             if share == 1 and segment in files:
@@ -129,14 +129,14 @@ class SimulatedLogDisk:
         return self._ask(shard, change, None)
 
     def read(self, shard: str, segment: str, at: int, size: int) -> int:
-        """Read from a file."""
+        """Read from a segment's file. Returns the ticket of the request."""
         ticket = self._ticket + 1
         data = self._files(shard).get(segment, b"")
         found = bytes(data[at : at + size])
         return self._ask(shard, None, lambda: ReadDone(shard, ticket, found))
 
     def lose_power(self) -> None:
-        """The machine dies: of what is not synced a part is left."""
+        """Keep a prefix of the requests that are not synced: the machine dies."""
         self._boot += 1
         requests = [*self._under_way, *self._waiting]
         left = self._rng.randint(0, len(requests))
@@ -149,8 +149,8 @@ class SimulatedLogDisk:
         self._cached.clear()
 
     def damage(self, shard: str, newest: bool = True) -> tuple[str, int] | None:
-        """Flip a bit somewhere in the newest segment, or in any. Returns its name and which
-        byte; None: there is nothing to damage."""
+        """Flip a bit somewhere in the newest segment, or in any. Returns the segment's name and the
+        byte; None if there is nothing to damage."""
         place = self._somewhere(shard, newest)
         if place is not None:
             name, at = place
@@ -161,8 +161,8 @@ class SimulatedLogDisk:
         return place
 
     def make_unreadable(self, shard: str, newest: bool = True) -> tuple[str, int] | None:
-        """A sector fails: what is there reads as nothing until it is written again
-        (`canopy.wire.shards.shard_files` makes zeros of what the system answers with EIO)."""
+        """Make a sector fail: it reads as zeros until it is written again
+        (`canopy.wire.shards.shard_files` returns zeros for EIO)."""
         place = self._somewhere(shard, newest)
         if place is not None:
             name, at = place
@@ -173,7 +173,7 @@ class SimulatedLogDisk:
         return place
 
     def shorten(self, shard: str) -> tuple[str, int] | None:
-        """An older segment loses its end, or the newest one is deleted."""
+        """Cut the end of an older segment, or delete the newest one."""
         place = self._somewhere(shard, newest=False)
         if place is None:
             return None
@@ -246,8 +246,8 @@ class SimulatedLogDisk:
         self._sync()
 
     def _fail(self, requests: list[_Request], reason: str) -> None:
-        """These requests fail, and all later ones of their shards; what the disk has of them is
-        what a loss of power leaves."""
+        """Fail these requests, and all later ones of their shards. The disk keeps a part of them,
+        as after a power loss."""
         for request in requests:
             if request.change is not None and request.shard not in self._failed:
                 self._failed[request.shard] = reason

@@ -1,20 +1,20 @@
 """The virtual network: connections with latency, loss, cuts and partitions, all by one seed.
 
-Theory of operation. A connection is a pair of `ConnectionEnd`s, one at each process. What one end
-writes reaches the other in the order of writing (links rely on it, docs/design/links.md), each
-frame after a latency of its own: a frame may never overtake the one before it, so its arrival is
-the later of "now + latency" and the arrival of its predecessor. TCP would hide loss; here a lost
-frame is simply gone, so that the links' numbers, gaps and retransmission are put to work, which a
-process meets only after a resumed connection.
+Theory of operation. A connection is a pair of `ConnectionEnd`s, one at each process. Frames that
+one end writes reach the other in the order of writing (links rely on it, docs/design/links.md),
+each after a latency of its own: a frame may never overtake the one before it, so its arrival is the
+later of "now + latency" and the arrival of its predecessor. TCP would hide loss; here a lost frame
+is simply gone, so that the links' numbers, gaps and retransmission are exercised, which a process
+needs only after a resumed connection.
 
-Bandwidth: a frame leaves when the process's uplink and then the connection have sent what was
-written before it, and takes its bytes' time on each; then comes the latency. A frame that vanishes
-has taken that time as well. Receivers take whatever arrives.
+Bandwidth: a frame leaves when the process's uplink and then the connection have sent all earlier
+frames, and takes its bytes' time on each; then comes the latency. A lost frame takes that time as
+well. Receivers have no bandwidth limit.
 
-Frames are handed over as structs; the body of a batch is bytes, really encoded by the codec.
-Whether two processes can talk is asked when a frame *arrives*: a partition swallows what is under
-way. A dial into a partition is never answered, like a packet to a silent host; a dial to a process
-that is not there is refused.
+Frames are passed as structs; the body of a batch is bytes, really encoded by the codec. Whether two
+processes can talk is decided when a frame *arrives*: a partition swallows frames under way. A dial
+into a partition is never answered, like a packet to a silent host; a dial to a process that does
+not exist is refused.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from overlay.links.events import REFUSED
 from overlay.links.messages import Batch, Frame
 
 DIAL_TIMEOUT = 20.0
-"""Seconds until the system gives up a dial without an answer. Longer than any time-out of the
-links, so that theirs are the ones that work (Linux: 127 s)."""
+"""Seconds until the system gives up a dial without an answer. Longer than all time-outs of the
+links, so that theirs apply (Linux: 127 s)."""
 
 
 class Schedule(Protocol):
     """The world's heap: call `action(*arguments)` at virtual `time`."""
 
     def __call__(self, time: float, action: Callable[..., object], *arguments: Any) -> None:
-        """Never at a time that is past."""
+        """Schedule the call. `time` must not be past."""
 
 
 class Process(Protocol):
@@ -48,18 +48,18 @@ class Process(Protocol):
     name: str
 
     def opened(self, connection: int) -> None:
-        """A dial of this process succeeded."""
+        """Handle a successful dial of this process."""
 
     def accepted(self, connection: int) -> None:
-        """Another process dialled this one: a connection with this number is open."""
+        """Handle a connection that another process dialled; it is open under this number."""
 
     def arrived(self, connection: int, frame: Frame) -> None:
-        """A frame arrived on an open connection, whole and undamaged unless the network damaged
-        it."""
+        """Handle a frame that arrived on an open connection, whole, and undamaged unless the
+        network damaged it."""
 
     def closed(self, connection: int, reason: str) -> None:
-        """The connection was closed by the other side, was lost, or its dial failed, for
-        `reason`."""
+        """Handle the end of a connection: the other side closed it, it was lost, or its dial
+        failed, for `reason`."""
 
 
 Bandwidth = Annotated[float, Meta(ge=0)]
@@ -82,7 +82,8 @@ class Conditions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ConnectionEnd:
-    """One side of a connection: its process, the other side, and when what it wrote arrives."""
+    """One side of a connection: its process, the other side, and the arrival time of its last
+    frame."""
 
     __slots__ = ("clear_at", "number", "open", "other", "process", "sent_at")
 
@@ -103,11 +104,11 @@ class Network:
     ) -> None:
         self.conditions = Conditions()
         self.frames = 0
-        """Frames that were written so far."""
+        """The number of frames written so far."""
         self.lost = 0
-        """Frames that were lost on the way so far."""
+        """The number of frames lost on the way so far."""
         self.damaged = 0
-        """Frames that arrive with a wrong bit."""
+        """The number of frames that arrived with a wrong bit."""
         self._rng = rng
         self._schedule = schedule
         self._now = now
@@ -126,19 +127,20 @@ class Network:
     # --- what processes do ---
 
     def listen(self, address: str, process: Process) -> None:
-        """Dials to `address` reach `process` from now on."""
+        """Let dials to `address` reach `process` from now on."""
         self._listening[address] = process
 
     def refuse(self, address: str) -> None:
-        """Dials to `address` are refused from now on."""
+        """Refuse dials to `address` from now on."""
         self._listening.pop(address, None)
 
     def open_connections(self) -> int:
-        """How many connections both of whose ends are open."""
+        """The number of connections whose both ends are open."""
         return sum(end.other is not None and end.other.open for end in self._ends.values()) // 2
 
     def dial(self, process: Process, address: str) -> int:
-        """Begin to connect; `opened` or `closed` of the process follows."""
+        """Begin to connect; the process's `opened` or `closed` is called later. Returns the
+        connection's number."""
         end = self._new_end(process)
         target = self._listening.get(address)
         delay = self._latency(process, target or process)
@@ -146,7 +148,7 @@ class Network:
         return end.number
 
     def write(self, connection: int, frame: Frame) -> None:
-        """Send one frame, in order. Nothing happens on a connection that the other side closed."""
+        """Send one frame, in order. Does nothing on a connection that the other side has closed."""
         end = self._ends.get(connection)
         if end is None:
             return
@@ -170,7 +172,7 @@ class Network:
             self._schedule(arrival, self._arrive, other, frame)
 
     def close(self, connection: int, reason: str) -> None:
-        """Close after what was written has arrived; only the other side is notified."""
+        """Close after the written frames have arrived; only the other side is notified."""
         end = self._ends.pop(connection, None)
         if end is None:
             return
@@ -181,8 +183,8 @@ class Network:
             self._schedule(at, self._hang_up, end.other, reason)
 
     def vanish(self, process: Process, *, silent: bool = False) -> None:
-        """The process died. Its system resets its connections, unless the machine died with it
-        (`silent`): then no end is notified."""
+        """Note that the process died. Its system resets its connections, unless the machine died
+        with it (`silent`): then no end is notified."""
         for address in [a for a, found in self._listening.items() if found is process]:
             del self._listening[address]
         for end in [end for end in self._ends.values() if end.process is process]:
@@ -193,13 +195,14 @@ class Network:
                 self.close(end.number, "connection reset")
 
     def place(self, name: str, region: str) -> None:
-        """The process of this name is in `region`, whatever its node says of itself."""
+        """Put the process of this name into `region`, whatever region its node claims."""
         self._regions[name] = region
 
     # --- faults ---
 
     def cut(self, one: str, two: str) -> int:
-        """Break the connections between two processes at once; both notice. How many there were."""
+        """Break the connections between two processes at once; both notice. Returns their
+        number."""
         pair = {one, two}
         broken = [
             end
@@ -211,7 +214,8 @@ class Network:
         return len(broken) // 2
 
     def partition(self, groups: Iterable[Iterable[str]]) -> None:
-        """Only processes of the same group reach each other; those in none form another group."""
+        """Let only processes of the same group reach each other; those in none form another
+        group."""
         self._sides = {name: side for side, group in enumerate(groups, start=1) for name in group}
 
     def sever(self, one: str, two: str) -> None:
@@ -220,27 +224,28 @@ class Network:
         self.block(two, one)
 
     def block(self, sender: str, receiver: str) -> None:
-        """A one-way partition: what `sender` says to `receiver` is swallowed, not the other way."""
+        """Swallow all frames from `sender` to `receiver`, but not the other way: a one-way
+        partition."""
         self._blocked[sender, receiver] = None
 
     def clog(self, sender: str, receiver: str) -> None:
-        """Hold back what `sender` says to `receiver`, in order, until `unclog` or `heal`."""
+        """Hold back frames from `sender` to `receiver`, in order, until `unclog` or `heal`."""
         self._clogged.setdefault((sender, receiver), [])
 
     def unclog(self, sender: str, receiver: str) -> None:
-        """Deliver everything that was held back, at once."""
+        """Deliver all frames that were held back, at once."""
         for action, arguments in self._clogged.pop((sender, receiver), []):
             self._schedule(self._now(), action, *arguments)
 
     def throttle(self, sender: str, receiver: str, bandwidth: float) -> None:
-        """From now on only so many bytes per second from `sender` to `receiver` (on each of their
-        connections), or with "" to all together; 0: as the conditions say."""
+        """Limit the bandwidth from `sender` to `receiver` (on each of their connections), or with
+        "" from `sender` to all together, in bytes per second; 0: as the conditions say."""
         self._throttled[sender, receiver] = bandwidth
         if not bandwidth:
             del self._throttled[sender, receiver]
 
     def heal(self) -> None:
-        """All nodes reach each other, as fast as the conditions allow."""
+        """Let all nodes reach each other, as fast as the conditions allow."""
         self._sides = {}
         self._throttled = {}
         self._blocked = {}
@@ -248,7 +253,7 @@ class Network:
             self.unclog(sender, receiver)
 
     def reachable(self, sender: str, receiver: str) -> bool:
-        """Whether what `sender` writes gets through to `receiver`."""
+        """Return whether frames of `sender` reach `receiver`."""
         if (sender, receiver) in self._blocked:
             return False
         return self._sides.get(sender, 0) == self._sides.get(receiver, 0)
@@ -279,7 +284,7 @@ class Network:
         return msgspec.structs.replace(frame, body=bytes(body))
 
     def _leaves(self, end: ConnectionEnd, size: int) -> float:
-        """When a frame of so many bytes has left, after all that was written before it."""
+        """Return when a frame of `size` bytes has left, after all frames written before it."""
         assert end.other is not None
         name, conditions = end.process.name, self.conditions
         at = self._now()
@@ -292,7 +297,7 @@ class Network:
         return at
 
     def opposite(self, connection: int) -> Process | None:
-        """The process at the other end of a connection; None: it is not open."""
+        """Return the process at the other end of a connection; None if it is not open."""
         end = self._ends.get(connection)
         return None if end is None or end.other is None else end.other.process
 
@@ -328,7 +333,8 @@ class Network:
             end.process.closed(end.number, "no answer")
 
     def _held(self, end: ConnectionEnd, action: Callable[..., object], *arguments: Any) -> bool:
-        """Whether this is held back on its way to `end`."""
+        """Hold back an action on its way to `end`, if that way is clogged. Returns whether it
+        is."""
         if not self._clogged or end.other is None:
             return False
         held = self._clogged.get((end.other.process.name, end.process.name))

@@ -1,13 +1,13 @@
-"""Processor time: what the work of a process takes in virtual time.
+"""Processor time: the virtual time that the work of a process takes.
 
-Without it a turn takes no time, and no process is ever behind. With it a turn stands for its cost:
-so much for any input (a frame is read and decoded), and so much for each event that is matched, for
-each further tree that it visits here, and for each interested node that is found. While it lasts
-the process takes nothing in, and what the turn says leaves when it is over; what comes in meanwhile
-is read, in order, before the next tick, as a process reads all its connections before it goes on
-with work that it has put off (overlay/upper_tree/host/visit_scheduler.py). The work is read off the
-trace records that the node writes about it, and off what it counts instead of writing a record, so
-that the product need not know.
+Without it a turn takes no time, and no process is ever behind. With it a turn takes its cost: a
+fixed time for any input (a frame is read and decoded), and further times for each event that is
+matched, for each further tree that it visits here, and for each interested node that is found.
+Meanwhile the process handles no input, and the turn's output leaves at its end; inputs that arrive
+meanwhile are handled, in order, before the next tick, as a process reads all its connections before
+it continues postponed work (overlay/upper_tree/host/visit_scheduler.py). The work is taken from the
+trace records that the node writes about it, and from its counts where it writes none, so the
+product need not know.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ CHARGED = frozenset(("match", "publish", "deliver"))
 """Kinds of trace records that report work."""
 
 Cost = Annotated[float, Meta(ge=0, le=1)]
-"""Seconds."""
+"""A cost in seconds."""
 
 
 class Processor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Seconds that work takes. The defaults are those of a Python process on a usual machine
+    """The costs of work in seconds. The defaults are those of a Python process on a usual machine
     (docs/lab/performance.md: some 30,000 events per second through a host), rounded."""
 
     per_input: Annotated[float, Meta(gt=0, le=1)] = 0.000_02
@@ -40,8 +40,8 @@ class Processor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     per_delivery: Cost = 0.0  # an event that a program here is shown
 
     def cost(self, kind: str, fields: Mapping[str, Any], is_further: bool = False) -> float:
-        """The processor time of the work that a trace record reports, in seconds. `is_further`: the
-        record before was of the same event."""
+        """Return the processor time of the work that a trace record reports, in seconds.
+        `is_further`: the last record was of the same event."""
         if kind == "publish":
             return self.per_publish
         if kind == "deliver":
@@ -52,15 +52,15 @@ class Processor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return first + self.per_recipient * int(fields["recipients"])
 
     def cost_unmatched(self, visits: int, alone: int) -> float:
-        """The processor time of so many matches in vain, each of an event in one tree, in seconds.
-        `alone`: of how many events there is no `match` record; the first one of each is no further
-        tree."""
+        """Return the processor time of `visits` matches without a result, each of an event in one
+        tree, in seconds. `alone`: the number of events without a `match` record; the first visit of
+        each is not a further tree."""
         return alone * self.per_match + (visits - alone) * self.per_further
 
 
 class SharedProcessors:
-    """The processors of one machine, for several processes: each turn of one of them needs one, and
-    those that wait get them in the order in which they asked."""
+    """The processors of one machine, shared by several processes: each turn needs one, and waiting
+    processes get them in the order of their requests."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -68,7 +68,7 @@ class SharedProcessors:
         self._waiting: deque[Callable[[], None]] = deque()
 
     def ask(self, granted: Callable[[], None]) -> None:
-        """Call `granted` when a processor is free, perhaps at once; `release` has to follow."""
+        """Call `granted` when a processor is free, perhaps at once; `release` must follow."""
         if self._free:
             self._free -= 1
             granted()
@@ -76,7 +76,7 @@ class SharedProcessors:
             self._waiting.append(granted)
 
     def release(self) -> None:
-        """A turn is over: the next one that waits gets its processor."""
+        """End a turn: the next waiting process gets the processor."""
         if self._waiting:
             self._waiting.popleft()()
         else:

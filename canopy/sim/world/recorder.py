@@ -1,10 +1,9 @@
-"""Records what happened in a world: every trace record with its virtual
-time, and one hash over all.
+"""Records the history of a world: every trace record with its virtual time, and one hash over all.
 
-The hash is what "deterministic to the byte" means: two runs of a seed give the same one, whatever
-PYTHONHASHSEED says. The last records are kept, to explain violations (`failure_report`); all of
-them can be written to a folder in the real format, which the Spark job then analyses like that of
-a real overlay.
+The hash defines "deterministic to the byte": two runs of a seed give the same one, whatever
+PYTHONHASHSEED is. The last records are kept, to explain violations (`failure_report`); all records
+can be written to a folder in the real format, which the Spark job then analyses like that of a real
+overlay.
 """
 
 from __future__ import annotations
@@ -20,11 +19,12 @@ import msgspec
 from canopy.traces.writer import OpenFile, TraceWriter, complete_fields
 
 KEPT = 400_000
-"""Records kept to explain violations: some 100 MB (measured: 250 bytes each)."""
+"""The number of records that are kept to explain violations: some 100 MB (measured: 250 bytes
+each)."""
 
 
 RECEIVED = ("arrive", "duplicate", "recheck_failed", "deliver", "drop")
-"""Kinds of records that a node writes of an event that came to it for its own programs."""
+"""Kinds of records that a node writes about an event for its own programs."""
 
 
 class SimulatedRecord(NamedTuple):
@@ -37,19 +37,19 @@ class SimulatedRecord(NamedTuple):
 
 
 class EventsAt(NamedTuple):
-    """Identities of events that were at a node; dicts are used as ordered sets. One event can be in
+    """Identities of events that were at a node; dicts are used as ordered sets. An event can be in
     several."""
 
     sent: dict[str, None]
-    """Its programs published them, and it sent them on."""
+    """Events that its programs published and that it sent on."""
     carried: dict[str, None]
-    """It had them for others, or they were on their way to it and may have been for others."""
+    """Events that it had for others, or that were under way to it and may have been for others."""
     received: dict[str, None]
-    """They came to it, for its own programs."""
+    """Events that reached it for its own programs."""
 
 
 class Recorder:
-    """Keeps, hashes and, where asked to, writes the records of all nodes of a world."""
+    """Keeps, hashes and, if asked to, writes the records of all nodes of a world."""
 
     def __init__(
         self,
@@ -58,11 +58,11 @@ class Recorder:
         out: OpenFile | None = None,
         overlay: str = "canopy",
     ) -> None:
-        """`wall`: the wall clock of a node (an id), in seconds since 1970; `overlay`: the name that
-        files are marked with."""
+        """`wall`: the wall clock of a node (an id), in seconds since 1970; `overlay`: the overlay's
+        name in the files."""
         self.records: deque[SimulatedRecord] = deque(maxlen=KEPT)
         self.counted: dict[str, int] = {}
-        """How many records of each kind."""
+        """The number of records of each kind."""
         self.listen: Callable[[str, str, Mapping[str, Any]], None] | None = None
         """Called with node, kind and fields of each record, as it would be written."""
         self._now = now
@@ -74,7 +74,8 @@ class Recorder:
         self._encode = msgspec.msgpack.Encoder().encode
 
     def begin(self, node: str, run: int, hybrid: Callable[[], int]) -> None:
-        """A process of `node` starts, its `run`-th; `hybrid` is its hybrid logical clock."""
+        """Note that a process of `node` starts, its `run`-th; `hybrid` is its hybrid logical
+        clock."""
         if self._out is not None:
             former = self._writers.get(node)
             if former is not None:
@@ -113,8 +114,8 @@ class Recorder:
             self.listen(node, kind, complete_fields(fields, self._wall(node)))
 
     def count_unmatched(self, node: str, counts: Mapping[str, int]) -> None:
-        """So many events, by attribute, found no interested node at `node`: a record of that comes
-        when its writer's buffer is written."""
+        """Count the events, by attribute, that found no interested node at `node`; its writer makes
+        a record of them when its buffer is written."""
         self._hash.update(self._encode((self._now(), node, "unmatched", counts)))
         if self.listen is not None:
             for attribute, count in counts.items():
@@ -123,7 +124,7 @@ class Recorder:
             self._writers[node].count_unmatched(counts)
 
     def events_at(self, node: str, since: float) -> EventsAt:
-        """What the records since then say of events that were at a node (an id)."""
+        """Return the events that were at a node (an id), by the records since `since`."""
         found = EventsAt({}, {}, {})
         sent_there: dict[tuple[str, str, str], None] = {}
         arrived: dict[tuple[str, str, str], None] = {}
@@ -157,15 +158,15 @@ class Recorder:
 
     @property
     def trace_hash(self) -> str:
-        """32 hex digits over all records so far."""
+        """Return 32 hex digits over all records so far."""
         return self._hash.hexdigest()
 
     def flush(self) -> None:
-        """Write the records that are buffered."""
+        """Write the buffered records."""
         for writer in self._writers.values():
             writer.flush()
 
     def close(self) -> None:
-        """Write the records that are buffered, and close the files."""
+        """Write the buffered records, and close the files."""
         for writer in self._writers.values():
             writer.close()

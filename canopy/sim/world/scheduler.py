@@ -11,16 +11,16 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 CHECK_EVERY = 0.05
-"""Virtual seconds between two looks of `run_until` at its condition."""
+"""Virtual seconds between two checks of `run_until`'s condition."""
 
 
 class Scheduler:
-    """The present time in seconds, and what is due when."""
+    """The virtual time in seconds, and the scheduled actions."""
 
     def __init__(self, now: float = 0.0) -> None:
         self.now = now
         self.steps = 0
-        """Actions that have run."""
+        """The number of actions that have run."""
         self._heap: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
         self._sequence = 0
 
@@ -48,8 +48,8 @@ class Scheduler:
         self.now = max(self.now, until)
 
     def jump(self, seconds: float) -> None:
-        """Advance virtual time without running anything, as when a machine is suspended: what falls
-        due meanwhile is run late, by the next `run`."""
+        """Advance virtual time without running anything, as when a machine is suspended: actions
+        that fall due meanwhile are run late, by the next `run`."""
         self.now += seconds
         self._heap = [
             (max(time, self.now), number, action, arguments)
@@ -58,7 +58,7 @@ class Scheduler:
         heapify(self._heap)
 
     def clear(self) -> None:
-        """Take out everything that is still to be done."""
+        """Remove all scheduled actions."""
         self._heap.clear()
 
     def run_until(

@@ -1,4 +1,5 @@
-"""Signatures in a simulated world, where nobody uses another node's secret and looking is cheap."""
+"""Signatures in a simulated world, in which no node uses another's secret and verifying is
+cheap."""
 
 from __future__ import annotations
 
@@ -16,13 +17,13 @@ AUTHORITY = "authority"
 
 
 class SimulatedSigner:
-    """Signs as one node, by a secret that follows from the world's: a `Signer`. Its chain is only
-    for nodes that the world has; whoever lies may make a signer, and has no use of that."""
+    """Signs as one node, with a secret that follows from the world's: a `Signer`. Only nodes of the
+    world have valid chains; a liar may make a signer, but its chain is not accepted."""
 
     def __init__(
         self, node: NodeId, world: str, certified: bool = True, role: Role = Role.VOTER
     ) -> None:
-        """`certified`: nobody is taken for a node whom the world has not certified; `role`: in the
+        """`certified`: accept only nodes that the world has certified; `role`: the role in the
         node's certificate."""
         self._certified = certified
         self._role = role
@@ -30,19 +31,19 @@ class SimulatedSigner:
         self._world = world.encode()[:64]
 
     def sign(self, statement: bytes) -> Signature:
-        """This node says so."""
+        """Sign a statement as this node."""
         return Signature(self._node, b"", 0, self._seal(self._node, statement))
 
     def holds(self, signature: Signature, statement: bytes) -> bool:
-        """Whether the node that is named has signed this statement."""
+        """Return whether the named node has signed this statement."""
         return signature.seal == self._seal(signature.signer, statement)
 
     def chain(self) -> Chain:
-        """The world's seal of this node, for its certificate."""
+        """Return the world's seal of this node, which stands for its certificate."""
         return (self._certificate(self._node, self._role),)
 
     def vouches(self, node: NodeId, chain: Chain, votes: bool = False) -> bool:
-        """Whether the world has certified this node, as one that may do what is asked."""
+        """Return whether the world has certified this node, for the required role."""
         least = Role.VOTER if votes else Role.MEMBER
         roles = [role for role in Role if role >= least]
         return not self._certified or chain in [(self._certificate(node, one),) for one in roles]
@@ -60,7 +61,7 @@ _GENUINE = b"signed "
 
 
 def sealed(policy: Policy) -> bytes:
-    """A policy as it travels."""
+    """Encode a policy as it is sent."""
     return _GENUINE + msgspec.msgpack.encode(policy)
 
 
@@ -71,11 +72,11 @@ class SimulatedPolicyStore:
         self.policy: Policy | None = None
 
     def current(self) -> tuple[int, bytes]:
-        """The version, and the policy as it travels."""
+        """Return the version, and the encoded policy."""
         return (0, b"") if self.policy is None else (self.policy.version, sealed(self.policy))
 
     def accept(self, data: bytes) -> int:
-        """Keep what is newer, if it is genuine. Returns the version that holds now."""
+        """Keep a newer policy, if it is genuine. Returns the version in force."""
         if data.startswith(_GENUINE):
             found = msgspec.msgpack.decode(data[len(_GENUINE) :], type=Policy)
             if found.version > self.current()[0]:
@@ -95,7 +96,7 @@ class _List(msgspec.Struct, array_like=True):
 
 
 def revoked(version: int, ids: Iterable[NodeId]) -> bytes:
-    """A list as it travels."""
+    """Encode a list of revocations as it is sent."""
     return _GENUINE_LIST + msgspec.msgpack.encode(_List(version, tuple(ids)))
 
 
@@ -106,21 +107,21 @@ class SimulatedRevocations:
         self.version = 0
         self.ids: frozenset[NodeId] = frozenset()
         self.taken: Callable[[], object] = lambda: None
-        """Called when another node has brought a newer list."""
+        """Called when another node has sent a newer list."""
         self._data = b""
 
     def current(self) -> tuple[int, bytes]:
-        """The version, 0 for none, and the list as it travels."""
+        """Return the version, 0 for none, and the encoded list."""
         return self.version, self._data
 
     def accept(self, data: bytes) -> int:
-        """Keep what is newer, if it is genuine. Returns the version that holds now."""
+        """Keep a newer list, if it is genuine. Returns the version in force."""
         if self.write(data):
             self.taken()
         return self.version
 
     def write(self, data: bytes) -> bool:
-        """The same as an operator's command does it. Returns whether it was newer."""
+        """Keep a newer list, as an operator's command does. Returns whether it was newer."""
         if not data.startswith(_GENUINE_LIST):
             return False
         found = msgspec.msgpack.decode(data[len(_GENUINE_LIST) :], type=_List)

@@ -1,12 +1,12 @@
-"""What the overlay says, by purpose: how many messages and bytes, data plane beside maintenance.
+"""The overlay's messages and bytes by purpose: data plane beside maintenance.
 
-Messages are those that nodes hand to their links, counted as everywhere:
-of the data plane each event or attribute of a message, of the rest each message. Bytes are those
-that connections really carry, what is sent again and the links' own frames included, so that a
-lossy network shows in the bytes and not in the messages.
+Messages are those that nodes pass to their links, counted as everywhere: for the data plane each
+event or attribute of a message, for the rest each message. Bytes are those that connections carry,
+including retransmissions and the links' own frames, so that a lossy network shows in the bytes and
+not in the messages.
 
-One table says what each message is for. What gossip carries beside the view (access points, hints
-of the ring) travels in the view's own messages and is counted there.
+One table has the purpose of each message. Facts that gossip carries beside the view (access points,
+hints of the ring) travel in the view's own messages and are counted there.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ DATA: Final[dict[str, tuple[str, ...]]] = {
     "visit": ("Visit",),
     "deliver": ("Deliver", "Undelivered", "NoticeHandedOver"),
 }
-"""Purpose: the messages that are held against the lower bound."""
+"""By purpose, the messages that are compared with the lower bound."""
 
 LINKS: Final = "links"
-"""Acknowledgements and heartbeats, greetings and good-byes of links, and the heads of batches."""
+"""The purpose of links' own frames: acknowledgements and heartbeats, Hello and Bye, and the heads
+of batches."""
 
 OTHER: Final = "other"
-"""A message that is in no table; a test keeps it empty."""
+"""The purpose of a message that is in no table; a test checks that there is none."""
 
 ARRAY_16: Final = 0xDC
-"""First byte of a MessagePack array of 16 items or more, whose number is in two bytes."""
+"""The first byte of a MessagePack array of 16 items or more, whose length is in two bytes."""
 
 MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
     "views": ("Shuffle", "ShuffleReply"),
@@ -128,7 +129,7 @@ MAINTENANCE: Final[dict[str, tuple[str, ...]]] = {
     LINKS: (),
     OTHER: (),
 }
-"""Purpose: the rest."""
+"""By purpose, all other messages."""
 
 PURPOSES: Final[dict[str, str]] = {
     name: purpose
@@ -138,7 +139,7 @@ PURPOSES: Final[dict[str, str]] = {
 }
 
 BATCH_HEAD: Final = 45
-"""Bytes of a batch's frame beside its body: length, tag, numbers, digest, window hybrid
+"""Bytes of a batch's frame other than its body: length, tag, numbers, digest, window, hybrid
 logical clock (measured 39 to 50 with the wire's codec)."""
 
 
@@ -166,19 +167,20 @@ class Traffic:
 
     def __init__(self) -> None:
         self.messages: dict[str, int] = {}
-        """By the message's name."""
+        """The number of messages by name."""
         self.bytes: dict[str, int] = {}
-        """By the message's name; frames of the links under `LINKS`."""
+        """The number of bytes by message name; frames of the links under `LINKS`."""
         self._split = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
         self._frame = msgspec.msgpack.Encoder().encode
 
     def sent(self, message: Message) -> None:
-        """Count a message that a node hands to a link."""
+        """Count a message that a node passes to a link."""
         name = str(message.__struct_config__.tag)
         self.messages[name] = self.messages.get(name, 0) + (message.data_units() or 1)
 
     def written(self, frame: Frame) -> int:
-        """A connection takes a frame; its bytes, the length before it included."""
+        """Count a frame that a connection takes. Returns its bytes, including the length before
+        it."""
         found = self.bytes
         if type(frame) is not Batch:
             size = 4 + len(self._frame(frame))
@@ -194,7 +196,7 @@ class Traffic:
         return BATCH_HEAD + len(frame.body)
 
     def report(self, node_seconds: float) -> TrafficReport:
-        """The counts, with rates for nodes that ran `node_seconds` in total."""
+        """Return the counts, with rates for nodes that ran `node_seconds` in total."""
 
         def flow(names: list[str]) -> Flow:
             messages = sum(self.messages.get(name, 0) for name in names)
@@ -218,9 +220,9 @@ class Traffic:
 
 
 def tag(raw: msgspec.Raw) -> str:
-    """The tag of an encoded message: the text at the head of its array (MessagePack: one byte for
-    the array, three where it has 16 items or more, one with the text's length; no message has a
-    name of 32 letters)."""
+    """Return the tag of an encoded message: the text at the head of its array (MessagePack: one
+    byte for the array, three if it has 16 items or more, one with the text's length; no name has 32
+    letters)."""
     head = bytes(memoryview(raw)[:36])
     at = 3 if head[0] == ARRAY_16 else 1
     return head[at + 1 : at + 1 + (head[at] & 31)].decode("ascii", "replace")

@@ -1,8 +1,8 @@
 """A world with virtual time that runs the same Node as a process does.
 
-Theory of operation. Everything that will happen lies on one heap, keyed by (virtual time, sequence
-number), so that two things at the same time happen in the order in which they were caused. Time
-jumps from one to the next. All chance comes from generators that are seeded with the world's seed
+Theory of operation. All future actions are on one heap, keyed by (virtual time, sequence number),
+so that two actions at the same time happen in the order in which they were scheduled. Time jumps
+from one to the next. All random numbers come from generators that are seeded with the world's seed
 and a name: one for the network, one for each start of each node. Nothing depends on `hash()`, on
 the wall clock or on the order of a set, so a seed is a whole history: the same trace records, to
 the byte.
@@ -49,8 +49,8 @@ from overlay.tenants.policy import Policy
 
 
 class MeteredNode(Node):
-    """`node.Node` in a world, which counts by kind what it hands to its links (what it sends to
-    itself costs nothing); `driver` is a `canopy.sim.world.driver.SimDriver`."""
+    """`node.Node` in a world, which counts by kind the messages that it passes to its links (those
+    to itself cost nothing); `driver` is a `canopy.sim.world.driver.SimDriver`."""
 
     driver: Any
 
@@ -62,16 +62,16 @@ class MeteredNode(Node):
 
 
 EPOCH = 1_767_225_600.0
-"""Wall clock at virtual time 0: 2026-01-01T00:00:00Z. Any fixed time would do."""
+"""The wall clock at virtual time 0: 2026-01-01T00:00:00Z. Any fixed time would do."""
 
 LOOK = 1.0
-"""Seconds between two looks of a process at its key folder …"""
+"""Seconds between two checks of a process for changes of its key folder, as in `canopy.wire`."""
 
 RECHECK = 2.0
-"""… and at the certificates of its connections: as `canopy.wire` has them."""
+"""Seconds between two checks of the certificates of connections, as in `canopy.wire`."""
 
 CLIENT = 1
-"""The client of a node that is meant where none is named."""
+"""The client of a node that is used if none is named."""
 
 
 class World(Scheduler):
@@ -100,35 +100,35 @@ class World(Scheduler):
         self.traffic = Traffic()
         self.network = Network(self.generator("network"), self.at, lambda: self.now, self.traffic)
         self.drivers: dict[str, SimDriver] = {}
-        """The newest process of each node, by the node's name; also of those that ended."""
+        """The newest process of each node, by the node's name; ended ones too."""
         self.identities: dict[str, str] = {}
-        """Every node id that ever was, and the name of its node (one may lose its disk)."""
+        """Every node id that ever existed, with the name of its node (a node may lose its disk)."""
         self.happened: list[tuple[float, str]] = []
-        """What was done to the world, and when, in words."""
+        """The faults and other changes of the world: (time, words)."""
         self.copied: dict[str, None] = {}
         """Ids of nodes whose data folder was copied: two processes may have one of these."""
         self.disk_conditions = DiskConditions()
-        """Of disks that begin from now on."""
+        """The conditions of disks that are created from now on."""
         self.processor: Processor | None = None
-        """Of processes that begin from now on; None: their work takes no time."""
+        """The costs of processes that start from now on; None: their work takes no time."""
         self.shared: SharedProcessors | None = None
-        """The machine of processes that begin from now on, if each has not its own."""
+        """The machine of processes that start from now on, unless each has its own."""
         self.directory: dict[str, tuple[str, ...]] = {}
-        """The directory: the addresses that nodes published."""
+        """The directory: the addresses that nodes published, by name."""
         self.places: dict[str, tuple[str, int]] = {}
         self.roles: dict[str, Role] | None = None
-        """By node, where nodes have keys: what their certificates say, which is *voter* unless it
-        was said before the node was added."""
+        """If nodes have keys: the role in each node's certificate, which is *voter* unless set
+        before the node was added. None: nodes have no keys."""
         self.certified = True
-        """Whether nodes look at certificates in what others say of who there is."""
+        """Whether nodes check certificates in other nodes' statements about nodes."""
         self.tenants: dict[str, str] = {}
-        """By node, where its certificate names a tenant."""
+        """By node, the tenant in its certificate."""
         self.policy_stores: dict[str, SimulatedPolicyStore] = {}
         self.audit: list[tuple[str, str, dict[str, Any]]] = []
-        """What nodes have noted: the node, what it is about, and the fields."""
+        """The nodes' audit records: (node, kind, fields)."""
         """Region and tier of each node, by the node's name."""
         self.revocation_stores: dict[str, SimulatedRevocations] = {}
-        """The list of revoked nodes of each node that has keys."""
+        """The list of revocations of each node that has keys."""
         self._looks = self.generator("looks")
         self._log_disks: dict[tuple[str, str], SimulatedLogDisk] = {}  # by node and address
         self._clocks: dict[str, float] = {}  # seconds that a node's wall clock is ahead
@@ -141,7 +141,7 @@ class World(Scheduler):
         self._lived = 0.0  # node-seconds of processes that others have replaced
 
     def generator(self, name: str) -> Random:
-        """A generator of this world's own for `name`. (A text as seed is hashed by SHA-512.)"""
+        """Return a generator of this world for `name`. (A text as seed is hashed by SHA-512.)"""
         return Random(f"{self.seed}/{name}")
 
     # --- nodes ---
@@ -149,8 +149,8 @@ class World(Scheduler):
     def add_node(
         self, seeds: Iterable[str] = (), name: str = "", region: str = "", tier: int = 0
     ) -> str:
-        """Start a new node whose peer list names the nodes (or addresses) `seeds`; its name. It is
-        in `region` as long as there is one of its name."""
+        """Start a new node whose peer list has the nodes (or addresses) `seeds`. Returns its name.
+        It stays in `region` through restarts."""
         number = len(self.drivers)
         name = name or f"n{number}"
         assert name not in self.drivers, f"there is a node {name} already"
@@ -168,8 +168,8 @@ class World(Scheduler):
         return name
 
     def copy(self, name: str) -> str:
-        """Copy the data folder of `name` and start a second process with it, at another address;
-        its name. The two have one id, and one of them has to stop."""
+        """Copy the data folder of `name` and start a second process with it, at another address.
+        Returns its name. The two have one id, and one of them has to stop."""
         number = len(self.drivers)
         address = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}:7000"
         disk = self.drivers[name].disk.copied(address, self.generator(f"copy {number}"))
@@ -183,21 +183,21 @@ class World(Scheduler):
         return copy
 
     def introduce(self, name: str, seeds: Iterable[str]) -> None:
-        """Write other nodes into the peer list that `name` reads at its next start."""
+        """Replace the peer list that `name` reads at its next start by these nodes."""
         self._peer_lists[name] = tuple(self.drivers[seed].disk.address for seed in seeds)
 
     def crash(self, name: str, *, silent: bool = False) -> None:
-        """The node's process dies; with `silent` its machine too, so that no connection is
-        reset. What its disk did not have yet is lost, or torn (canopy/sim/world/disk.py)."""
+        """Kill the node's process; with `silent` its machine too, so that no connection is reset.
+        Data that its disk did not have yet is lost, or torn (canopy/sim/world/disk.py)."""
         driver = self.drivers[name]
         driver.stop(silent=silent)
         held = self.recorder.events_at(driver.disk.node, self.now - CARRIED_FOR)
         self.clients.crashed(Crash(name, self.now, *held))
 
     def restart(self, name: str, *, wiped: bool = False, damaged: bool = False) -> bool:
-        """Start a crashed or drained node again, with its disk, or `wiped` with an empty one, or
-        with one that was `damaged` meanwhile: then it is another node at the same address. Whether
-        it came up: a full disk forbids it."""
+        """Start a crashed or drained node again, with its disk, with an empty one (`wiped`), or
+        with a `damaged` one: then it is another node at the same address. Returns whether it
+        started: a full disk prevents it."""
         driver = self.drivers[name]
         assert not driver.alive, f"{name} is running"
         disk = driver.disk
@@ -213,32 +213,32 @@ class World(Scheduler):
         self.drivers[name].drain()
 
     def draining(self, name: str) -> None:
-        """The node has begun to drain: a node that was paused may have had something to deliver."""
+        """Note that the node has begun to drain: a paused node may have had deliveries left."""
         self.clients.ended(name, self.now)
 
     def node(self, name: str) -> Any:
-        """The Node itself, for checks."""
+        """Return the Node itself, for checks."""
         return self.drivers[name].node
 
     def names(self) -> list[str]:
-        """The nodes that run, in order of their first start."""
+        """Return the running nodes, in order of their first start."""
         return [name for name, driver in self.drivers.items() if driver.alive]
 
     def principal(self, name: str) -> Principal | None:
-        """What the certificate of a node says: its true id, and its role."""
+        """Return the facts in a node's certificate: its true id, and its role."""
         if self.roles is None:
             return None
         tenant = self.tenants.get(name, "")
         return Principal(self.drivers[name].disk.node, self.roles[name], tenant)
 
     def is_revoked(self, name: str, node: str) -> bool:
-        """Whether `name` knows that the certificate of the node with this id is revoked."""
+        """Return whether `name` knows that the certificate of the node with this id is revoked."""
         store = self.revocation_stores.get(name)
         return store is not None and node in store.ids
 
     def revoke(self, name: str, *nodes: str) -> None:
-        """The operators revoke the certificates of these nodes at `name`, which notices that its
-        file has changed (within `LOOK`), cuts them off and passes the list on."""
+        """Revoke the certificates of these nodes at `name`, as its operators do. It notices the
+        changed file within `LOOK` seconds, closes their connections and passes the list on."""
         store = self.revocation_stores[name]
         ids = [self.drivers[node].disk.node for node in nodes]
         store.write(revoked(store.version + 1, [*sorted(store.ids), *ids]))
@@ -251,27 +251,27 @@ class World(Scheduler):
             driver.documents_changed()
 
     def push_policy(self, name: str, policy: Policy) -> None:
-        """The operators give a node a policy, which it passes on."""
+        """Give a node a policy, as its operators do; it passes it on."""
         self.policy_stores[name].accept(sealed(policy))
         self.drivers[name].documents_changed()
 
     @property
     def node_seconds(self) -> float:
-        """Virtual seconds that all processes have lived, together."""
+        """Return the virtual lifetime of all processes together, in seconds."""
         return self._lived + sum(driver.lived for driver in self.drivers.values())
 
     def ready(self) -> bool:
-        """Whether all running nodes say that they are ready."""
+        """Return whether all running nodes are ready."""
         return all(d.node.ready for d in self.drivers.values() if d.alive)
 
     # --- wall clocks ---
 
     def wall(self, name: str) -> float:
-        """What a node's wall clock shows, in seconds since 1970."""
+        """Return a node's wall clock time, in seconds since 1970."""
         return EPOCH + self.now + self._clocks.get(name, 0.0)
 
     def turn_clock(self, name: str, seconds: float) -> None:
-        """Turn a node's wall clock forward, or with a negative number back."""
+        """Turn a node's wall clock forward by `seconds`, or with a negative number back."""
         self._clocks[name] = self._clocks.get(name, 0.0) + seconds
 
     # --- clients ---
@@ -287,7 +287,7 @@ class World(Scheduler):
     def subscribe_together(
         self, node: str, selectors: Iterable[str], client: int = CLIENT
     ) -> list[SimulatedSubscription]:
-        """Subscribe to some in one turn of `node`."""
+        """Make several subscriptions in one turn of `node`."""
         made = [SimulatedSubscription(node, client, text, "", self.now) for text in selectors]
         self.drivers[node].command(client, *map(self.clients.subscribe, made))
         return made
@@ -298,7 +298,7 @@ class World(Scheduler):
         self.drivers[subscription.node].command(subscription.client, command)
 
     def client_gone(self, node: str, client: int = CLIENT) -> None:
-        """A client closes its connection to its node."""
+        """Close a client's connection to its node."""
         self.clients.client_gone(node, client, self.now)
         self.drivers[node].client_gone(client)
 
@@ -309,14 +309,14 @@ class World(Scheduler):
         receipt: bool = False,
         client: int = CLIENT,
     ) -> list[Publication]:
-        """Publish events at `node`; their identities come with the answer."""
+        """Publish events at `node`; their identities are set by the answer."""
         wall = self.wall(node)
         made, command = self.clients.publish(node, list(events), self.now, wall, receipt)
         self.drivers[node].command(client, command)
         return made
 
     def ask(self, node: str, command: Command, most: float = 30.0) -> Reply:
-        """Give a command and run until its answer is there (TimeoutError after `most`)."""
+        """Send a command and run until its answer arrives. TimeoutError after `most` seconds."""
         answers = self.clients.answers
         self.drivers[node].command(CLIENT, command)
         if not self.run_until(lambda: command.request in answers, most):
@@ -324,20 +324,21 @@ class World(Scheduler):
         return answers.pop(command.request)
 
     def status(self, node: str) -> Status:
-        """The node's reply to `canopy status`."""
+        """Return the node's reply to `canopy status`."""
         reply = self.ask(node, GetStatus(self.clients.request()))
         assert isinstance(reply, Status), reply
         return reply
 
     def acknowledged(self) -> bool:
-        """Whether every subscription has its SUBACK, or failed or ended."""
+        """Return whether every subscription has its SUBACK, or has failed or ended."""
         return all(
             s.acknowledged is not None or s.failed or s.ending is not None
             for s in self.clients.subscriptions
         )
 
     def settle(self, most: float = 120.0, still: float = 5.0) -> bool:
-        """Run until nothing is pending and nothing was shown for `still` seconds; whether so."""
+        """Run until nothing is pending and nothing was delivered for `still` seconds. Returns
+        whether that was reached."""
         end = self.now + most
         while self.now < end:
             before = len(self.clients.deliveries)
@@ -354,16 +355,16 @@ class World(Scheduler):
     # --- for the drivers ---
 
     def replied(self, driver: SimDriver, client: int, reply: Reply) -> None:
-        """A node answers a client. (A process that is dying is no longer heard.)"""
+        """Handle a node's reply to a client. (A dying process is no longer heard.)"""
         if driver.alive:
             self.clients.replied(driver.name, client, reply, self.now)
 
     def directory_put(self, name: str, addresses: tuple[str, ...]) -> None:
-        """A node publishes its addresses in the directory."""
+        """Publish a node's addresses in the directory."""
         self.directory[name] = addresses
 
     def log_disk(self, disk: Disk, deliver: Callable[[LocalEvent], None]) -> SimulatedLogDisk:
-        """The disk of a node's shards, which outlives its processes."""
+        """Return the disk of a node's shards, which outlives its processes."""
         place = (disk.node, disk.address)
         logs = self._log_disks.get(place)
         if logs is None:
@@ -375,7 +376,7 @@ class World(Scheduler):
     # --- helpers ---
 
     def _own_publications(self) -> list[Publication]:
-        """Those that their node can still answer: it has not died since."""
+        """Return the publications that their node can still answer: it has not died since."""
         last = {crash.node: crash.time for crash in self.clients.crashes}
         return [
             p
