@@ -208,7 +208,8 @@ class ScenarioRun:
         world.run(max(PHASE_REST, scenario.rest))
 
     def publish(self, phase: FaultPhase, *, again: bool = False) -> None:
-        """Publish events at a steady rate from all nodes in turn, while the faults happen."""
+        """Publish events at a steady rate from all nodes in turn, while the faults of a phase
+        happen; `again`: of a further phase."""
         world, scenario = self.world, self.scenario
         begin = world.now
         if not again:

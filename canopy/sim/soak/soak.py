@@ -10,7 +10,8 @@ shrink until they merge, and lose nodes meanwhile (`shrinking`), nodes that join
 primaries among them; overlays that are founded apart and meet, and partitions that heal, whose
 sides have continued separately (`divisions`). Some overlays are in several regions, with a longer
 latency between them (`_with_regions`). Every scenario ends with a quiet time and probes, when
-nothing excuses a loss.
+nothing excuses a loss. A longer scenario (`with_phases`) has further phases of faults, drawn like
+the first ones, each after the overlay has come to rest.
 
     for verdict in soak(range(1, 500), codec): ...
 """
@@ -135,7 +136,8 @@ def soak(seeds: Iterable[int], codec: Codec) -> Iterator[Verdict]:
 
 
 def judge_seed(seed: int, codec: Codec, keys: bool = False, length: float = 0.0) -> Verdict:
-    """Run the scenario of one seed, with or without keys, and return its verdict."""
+    """Run the scenario of one seed, with or without keys, and return its verdict. `length`: its
+    approximate duration in virtual seconds."""
     return judge_scenario(draw_long_scenario(seed, length, keys), codec)
 
 
