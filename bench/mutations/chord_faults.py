@@ -239,6 +239,22 @@ def unled_arc_is_what_others_look_for() -> None:
 
 
 @fault(
+    "I3",
+    "tests/chord/recovery/test_chord_recovery.py",
+    "test_of_a_cluster_and_its_fork_that_has_elected_another_primary_one_goes_on",
+)
+def clusters_override_each_other_for_ever() -> None:
+    """A cluster does not remember which forks it has overridden."""
+    original = RoleChanges._overrides
+
+    def overrides(self: RoleChanges, own: Cluster, other: Cluster) -> bool:
+        self._overridden.clear()
+        return original(self, own, other)
+
+    replace(original, overrides)
+
+
+@fault(
     "P5",
     "tests/chord/recovery/test_chord_observing.py",
     "test_a_suback_waits_for_an_observer_for_a_while_and_then_no_more",

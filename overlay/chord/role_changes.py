@@ -51,6 +51,8 @@ class RoleChanges(LeadershipParts):
         self._led_since = 0.0  # since when this cluster is led, as far as this node knows
         self._is_fork = False  # this node leads it without those who have led it before
         self._forks_before: int | None = None  # its fork count before it first overrode a fork
+        # Primaries of the forks that it overrode in this branch: the first epoch of each.
+        self._overridden = BoundedDict[NodeId, int](REMOVED_MOST)
         # Elections because of what single nodes said: since when, and how many.
         self._raised = BoundedDict[NodeId, tuple[float, int]](REMOVED_MOST)
         self.election.report_to(self)
@@ -172,6 +174,7 @@ class RoleChanges(LeadershipParts):
         """Begin a branch that this node leads. The cluster was led without a gap from `since`
         on."""
         self._led_since, self._is_fork, self._forks_before = since, is_fork, None
+        self._overridden.clear()
 
     # -- another node leads ----------------------------------------------------------------------
 
@@ -266,6 +269,8 @@ class RoleChanges(LeadershipParts):
         of other clusters that were not lost either, and have the voters grant an epoch above that
         of the cluster that took its place."""
         self.port.count("forks_overridden")
+        if other.primary.id not in self._overridden:
+            self._overridden[other.primary.id] = other.epoch
         if self._forks_before is None and not self._is_fork:
             self._forks_before = fork_count(own.epoch)
         if other.key != own.key and own.owns(other.key):
@@ -287,8 +292,13 @@ class RoleChanges(LeadershipParts):
         place, and this one was never without a leader. (Of two with the same key the one that was
         there before the fork goes on in the fork's own branch, which ends the matter. It does
         so once more for each fork that it meets then: where several nodes were cut off, each
-        alone, there is one for each of them, and any of these may have the highest epoch.)"""
-        before = self._count_before(own) if own.key == other.key else 0
+        alone, there is one for each of them, and any of these may have the highest epoch. It does
+        not do so again for one that overrides it in turn, which was led all the time as well.)"""
+        first = self._overridden.get(other.primary.id)
+        before = 0
+        if own.key == other.key:
+            is_answer = first is not None and first < own.epoch
+            before = fork_count(own.epoch) if is_answer else self._count_before(own)
         forked = fork_count(other.epoch) > before
         return forked and self._was_always_led()
 

@@ -267,6 +267,41 @@ def test_a_cluster_that_was_only_out_of_sight_outlives_its_forks(seed: int, fork
     world.members_agree()
 
 
+def test_of_a_cluster_and_its_fork_that_has_elected_another_primary_one_goes_on() -> None:
+    """Both were led all the time by who was elected, and override a fork of the fork, and then each
+    other, but not for ever."""
+    world = grown(1, nodes=12, clusters=1, size=5)
+    old = leader(world)
+    world.run(10)
+    inside = members(world, old)
+    there = [*inside[-2:], *(n for n in world.members.values() if n not in inside)][:6]
+    here = [node for node in world.members.values() if node not in there]
+    for one in there:
+        for other in here:
+            world.cut_link(one, other)
+    world.run(20)
+    (fork,) = [node for node in world.primaries() if node in there]
+    assert fork_count(epoch(fork)) == 1
+    world.crash(fork)
+    world.run(20)
+    (elected,) = [node for node in world.primaries() if node in there]
+    assert fork_id(epoch(elected)) != fork_id(epoch(old))
+    lone = next(n for n in there if n is not fork and n is not elected)
+    for one in there:
+        world.cut_link(one, lone)
+    world.run(40)
+    assert fork_count(epoch(lone)) == 2
+    living = list(world.members.values())
+    for one in living:
+        for other in living:
+            if one is not other:
+                world.heal_link(one, other)
+    world.run(30)
+    assert len(world.primaries()) == 1
+    world.members_agree()
+    world.copies_agree()
+
+
 @pytest.mark.parametrize("cut", [3.4, 4.5, 8.0])
 @pytest.mark.parametrize("deposed", [False, True])
 @pytest.mark.parametrize("seed", range(2))

@@ -75,8 +75,14 @@ def happened(seed: int, size: int, nodes: int, clusters: int = 1) -> RingWorld:
     return world
 
 
-@pytest.mark.parametrize("seed", seeds(8, first=69))
-@pytest.mark.parametrize(("size", "nodes", "clusters"), [(5, 9, 1), (3, 10, 2)])
+WORLDS = [
+    *((seed, *kind) for seed in seeds(8, first=69) for kind in ((5, 9, 1), (3, 10, 2))),
+    (4, 2, 8, 2),  # an arc had no owner
+    (27, 5, 9, 1),  # two overrode each other for ever
+]
+
+
+@pytest.mark.parametrize(("seed", "size", "nodes", "clusters"), WORLDS)
 def test_whatever_was_cut_off_or_lost_all_follow_one_at_last(
     seed: int, size: int, nodes: int, clusters: int
 ) -> None:
