@@ -47,7 +47,7 @@ def test_clusters_split_under_traffic(routing: str, seed: int) -> None:
             settings=chosen,
             subscriptions=20,
             late_subscriptions=40,
-            events=300,
+            events=160,
             rate=20.0,
         )
     )
@@ -68,7 +68,7 @@ def test_all_at_once_with_loss() -> None:
             subscriptions=40,
             late_subscriptions=60,
             late_unsubscriptions=20,
-            events=300,
+            events=200,
             rate=20.0,
         )
     )

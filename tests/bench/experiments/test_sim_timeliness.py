@@ -22,8 +22,8 @@ HEAVY = TimelinessPlan(
     matching=(),
     matched=3,
     types=1,
-    events=300,
-    warm_up=100,
+    events=200,
+    warm_up=60,
     processor=Processor(per_input=0.000_01, per_match=0.000_6, per_recipient=0.000_033),
 )
 """Three hosts that can match 1,430 events a second each."""

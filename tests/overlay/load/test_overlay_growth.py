@@ -91,7 +91,7 @@ def test_a_busy_cluster_splits_and_loses_no_event() -> None:
         return [name for name in names if world.node(name).clusters.is_primary]
 
     assert len(leading()) == 1
-    at, end = world.now, world.now + 24.0
+    at, end = world.now, world.now + 18.0
     while at < end:
         at += rng.expovariate(RATE)
         world.at(at, world.publish, rng.choice(("h2", "h3")), {rng.choice(trees): rng.random()})

@@ -33,7 +33,7 @@ from tests.streams.programs.transaction.transaction_programs import trial_of_tra
 from tests.support.examples import seeds
 
 
-@pytest.mark.parametrize("seed", seeds(12))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_transactions_are_whole_and_decided_as_their_programs_say(seed: int) -> None:
     assert sum(trial_of_transactions(seed).values()) > 0
 
