@@ -54,22 +54,3 @@ PROTOCOL_ERRORS_MOST: Final = 40
 """Answers of a shard's leaders that no honest leader gives, without a right one in between, after
 which a session fails: it is opened again after each at the next look, so ten seconds, in which
 another node may lead."""
-
-
-class Pauses:
-    """Pauses that grow, until there is progress."""
-
-    def __init__(self) -> None:
-        self._next = PAUSE
-        self.until = float("-inf")
-        """When the pause is over."""
-
-    def pause(self, now: float) -> None:
-        """Begin a pause at `now`; each one is twice as long as the one before, up to KEEP_ALIVE
-        seconds."""
-        self.until = now + self._next
-        self._next = min(KEEP_ALIVE, 2 * self._next)
-
-    def progress(self) -> None:
-        """The next pause is a short one again."""
-        self._next = PAUSE

@@ -194,6 +194,25 @@ class ForkDetour:
         return ends
 
 
+class AppendPauses:
+    """Pauses that grow, until there is progress."""
+
+    def __init__(self) -> None:
+        self._next = pacing.PAUSE
+        self.until = float("-inf")
+        """When the pause is over."""
+
+    def pause(self, now: float) -> None:
+        """Begin a pause at `now`; each one is twice as long as the one before, up to KEEP_ALIVE
+        seconds."""
+        self.until = now + self._next
+        self._next = min(pacing.KEEP_ALIVE, 2 * self._next)
+
+    def progress(self) -> None:
+        """Make the next pause a short one again."""
+        self._next = pacing.PAUSE
+
+
 class AppendSession:
     """The session of one producer with the leader of one shard."""
 
@@ -225,7 +244,7 @@ class AppendSession:
         self._failed = failed
         self._log = log
         self._line = Session(self, None, None, stream, place, shard)
-        self._backoff = pacing.Pauses()
+        self._backoff = AppendPauses()
         self._hints = 0  # leaders that were named by others since the last progress
         self._asked_at = float("-inf")  # when it was asked last who leads
         self._failing: _Failing | None = None

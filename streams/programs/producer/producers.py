@@ -221,7 +221,8 @@ class Producers(Machine):
         session = self._own_session(entry)
         sending = self._own_sending(session, 0)
         drafts = [draft for _, c in commands for draft in c.events]
-        is_fit = uniform_batch(drafts) is not None and fits(self.port, drafts)
+        # The events of a single command are looked at once.
+        is_fit = len(commands) > 1 and is_uniform(self.port, drafts)
         for client, command in commands:
             events = command.events
             if not is_fit and (fault := fault_of(self.port, events)):
@@ -496,9 +497,14 @@ class Producers(Machine):
             self._drop(session)
 
 
+def is_uniform(port: Port, events: Sequence[Draft]) -> bool:
+    """Whether events can be appended, as far as a look at all of them together shows that."""
+    return uniform_batch(events) is not None and fits(port, events)
+
+
 def fault_of(port: Port, events: Sequence[Draft]) -> str:
     """Return the reason why events cannot be appended; "": they can."""
-    if uniform_batch(events) is None or not fits(port, events):
+    if not is_uniform(port, events):
         for place, draft in enumerate(events):
             if reason := refusal(draft) or row_refusal(port, draft):
                 return f"event {place}: {reason}"
