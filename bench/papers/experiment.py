@@ -43,6 +43,8 @@ class Picture(NamedTuple):
     log: bool = False
     paper: tuple[tuple[Any, float], ...] = ()
     """Points (x, y) of the paper, as far as its text has them."""
+    curves: Mapping[str, str] = {}
+    """Instead of `y` and `by`: keys of a row, and the names of their series."""
 
 
 class Experiment(NamedTuple):

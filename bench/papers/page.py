@@ -82,6 +82,9 @@ def _experiment(one: Experiment, results: Path) -> Iterator[str]:
     rows = [row for run in runs for row in run["rows"]]
     if one.picture is not None and series_of(one.picture, rows):
         yield f"![{one.title}](papers/{one.name}.svg)\n\n"
+        if not one.tables:
+            drawn = [run for run in runs if _form(run) == _form(runs[-1])]
+            yield wrapped(f"Drawn from {_measured(Spec.parse(f'{one.file}.json'), drawn)}.")
     if one.file and not runs:
         yield "Not measured yet.\n\n"
     for spec in one.tables if runs else ():
@@ -95,7 +98,7 @@ def _table(spec: str, runs: Sequence[dict[str, Any]], results: Path) -> Iterator
         whole = spec if "run.form=" in spec else f"{spec} | run.form={form or None}"
         with contextlib.suppress(NoRowsError):
             lines = table(whole, results)
-            yield wrapped(_measured(Spec.parse(whole), runs))
+            yield wrapped(_measured(Spec.parse(whole), runs) + ":")
             yield f"<!-- table: {whole} -->\n{lines}\n"
             return
 
@@ -107,7 +110,7 @@ def _measured(spec: Spec, runs: Sequence[dict[str, Any]]) -> str:
         form, load = _form(run), run["load"]
         said += [f"{form} form" if form else f"`{run['command']}`", f"commit {run['commit']}"]
         said += [run["date"], *([f"load {load[0]} to {load[1]}"] if load else [])]
-    return ", ".join(dict.fromkeys(said)) + ":"
+    return ", ".join(dict.fromkeys(said))
 
 
 def _form(run: dict[str, Any]) -> str:

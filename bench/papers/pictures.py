@@ -25,11 +25,13 @@ def series_of(picture: Picture, rows: Sequence[dict[str, Any]]) -> Series:
     """Ours, in the order of the rows; of several rows for a point the last one counts."""
     found: Series = {}
     for row in rows:
-        x, y = value(row, picture.x), value(row, picture.y)
-        if y is None or any(value(row, key) != is_ for key, is_ in picture.where.items()):
+        if any(value(row, key) != is_ for key, is_ in picture.where.items()):
             continue
         name = ", ".join(f"{value(row, key)}{unit}" for key, unit in picture.by.items())
-        found.setdefault(name, {})[x] = y
+        for key, series in (picture.curves or {picture.y: name}).items():
+            y = value(row, key)
+            if y is not None:
+                found.setdefault(series, {})[value(row, picture.x)] = y
     return found
 
 

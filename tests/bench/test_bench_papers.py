@@ -121,6 +121,8 @@ def test_a_picture_has_a_series_for_each_value_and_the_last_row_of_a_point() -> 
         {"kind": "a", "of": 1, "n": 3},
     ]
     assert series_of(picture, rows) == {"3 nodes": {1: 0.5}, "1 nodes": {2: 0.7}}
+    curves = picture._replace(curves={"s": "seconds", "of": "nodes"}, where={"n": 2})
+    assert series_of(curves, rows) == {"seconds": {2: 0.7}, "nodes": {2: 1}}
 
 
 def test_what_a_commit_has_measured_is_not_measured_again_and_a_failure_leaves_the_rest(
