@@ -7,7 +7,7 @@ from msgspec.structs import replace as changed
 from bench.mutations.planting import fault, replace
 from streams.programs.group.messages import Settlement
 from streams.services.group.delivery import GroupDelivery
-from streams.services.group.shard_groups import ShardGroups
+from streams.services.group.shard_members import ShardMembers
 from streams.services.group.window import Pending, Window
 
 GROUPS = "tests/streams/programs/group/test_streams_groups.py"
@@ -39,9 +39,9 @@ def groups_give_two_rows_of_one_key() -> None:
 @fault("S6", GROUPS, "test_a_new_leader_waits_until_keys_of_the_former_one_are_free")
 def groups_leaders_do_not_wait() -> None:
     """A new leader gives rows of keys at once, though the former one may have given some."""
-    original = ShardGroups._may_lease
+    original = ShardMembers._may_lease
 
-    def _may_lease(self: ShardGroups, delivery: GroupDelivery) -> bool:
+    def _may_lease(self: ShardMembers, delivery: GroupDelivery) -> bool:
         self._led_at = float("-inf")
         return original(self, delivery)
 

@@ -15,6 +15,7 @@
 
 * `window`: the rows that are found and not done, and their order.
 * `delivery`: one group at one shard, with its members and its way through the log.
-* `shard_groups`: all groups of one shard, and all such shards; whether the leader is still the
-  leader, which groups with a key have to know.
+* `shard_members`: all groups of one shard: who joins and leaves, what is leased and written, and
+  whether the leader is still the leader, which groups with a key have to know.
+* `shard_groups`: what operators ask of these groups and change; all such shards.
 """

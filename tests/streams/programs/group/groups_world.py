@@ -53,7 +53,7 @@ from streams.programs.group.messages import (
 )
 from streams.programs.producer import messages as producing
 from streams.programs.reader.messages import ReadFrom
-from streams.services.group import shard_groups
+from streams.services.group import shard_members
 from streams.services.group.shard_groups import GroupServer
 from streams.shard import kept_chunks
 from streams.shard import messages as replication
@@ -520,9 +520,8 @@ def trial_of_groups(seed: int, rounds: int = 30, edits: float = 0.0) -> Membersh
     with constants(
         (shard_log, "SEGMENT_BYTES", 4_000),
         (kept_chunks, "RECENT_BYTES", 3_000),
-        (shard_groups, "FRESH", 1.0),
-        (shard_groups, "ROUND", 0.3),
-        (shard_groups, "FRESH", 1.0),
+        (shard_members, "FRESH", 1.0),
+        (shard_members, "ROUND", 0.3),
     ):
         rng, operator = Random(seed), Random(f"operator {seed}")
         world = MembershipWorld(seed)

@@ -18,7 +18,7 @@ from streams.programs.group.messages import (
     Wanted,
 )
 from streams.programs.reader.messages import ReadFrom
-from streams.services.group import shard_groups
+from streams.services.group import shard_members
 from tests.streams.programs.group.groups_world import GroupsWorld, HandMember, led_world, take_over
 
 
@@ -125,8 +125,7 @@ def test_members_learn_of_another_lease_before_rows_that_have_it() -> None:
 def test_a_new_leader_waits_for_the_longest_lease_that_may_be_under_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in (shard_groups, shard_groups):
-        monkeypatch.setattr(module, "FRESH", 1.0)
+    monkeypatch.setattr(shard_members, "FRESH", 1.0)
     world, leader, replica = led_world()
     world.put(replica, *({"key": "a", "n": n} for n in range(2)))
     one = HandMember(world, 1).join(leader, lease=8.0, by="key")

@@ -20,7 +20,7 @@ from streams.programs.group.messages import (
     LeasedRows,
 )
 from streams.services.group import delivery
-from streams.services.group.shard_groups import FRESH
+from streams.services.group.shard_members import FRESH
 from streams.shard.retention import Keep
 from tests.streams.programs.group.groups_world import (
     GroupsWorld,
