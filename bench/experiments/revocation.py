@@ -156,7 +156,7 @@ class Revocation:
             principal.id in ids
             for name, driver in drivers.items()
             if driver.alive and name not in self.revoked
-            for principal in driver.admitted.values()
+            for principal, _ in driver.admitted.values()
         )
 
     def _refused(self) -> int:

@@ -191,6 +191,48 @@ CLAIMS: Final = (
         full=1_000_000,
     ),
     Claim(
+        "scale",
+        "A thousand simulated nodes in slow churn: all is delivered or told, every tree has an "
+        "owner, and nothing outgrows its bound.",
+        "python -m bench.endurance.days --nodes 1000 --minutes 30 --attributes 300 "
+        "--split-trees 40 --subscriptions 1000 --rate 1 --trouble 15 --seed {seed} --json",
+        size="minutes",
+        unit="simulated minutes",
+        lost="violations",
+        faults="faults",
+        figure="bytes_at_end",
+        figure_of="bytes a node holds at the end",
+        fast=30,
+        full=1_440,
+    ),
+    Claim(
+        "week",
+        "Nodes with keys run for a week of slow churn, and neither memory nor disks grow.",
+        "python -m bench.endurance.days --nodes 12 --hours 6 --keys --certificate 2 --stream "
+        "--seed {seed} --json",
+        size="minutes",
+        unit="simulated minutes",
+        lost="violations rows_lost",
+        faults="faults",
+        figure="growth",
+        figure_of="% more memory in the last third",
+        most=5.0,
+        fast=360,
+        full=10_080,
+    ),
+    Claim(
+        "crowd",
+        "Two hundred nodes on one machine are one overlay, and need little while nothing happens.",
+        "python -m bench.node.crowd --nodes 200 --seed {seed} --json",
+        size="nodes",
+        unit="nodes",
+        lost="lost ended further_rings",
+        figure="cpu_seconds_per_minute",
+        figure_of="CPU s a minute of a node",
+        fast=200,
+        full=200,
+    ),
+    Claim(
         "idle",
         "Streams to which nobody appends for an hour cost three real nodes hardly any processor "
         "time, and no memory.",

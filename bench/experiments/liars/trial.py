@@ -98,7 +98,8 @@ class Trial:
         self._looks: list[Look] = []
         self._began = 0.0
         if defence.keys:
-            self.world.roles, self.world.certified = {}, defence.certified
+            self.world.roles = {}
+            self.world.certificates.are_asked_for = defence.certified
 
     def run(self) -> Outcome:
         """Grow the overlay, have the liars lie, publish, and count."""

@@ -38,6 +38,7 @@ before it would do nothing, for ever. Far over the last place of `CLOCKS` (2e-12
 
 
 REVOKED = "its certificate was revoked"
+EXPIRED = "its certificate has expired"
 
 
 class NodeBuilder(Protocol):
@@ -78,6 +79,9 @@ class Host(Protocol):
 
     def is_revoked(self, name: str, node: NodeId) -> bool:
         """Return whether the node of this name knows that the certificate of `node` is revoked."""
+
+    def certificate_ends(self, name: str) -> float:
+        """When the certificate ends with which a node opens connections now."""
 
     def crash(self, name: str, *, silent: bool = False) -> None:
         """Kill a process: it sends nothing more."""
@@ -126,10 +130,11 @@ class SimDriver:
         self._ticket = 0  # of what was stored behind a turn
         self._stores_behind = False  # a sync of that is under way
         self._work = 0.0  # seconds that this turn costs
-        self.admitted: dict[int, Principal] = {}
-        """If nodes have keys: the open connections, with the identity of the other end."""
+        self.admitted: dict[int, tuple[Principal, float]] = {}
+        """Open connections, where nodes have keys: who is at the other end, and when the
+        certificate ends that was shown there, in seconds since 1970."""
         self.refused = 0
-        """The number of connections from nodes whose certificate is revoked."""
+        """Connections from nodes whose certificate is revoked or has ended."""
         self.worked = 0.0
         """The processor time of all turns so far, in seconds."""
         self._matched = ""  # the event that was matched last
@@ -176,39 +181,48 @@ class SimDriver:
     def opened(self, connection: int) -> None:
         """Handle a successful dial of this process."""
         principal = self._principal(connection)
-        if self._is_refused(principal):
-            self._network.close(connection, REVOKED)
-            self.closed(connection, REVOKED)
+        self._admit(connection, principal)
+        if reason := self._refusal(connection):
+            self._network.close(connection, reason)
+            self.closed(connection, reason)
         else:
-            self._admit(connection, principal)
             self._input("on_opened", connection, *principal)
 
     def accepted(self, connection: int) -> None:
         """Handle a connection that another process dialled (`network.Process`)."""
         principal = self._principal(connection)
-        if self._is_refused(principal):
+        self._admit(connection, principal)
+        if reason := self._refusal(connection):
             self.refused += 1
-            self._network.close(connection, REVOKED)
+            del self.admitted[connection]
+            self._network.close(connection, reason)
         else:
-            self._admit(connection, principal)
             self._input("on_accepted", connection, *principal)
 
     def _admit(self, connection: int, principals: tuple[Principal, ...]) -> None:
+        other = self._network.opposite(connection)
         for principal in principals:
-            self.admitted[connection] = principal
+            assert other is not None
+            self.admitted[connection] = principal, self._world.certificate_ends(other.name)
 
-    def _is_refused(self, principals: tuple[Principal, ...]) -> bool:
-        """Return whether this process no longer trusts the certificate at the other end."""
-        return any(self._world.is_revoked(self.name, each.id) for each in principals)
+    def _refusal(self, connection: int) -> str:
+        """Return why this process does not believe, or no longer, the certificate at the other
+        end; empty if it does."""
+        if connection not in self.admitted:
+            return ""
+        principal, ends = self.admitted[connection]
+        if self._world.is_revoked(self.name, principal.id):
+            return REVOKED
+        return EXPIRED if ends < self._world.wall(self.name) else ""
 
-    def recheck(self) -> None:
-        """Check the certificates of all connections, and close those to revoked nodes."""
-        if not self.alive:
-            return
-        for connection, principal in list(self.admitted.items()):
-            if self._is_refused((principal,)):
-                self._network.close(connection, REVOKED)
-                self.closed(connection, REVOKED)
+    def recheck(self) -> int:
+        """Look at the certificates of all connections, and cut off who is no longer believed.
+        Returns how many."""
+        cut = {number: why for number in self.admitted if (why := self._refusal(number))}
+        for connection, reason in cut.items() if self.alive else ():
+            self._network.close(connection, reason)
+            self.closed(connection, reason)
+        return len(cut)
 
     def _principal(self, connection: int) -> tuple[Principal, ...]:
         """Return the identity of the other end, as its certificate states it, if nodes have keys;

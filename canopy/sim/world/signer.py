@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
+from math import inf
 
 import msgspec
 
@@ -21,11 +22,19 @@ class SimulatedSigner:
     world have valid chains; a liar may make a signer, but its chain is not accepted."""
 
     def __init__(
-        self, node: NodeId, world: str, certified: bool = True, role: Role = Role.VOTER
+        self,
+        node: NodeId,
+        world: str,
+        certified: bool = True,
+        role: Role = Role.VOTER,
+        wall: Callable[[], float] = lambda: 0.0,
+        ends: Callable[[], float] = lambda: inf,
     ) -> None:
         """`certified`: accept only nodes that the world has certified; `role`: the role in the
-        node's certificate."""
+        node's certificate, which `ends` at that time of the clock that `wall` reads."""
         self._certified = certified
+        self._wall = wall
+        self._ends = ends
         self._role = role
         self._node = node
         self._world = world.encode()[:64]
@@ -39,17 +48,25 @@ class SimulatedSigner:
         return signature.seal == self._seal(signature.signer, statement)
 
     def chain(self) -> Chain:
-        """Return the world's seal of this node, which stands for its certificate."""
-        return (self._certificate(self._node, self._role),)
+        """The world's seal of this node, for its certificate, and when that ends."""
+        ends = b"" if self._ends() == inf else str(self._ends()).encode()
+        seal = self._certificate(self._node, self._role, ends)
+        return (seal, ends) if ends else (seal,)
 
     def vouches(self, node: NodeId, chain: Chain, votes: bool = False) -> bool:
-        """Return whether the world has certified this node, for the required role."""
+        """Whether the world has certified this node, as one that may do what is asked, and that
+        holds still."""
+        if not self._certified:
+            return True
+        seal, ends = (*chain, b"", b"")[:2]
         least = Role.VOTER if votes else Role.MEMBER
         roles = [role for role in Role if role >= least]
-        return not self._certified or chain in [(self._certificate(node, one),) for one in roles]
+        if seal not in [self._certificate(node, one, ends) for one in roles]:
+            return False
+        return not ends or float(ends) >= self._wall()
 
-    def _certificate(self, node: NodeId, role: Role) -> bytes:
-        return self._seal(AUTHORITY, f"{node} {role.name}".encode())
+    def _certificate(self, node: NodeId, role: Role, ends: bytes) -> bytes:
+        return self._seal(AUTHORITY, f"{node} {role.name}".encode() + ends)
 
     def _seal(self, node: NodeId, said: bytes) -> bytes:
         return blake2b(node.encode() + said, digest_size=16, key=self._world).digest()

@@ -18,9 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from math import isfinite
 from random import Random
 from typing import Any
 
+from canopy.sim.world.certificates import SimulatedCertificates
 from canopy.sim.world.clients import CARRIED_FOR, Clients, Crash, Publication, SimulatedSubscription
 from canopy.sim.world.disk import Disk, DiskConditions, DiskDamagedError, SimulatedDiskError
 from canopy.sim.world.driver import CLOCKS, NodeBuilder, SimDriver
@@ -119,8 +121,8 @@ class World(Scheduler):
         self.roles: dict[str, Role] | None = None
         """If nodes have keys: the role in each node's certificate, which is *voter* unless set
         before the node was added. None: nodes have no keys."""
-        self.certified = True
-        """Whether nodes check certificates in other nodes' statements about nodes."""
+        self.certificates = SimulatedCertificates()
+        """The certificates of processes that start from now on, if nodes have keys."""
         self.tenants: dict[str, str] = {}
         """By node, the tenant in its certificate."""
         self.policy_stores: dict[str, SimulatedPolicyStore] = {}
@@ -249,6 +251,18 @@ class World(Scheduler):
         if driver.alive:
             driver.recheck()
             driver.documents_changed()
+
+    def certificate_ends(self, name: str) -> float:
+        """When the certificate ends with which a node opens connections now."""
+        return self.certificates.ends(name)
+
+    def _keep_secure(self, driver: SimDriver, certificates: SimulatedCertificates) -> None:
+        """Renew the certificate of a process in time, and check who is connected to it."""
+        if driver.alive:
+            if not driver.is_paused:
+                certificates.look(driver.name, self.wall(driver.name))
+                certificates.cut_off += driver.recheck()
+            self.after(RECHECK, self._keep_secure, driver, certificates)
 
     def push_policy(self, name: str, policy: Policy) -> None:
         """Give a node a policy, as its operators do; it passes it on."""
@@ -417,13 +431,24 @@ class World(Scheduler):
             revocations.taken = lambda: self.at(
                 self.now + RECHECK * self._looks.random(), driver.recheck
             )
+            if isfinite(self.certificates.life):
+                self.certificates.begin(name, self.wall(name))
+                first = RECHECK * self._looks.random()
+                self.after(first, self._keep_secure, driver, self.certificates)
             build = partial(
                 build,
                 role=self.roles[name],
                 tenant=self.tenants.get(name, ""),
                 policy=self.policy_stores.setdefault(name, SimulatedPolicyStore()),
                 revocations=revocations,
-                signer=SimulatedSigner(disk.node, str(self.seed), self.certified, self.roles[name]),
+                signer=SimulatedSigner(
+                    disk.node,
+                    str(self.seed),
+                    self.certificates.are_asked_for,
+                    self.roles[name],
+                    partial(self.wall, name),
+                    partial(self.certificate_ends, name),
+                ),
             )
         driver.run(
             build(

@@ -1,0 +1,56 @@
+"""Simulated days: what goes wrong is drawn from a seed, and what nodes hold is counted."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from bench.endurance import days
+from canopy.sim.scenario.scenario import Scenario, check_nodes
+
+
+@pytest.mark.parametrize("nodes", [5, 100])
+def test_faults_name_nodes_that_are_there(nodes: int) -> None:
+    drawn = days.Troubles(Random(1), nodes, 20_000.0, 60.0)
+    scenario = Scenario(nodes=nodes, faults=tuple(drawn.faults))
+    check_nodes(scenario)
+    assert set(drawn.counted) >= set(days.KINDS)
+    assert drawn.counted["majority"] == (5 if nodes > 50 else 0)
+    joined = sum(fault.do == "join" for fault in scenario.faults)
+    back = scenario.faults[-1].nodes
+    assert len(back) == nodes  # as many are gone for good as have joined
+    assert max(back) < nodes + joined
+
+
+def test_what_is_held_is_counted_once_and_not_by_way_of_others() -> None:
+    text, other = bytearray(5_000), {"x": bytearray(100_000)}
+
+    def held_by(item: bytearray) -> Callable[[], int]:
+        return lambda: len(item)
+
+    parts = [("a", [text, other]), ("b", {"again": text}), ("c", held_by(bytearray(7_000)))]
+    found = days.held_bytes(parts, [other])
+    assert 5_000 < found["a"] < 6_000
+    assert found["b"] < 1_000
+    assert 7_000 < found["c"] < 8_000
+
+
+def test_growth_is_of_the_last_third_over_the_one_before() -> None:
+    assert days.growth([900.0, 5.0, 100.0, 100.0, 110.0, 110.0]) == 10.0
+    looks = [days.Look(hour, 0, 0, 0, 0, Counter(a=size)) for hour, size in enumerate((9, 1, 4))]
+    assert days.grown(looks) == {"a": 3}
+
+
+def test_an_overlay_is_judged(capsys: pytest.CaptureFixture[str]) -> None:
+    options = "--nodes 3 --minutes 0.3 --trouble 8 --subscriptions 8 --rate 2 --keys --stream"
+    assert days.main([*options.split(), "--json"]) == 0
+    row = json.loads(capsys.readouterr().out)
+    assert (row["violations"], row["rows_lost"]) == (0, 0)
+    assert row["delivered"] >= row["expected"] > 0
+    assert row["rows"] > 0
+    assert len(row["bytes_per_node"]) == days.LOOKS
+    assert row["trace_files"][1] == 0
