@@ -11,7 +11,7 @@ a consumer group, and one that folds all rows into a database, with its position
 transaction. Meanwhile nodes are killed (kill -9) and restarted, stopped (SIGSTOP), cut off in one
 or both directions, their disks fill up (each has a small file system, for which it takes root),
 their wall clocks are set forward and back, bits of their files are turned over and segments deleted
-while they run, and with several shards replicas lose their folder or their vote
+while they run, and with five replicas of several shards some lose their folder or their vote
 (bench/streams/hostile/injector.py says what is done together). `--minutes` bounds the time of
 faults: with fewer faults or rows than were asked for, the report says how many.
 

@@ -5,9 +5,9 @@ A vote (epoch, candidate) is durable before it is answered, and chunks are durab
 acknowledged: the disk carries out requests in order, and what has to wait for one is called when
 its `Written` comes.
 
-After a torn tail, damage that nobody can repair, or when the log ends before what was on disk once
-(its newest segment was deleted), the replica is *suspect*, which is stored before the tail is cut
-off: it follows and acknowledges what it has, but in a campaign its log proves nothing by what it
+After a torn tail that a process finds at its start, damage that nobody can repair, or when the log
+ends before what was on disk once (its newest segment was deleted), the replica is *suspect*, which
+is stored before the tail is cut off: it follows and acknowledges what it has, but in a campaign its log proves nothing by what it
 lacks, until a leader has brought it up to a chunk of the leader's own epoch.
 """
 
@@ -87,6 +87,8 @@ class StoredReplica(Machine):
         """It has lost its vote: it may take part only under another id."""
         self.ready = False  # its folder has been read
         self.durable = 0  # number of the last chunk on disk
+        self._has_read = False
+        """This process has read the whole folder once, and counted on in `durable` since."""
         self.committed = 0
         self.chunks = KeptChunks(port, disk, shard, lambda: self.log)
         self.damage = Damage()
@@ -150,11 +152,15 @@ class StoredReplica(Machine):
         self.chunks.clear()
         if self.barred:  # nothing is stored, which would count as its vote later
             return
-        if found.torn or self._has_lost(found.log):
+        has_lost = self._has_lost(found.log)
+        if has_lost or (found.torn and not self._has_read):
             # Of several replicas others have what was committed, if it was.
-            is_sure = len(self.replicas) == 1 and self._has_lost(found.log)
+            is_sure = len(self.replicas) == 1 and has_lost
             self._suspect(found.surplus, found.log.next_offset + 1 if is_sure else 0)
-        elif self._newest_segment() != self.hard_state.segment:
+            return
+        if found.torn:  # by a write that failed (a full disk), of which nobody was told
+            self._cut_tail(found.surplus)
+        if self._newest_segment() != self.hard_state.segment:
             self._note_segment(self._newest_segment())
 
     def _has_lost(self, log: ShardLog) -> bool:
@@ -192,6 +198,10 @@ class StoredReplica(Machine):
         end = max(lost_end, self.hard_state.lost_end)
         segment = self._newest_segment()
         self._put(replace(self.hard_state, suspect=True, segment=segment, lost_end=end))
+        self._cut_tail(surplus)
+
+    def _cut_tail(self, surplus: Sequence[str]) -> None:
+        """Remove what stands behind the last chunk."""
         for name in surplus:
             self.disk.drop(self.shard, name)
         if self.log.segments:

@@ -2,10 +2,12 @@
 
 Each fault lasts for a while, and some do at a time, while what was damaged in files waits to be
 found and mended. No place is damaged in two replicas at once, and of a shard whose replica has lost
-its folder or its vote no other replica is damaged: of several shards those with an even number have
-files that are altered and deleted, the others have replicas that lose everything. So what is
-acknowledged is always whole on some disk, and that comes back (SIGCONT, a restart), which is what
-the stream promises to survive.
+its folder or its vote no other replica is damaged: where there are five replicas and several
+shards, those with an even number have files that are altered and deleted, the others have replicas
+that lose everything. (Of three, one that has lost its vote and one that was killed while it wrote
+leave no majority of which it is known what it acknowledged.) So what is acknowledged is always
+whole on some disk, and that comes back (SIGCONT, a restart), which is what the stream promises to
+survive.
 """
 
 from __future__ import annotations
@@ -91,7 +93,8 @@ class Injector:
         }
         if nodes.can_set_clocks:
             self._kinds["clock"] = self._set_clock
-        if all(len(stream.shards) > 1 for stream in streams):
+        self._wiped = {each.id for each in streams if each.replicas > 3 and len(each.shards) > 1}
+        if self._wiped:
             self._kinds["wipe"] = self._wipe
         if any(disk.mounted for disk in disks.values()):
             self._kinds["full-disk"] = self._fill
@@ -240,9 +243,11 @@ class Injector:
     def _segments(self, name: str) -> list[Path]:
         """The files of a node that may be damaged."""
         found = segments(self.nodes.nodes[name].data)
-        if "wipe" not in self._kinds:
-            return found
-        return [path for path in found if int(path.parent.name) % 2 == 0]
+        return [path for path in found if not self._may_wipe(path.parent)]
+
+    def _may_wipe(self, shard: Path) -> bool:
+        """Whether replicas of the shard with this folder lose everything."""
+        return shard.parent.name in self._wiped and int(shard.name) % 2 == 1
 
     def _found(self, done: Damage | None) -> bool:
         """Have damage found: by whoever reads it, or when the process begins again. Returns whether
@@ -259,7 +264,7 @@ class Injector:
     def _wipe(self, name: str) -> bool:
         """A replica has lost its folder, or its vote, while its node was down."""
         folders = {path.parent: None for path in segments(self.nodes.nodes[name].data)}
-        mine = [each for each in folders if int(each.name) % 2]
+        mine = [each for each in folders if self._may_wipe(each)]
         if not mine or not self.nodes.nodes[name].is_up:
             return False
         folder = self.rng.choice(mine)

@@ -247,6 +247,43 @@ def test_a_torn_replica_of_three_leads_only_with_both_others() -> None:
     assert leader.log.end.number <= world.alive[torn].log.end.number
 
 
+@pytest.mark.parametrize("lost", [0, 1], ids=["what nobody was told of", "what was on disk"])
+def test_a_write_that_failed_half_way_makes_a_log_suspect_only_if_it_took_more_along(
+    lost: int,
+) -> None:
+    """A full disk leaves a torn chunk. A process that counted what it has on disk knows that
+    nothing was acknowledged of it, and so a majority with it is enough, though the third replica
+    never comes back."""
+    world, _ = led(3)
+    world.append()
+    world.run(0.5)
+    first, full, third = (peer.id for peer in world.peers)
+    had = world.alive[full].durable
+    world.disks[full].fail = 1.0
+    world.append()
+    world.run(0.1)
+    for other in (first, third):
+        world.crash(other)
+    world.disks[full].fail = 0.0
+    files = world.disks[full].durable[SHARD]
+    newest = files[max(name for name in files if name != "promise")]
+    last = world.alive[full].log.line(had)
+    assert last is not None
+    del newest[last.at + last.length - 5 * lost :]
+    newest += bytes(7)
+    world.run(2.0)
+    replica = world.alive[full]
+    assert (replica.durable, replica.hard_state.suspect) == (had - lost, bool(lost))
+    assert len(newest) == last.at + last.length - (last.length if lost else 0)
+    world.boot(first)
+    world.run(0.5)
+    world.elect(first)
+    world.run(1.0)
+    assert (world.alive[first].leader is None) == bool(lost)
+    world.boot(third)
+    world.judge(world.heal())
+
+
 def test_a_leader_counts_itself_when_its_disk_has_the_chunk() -> None:
     world, leader = led(3)
     before = leader.committed
