@@ -299,7 +299,7 @@ class Replica(StoredReplica):
                 return
         self.ready = True
         self._repairs = 0
-        self.durable, self._has_read = self.log.end.number, True
+        self.durable = self.log.end.number
         self.committed = max(self.committed, found.committed)
         self.log.cut(self.durable, self.state.floor)
         self._remove_segments()

@@ -86,9 +86,7 @@ class StoredReplica(Machine):
         self.barred = False
         """It has lost its vote: it may take part only under another id."""
         self.ready = False  # its folder has been read
-        self.durable = 0  # number of the last chunk on disk
-        self._has_read = False
-        """This process has read the whole folder once, and counted on in `durable` since."""
+        self.durable = 0  # number of the last chunk on disk; 0: none, or not known yet
         self.committed = 0
         self.chunks = KeptChunks(port, disk, shard, lambda: self.log)
         self.damage = Damage()
@@ -153,7 +151,7 @@ class StoredReplica(Machine):
         if self.barred:  # nothing is stored, which would count as its vote later
             return
         has_lost = self._has_lost(found.log)
-        if has_lost or (found.torn and not self._has_read):
+        if has_lost or (found.torn and not self.durable):
             # Of several replicas others have what was committed, if it was.
             is_sure = len(self.replicas) == 1 and has_lost
             self._suspect(found.surplus, found.log.next_offset + 1 if is_sure else 0)
