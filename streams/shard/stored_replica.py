@@ -7,8 +7,9 @@ its `Written` comes.
 
 After a torn tail that a process finds at its start, damage that nobody can repair, or when the log
 ends before what was on disk once (its newest segment was deleted), the replica is *suspect*, which
-is stored before the tail is cut off: it follows and acknowledges what it has, but in a campaign its log proves nothing by what it
-lacks, until a leader has brought it up to a chunk of the leader's own epoch.
+is stored before the tail is cut off: it follows and acknowledges what it has, but in a campaign its
+log proves nothing by what it lacks, until a leader has brought it up to a chunk of the leader's own
+epoch.
 """
 
 from __future__ import annotations
