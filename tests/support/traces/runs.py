@@ -432,7 +432,7 @@ def analysed(
     stages: list[tuple[str, int, int]] = []
     tracker = spark.sparkContext.statusTracker()
     before = set(tracker.getJobIdsForGroup())
-    summary = analyze(overlay.folder, out, None, lambda *a: stages.append(a), session=spark)
+    summary = analyze(overlay.folder, out, progress=lambda *a: stages.append(a), session=spark)
     jobs = [job for job in tracker.getJobIdsForGroup() if job not in before]
     return Analysed(overlay, out, summary, stages, notes or {}, jobs)
 

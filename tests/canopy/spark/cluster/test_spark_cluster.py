@@ -17,9 +17,9 @@ import canopy
 from canopy.cli.main import main
 from canopy.traces.analysis.spark.java import find_java
 from harness.real_overlay import PATIENCE, Overlay, wait_ready
+from harness.spark_cluster import SparkCluster
 from overlay.client import Streams
 from overlay.stream_client import AddStream
-from tests.support.traces.spark_cluster import SparkCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(3600)]
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from canopy.cli.main import main
+from harness.spark_cluster import SparkCluster, separates, tasks_by_executor
 from tests.support.traces.runs import busy_run
-from tests.support.traces.spark_cluster import SparkCluster, separates, tasks_by_executor
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(3600)]
 

@@ -13,8 +13,8 @@ import pytest
 from canopy.traces.analysis import AnalysisSummary, analyze, spark_session
 from canopy.traces.analysis.constants import ONE_TASK_BYTES
 from canopy.traces.analysis.tasks import is_small_session
+from harness.spark_cluster import SparkCluster
 from tests.canopy.traces.planted.faults import PLANTED, judged_right, plant
-from tests.support.traces.spark_cluster import SparkCluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(3600)]
 
@@ -42,7 +42,7 @@ def found(
     work = tmp_path_factory.mktemp("cluster")
     (work / "events").mkdir()
     with SparkCluster(work, 2) as cluster:
-        yield analyze(traces, out, cluster.url, settings=cluster.values(work / "events"))
+        yield analyze(traces, out, master=cluster.url, settings=cluster.values(work / "events"))
 
 
 @pytest.mark.parametrize("name", PLANTED)
