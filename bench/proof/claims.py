@@ -62,6 +62,14 @@ FORMER_SEEDS: Final = (
 )
 """Seeds of the soak at which a former commit lost something or had an arc without an owner."""
 
+RUNS: Final = (
+    "--events 185000 --selectors 300",
+    "--events 555000 --selectors 300",
+    "--events 1850000 --selectors 300",
+    "--events 100000 --selectors 100000 --width 0.0002 --workers 2",
+)
+"""Runs of one, three and ten million records, and one with many selectors on a cluster."""
+
 CLAIMS: Final = (
     Claim(
         "soak",
@@ -245,6 +253,21 @@ CLAIMS: Final = (
         most=6.0,
         fast=500,
         full=500,
+    ),
+    Claim(
+        "analysis",
+        "The analysis of traces finds each fault of a run and no others, and a record costs the "
+        "same in a run of any size.",
+        "python -m bench.traces.analysis {part} --seed {seed} --faults 10",
+        size="records",
+        unit="records",
+        lost="wrong",
+        faults="faults",
+        figure="cpu_per_million",
+        figure_of="CPU s a million records",
+        fast=300_000,
+        full=100_000_000,
+        parts=RUNS,
     ),
     Claim(
         "fuzz",
