@@ -1,4 +1,4 @@
-"""Rows of one shard that become one Arrow batch: encoded as in the log, with their places.
+"""Rows of one shard as one Arrow batch: encoded as in the log, with their places.
 
 Most of what reading a row costs in Python is making objects of it. So a block is decoded at once,
 and only the attributes that are columns: of each row a struct of these, not a dictionary of all.
@@ -55,7 +55,7 @@ class Block:
         return len(self.offsets)
 
     def columns(self, names: Sequence[str]) -> list[Column]:
-        """The values of these attributes; None where a row has none."""
+        """Return the values of these attributes; None where a row lacks one."""
         decoder = _decoder(tuple(names))
         if not names:
             return []
@@ -125,8 +125,8 @@ _PAYLOADS: Final = msgspec.msgpack.Decoder(tuple[_Payload, ...])
 
 @lru_cache
 def _decoder(names: tuple[str, ...]) -> msgspec.msgpack.Decoder[Any] | None:
-    """Of rows of which only these attributes are decoded, as the fields f0, f1, …; None if msgspec
-    takes a name for no field's."""
+    """Return a decoder of rows that decodes only these attributes, as the fields f0, f1, …; None if
+    msgspec rejects a name as a field's."""
     fields = [(f"f{place}", Any, None) for place in range(len(names))]
     rename = {f"f{place}": name for place, name in enumerate(names)}
     try:

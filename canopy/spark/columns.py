@@ -1,4 +1,4 @@
-"""Rows of a stream as columns: which columns there are, and Arrow batches of them.
+"""Rows of a stream as columns: the inference of columns, and Arrow batches.
 
 An attribute is a column of its name. What a row has beside its attributes are columns that begin
 with an underscore (`EXTRAS`). An attribute that is absent or null is null.
@@ -109,7 +109,8 @@ class BatchColumns:
         field: pa.Field,
         block: Block,
     ) -> Column:
-        """The values with null in the place of those that do not fit; or the error."""
+        """Return the values with null in the place of those that do not fit. Raises the error in
+        mode *failfast*."""
         for value, offset in zip(values, block.offsets, strict=True):
             if self._fails and not fits(value):
                 raise SparkSourceError(

@@ -36,8 +36,8 @@ SELECTOR: Final = b"canopy.selector"
 
 
 def history_ends(folder: Path) -> dict[int, int]:
-    """By shard, the offset behind the files of a folder. Raises SparkSourceError if there is a gap,
-    or two files overlap."""
+    """Return by shard the offset after the last row in the files of a folder. Raises
+    SparkSourceError if there is a gap, or two files overlap."""
     found = sorted(
         tuple(map(int, match.groups()))
         for path in folder.glob("*.parquet")

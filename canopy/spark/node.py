@@ -1,4 +1,4 @@
-"""Rows by way of a node: the committed rows of all shards, wherever they are led.
+"""Rows read through a node: the committed rows of all shards, whichever node leads them.
 
 The shards' leaders choose by content, with their index and their zone maps; what comes here
 matches. While the node is away it is looked for.
@@ -126,7 +126,8 @@ NOTHING: Final = "canopy_none IS NULL AND canopy_none IS NOT NULL"
 
 
 def find_stream(client: Client, stream: str, timeout: float) -> str:
-    """The founding id of a stream. Raises SparkSourceError if there is none."""
+    """Return the id that a stream was founded with. Raises SparkSourceError if the stream does not
+    exist."""
     try:
         found = client.ask(GetStreams(0, stream), Streams, timeout).streams
     except ControlError as error:

@@ -62,7 +62,7 @@ class SourceOptions(NamedTuple):
 
 
 class SinkOptions(NamedTuple):
-    """Where rows are written, and as whom."""
+    """The stream to write to, and the name to write under."""
 
     stream: str
     node: str | None
@@ -73,7 +73,7 @@ class SinkOptions(NamedTuple):
 
 
 def source_options(given: Mapping[str, str], *, is_stream: bool) -> SourceOptions:
-    """The options of a reader. Raises SparkSourceError, which names what is wrong."""
+    """Return the options of a reader. Raises SparkSourceError, which names the invalid option."""
     options = _lower(given)
     folders = tuple(each.strip() for each in options.get("path", "").split(",") if each.strip())
     stream = options.get("stream", "")

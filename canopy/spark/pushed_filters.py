@@ -37,7 +37,7 @@ ALTERNATIVES_MOST: Final = 100
 
 
 class PushedBounds(NamedTuple):
-    """What the filters leave of the offsets and the shards."""
+    """The offsets and shards that the filters leave."""
 
     least: int = 0
     before: int = 2**63 - 1
@@ -70,7 +70,7 @@ def pushed(filters: Iterable[Filter], schema: pa.Schema) -> tuple[list[str], Pus
 
 
 def _condition(name: str, each: Any) -> str:
-    """The selector of one filter; "": there is none."""
+    """Return the selector of one filter; "" if the filter has none."""
     column = '"' + name.replace('"', '""') + '"'
     if isinstance(each, IsNotNull):
         return f"{column} IS NOT NULL"

@@ -1,4 +1,4 @@
-"""What both places that rows come from can do, a node and folders of segments; and errors."""
+"""The interface of both sources of rows, a node and folders of segments; and their errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from overlay.client import PackedEvents
 
 
 class SparkSourceError(Exception):
-    """A stream cannot be read or written by Spark as it was asked for: says what to do."""
+    """Spark cannot read or write a stream as requested. The text says what to do."""
 
 
 class RowsLostError(SparkSourceError):
@@ -38,13 +38,13 @@ class RowRange(NamedTuple):
 
 
 class Rows(Protocol):
-    """Where rows of a stream come from. Methods raise SparkSourceError."""
+    """A source of the rows of a stream. Methods raise SparkSourceError."""
 
     stream_id: str
     """The stream's founding id: another stream of the same name has another one."""
 
     def ends(self) -> dict[int, ShardEnds]:
-        """By shard, the offsets of what is there now."""
+        """Return the present offsets by shard."""
 
     def at_time(self, time: int) -> dict[int, int]:
         """By shard, the first offset that was appended at this time or later (nanoseconds since

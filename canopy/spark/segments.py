@@ -55,14 +55,14 @@ class _Found(NamedTuple):
 
 
 class _Replica(NamedTuple):
-    """A folder, and the first offset of it that is not known to be committed."""
+    """A folder, and its first offset that is not known to be committed."""
 
     folder: Path
     end: int
 
 
 class _Shard(NamedTuple):
-    """One shard: its ends, and its replicas, of which the first has all rows."""
+    """One shard: its ends, and its replicas, the first of which has all rows."""
 
     ends: ShardEnds
     replicas: tuple[_Replica, ...]
@@ -210,7 +210,7 @@ class FolderRows:
 
 
 def _shard_of(found: Sequence[_Found]) -> _Shard:
-    """What is committed, and where."""
+    """Find the committed rows of a shard."""
     ordered = sorted(found, key=lambda each: each.recovered.log.position, reverse=True)
     replicas = [_Replica(f.folder, _offset_behind(f.recovered, _said(f))) for f in ordered]
     first = ordered[0].recovered
@@ -247,7 +247,7 @@ def _held_by_majority(ordered: Sequence[_Found]) -> int:
 
 
 def _offset_behind(recovered: Recovered, number: int) -> int:
-    """The offset behind chunk `number`, or what is known of those before it."""
+    """Return the offset after chunk `number`, or after the last known chunk before that one."""
     lines = [line for line in recovered.log.lines if line.number <= number]
     if lines:
         return lines[-1].first + lines[-1].offsets
@@ -298,7 +298,7 @@ def _chunks_of(file: BinaryIO, begin: int, end: int) -> Iterator[Chunk]:
 
 
 def _matching(chunk: Chunk, shard: int, predicate: Predicate | None) -> PackedEvents | None:
-    """What matches of a chunk's rows; all of them as they are where all are wanted."""
+    """Return the rows of a chunk that match; the chunk unchanged if all rows are wanted."""
     try:
         if predicate is None:
             piece = whole_piece(chunk)

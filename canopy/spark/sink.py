@@ -53,13 +53,13 @@ ROW_BYTES: Final = 32
 
 @dataclass
 class TaskWritten(WriterCommitMessage):
-    """How many rows one task has appended."""
+    """The number of rows that one task has appended."""
 
     rows: int
 
 
 class _Writer:
-    """What writers of both kinds do in a task."""
+    """The common part of both kinds of writers, in a task."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         """Raises SparkSourceError for columns that no event can have."""
@@ -145,11 +145,11 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         return self._append(iterator, f"spark.{query}.{task.partitionId()}", int(batch) + 1)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """All partitions of a batch are written: there is nothing left to do."""
+        """Do nothing: all partitions of the batch are written."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """A batch has failed. What is written of it stays, and is passed over when it is done
-        again."""
+        """Do nothing: the rows that a failed batch has written stay, and are skipped when the batch
+        is repeated."""
 
 
 class JobWriter(_Writer, DataSourceArrowWriter):
@@ -169,5 +169,5 @@ class JobWriter(_Writer, DataSourceArrowWriter):
         """All rows are written."""
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """The job has failed: what was written stays. Done again with the options producer and
-        batch, it goes on."""
+        """Do nothing: the rows that were written stay. A repetition with the options producer and
+        batch continues after them."""

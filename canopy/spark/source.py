@@ -1,4 +1,4 @@
-"""The data source `canopy`: what Spark asks of it, in the driver and in its workers."""
+"""The data source `canopy`: Spark's interfaces, in the driver and in its workers."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ class CanopySource(DataSource):
         return schema_of(infer(_sampled(options)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Reads what is there now."""
+        """Return a reader of the rows that exist now."""
         options = source_options(self.options, is_stream=False)
         kind = PushingReader if options.pushes else Reader
         return kind(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
-        """Reads on and on."""
+        """Return a reader that follows the stream."""
         return CanopyStreamReader(source_options(self.options, is_stream=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -78,7 +78,8 @@ class CanopySource(DataSource):
 
 
 def schema_of(fields: pa.Schema) -> StructType:
-    """Spark's form of these columns; which have values of several types is in their metadata."""
+    """Return Spark's form of these columns. Metadata marks the columns with values of several
+    types."""
     schema = from_arrow_schema(fields)
     for field, known in zip(schema.fields, fields, strict=True):
         field.metadata = {MIXED.decode(): True} if MIXED in (known.metadata or {}) else {}
@@ -119,7 +120,7 @@ class TaskSpan(InputPartition):
 
 
 class SourceReading:
-    """What the readers of a batch and of a stream have in common."""
+    """The common part of the readers of a batch and of a stream."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
@@ -132,7 +133,7 @@ class SourceReading:
 
     @property
     def rows(self) -> Rows:
-        """Where this process reads the stream, opened when it is needed first."""
+        """The source of rows of this process, opened at its first use."""
         if self._open is None:
             self._open = rows_of(self._options)
         return self._open
@@ -171,8 +172,8 @@ class SourceReading:
         stream: str = "",
         losses: Callable[[int], tuple[int, int]] = lambda shard: (-1, -1),
     ) -> list[TaskSpan]:
-        """The partitions of these ranges of offsets, always the same ones. `stream`: its id, where
-        it has to be the same as before; `losses`: as of `RowRange`, by shard."""
+        """Return the partitions of these ranges of offsets, the same for the same ranges. `stream`:
+        the id that the stream must have; "": any. `losses`: of a shard, as in `RowRange`."""
         size, until = self._options.partition_rows, self._until()
         return [
             TaskSpan(
@@ -205,7 +206,7 @@ class SourceReading:
 
 
 class Reader(SourceReading, DataSourceReader):
-    """Reads what is there when the query is planned."""
+    """Reads the rows that exist when the query is planned."""
 
     _conditions: Sequence[str] = ()
     _bounds = PushedBounds()
@@ -232,8 +233,8 @@ class Reader(SourceReading, DataSourceReader):
 
 
 class PushingReader(Reader):
-    """The same, which leaves out what the query's filters exclude. (Spark refuses to plan such a
-    one while spark.sql.python.filterPushdown.enabled is false.)"""
+    """A `Reader` that omits rows which the query's filters exclude. (Spark does not plan it while
+    spark.sql.python.filterPushdown.enabled is false.)"""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's
         """Take filters in; all are applied again by Spark."""
@@ -249,11 +250,12 @@ class CanopyStreamReader(SourceReading, DataSourceStreamReader, SupportsTriggerA
     _stop: dict[int, int] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's
-        """Where a query without a checkpoint begins."""
+        """Return the offset at which a query without a checkpoint begins."""
         return self._offset(self.begins())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's
-        """At most so many offsets in one trigger (option `maxRowsPerTrigger`)."""
+        """Return the number of offsets that one trigger reads at most (option
+        `maxRowsPerTrigger`)."""
         return ReadMaxRows(self._options.trigger_rows)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's
@@ -261,13 +263,15 @@ class CanopyStreamReader(SourceReading, DataSourceStreamReader, SupportsTriggerA
         return self._offset(self._ends())
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
-        """Read up to what is there now, in as many triggers as it takes."""
+        """Set the end of the query: the present end of the stream, reached in several triggers if
+        need be."""
         self._stop = self._ends()
 
     def latestOffset(  # noqa: N802 - Spark's
         self, start: dict[str, Any], limit: ReadLimit
     ) -> dict[str, Any]:
-        """Where the next trigger ends: of all shards the same share of what is there."""
+        """Return the end of the next trigger, which takes an equal share of the unread rows of each
+        shard."""
         ends = self._ends() if self._stop is None else self._stop
         begins = self._shards_of(start)
         left = {shard: max(0, end - begins.get(shard, 0)) for shard, end in ends.items()}
@@ -296,7 +300,7 @@ class CanopyStreamReader(SourceReading, DataSourceStreamReader, SupportsTriggerA
         retention follows its own rules."""
 
     def stop(self) -> None:
-        """Close what the query has opened."""
+        """Close the source of rows."""
         if self._open is not None:
             self._open.close()
 

@@ -1,4 +1,4 @@
-"""The health file: what the analysis of the traces found of each node, and nodes load (T6).
+"""The health file, which `canopy trace health` writes and nodes load (T6).
 
 JSON, written by ``canopy trace health`` and read by nodes whose configuration names it
 (docs/reference/formats.md). This file has the format alone: it opens no file and has no clock.
@@ -26,7 +26,7 @@ class HealthFileError(ValueError):
 
 
 class NodeFinding(msgspec.Struct, frozen=True):
-    """What was found of one node within the window."""
+    """The finding on one node within the window."""
 
     severity: Annotated[int, Meta(ge=0, le=3)]
     """Tensor's threat level: 0 healthy, 1 relatively high, 2 high, 3 extremely high."""
@@ -55,7 +55,7 @@ _DECODER: Final = msgspec.json.Decoder(HealthFile)
 
 
 def decode_health(data: bytes) -> HealthFile:
-    """The file in `data`. Raises HealthFileError, which says what is wrong."""
+    """Decode a health file. Raises HealthFileError, which names the fault."""
     try:
         found = _DECODER.decode(data)
         marked = msgspec.json.decode(data)

@@ -38,7 +38,7 @@ FORM: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]
 
 
 class TraceContext(NamedTuple):
-    """Which trace an event belongs to. `parent`: the span that published it."""
+    """The trace that an event belongs to. `parent`: the span that published it."""
 
     trace: str  # 32 hex digits
     parent: str  # 16 hex digits
@@ -51,8 +51,8 @@ class TraceContext(NamedTuple):
 
 
 def read_traceparent(text: object) -> TraceContext | None:
-    """What the attribute says; None if it is not valid, which the specification has ignored. Of
-    later versions than 00 the fields that this one has are taken."""
+    """Parse the attribute. Returns None if it is invalid, since the specification requires such a
+    value to be ignored. Of versions later than 00 only the fields of version 00 are read."""
     found = FORM.fullmatch(text) if isinstance(text, str) else None
     if found is None:
         return None
@@ -168,8 +168,9 @@ class EventSpans:
         size: dict[str, Attribute] = {"messaging.message.body.size": publish.size or 0}
         operation: dict[str, Attribute] = {"messaging.operation.type": "send"}
         found = [
-            self._span(
-                publish,
+            Span(
+                publish.node,
+                self._context.trace,
                 root,
                 self._context.parent,
                 f"publish {self._type}",
@@ -193,8 +194,9 @@ class EventSpans:
             }
             matches.setdefault(about[0], []).append((record.time, id_))
             found.append(
-                self._span(
-                    record,
+                Span(
+                    record.node,
+                    self._context.trace,
                     id_,
                     root,
                     f"match {about[0]}",
@@ -227,8 +229,9 @@ class EventSpans:
         id_ = span_id(event, record.kind, record.node, subscription, str(record.n))
         if record.kind == "drop":
             about: dict[str, Attribute] = {"canopy.peer": record.peer or ""}
-            return self._span(
-                record,
+            return Span(
+                record.node,
+                self._context.trace,
                 id_,
                 parent,
                 "drop",
@@ -245,8 +248,9 @@ class EventSpans:
             "canopy.latency_ms": float(record.latency_ms or 0.0),
             "canopy.hops": record.hops or 0,
         }
-        return self._span(
-            record,
+        return Span(
+            record.node,
+            self._context.trace,
             id_,
             parent,
             f"deliver {self._type}",
@@ -256,34 +260,9 @@ class EventSpans:
             messaging | extra,
         )
 
-    def _span(
-        self,
-        record: Any,
-        id_: str,
-        parent: str,
-        name: str,
-        kind: int,
-        begins: float,
-        ends: float,
-        attributes: dict[str, Attribute],
-        error: str = "",
-    ) -> Span:
-        return Span(
-            record.node,
-            self._context.trace,
-            id_,
-            parent,
-            name,
-            kind,
-            begins,
-            ends,
-            attributes,
-            error,
-        )
-
 
 TOGETHER: Final = 512
-"""Spans of one request: what OpenTelemetry's batch processor has by default."""
+"""Spans of one request: the default of OpenTelemetry's batch processor."""
 
 ANSWER: Final = 30.0  # seconds for a collector to answer
 ACCEPTED: Final = range(200, 300)
@@ -291,8 +270,9 @@ ACCEPTED: Final = range(200, 300)
 
 @dataclass
 class Exported:
-    """What was made. `invalid`: events whose trace context is none; `unsampled`: events that their
-    publisher's tracer does not record; `damaged`: files that could not be read to their ends."""
+    """The result of an export. `invalid`: events with an invalid trace context; `unsampled`: events
+    that their publisher's tracer does not record; `damaged`: files that could not be read to the
+    end."""
 
     events: int = 0
     spans: int = 0
@@ -354,7 +334,7 @@ class SpanReader:
         return EventSpans(context, record, str(attributes.get("type", "event")))
 
     def _records(self, *words: bytes) -> Iterator[Any]:
-        """The records of lines that have one of these words."""
+        """Yield the records of lines that contain one of these words."""
         for path in self._files:
             try:
                 for lines in lines_of(pieces(path)):

@@ -60,8 +60,8 @@ def is_sampled(event: str, sample: float) -> bool:
 
 
 def marks(prefix: str, first: int, count: int, sample: float) -> list[bool]:
-    """`is_sampled` of so many events, whose identities are `prefix` and a number, from `first`
-    on."""
+    """Evaluate `is_sampled` for `count` events, whose identities are `prefix` and a number from
+    `first` on."""
     before, most = crc32(prefix.encode("utf-8", "surrogatepass")), sample * 2**32
     return [crc32(b"%d" % number, before) < most for number in range(first, first + count)]
 
@@ -84,8 +84,8 @@ class AdaptiveShare:
         return self._most / (1 << self._halvings)
 
     def publishes(self, events: int, now: float) -> bool:
-        """So many more events are published, to which `share` applies when this returns. Returns
-        whether it has changed."""
+        """Note that `count` more events are published; `share` applies to them when this returns.
+        Returns whether the share has changed."""
         if not self._rate:
             return False
         before = self._halvings
@@ -104,7 +104,7 @@ class AdaptiveShare:
         return self._halvings != before
 
     def _kept(self, events: int, halvings: int) -> float:
-        """How many of so many events are kept."""
+        """Return how many of `count` events are kept."""
         return events * self._most * 2.0**-halvings
 
 
@@ -304,7 +304,8 @@ class RecordEncoder:
         self._number = 0  # of the last record
 
     def line(self, kind: str, fields: Mapping[str, Any], now: float) -> bytes:
-        """One record. Raises `UNREPRESENTABLE` for what JSON has not; its number is used then."""
+        """Encode one record. Raises `UNREPRESENTABLE` for a value without a JSON form; the record's
+        number is used then."""
         fields = complete_fields(fields, now)
         if self._redaction is not None:
             fields = self._redaction.apply(kind, fields)
@@ -322,8 +323,8 @@ class RecordEncoder:
     def lines(
         self, kind: str, name: str, values: Sequence[str], fields: Mapping[str, Any], now: float
     ) -> list[bytes]:
-        """A record for each of these values of the field `name`, as `line`. The other fields are
-        encoded once."""
+        """Encode a record for each of these values of the field `name`, as `line` does. The other
+        fields are encoded once."""
         fields = complete_fields(fields, now)
         if self._redaction is not None:
             fields = self._redaction.apply(kind, fields)
@@ -366,8 +367,8 @@ class TraceFiles:
         self._retry_at = -math.inf  # after a failure
 
     def append(self, lines: list[bytes], since: float, now: float) -> None:
-        """Write records, the first of which is from `since`. Never raises for a failing disk: what
-        it does not take is lost, and so is what comes soon after."""
+        """Write records, the first of which was buffered at `since`. Never raises for a failing
+        disk: records that the disk rejects are lost, as are those that follow soon after."""
         if self._retry_at - RETRY_AFTER <= now < self._retry_at:
             self._losses.records += len(lines)
             return
@@ -401,8 +402,8 @@ class TraceFiles:
         return self._file
 
     def _first_lines(self, since: float) -> list[bytes]:
-        """A line feed, so that a line which another process left unfinished ends, and the record
-        that says what file this is."""
+        """Return a line feed, which ends a line that another process left unfinished, and the
+        record that describes the file."""
         record = {
             "v": VERSION,
             "time": since,

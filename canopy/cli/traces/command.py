@@ -120,8 +120,9 @@ def analyze(
     each expected delivery was made once, and no others were made; 9 if it was not exact, and 5 if
     the traces prove neither, since too many records are absent or nothing was expected. It is 1 if
     there is no verdict: no records, no Java, a job that failed. Needs Java 17 or newer, or the one
-    of the installation. A folder is a path, a file: URI, or without --master a URI of another file
-    system that Hadoop has a connector for (hdfs:, s3a:), from and to which files are copied.
+    of the installation. A folder is a path, a file: URI, or without --master a URI of S3 (s3:,
+    s3a:) or of a file system that Hadoop has a connector for (hdfs:), from and to which files are
+    copied.
 
     With --since and --until only the date= folders of that time are opened. Deliveries to
     subscriptions that were made before are not judged then, unless --state names a folder with the

@@ -37,6 +37,10 @@ ONE_TASK_BYTES: Final = 8 * 1024 * 1024
 it runs: the fixed costs of a stage are all that there is. Measured on 0.1 MB, processor time of
 one analysis more in the same JVM: 9.1 s instead of 15.5 s."""
 
+PARTITION_BYTES: Final = 32 * 1024 * 1024
+"""Of input, for each partition of a shuffle: its rows fit a task's share of a heap of 1 GB with
+room to sort. Spark joins partitions that turn out to be smaller."""
+
 MAX_DEPTH: Final = 600
 """Levels of a selector's JSON tree. Matching allows 128 levels of selector, each at most 3 of JSON;
 Python calls functions 1,000 deep unless configured."""
@@ -53,8 +57,8 @@ LINE_BYTES: Final = 16 * 1024 * 1024
 """Of a line beyond this no more is read. An event's attributes are smaller than a frame of 1 MB."""
 
 OPEN_BYTES: Final = 64 * 1024
-"""What opening a file counts for when Spark combines files into tasks, whose own figure (4 MB) is
-one for remote stores and makes a task of every 32 small files. Reading 64 KB takes as long as
+"""The cost of opening a file, in bytes, when Spark combines files into tasks. Spark's default (4
+MB) is for remote stores and makes a task of every 32 small files. Reading 64 KB takes as long as
 opening a file on a local disk."""
 
 WRITERS: Final = 40
@@ -71,9 +75,9 @@ GRACE_SECONDS: Final = 1.0
 overlay in milliseconds. Guess; to be measured by the times of unsubscribes at hosts."""
 
 SETTLE_SECONDS: Final = 10.0
-"""What is published so long before records end or are absent may have been delivered when they
-were: a delivery on a busy machine took up to 8.5 s. It is also how long a SUBACK may take before
-what its subscription waits for counts as not judged."""
+"""Seconds within which a delivery is made: an event that was published this long before records end
+or are absent may have been delivered within the absent stretch. A delivery on a busy machine took
+up to 8.5 s. A SUBACK that takes longer leaves the pairs of its subscription unjudged."""
 
 FLUSH_SECONDS: Final = 2.0
 """By which a killed node may have outlived its last written record: nodes write every half second.
@@ -139,7 +143,8 @@ STEPS_COMPARED: Final = 200_000
 """Records by which hosts and links are compared, which take this process a second."""
 
 CSV_ROWS: Final = 100_000
-"""Rows up to which a table is left as CSV, too, beside its Parquet: what spreadsheets open."""
+"""Rows up to which a table is written as CSV beside its Parquet: the size that spreadsheets
+open."""
 
 TIME_BINS: Final = 60  # columns of the picture of the run over time: what a phone can show
 

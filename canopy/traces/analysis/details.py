@@ -6,8 +6,9 @@ million events is as large as that of a hundred.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,7 +29,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Waits:
-    """How long subscriptions waited for their SUBACKs, in milliseconds."""
+    """The waiting times of subscriptions for their SUBACKs, in milliseconds."""
 
     acked: int
     unacked: int
@@ -58,14 +59,15 @@ def _rows(frame: DataFrame) -> list[Row]:
     return [row.asDict(recursive=True) for row in frame.collect()]
 
 
-def latency_histogram(pairs: Any) -> list[tuple[int, int]]:
-    """(bin, deliveries), sorted, of an Arrow table of judged pairs; bin b holds 10^(b/B) to
-    10^((b+1)/B) ms, B = BINS_PER_DECADE."""
-    import numpy as np
-
-    known = np.maximum(pairs["latency_ms"].drop_null().to_numpy(), LEAST_MS)
-    bins = np.floor(np.log10(known) * BINS_PER_DECADE).astype(np.int64)
-    return list(zip(*(each.tolist() for each in np.unique(bins, return_counts=True)), strict=True))
+def latency_histogram(bins: Iterable[Mapping[str, Any]]) -> list[tuple[int, int]]:
+    """(column, deliveries), sorted, of judged pairs by bin of latency (`latencies.PairBins`);
+    column c holds 10^(c/B) to 10^((c+1)/B) ms, B = BINS_PER_DECADE."""
+    found: Counter[int] = Counter()
+    for row in bins:
+        if row["bin"] is not None:
+            mean = max(row["total"] / row["pairs"], LEAST_MS)
+            found[math.floor(math.log10(mean) * BINS_PER_DECADE)] += row["pairs"]
+    return sorted(found.items())
 
 
 def subscription_table(spark: SparkSession, subscribed: DataFrame, judged: DataFrame) -> DataFrame:
@@ -126,7 +128,7 @@ def worst_subscriptions(table: Any) -> list[Row]:
 
 
 def withheld_most(table: Any) -> list[Row]:
-    """The subscriptions of which the policy withheld most, of the table of `subscription_table`."""
+    """Return the subscriptions with most withheld pairs, from the table of `subscription_table`."""
     import pyarrow.compute as pc
 
     some = table.filter(pc.greater(table["withheld"], 0))
@@ -136,7 +138,7 @@ def withheld_most(table: Any) -> list[Row]:
 
 
 def waits_of(table: Any) -> Waits:
-    """How long the subscriptions of the table of `subscription_table` waited."""
+    """Return the waiting times of the subscriptions in the table of `subscription_table`."""
     import pyarrow.compute as pc
 
     waited = pc.multiply(pc.subtract(table["acked"], table["subscribed"]), 1e3)
@@ -160,8 +162,8 @@ FAULTS: Final = ("missing", "dropped", "discarded", "corrupted", "spurious", "du
 
 
 def counts_of(row: Row) -> dict[str, Any]:
-    """The numbers of one subscription, with its name; `made`: all deliveries, also wrong ones.
-    Where its tree is not that of its selector both are there."""
+    """Return the numbers of one subscription, with its name; `made`: all deliveries, including
+    wrong ones. With the selector and its tree if these differ."""
     counts = {name: row[name] for name in ("expected", "delivered", *FAULTS, "withheld")}
     made = (
         row["delivered"]
@@ -194,7 +196,7 @@ def corrupt_examples(records: DataFrame) -> list[Row]:
 
 
 def loss_reasons(tally: Iterable[Row]) -> list[Row]:
-    """kind (drop or refused), reason, count: what nodes report as dropped or refused."""
+    """Return kind (drop or refused), reason, count: drops and refusals that nodes have recorded."""
     found: Counter[tuple[str, str | None]] = Counter()
     for row in tally:
         if row["kind"] in ("drop", "refused"):
@@ -205,12 +207,9 @@ def loss_reasons(tally: Iterable[Row]) -> list[Row]:
     ]
 
 
-def timeline(
-    spark: SparkSession, records: DataFrame, first: float, last: float
-) -> tuple[list[Row], float]:
-    """bin, published, delivered, messages per time bin; and a bin's length in seconds."""
-    width = max((last - first) / TIME_BINS, 0.001)
-    rows = _rows(
+def timeline(spark: SparkSession, records: DataFrame, first: float, width: float) -> list[Row]:
+    """bin, published, delivered, messages per time bin, each `width` seconds long."""
+    return _rows(
         spark.sql(
             f"""
             SELECT least(CAST(floor((time - {first!r}D) / {width!r}D) AS INT), {TIME_BINS - 1})
@@ -224,4 +223,3 @@ def timeline(
             records=records,
         )
     )
-    return rows, width

@@ -1,24 +1,32 @@
 """How latencies are spread: over the time of the run, by hops, by attribute, by host and by link.
 
-All but the last two are computed in this process from columns that it has read anyway. For hosts
-and links the records of an event's steps are compared with one another, of so many events that
-`STEPS_COMPARED` records come here at most.
+Spark counts the judged pairs in bins of latency 0.5 % wide, so that a few thousand rows come to
+this process however many pairs there are. Within a bin every latency counts as the bin's mean:
+percentiles are exact where bins hold one value each, and within 0.5 % otherwise. Hosts and links
+are compared by the records of an event's steps, of a share of the events (`STEPS_COMPARED`).
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from canopy.traces.analysis.constants import STEPS_COMPARED, TIME_BINS
-from canopy.traces.analysis.walks import tree_sizes
+from canopy.traces.analysis.constants import LEAST_MS, STEPS_COMPARED, TIME_BINS
+from canopy.traces.analysis.tasks import in_one_task
+from canopy.traces.analysis.verdict.deliveries import DUE, VERDICTS, VerdictCounts
+from canopy.traces.analysis.walks import percentiles, tree_sizes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-OF_PAIR: Final = ("published", "hops", "attribute")
-"""The columns of judged pairs, beside those that are counted, by which latencies are spread."""
+Row = Mapping[str, Any]
+
+BIN: Final = (
+    f"IF(latency_ms IS NULL, NULL, CAST(floor(200 * ln(greatest(latency_ms, {LEAST_MS}D))) AS INT))"
+)
+"""SQL: the bin of a latency: its logarithm in steps of 0.5 %."""
 
 STEPS: Final = ("visit", "match", "forward", "arrive")
 """The kinds of records of an event on its way through hosts and links."""
@@ -32,6 +40,100 @@ class Spread(NamedTuple):
     p90: float
     p99: float
     most: float
+
+
+class PairBins(NamedTuple):
+    """Judged pairs by bin of latency, four times: by overlay (`name`) and `verdict`, by time of
+    publication (`number`), by hops (`number`), and by attribute (`name`). Each row has `bin` (None
+    without a delivery), `pairs`, `again` (deliveries beyond the first of a pair), `total` and
+    `squares` (sums of the latencies and of their squares), and `most`."""
+
+    verdicts: list[Row]
+    times: list[Row]
+    hops: list[Row]
+    attributes: list[Row]
+
+
+def pair_bins(spark: SparkSession, judged: DataFrame, first: float, width: float) -> PairBins:
+    """Count the `judged` pairs. The run begins at `first` (seconds since 1970); a time bin is
+    `width` seconds long."""
+    counted = spark.sql(
+        f"""
+        SELECT stack(4, 'verdicts', coalesce(overlay, ''), verdict, NULL,
+                        'times', NULL, NULL, time,
+                        'hops', NULL, NULL, hops,
+                        'attributes', attribute, NULL, NULL) AS (of, name, verdict, number),
+               copies, latency_ms, bin
+        FROM (SELECT *, {BIN} AS bin,
+                CAST(greatest(least(floor((published - {first!r}D) / {width!r}D), {TIME_BINS - 1}),
+                              0) AS INT) AS time
+              FROM {{judged}})
+        """,
+        judged=judged.select(
+            *("overlay", "verdict", "copies", "latency_ms", "hops", "attribute", "published")
+        ),
+    )
+    rows = spark.sql(
+        """
+        SELECT of, name, verdict, number, bin, count(*) AS pairs,
+               coalesce(sum(copies - 1) FILTER (WHERE copies > 1), 0) AS again,
+               sum(latency_ms) AS total, sum(latency_ms * latency_ms) AS squares,
+               max(latency_ms) AS most
+        FROM {counted} GROUP BY of, name, verdict, number, bin
+        """,
+        counted=in_one_task(counted),
+    )
+    sets: dict[str, list[Row]] = {name: [] for name in PairBins._fields}
+    for row in rows.toArrow().to_pylist():
+        sets[row["of"]].append(row)
+    return PairBins(**sets)
+
+
+def spread_of(bins: Iterable[Row]) -> Spread | None:
+    """The spread of all latencies in these `bins`; None without any."""
+    known = [row for row in bins if row["bin"] is not None]
+    counts = sorted((row["total"] / row["pairs"], row["pairs"]) for row in known)
+    if not counts:
+        return None
+    p50, p90, p99 = percentiles(counts, 0.5, 0.9, 0.99)
+    most = max(row["most"] for row in known)
+    return Spread(sum(pairs for _, pairs in counts), p50, p90, p99, most)
+
+
+def by(bins: Iterable[Row], name: str) -> dict[Any, Spread]:
+    """The spread by the column `name`, without pairs for which that is NULL."""
+    groups: dict[Any, list[Row]] = defaultdict(list)
+    for row in bins:
+        if row[name] is not None:
+            groups[row[name]].append(row)
+    found = ((key, spread_of(rows)) for key, rows in groups.items())
+    return {key: spread for key, spread in found if spread is not None}
+
+
+LATENCY: Final = ("p50", "p90", "p99", "max", "mean", "variance", "deviation")
+
+
+def count_verdicts(bins: Iterable[Row]) -> VerdictCounts:
+    """Count the verdicts of judged pairs by bin of latency (`PairBins.verdicts`). The
+    variance (in ms squared) and the standard deviation are of all deliveries, not of a sample."""
+    rows = list(bins)
+    found = dict.fromkeys(VERDICTS, 0)
+    for row in rows:
+        found[row["verdict"]] += row["pairs"]
+    latency: dict[str, float | None] = dict.fromkeys(LATENCY)
+    if spread := spread_of(rows):
+        known = [row for row in rows if row["bin"] is not None]
+        mean = sum(row["total"] for row in known) / spread.number
+        variance = sum(row["squares"] for row in known) / spread.number - mean**2
+        variance = max(variance, 0.0)
+        values = (spread.p50, spread.p90, spread.p99, spread.most, mean, variance, variance**0.5)
+        latency = dict(zip(LATENCY, values, strict=True))
+    return VerdictCounts(
+        expected=sum(found[kind] for kind in DUE),
+        duplicates=sum(row["again"] for row in rows),
+        latency_ms=latency,
+        **found,
+    )
 
 
 @dataclass(frozen=True)
@@ -48,7 +150,7 @@ class Latencies:
     its match there."""
     links: list[dict[str, Any]]
     """The slowest first: `sender`, `node`, and the same from a forward's sending to its arrival."""
-    compared: float  # the share of the events of which hosts and links are
+    compared: float  # the share of the events that hosts and links are compared by
 
     def tables(self) -> dict[str, Any]:
         """The rows of attributes, hosts and links as Arrow tables, by name."""
@@ -78,115 +180,50 @@ ATTRIBUTE_NUMBERS: Final = (
     *("visits", "matches", "recipients", "tree_hops", "virtual_nodes", "deliveries"),
     *("p50_ms", "p99_ms"),
 )
-NOT_COMPARED: Final[tuple[Any, float]] = (None, 1.0)
+NOT_COMPARED: Final[tuple[list[Row], float]] = ([], 1.0)
 PLACE_NUMBERS: Final = ("count", "p50_ms", "p90_ms", "max_ms")
 
 
 def in_parts(
-    pairs: Any,
-    trees: Any,
-    tally: Sequence[Mapping[str, Any]],
-    compared: tuple[Any, float],
-    first: float,
-    width: float,
+    bins: PairBins, trees: Sequence[Row], tally: Iterable[Row], places: tuple[list[Row], float]
 ) -> Latencies:
-    """All parts, of the judged pairs, the table of trees, the rows of a tally and
-    `compared_steps`, or `NOT_COMPARED`. The run begins at `first`; a time bin is `width` seconds
-    long."""
-    steps, share = compared
+    """All parts, of the `bins` of the judged pairs, the rows of `walks.counted_trees`, those of a
+    `tally`, and `compared_places` or `NOT_COMPARED`."""
+    rows, share = places
     return Latencies(
-        over_time(pairs, first, width),
-        by_hops(pairs),
-        by_attribute(pairs, trees, tally),
-        [] if steps is None else hosts_of(steps),
-        [] if steps is None else links_of(steps),
+        by(bins.times, "number"),
+        by(bins.hops, "number"),
+        by_attribute(by(bins.attributes, "name"), trees, tree_sizes(tally)),
+        [_place(row, "node") for row in rows if row["sender"] is None],
+        [_place(row, "sender", "node") for row in rows if row["sender"] is not None],
         share,
     )
 
 
-def spreads(groups: Any, values: Any) -> dict[int, Spread]:
-    """The spread of the `values` of each group: NumPy arrays of the same length, groups as
-    integers. Percentiles are linear between the two nearest ranks."""
-    import numpy as np
-
-    if not len(values):
-        return {}
-    order = np.lexsort((values, groups))
-    groups, values = groups[order], values[order]
-    starts = np.flatnonzero(np.r_[True, groups[1:] != groups[:-1]])
-    counts = np.diff(np.r_[starts, len(groups)])
-
-    def at(share: float) -> list[float]:
-        place = starts + share * (counts - 1)
-        below = np.floor(place).astype(np.int64)
-        part = place - below
-        above = np.ceil(place).astype(np.int64)
-        found: list[float] = (values[below] * (1 - part) + values[above] * part).tolist()
-        return found
-
-    rows = zip(counts.tolist(), at(0.5), at(0.9), at(0.99), at(1.0), strict=True)
-    return dict(zip(groups[starts].tolist(), (Spread(*row) for row in rows), strict=True))
-
-
-def codes(column: Any) -> tuple[Any, list[Any]]:
-    """An Arrow column without nulls as a NumPy array of integers, and what each stands for."""
-    import numpy as np
-    import pyarrow as pa
-
-    if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
-    column = column.unify_dictionaries()
-    if not column.num_chunks:
-        return np.zeros(0, np.int64), []
-    indices = [chunk.indices.to_numpy(zero_copy_only=False) for chunk in column.chunks]
-    return np.concatenate(indices).astype(np.int64), column.chunk(0).dictionary.to_pylist()
-
-
-def known(pairs: Any, *columns: str) -> Any:
-    """These columns and the latencies of those pairs that have all of them."""
-    return pairs.select(["latency_ms", *columns]).drop_null()
-
-
-def over_time(pairs: Any, first: float, width: float) -> dict[int, Spread]:
-    """The latencies by time bin, `width` seconds long, of the publication."""
-    import numpy as np
-
-    rows = known(pairs, "published")
-    bins = np.floor((rows["published"].to_numpy() - first) / width).astype(np.int64)
-    return spreads(np.clip(bins, 0, TIME_BINS - 1), rows["latency_ms"].to_numpy())
-
-
-def by_hops(pairs: Any) -> dict[int, Spread]:
-    """The latencies by hops from the publisher to the subscriber."""
-    rows = known(pairs, "hops")
-    return spreads(rows["hops"].to_numpy(), rows["latency_ms"].to_numpy())
+def _place(row: Row, *names: str) -> dict[str, Any]:
+    return {name: row[name] for name in (*names, *PLACE_NUMBERS)}
 
 
 def by_attribute(
-    pairs: Any, trees: Any, tally: Iterable[Mapping[str, Any]]
+    delivered: Mapping[str, Spread], trees: Iterable[Row], sizes: Mapping[str, int]
 ) -> list[dict[str, Any]]:
-    """A row for each attribute by which events travelled, those with most visits first, of the
-    judged pairs, the Arrow table `walks.tree_table` and the rows of a `tally`."""
-    rows = known(pairs, "attribute")
-    groups, names = codes(rows["attribute"])
-    delivered = {
-        names[code]: spread
-        for code, spread in spreads(groups, rows["latency_ms"].to_numpy()).items()
-    }
-    sizes = tree_sizes(tally)
-    made = trees.group_by("attribute").aggregate(
-        [([], "count_all"), ("matches", "sum"), ("recipients", "sum"), ("hops", "mean")]
-    )
-    ordered = made.select(
-        ["attribute", "count_all", "matches_sum", "recipients_sum", "hops_mean"]
-    ).rename_columns(["attribute", "visits", "matches", "recipients", "tree_hops"])
+    """A row for each attribute by which events travelled, those with most visits first: of the
+    latencies by attribute, the rows of `walks.counted_trees`, and the `tree_sizes`."""
+    groups: dict[str | None, list[Row]] = defaultdict(list)
+    for row in trees:
+        groups[row["attribute"]].append(row)
     found = []
-    for row in ordered.to_pylist():
-        spread = delivered.get(row["attribute"])
+    for attribute, rows in groups.items():
+        spread = delivered.get(attribute or "")
+        visits = sum(row["visits"] for row in rows)
         found.append(
-            row
-            | {
-                "virtual_nodes": sizes.get(row["attribute"]),
+            {
+                "attribute": attribute,
+                "visits": visits,
+                "matches": sum(row["matches"] for row in rows),
+                "recipients": sum(row["recipients"] for row in rows),
+                "tree_hops": sum(row["hops"] * row["visits"] for row in rows) / visits,
+                "virtual_nodes": sizes.get(attribute or ""),
                 "deliveries": spread.number if spread else 0,
                 "p50_ms": spread.p50 if spread else None,
                 "p99_ms": spread.p99 if spread else None,
@@ -196,78 +233,42 @@ def by_attribute(
     return found
 
 
-def compared_steps(
-    spark: SparkSession, records: DataFrame, tally: Iterable[Mapping[str, Any]], clocks_agree: bool
-) -> tuple[Any, float]:
-    """The steps of a share of the events as an Arrow table, and that share: kind, event, attribute,
-    node, peer, at (milliseconds)."""
+def compared_places(
+    spark: SparkSession, records: DataFrame, tally: Iterable[Row], clocks_agree: bool
+) -> tuple[list[Row], float]:
+    """How long events took at hosts (`sender` None) and on links, those whose p90 is longest first:
+    rows of sender, node and `PLACE_NUMBERS`; and the share of the events that they are of.
+
+    A host took from the last visit that was sent to it until its match, a link from the last
+    forward until the arrival, of the same event and attribute.
+    """
     total = sum(row["count"] for row in tally if row["kind"] in STEPS)
     parts = max(1, -(-total // STEPS_COMPARED))
     kinds = ", ".join(f"'{kind}'" for kind in STEPS)
     share = f"AND pmod(xxhash64(event), {parts}) = 0" if parts > 1 else ""
     clock = "time * 1e3D" if clocks_agree else "hlc / 1e6D"
-    found = spark.sql(
+    steps = spark.sql(
         f"""
-        SELECT kind, event, attribute, node, peer, {clock} AS at FROM {{records}}
-        WHERE kind IN ({kinds}) AND event IS NOT NULL {share}
+        SELECT event, attribute, kind IN ('visit', 'forward') AS begins, {clock} AS at,
+               CASE kind WHEN 'forward' THEN node WHEN 'arrive' THEN peer ELSE '' END AS sender,
+               IF(kind IN ('visit', 'forward'), peer, node) AS node
+        FROM {{records}} WHERE kind IN ({kinds}) AND event IS NOT NULL {share}
         """,
         records=records,
-    ).toArrow()
-    return found, 1 / parts
-
-
-def between(begins: Any, ends: Any, keys: Sequence[str]) -> Any:
-    """For each of the `ends` the milliseconds since the last of the `begins` before it with the
-    same `keys`, as an Arrow table of the keys and `took`."""
-    import pyarrow.compute as pc
-
-    last = ends.append_column("end", ends["at"]).select([*keys, "end"])
-    joined = last.join(begins.select([*keys, "at"]), list(keys), join_type="inner")
-    joined = joined.append_column("took", pc.subtract(joined["end"], joined["at"]))
-    joined = joined.filter(pc.greater_equal(joined["took"], 0))
-    made = joined.group_by([*keys, "end"]).aggregate([("took", "min")])
-    return made.select([*keys, "took_min"]).rename_columns([*keys, "took"])
-
-
-def hosts_of(steps: Any) -> list[dict[str, Any]]:
-    """A row for each node that matched what others sent it."""
-    import pyarrow.compute as pc
-
-    visits = steps.filter(pc.equal(steps["kind"], "visit")).drop_columns(["node"])
-    visits = visits.rename_columns({"peer": "node"})
-    took = between(
-        visits, steps.filter(pc.equal(steps["kind"], "match")), ("event", "attribute", "node")
     )
-    return slowest_first(took, ("node",))
-
-
-def links_of(steps: Any) -> list[dict[str, Any]]:
-    """A row for each way, from a host or delegate to an interested node, that events took."""
-    import pyarrow.compute as pc
-
-    sent = steps.filter(pc.equal(steps["kind"], "forward"))
-    sent = sent.rename_columns({"node": "sender", "peer": "node"})
-    arrived = steps.filter(pc.equal(steps["kind"], "arrive")).rename_columns({"peer": "sender"})
-    took = between(sent, arrived, ("event", "attribute", "sender", "node"))
-    return slowest_first(took, ("sender", "node"))
-
-
-def slowest_first(took: Any, names: Sequence[str]) -> list[dict[str, Any]]:
-    """A row for each combination of these columns, those whose p90 is longest first."""
-    import numpy as np
-
-    together = np.zeros(len(took), np.int64)
-    meanings = []
-    for name in names:
-        each, values = codes(took[name])
-        together = together * max(len(values), 1) + each
-        meanings.append(values)
-    rows = []
-    for code, spread in spreads(together, took["took"].to_numpy()).items():
-        row: dict[str, Any] = {}
-        for name, values in zip(reversed(names), reversed(meanings), strict=True):
-            code, place = divmod(code, len(values))
-            row[name] = values[place]
-        row |= {"count": spread.number, "p50_ms": spread.p50, "p90_ms": spread.p90}
-        rows.append(row | {"max_ms": spread.most})
-    return sorted(rows, key=lambda row: (-row["p90_ms"], *(row[name] or "" for name in names)))
+    rows = spark.sql(
+        """
+        SELECT nullif(sender, '') AS sender, node, count(*) AS count, max(took) AS max_ms,
+               percentile(took, array(0.5D, 0.9D)) AS shares
+        FROM (SELECT sender, node, at - last_value(IF(begins, at, NULL), true) OVER (
+                PARTITION BY event, attribute, sender, node ORDER BY at, NOT begins) AS took, begins
+              FROM {steps} WHERE attribute IS NOT NULL AND sender IS NOT NULL)
+        WHERE NOT begins AND took IS NOT NULL GROUP BY sender, node
+        ORDER BY shares[1] DESC, sender, node
+        """,
+        steps=steps,
+    ).collect()
+    found: list[Row] = [
+        {**row.asDict(), "p50_ms": row["shares"][0], "p90_ms": row["shares"][1]} for row in rows
+    ]
+    return found, 1 / parts

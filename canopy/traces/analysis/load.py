@@ -33,13 +33,13 @@ COUNTED: Final[dict[str, tuple[str, ...]]] = {
     "refused": ("refused",),
     "steps": ("walk_hop", "visit", "forward"),
 }
-"""What is counted, and of which kinds the records are; `steps` are one data-plane message each."""
+"""Numbers of records by kinds; `steps` are one data-plane message each."""
 
 STARTED: Final = ("name", "address", "routing")  # which the `start` record has
 STOPPED: Final = ("data_messages", "other_messages", "bytes")  # which the `stop` record has
 
 WORK: Final = ("data_messages", "deliveries", "matches")
-"""The columns of the load table of which `spread_of` says how evenly they are distributed."""
+"""The columns of the load table whose distribution over nodes `spread_of` computes."""
 
 
 def spread_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float | None]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -73,15 +72,6 @@ def write_table(folder: Path, rows: Any) -> None:
 
     folder.mkdir(parents=True)
     parquet.write_table(rows, folder / "part-00000.parquet", compression="zstd")
-
-
-def read_table(folders: Sequence[Path], columns: Sequence[str]) -> Any:
-    """These `columns`, all without any, of the Parquet files in these folders, as an Arrow
-    table."""
-    from pyarrow import parquet
-
-    files = [path for folder in folders for path in sorted(folder.rglob("[!._]*.parquet"))]
-    return parquet.read_table(files, columns=list(columns) or None, partitioning=None)
 
 
 class Download(NamedTuple):

@@ -35,7 +35,7 @@ class PrunedDay:
 
 @dataclass
 class Pruned:
-    """What was removed, or would be, and what was not."""
+    """The files that were removed, or would be, and those that were not."""
 
     dry_run: bool
     before: date

@@ -46,8 +46,8 @@ def trace_files(traces: Path) -> Iterator[Path]:
 
 
 def text_bytes(path: Path) -> int:
-    """The bytes of text in a trace file; of a compressed one what its end says (RFC 1952, which
-    counts modulo 2^32)."""
+    """Return the bytes of text in a trace file; of a compressed one as its trailer has it (RFC
+    1952, modulo 2^32)."""
     size = path.stat().st_size
     if path.suffix != ".gz" or size < 4:
         return size
@@ -93,9 +93,9 @@ def check_folder(traces: Path, window: TimeWindow = ALWAYS) -> int:
 def store_records(
     spark: SparkSession, files: Sequence[Path], table: Path, window: TimeWindow = ALWAYS
 ) -> tuple[DataFrame, Tally]:
-    """Write the lines of these files, as far as they are of the `window`, to the Parquet folder
-    `table`, by kind, and read them back; and their tally. What cannot be read of a file is a line
-    of it."""
+    """Write the lines of these files that are within the `window` to the Parquet folder `table`, by
+    kind. Returns the table read back, and the tally. A file that cannot be read to its end has a
+    corrupt line."""
     table.mkdir(parents=True)
     sizes = [(path.parent.resolve() / path.name, text_bytes(path)) for path in files]
     shares = stretches.shared_out(sizes)
@@ -109,7 +109,7 @@ def store_records(
 def _here(
     spark: SparkSession, shares: Sequence[Any], table: Path, bounds: stretches.Bounds
 ) -> tuple[DataFrame, Tally]:
-    """What the tasks of a small run do, in this process; their records are handed to Spark."""
+    """Do the tasks of a small run in this process, and hand the records to Spark."""
     import pyarrow as pa
 
     rows = pa.concat_tables(stretches.records_of(share, bounds) for share in shares)
@@ -121,7 +121,7 @@ def _here(
 def distribute(
     spark: SparkSession, shares: Sequence[Any], table: Path, bounds: stretches.Bounds
 ) -> Tally:
-    """Have Spark's workers, which need not have Canopy, do the tasks of these `shares`."""
+    """Run the tasks of these `shares` in Spark's workers, which need not have Canopy."""
     import pyarrow as pa
     from pyspark import cloudpickle
 
@@ -134,7 +134,7 @@ def distribute(
 
 
 def counted(records: DataFrame) -> list[dict[str, Any]]:
-    """The rows of the tally of these `records`. Of a large run Spark counts them itself: its ways
+    """Return the rows of the tally of these `records`. Spark counts those of a large run: its ways
     to hand whole rows to Python need Pandas."""
     if is_small(records):
         return list(tally.tally(tally.by_kind(records.select(*tally.FIELDS).toArrow())).to_pylist())

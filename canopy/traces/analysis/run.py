@@ -9,13 +9,13 @@ come from the tables in the output folder.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
 
 from canopy.traces.analysis import details, latencies, load, output, read, slowest, walks, wrong
 from canopy.traces.analysis.completeness.collect import (
@@ -26,7 +26,7 @@ from canopy.traces.analysis.completeness.collect import (
     runs_table,
 )
 from canopy.traces.analysis.completeness.overlays import OverlayFacts
-from canopy.traces.analysis.constants import DAY_SECONDS, AnalysisError
+from canopy.traces.analysis.constants import DAY_SECONDS, TIME_BINS, AnalysisError
 from canopy.traces.analysis.days.judging import trends
 from canopy.traces.analysis.findings import Findings
 from canopy.traces.analysis.parsing import blocks
@@ -68,43 +68,36 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+class AnalysisOptions(TypedDict, total=False):
+    """How an analysis is run."""
+
+    master: str | None
+    """The URL of a Spark cluster whose machines see all folders under the same paths; None: this
+    machine."""
+    progress: OnProgress
+    overwrite: bool
+    """Replace a report in an output folder with other content."""
+    session: SparkSession | None
+    """An open session that is used."""
+    settings: Mapping[str, str]
+    """Settings of Spark, which replace those of `spark_session`."""
+    window: TimeWindow
+    """Only records of that time are read and judged."""
+    on_tasks: OnTasks | None
+    """Called with the progress of Spark's tasks."""
+
+
 def analyze(
-    traces: Path,
-    out: Path,
-    master: str | None = None,
-    progress: OnProgress = silent,
-    *,
-    overwrite: bool = False,
-    session: SparkSession | None = None,
-    settings: Mapping[str, str] = EMPTY,
-    window: TimeWindow = ALWAYS,
-    on_tasks: OnTasks | None = None,
-    story: Story = (),
+    traces: Path, out: Path, *, story: Story = (), **options: Unpack[AnalysisOptions]
 ) -> AnalysisSummary:
     """Analyse the trace folder `traces` into the folder `out` and return the numbers.
 
-    `master` is the URL of a Spark cluster whose machines see both folders under the same paths;
-    None runs on this machine, with the Spark `settings` in the place of those of `spark_session`.
-    `session` uses a session that is already open. Only what was recorded within the `window` is
-    read and judged. `on_tasks` hears of Spark's tasks. `story`: what was done to the nodes,
-    for the report. Raises AnalysisError, with what to do, for a
+    `story`: faults that were injected, for the report. Raises AnalysisError, with what to do, for a
     folder without traces (of that time), an output folder with other content than an earlier report
     (unless `overwrite`) or one that a cluster does not share, a missing Java, or a job that failed.
     """
-    size = read.check_folder(traces, window)
-    return start(
-        partial(Analysis, story=story),
-        traces,
-        out,
-        size,
-        master,
-        progress,
-        overwrite,
-        session,
-        settings,
-        window,
-        on_tasks,
-    )
+    size = read.check_folder(traces, options.get("window", ALWAYS))
+    return start(partial(Analysis, story=story), traces, out, size, **options)
 
 
 def start(
@@ -112,15 +105,16 @@ def start(
     traces: Path,
     out: Path,
     input_bytes: int,
-    master: str | None,
-    progress: OnProgress,
-    overwrite: bool,
-    session: SparkSession | None,
-    settings: Mapping[str, str],
-    window: TimeWindow,
-    on_tasks: OnTasks | None,
+    *,
+    master: str | None = None,
+    progress: OnProgress = silent,
+    overwrite: bool = False,
+    session: SparkSession | None = None,
+    settings: Mapping[str, str] = EMPTY,
+    window: TimeWindow = ALWAYS,
+    on_tasks: OnTasks | None = None,
 ) -> AnalysisSummary:
-    """What `analyze` does with its parameters, by the analysis that `begin` makes."""
+    """Run the analysis that `begin` makes, with `AnalysisOptions`."""
     output.prepare(out, overwrite)
     progress(STAGES[0], 0, len(STAGES))
     opened = nullcontext(session) if session else spark_session(master, input_bytes, settings)
@@ -146,9 +140,6 @@ class Compared:
     unreadable: int
     judged: DataFrame
 
-
-TREE_COLUMNS: Final = ("hops", "attribute", "matches", "recipients")
-"""The columns of the table of trees that are counted."""
 
 DOWNLOADS: Final = (
     *("deliveries", "subscriptions", "publications", "attributes", "hosts", "links", "load"),
@@ -199,19 +190,6 @@ class Analysis:
         output.write_table(path, rows)
         return frame_of_table(self.spark, rows, frame.schema)
 
-    def stored(self, name: str, frame: DataFrame, *columns: str) -> Any:
-        """Write a table and return these columns of it, all without any, as an Arrow table."""
-        self.table(name, frame)
-        return self.columns(name, *columns)
-
-    def places(self, name: str) -> list[Path]:
-        """Where the table is."""
-        return [self.out / "tables" / name]
-
-    def columns(self, name: str, *columns: str) -> Any:
-        """These columns of a table that was written, all without any, as an Arrow table."""
-        return output.read_table(self.places(name), columns)
-
     def run(self, traces: Path, window: TimeWindow) -> AnalysisSummary:
         """Run all stages in order. Returns the numbers."""
         self.stage()
@@ -238,39 +216,40 @@ class Analysis:
         tally: list[dict[str, Any]],
         loads: list[dict[str, Any]],
     ) -> Findings:
-        """What the `records` say, of which there are the rows of a `tally` and the `loads`. What
-        does not wait for another result is begun at once."""
+        """Compute all results from the `records`, the rows of a `tally` and the `loads`. Queries
+        that do not wait for another result run at once."""
         spark = self.spark
         first = max(self.since, min((row["first"] for row in loads), default=0.0))
         last = max((row["last"] for row in loads), default=0.0)
-        walked = begin(self.stored, "walks", walks.walk_table(spark, records))
-        travelled = begin(self.stored, "trees", walks.tree_table(spark, records), *TREE_COLUMNS)
+        walked = begin(self.table, "walks", walks.walk_table(spark, records))
+        travelled = begin(self._trees, records)
         agree = complete.clocks_agree
-        steps = begin(latencies.compared_steps, spark, records, tally, agree)
+        places = begin(latencies.compared_places, spark, records, tally, agree)
         unpublished = begin(self.unpublished, records)
-        timeline = begin(details.timeline, spark, records, first, last)
+        width = max((last - first) / TIME_BINS, 0.001)
+        timeline = begin(details.timeline, spark, records, first, width)
         met = begin(self._incidents, records)
         corrupt_examples = begin(self._corrupt, records)
 
         found = self.compare(records, runs_table(spark, complete), complete)
         of_each = details.subscription_table(spark, found.subscribed, found.judged)
-        subscribed = begin(self.stored, "subscriptions", of_each)
-        pairs = self.columns("deliveries", *deliveries.COUNTED, *latencies.OF_PAIR)
-        counts = deliveries.count(pairs)
+        subscribed = begin(lambda: self.table("subscriptions", of_each).toArrow())
+        bins = latencies.pair_bins(spark, found.judged, first, width)
+        counts = latencies.count_verdicts(bins.verdicts)
         named = (found.judged, found.published, found.subscribed)
         slow = begin(slowest.slowest_paths, spark, records, *named)
         bad = begin(wrong.find_wrong, spark, records, *named, counts)
         lines = begin(self.lines, found, first, last)
         unseen = begin(self._unseen, found, complete)
         faults = expected.find_faults(spark, found.published, unpublished.result())
-        outcomes = self._outcomes(complete, pairs, counts, faults, unseen.result())
+        outcomes = self._outcomes(complete, bins.verdicts, counts, faults, unseen.result())
 
         self.stage()
         met_, slowest_ = self._shown("incidents", met, []), self._shown("slowest events", slow, [])
         examples = self._shown("unreadable lines", corrupt_examples, [])
-        times, width = self._shown("the run over time", timeline, ([], 1.0))
+        times = self._shown("the run over time", timeline, [])
         walk = self._shown("a walk", begin(walks.example_walk, walked.result(), records), None)
-        walk_counts = walks.count_walks(walked.result(), tally)
+        walk_counts = walks.count_walks(walks.counted_walks(walked.result()), tally)
         tree = walks.count_trees(travelled.result())
         self.stage()
         worst = details.worst_subscriptions(subscribed.result())
@@ -292,7 +271,7 @@ class Analysis:
             lines.result(),
         )
         lists = details.Details(
-            latency=details.latency_histogram(pairs),
+            latency=details.latency_histogram(bins.verdicts),
             subscriptions=worst,
             corrupt=corrupt,
             corrupt_examples=examples,
@@ -302,8 +281,8 @@ class Analysis:
             withheld=details.withheld_most(subscribed.result()),
             waits=details.waits_of(subscribed.result()),
         )
-        compared = self._shown("hosts and links", steps, latencies.NOT_COMPARED)
-        parts = latencies.in_parts(pairs, travelled.result(), tally, compared, first, width)
+        compared = self._shown("hosts and links", places, latencies.NOT_COMPARED)
+        parts = latencies.in_parts(bins, travelled.result(), tally, compared)
         for name, rows in parts.tables().items():
             output.write_table(self.out / "tables" / name, rows)
         return Findings(
@@ -323,7 +302,8 @@ class Analysis:
         )
 
     def _shown(self, name: str, found: Future[T], otherwise: T) -> T:
-        """What is only shown: where it could not be worked out the verdict stands without it."""
+        """Return a result that is only shown, or `otherwise` if it cannot be computed: the verdict
+        does not depend on it."""
         try:
             return found.result()
         except Exception as error:
@@ -333,8 +313,8 @@ class Analysis:
     def read(
         self, traces: Path, window: TimeWindow
     ) -> tuple[Completeness, DataFrame, Tally | None]:
-        """What the records of the `window` lack; they themselves, as a table, each once; and their
-        tally, None if it counts some twice."""
+        """Return the completeness of the records of the `window`; the records as a table, without
+        copies; and their tally, None if it counts copies."""
         files = read.files_within(traces, window)
         stored = self.out / "tables" / "records"
         records, tally = read.store_records(self.spark, files, stored, window)
@@ -345,7 +325,7 @@ class Analysis:
         return complete, once, tally if once is records else None
 
     def _unseen(self, found: Compared, complete: Completeness) -> dict[str, numbering.Unseen]:
-        """What there is no record of, by the numbers of events and subscriptions."""
+        """Find the events and subscriptions without a record, by their numbers."""
         made = found.subscribed.where("subscribed IS NOT NULL")
         return numbering.unseen(
             self.spark,
@@ -356,7 +336,7 @@ class Analysis:
         )
 
     def has(self, *kinds: str) -> bool:
-        """Whether there may be records of one of these `kinds`."""
+        """Return whether there may be records of one of these `kinds`."""
         return not self.kinds.isdisjoint(kinds)
 
     def _corrupt(self, records: DataFrame) -> list[details.Row]:
@@ -370,11 +350,15 @@ class Analysis:
         )
         return []
 
+    def _trees(self, records: DataFrame) -> list[dict[str, Any]]:
+        """Write the table of trees. Returns it counted."""
+        return walks.counted_trees(self.table("trees", walks.tree_table(self.spark, records)))
+
     def _incidents(self, records: DataFrame) -> list[dict[str, Any]]:
         return load.incidents(self.spark, records) if self.has("incident") else []
 
     def compare(self, records: DataFrame, runs: DataFrame, complete: Completeness) -> Compared:
-        """What should have been delivered, and what was."""
+        """Compare the expected deliveries with those that were made."""
         spark = self.spark
         published = self.table("publications", expected.publications(spark, records, runs))
         self._torn = any(run.holes for run in complete.runs)
@@ -431,8 +415,8 @@ class Analysis:
         return made, sum(row["bad"] for row in rows)
 
     def _with_life(self, made: DataFrame, records: DataFrame) -> DataFrame:
-        """The subscriptions with `alive`: where records of their runs are absent, when something
-        was last delivered to them. What came before that is no unsubscribe."""
+        """Add the column `alive`: for a subscription of a run with holes the time of the last
+        delivery, before which no unsubscribe can lie."""
         if not self._torn:
             return made.selectExpr("*", "CAST(NULL AS BIGINT) AS alive")
         seen = records.where("kind = 'deliver'").groupBy("subscription").agg({"hlc": "max"})
@@ -464,16 +448,18 @@ class Analysis:
     def _outcomes(
         self,
         complete: Completeness,
-        pairs: Any,
+        bins: Sequence[latencies.Row],
         counts: deliveries.VerdictCounts,
         found: expected.EventFaults,
         unseen: Mapping[str, numbering.Unseen],
     ) -> dict[str, OverlayOutcome]:
         """The result of each overlay, by its name."""
         overlays = {each.name: each for each in complete.overlays}
-        by_overlay = dict.fromkeys(overlays, counts)
-        if len(overlays) > 1:
-            by_overlay = deliveries.count_by_overlay(pairs)
+        by_overlay = {
+            name: latencies.count_verdicts(row for row in bins if row["name"] == name)
+            for name in overlays
+            if len(overlays) > 1
+        }
         homes = {run.node: each.name for each in complete.overlays for run in each.runs}
         homes |= {node: each.name for each in complete.overlays for node in each.absent}
         whole = set(complete.whole)
@@ -490,7 +476,7 @@ class Analysis:
         return {
             name: outcome_of(
                 self.lasting(each),
-                by_overlay.get(name) or deliveries.no_pairs(),
+                by_overlay.get(name, counts),
                 {
                     "unreadable": self._unreadable.get(name, 0),
                     "altered": self._altered.get(name, 0),
@@ -511,7 +497,7 @@ class Analysis:
         return expected.unpublished(self.spark, records)
 
     def lasting(self, overlay: OverlayFacts) -> OverlayFacts:
-        """What the result of this overlay rests on."""
+        """Return the facts that the result of this overlay depends on."""
         return overlay
 
     def lines(self, found: Compared, first: float, last: float) -> list[dict[str, Any]]:
@@ -608,7 +594,7 @@ class Analysis:
 def _proof(
     complete: Completeness, outcomes: Mapping[str, OverlayOutcome], outcome: OverlayOutcome
 ) -> dict[str, Any]:
-    """What the summary says of the result and of what is absent."""
+    """Return the summary's fields on the result and on absences."""
     return {
         "unjudged_share": outcome.unjudged_share,
         "result": outcome.result,

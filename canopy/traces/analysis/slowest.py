@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from canopy.traces.analysis.constants import PATH_STEPS, SLOWEST_EVENTS, TURN_SLACK
-from canopy.traces.analysis.tasks import is_small
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,10 +42,10 @@ class DeliveryPath:
 
 
 RIGHT: Final = "verdict IN ('delivered', 'early', 'ending') AND latency_ms IS NOT NULL"
-SLOWEST: Final = f"""event IN (
-    SELECT event FROM {{judged}} WHERE {RIGHT} GROUP BY event
-    ORDER BY max(latency_ms) DESC, event LIMIT {SLOWEST_EVENTS})"""
-"""SQL: whether a pair is right, and whether its event is one of the slowest."""
+"""SQL: whether a pair is right."""
+
+SLOWEST_PAIRS: Final = 1_000
+"""The pairs among which the slowest events are looked for, so that nothing is grouped by event."""
 
 
 def slowest_paths(
@@ -56,30 +55,26 @@ def slowest_paths(
     published: DataFrame,
     subscribed: DataFrame,
 ) -> list[DeliveryPath]:
-    """The slowest delivery of each of the slowest events, slowest first."""
-    # Of many pairs to know the events first saves a sort of all.
-    among = "true" if is_small(judged) else SLOWEST
-    slow = [
-        row.asDict()
-        for row in spark.sql(
-            f"""
-            SELECT j.*, p.id, p.publisher, s.name FROM (
-              SELECT event, max(latency_ms) AS latency_ms,
-                     max_by(subscription, latency_ms) AS subscription,
-                     max_by(attribute, latency_ms) AS attribute,
-                     max_by(node, latency_ms) AS node,
-                     min(published) AS published
-              FROM {{judged}} WHERE {RIGHT} AND {among}
-              GROUP BY event ORDER BY latency_ms DESC, event LIMIT {SLOWEST_EVENTS}) j
-            LEFT JOIN {{subscribed}} s ON j.subscription = s.subscription
-            JOIN {{published}} p ON j.event = p.event
-            ORDER BY j.latency_ms DESC, j.event LIMIT {SLOWEST_EVENTS}
-            """,
-            judged=judged,
-            published=published,
-            subscribed=subscribed,
-        ).collect()
-    ]
+    """The slowest delivery of each of the slowest events, slowest first; of fewer events where
+    `SLOWEST_PAIRS` pairs are of fewer."""
+    pairs = spark.sql(
+        f"""
+        SELECT j.*, p.id, p.publisher, s.name FROM (
+          SELECT event, subscription, attribute, node, published, latency_ms
+          FROM {{judged}} WHERE {RIGHT}
+          ORDER BY latency_ms DESC, event, subscription LIMIT {SLOWEST_PAIRS}) j
+        LEFT JOIN {{subscribed}} s ON j.subscription = s.subscription
+        JOIN {{published}} p ON j.event = p.event
+        """,
+        judged=judged,
+        published=published,
+        subscribed=subscribed,
+    ).collect()
+    pairs.sort(key=lambda row: (-row["latency_ms"], row["event"], row["subscription"]))
+    first: dict[str, dict[str, Any]] = {}
+    for row in pairs:
+        first.setdefault(row["event"], row.asDict())
+    slow = list(first.values())[:SLOWEST_EVENTS]
     if not slow:
         return []
     columns = ("kind", "time", "node", "event", "peer", "attribute", "walk", "hop", "subscription")
@@ -143,7 +138,7 @@ def _path(slow: dict[str, Any], found: list[dict[str, Any]]) -> DeliveryPath:
 
 
 PATH_COLUMNS: Final = ("event", "id", "subscription", "name", "latency_ms", "attribute")
-"""What a path takes over from the row of its delivery."""
+"""The fields of a path that come from the row of its delivery."""
 
 ORDER: Final = {
     kind: place

@@ -1,4 +1,4 @@
-"""Were the committed rows of streams consumed once by each durable consumer?
+"""Judges whether each durable consumer consumed the committed rows of its streams once.
 
 Judged by Spark from three kinds of records that different nodes write: *row* by the leader that
 commits it, *take* by the node of a program that is handed it, *consume* by that node when a
@@ -42,7 +42,7 @@ EVERYTHING = '["cmp","=",["lit",1],["lit",1]]'
 
 
 class StreamSummary(msgspec.Struct, frozen=True):
-    """What the records of streams prove. Pairs are of a recorded row and a durable consumer."""
+    """The verdict on the streams. Pairs are of a recorded row and a durable consumer."""
 
     result: str  # exact, wrong, or not judged: no row was confirmed by a durable consumer
     rows: int  # committed, as far as they were recorded
@@ -121,7 +121,7 @@ def _judged(spark: SparkSession, records: DataFrame) -> StreamSummary:
 
 
 def _order(spark: SparkSession, stretches: DataFrame) -> tuple[int, int]:
-    """How many stretches overlap with earlier ones, and how many offsets lie between stretches."""
+    """Count the stretches that overlap with earlier ones, and the offsets between stretches."""
     stretches.createOrReplaceTempView("stretches")
     (found,) = spark.sql(
         """

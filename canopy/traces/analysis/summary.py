@@ -78,14 +78,14 @@ class AnalysisSummary:
     """From publishing to delivery: p50, p90, p99, max, mean, variance (ms squared), deviation."""
     load: list[dict[str, Any]]
     load_spread: dict[str, dict[str, float | None]]
-    """How evenly the nodes work (`load.spread_of`)."""
+    """The distribution of the work over nodes (`load.spread_of`)."""
     corrupt_lines: int
     sample: float
     seconds: float
     """From the first to the last record."""
     report: str
     wrong: list[dict[str, Any]] = field(default_factory=list)
-    """What is wrong with deliveries, by kind, node, cause and time (`wrong.WrongPairs.groups`)."""
+    """Wrong deliveries by kind, node, cause and time (`wrong.WrongPairs.groups`)."""
     by_subscription: list[dict[str, Any]] = field(default_factory=list)
     """Of the first subscriptions, those with faults and with most events first: `subscription`,
     `name`, `expected`, `delivered`, `missing`, `dropped`, `spurious`, `duplicates`, `made` (all
@@ -96,7 +96,7 @@ class AnalysisSummary:
     """Seconds since 1970: days before were closed (`days.closing`). Only their lines are left, and
     all other numbers are of the time since."""
     undrawn: list[str] = field(default_factory=list)
-    """What the report lacks, since it could not be worked out, with the reason."""
+    """Parts of the report that could not be computed, each with the reason."""
     late_records: int = 0  # of closed days, which came later and were left out
     format: str = field(default=FORMAT)
     complete: bool = field(default=True)

@@ -1,4 +1,4 @@
-"""How many tasks Spark makes of a run: of a small one a single task per job, on rows in memory."""
+"""The number of tasks of a run: a small one has a single task per job, on rows in memory."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ def in_one_task(frame: DataFrame) -> DataFrame:
 
 
 def by_event(frame: DataFrame) -> DataFrame:
-    """`frame`, rows of the same `event` in one partition, so that what follows shuffles them no
-    more."""
+    """Return `frame` partitioned by `event`, so that later operations by event need no shuffle."""
     return in_one_task(frame) if is_small(frame) else frame.repartition("event")
 
 
@@ -33,7 +32,7 @@ def few(frame: DataFrame) -> DataFrame:
 
 
 def kept(frame: DataFrame) -> DataFrame:
-    """`frame`, a table, whose rows are read once and then kept in memory where the run is small.
+    """Return `frame`, a table, which a small run keeps in memory after its first use.
 
     There, opening all of a table's files is most of what each job that reads it does.
     """

@@ -9,9 +9,12 @@ by walk or ring, `absent`), and does not search for a known entry again.
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -88,7 +91,7 @@ class TreeSizes:
 
 @dataclass(frozen=True)
 class WalkCounts:
-    """How attributes were searched and found."""
+    """The numbers of searches for attributes and of their results."""
 
     at_once: int  # searches that ended in the publisher's own table; no walk of those below
     started: int
@@ -114,13 +117,35 @@ class WalkCounts:
         return max(0, self.by_ring - (self.findable - self.hits))
 
 
-def count_walks(walks: Any, tally: Iterable[Mapping[str, Any]]) -> WalkCounts:
-    """Count the walks (the Arrow table of `walk_table`), and the results that publishers recorded,
+def counted_walks(walks: DataFrame) -> list[dict[str, Any]]:
+    """The walks of `walk_table` counted by hit_hop, hit, missed and findable: rows with `n`, and
+    the sums of hops, blocked and recovered."""
+    sums = ", ".join(f"sum({name}) AS {name}" for name in ("hops", "blocked", "recovered"))
+    keys = "hit_hop, hit, missed, findable"
+    return _rows(walks, f"SELECT {keys}, count(*) AS n, {sums} FROM {{table}} GROUP BY {keys}")
+
+
+def counted_trees(trees: DataFrame) -> list[dict[str, Any]]:
+    """The rows of `tree_table` counted by attribute and hops: `visits`, and the sums of matches and
+    recipients."""
+    return _rows(
+        trees,
+        """
+        SELECT attribute, hops, count(*) AS visits, sum(matches) AS matches,
+               sum(recipients) AS recipients FROM {table} GROUP BY attribute, hops
+        """,
+    )
+
+
+def _rows(table: DataFrame, query: str) -> list[dict[str, Any]]:
+    return [row.asDict() for row in table.sparkSession.sql(query, table=table).collect()]
+
+
+def count_walks(
+    groups: Sequence[Mapping[str, Any]], tally: Iterable[Mapping[str, Any]]
+) -> WalkCounts:
+    """Count the walks, of the rows of `counted_walks`, and the results that publishers recorded,
     which are in the rows of a `tally`."""
-    keys = ["hit_hop", "hit", "missed", "findable"]
-    sums = ["hops", "blocked", "recovered"]
-    made = walks.group_by(keys).aggregate([([], "count_all"), *((name, "sum") for name in sums)])
-    groups = made.rename_columns([*keys, "n", *sums]).to_pylist()
     walked = [row for row in groups if row["hit_hop"] != 0]
     by_hops: Counter[int] = Counter()
     for row in walked:
@@ -148,7 +173,7 @@ def count_walks(walks: Any, tally: Iterable[Mapping[str, Any]]) -> WalkCounts:
         blocked=_total(groups, "blocked"),
         recovered=_total(groups, "recovered"),
         messages=_total(groups, "hops") + _total(groups, "recovered"),
-        hops=weighted_percentiles(hop_counts),
+        hops=hops_of(hop_counts),
         hop_counts=tuple(hop_counts),
         trees=TreeSizes.of(tree_sizes(tally)),
     )
@@ -188,21 +213,20 @@ class ExampleWalk:
     host: str | None  # the access point that it met; None: it missed
 
 
-def example_walk(walks: Any, records: DataFrame) -> ExampleWalk | None:
-    """The walk that shows most (of the Arrow table of `walk_table`): one that was blocked, went on
-    and hit, if there is any; else one that hit, or the longest. None if no walk took a step."""
-    import pyarrow.compute as pc
-
-    stepped = pc.and_(pc.greater(walks["hops"], 0), pc.is_valid(walks["started"]))
-    again, hit = pc.greater(walks["recovered"], 0), walks["hit"]
-    once = pc.and_(hit, pc.equal(walks["recovered"], 1))
-    rank = pc.if_else(once, 0, pc.if_else(again, 1, pc.if_else(hit, 2, 3)))
-    ranked = walks.append_column("rank", rank).filter(stepped)
-    if not len(ranked):
+def example_walk(walks: DataFrame, records: DataFrame) -> ExampleWalk | None:
+    """The walk of `walk_table` that shows most: one that was blocked, went on and hit, if there is
+    any; else one that hit, or the longest. None if no walk took a step."""
+    rank = "CASE WHEN hit AND recovered = 1 THEN 0 WHEN recovered > 0 THEN 1 WHEN hit THEN 2 END"
+    found = _rows(
+        walks,
+        f"""
+        SELECT walk, attribute, hop_limit FROM {{table}} WHERE hops > 0 AND started IS NOT NULL
+        ORDER BY coalesce({rank}, 3), hops DESC, walk, attribute LIMIT 1
+        """,
+    )
+    if not found:
         return None
-    order = [("rank", "ascending"), ("hops", "descending")]
-    order += [("walk", "ascending"), ("attribute", "ascending")]
-    (row,) = ranked.take(pc.select_k_unstable(ranked, 1, order)).to_pylist()
+    (row,) = found
     mine = records.where((records.walk == row["walk"]) & (records.attribute == row["attribute"]))
     seen = mine.select("kind", "hop", "node", "peer").collect()
     steps = [
@@ -228,32 +252,35 @@ class TreeHops:
     hop_counts: tuple[tuple[int, int], ...]  # (hops, pairs of event and attribute)
 
 
-def count_trees(trees: Any) -> TreeHops:
-    """Count the hops of all events on their way to trees (the Arrow table of `tree_table`)."""
-    counted = trees.group_by("hops").aggregate([([], "count_all")]).to_pylist()
-    counts = sorted((each["hops"], each["count_all"]) for each in counted)
-    total = sum(count for _, count in counts)
-    return TreeHops(total, weighted_percentiles(counts), tuple(counts))
+def count_trees(groups: Iterable[Mapping[str, Any]]) -> TreeHops:
+    """Count the hops of all events on their way to trees, of the rows of `counted_trees`."""
+    visits: Counter[int] = Counter()
+    for row in groups:
+        visits[row["hops"]] += row["visits"]
+    counts = sorted(visits.items())
+    return TreeHops(visits.total(), hops_of(counts), tuple(counts))
 
 
-def weighted_percentiles(counts: list[tuple[int, int]]) -> dict[str, float | None]:
-    """mean, p50, p99 and max of (value, count) pairs that are sorted by value."""
-    total = sum(count for _, count in counts)
-    if not total:
+def hops_of(counts: Sequence[tuple[int, int]]) -> dict[str, float | None]:
+    """mean, p50, p99 and max of (hops, number) pairs that are sorted."""
+    if not counts:
         return {"mean": None, "p50": None, "p99": None, "max": None}
+    p50, p99, most = percentiles(counts, 0.5, 0.99, 1.0)
+    mean = sum(value * count for value, count in counts) / sum(count for _, count in counts)
+    return {"mean": mean, "p50": p50, "p99": p99, "max": most}
 
-    def at(share: float) -> float:
-        place = share * (total - 1)
-        below, above = int(place), min(int(place) + 1, total - 1)
-        values = []
-        for rank in (below, above):
-            seen = 0
-            for value, count in counts:
-                seen += count
-                if rank < seen:
-                    values.append(value)
-                    break
-        return values[0] + (values[1] - values[0]) * (place - below)
 
-    mean = sum(value * count for value, count in counts) / total
-    return {"mean": mean, "p50": at(0.5), "p99": at(0.99), "max": float(counts[-1][0])}
+def percentiles(counts: Sequence[tuple[float, int]], *shares: float) -> list[float]:
+    """These percentiles of (value, number) pairs, at least one, that are sorted by value: linear
+    between the two nearest ranks."""
+    ends = list(accumulate(count for _, count in counts))
+
+    def at(rank: int) -> float:
+        return counts[bisect_right(ends, rank)][0]
+
+    found = []
+    for share in shares:
+        place = share * (ends[-1] - 1)
+        low, high = at(math.floor(place)), at(math.ceil(place))
+        found.append(float(low + (high - low) * (place - math.floor(place))))
+    return found

@@ -24,7 +24,7 @@ KINDS: Final = (
     *("missing", "corrupted", "spurious", "duplicates", "unknown", "dropped", "discarded"),
     "unjudged",
 )
-"""What may be wrong with a pair, the worst first."""
+"""The faults of a pair, the worst first."""
 
 RANK: Final = "array_position(array({}), kind)".format(", ".join(f"'{kind}'" for kind in KINDS))
 
@@ -106,7 +106,7 @@ SEEN: Final = """
     bool_or(r.kind = 'visit') AS visited,
     bool_or(r.kind = 'publish') AS published
 """
-"""SQL: what the records `r` of an event say of its way to the node of `c`."""
+"""SQL: the way of an event toward the node of `c`, from its records `r`."""
 
 LAST_SEEN: Final = """CASE
     WHEN seen.delivered THEN 'arrived, and was delivered to other subscriptions of its node alone'

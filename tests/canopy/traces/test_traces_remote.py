@@ -18,14 +18,19 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
-def mounted(spark: Any, tmp_path: Path) -> Path:
+def mounted(tmp_path: Path) -> Path:
     """The folder that `viewfs:/data` is."""
     folder = tmp_path / "data"
     folder.mkdir()
-    settings = spark.sparkContext._jsc.hadoopConfiguration()
-    settings.set("fs.viewfs.mounttable.default.link./data", folder.as_uri())
-    settings.set("fs.viewfs.impl.disable.cache", "true")
     return folder
+
+
+def viewed(spark: Any, uri: str, mounted: Path) -> HadoopFolder:
+    settings = {
+        "spark.hadoop.fs.viewfs.mounttable.default.link./data": mounted.as_uri(),
+        "spark.hadoop.fs.viewfs.impl.disable.cache": "true",
+    }
+    return HadoopFolder(spark, uri, settings)
 
 
 def test_trace_files_are_fetched_by_day_under_their_names(
@@ -37,7 +42,7 @@ def test_trace_files_are_fetched_by_day_under_their_names(
     ):
         (mounted / "t" / name).parent.mkdir(parents=True, exist_ok=True)
         (mounted / "t" / name).write_text(name)
-    place = HadoopFolder(spark, "viewfs:/data/t")
+    place = viewed(spark, "viewfs:/data/t", mounted)
     said: list[str] = []
     place.fetch(tmp_path / "all", TimeWindow(), lambda text, done, total: said.append(text))
     found = {str(path.relative_to(tmp_path / "all")): path.read_text()
@@ -51,7 +56,7 @@ def test_trace_files_are_fetched_by_day_under_their_names(
     assert len(list((tmp_path / "later").rglob("*.jsonl*"))) == 2
     (mounted / "empty").mkdir()
     with pytest.raises(AnalysisError, match="has no trace records"):
-        HadoopFolder(spark, "viewfs:/data/empty").fetch(tmp_path / "none", TimeWindow())
+        viewed(spark, "viewfs:/data/empty", mounted).fetch(tmp_path / "none", TimeWindow())
 
 
 def test_a_report_replaces_an_earlier_one_and_nothing_else(
@@ -61,7 +66,7 @@ def test_a_report_replaces_an_earlier_one_and_nothing_else(
     (report / "tables" / "load").mkdir(parents=True)
     (report / "tables" / "load" / "part.parquet").write_text("rows")
     (report / "summary.json").write_text(json.dumps({"format": FORMAT}))
-    place = HadoopFolder(spark, "viewfs:/data/r")
+    place = viewed(spark, "viewfs:/data/r", mounted)
     place.check_output(overwrite=False)
     place.replace_report(report)
     (report / "report.html").write_text("page")
@@ -79,11 +84,9 @@ def test_a_report_replaces_an_earlier_one_and_nothing_else(
     assert (written / "notes.txt").read_text() == "mine"
 
 
-def test_a_file_system_without_a_connector_is_refused_with_its_package(spark: Any) -> None:
+def test_a_file_system_without_a_connector_is_refused(spark: Any) -> None:
     assert is_remote("s3a://bucket/traces")
     assert not any(map(is_remote, ("/traces", "file:/traces", "c:x")))
-    with pytest.raises(AnalysisError, match=r"no connector .*hadoop-aws:3\."):
-        HadoopFolder(spark, "s3a://bucket/traces")
     with pytest.raises(AnalysisError, match="no connector"):
         HadoopFolder(spark, "strange://host/traces")
     with pytest.raises(AnalysisError, match="cannot be read"):

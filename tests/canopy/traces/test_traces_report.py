@@ -8,11 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import pyarrow as pa
-import pytest
 
-from canopy.traces.analysis import latencies
 from canopy.traces.analysis.output import write_table
 from canopy.traces.analysis.report import _begun, drawn
 from canopy.traces.analysis.report.downloads import leave_downloads
@@ -76,45 +73,6 @@ def test_the_report_says_how_many_virtual_nodes_trees_had() -> None:
     assert "Each of the 2 trees had one" in tree_sizes_text(TreeSizes.of({"a": 1, "b": 1}))
     some = tree_sizes_text(TreeSizes.of({"a": 1, "<b>": 7, "c": 2}))
     assert some == "2 of 3 trees had more than one; that of <code>&lt;b&gt;</code> had most, 7."
-
-
-def test_percentiles_of_groups_are_those_of_each_group() -> None:
-    rng = np.random.default_rng(1)
-    groups, values = rng.integers(-2, 5, 400), rng.exponential(5.0, 400)
-    found = latencies.spreads(groups, values)
-    assert found.keys() == set(groups.tolist())
-    for group, spread in found.items():
-        mine = values[groups == group]
-        assert spread.number == len(mine)
-        assert spread[1:] == pytest.approx(np.percentile(mine, (50, 90, 99, 100)).tolist())
-    assert latencies.spreads(groups[:0], values[:0]) == {}
-
-
-def test_hosts_and_links_are_compared_by_the_steps_of_the_same_event() -> None:
-    """A visit that comes after a match is another one's, and an arrival without its forward is of
-    no link."""
-    steps = pa.Table.from_pylist(
-        [
-            {"kind": kind, "event": event, "attribute": "a", "node": node, "peer": peer, "at": at}
-            for kind, event, node, peer, at in (
-                ("visit", "1", "p", "h", 100.0),
-                ("visit", "1", "q", "h", 104.0),  # another virtual node of the same host
-                ("match", "1", "h", None, 107.0),
-                ("match", "1", "h", None, 101.0),
-                ("visit", "2", "p", "h", 200.0),
-                ("match", "2", "i", None, 230.0),  # published there
-                ("forward", "1", "h", "s", 107.0),
-                ("forward", "1", "h", "t", 107.0),
-                ("arrive", "1", "s", "h", 127.0),
-                ("arrive", "1", "t", "h", 112.0),
-                ("arrive", "1", "u", "d", 150.0),
-            )
-        ]
-    )
-    (host,) = latencies.hosts_of(steps)
-    assert (host["node"], host["count"], host["p50_ms"], host["max_ms"]) == ("h", 2, 2.0, 3.0)
-    links = [(row["sender"], row["node"], row["p50_ms"]) for row in latencies.links_of(steps)]
-    assert links == [("h", "s", 20.0), ("h", "t", 5.0)], "the slowest first"
 
 
 def test_no_spreadsheet_calculates_what_is_downloaded(tmp_path: Path) -> None:

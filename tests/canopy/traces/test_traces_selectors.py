@@ -302,7 +302,7 @@ def test_a_worker_without_canopy_can_match() -> None:
 
     cloudpickle.register_pickle_by_value(selection)  # type: ignore[no-untyped-call]
     texts = [json.dumps(tree) for tree in single_trees()]
-    sent = cloudpickle.dumps(job.over_batches(SimpleNamespace(value=texts), texts))
+    sent = cloudpickle.dumps(job.over_batches(SimpleNamespace(value={"trees": texts})))
     code = """
 import sys
 sys.modules["canopy"] = None

@@ -1,4 +1,4 @@
-"""What is wrong with the traces of a folder, and what one should know of them, in sentences."""
+"""The faults and the notes of a check of a trace folder, in sentences."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ def _in_order(parts: Iterable[RunPart]) -> list[RecordStretch]:
 
 
 def copies_of(held: Held) -> RepeatedRecords:
-    """What these runs' files have twice. Files of the same text are not read again, others are
-    where their numbers overlap, one run after another."""
+    """Find the records that the files of these runs have twice. Files with the same text are not
+    read again; others are read where their numbers overlap, one run after another."""
     records = 0
     different: dict[str, int] = {}
     same: dict[Path, Path] = {}
@@ -98,7 +98,8 @@ def copies_of(held: Held) -> RepeatedRecords:
 def _compared(
     node: str, run: int, parts: Sequence[tuple[GatheredFile, RunPart]]
 ) -> tuple[int, int]:
-    """How many records of a run are there again, and under how many numbers are different ones."""
+    """Count the copies among the records of a run, and the numbers under which there are different
+    records."""
     ranges = _overlaps(_in_order(part for _, part in parts))
     if not ranges:
         return 0, 0
@@ -215,7 +216,7 @@ class Seen:
             self.notes.append(TraceFinding("foreign records", text, node, file=name))
 
     def look_at_run(self, overlay: OverlayFacts, run: RunFacts) -> None:
-        """What is absent of a run, and what its records contradict."""
+        """Find the absent records of a run, and the contradictions between its records."""
         for doubt in run.doubts:
             self._found(run, "doubt", doubt, None)
         inner = [hole for hole in run.holes if hole.records is not None]
@@ -290,7 +291,7 @@ class Seen:
         )
 
     def look_at_overlay(self, overlay: OverlayFacts) -> None:
-        """Nodes of it that are absent or keep other shares of the events."""
+        """Find the nodes of an overlay that are absent or keep other shares of the events."""
         for node in overlay.absent:
             text = "has no records at all, and others name it"
             self.findings.append(TraceFinding("absent node", text, node))
@@ -434,7 +435,7 @@ class Seen:
 
 
 def _samples(overlay: OverlayFacts) -> dict[str, int]:
-    """How many nodes keep which share of the events, the smallest share first."""
+    """Count the nodes by the share of the events that they keep, the smallest share first."""
     known = [(run.sample, run.node) for run in overlay.runs if run.sample is not None]
     shares = {node: sample for sample, node in sorted(known, reverse=True)}
     counts: dict[str, int] = {}

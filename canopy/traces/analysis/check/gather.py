@@ -1,4 +1,5 @@
-"""What one trace file has: the facts that ``completeness/`` concludes from, and its damage.
+"""The facts of one trace file, on which ``completeness/`` draws its conclusions, and the file's
+damage.
 
 The same facts as `completeness.collect` has Spark gather, in one pass over the lines and in little
 memory: stretches of numbers instead of the numbers, and a sample of the clocks.
@@ -6,7 +7,7 @@ memory: stretches of numbers instead of the numbers, and a sample of the clocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -15,7 +16,7 @@ from zlib import crc32
 
 from canopy.traces.analysis.completeness.claims import EVENTS_COUNTED
 from canopy.traces.analysis.completeness.collect import node_of
-from canopy.traces.analysis.completeness.facts import FileFacts
+from canopy.traces.analysis.completeness.facts import FileFacts, PeerFacts
 from canopy.traces.analysis.constants import CLOCK_STEP, LINE_CHARACTERS, NANOSECONDS
 from canopy.traces.analysis.parsing.lines import DAMAGED, LineParser, lines_of, pieces
 from canopy.traces.schema import ROW_KINDS
@@ -28,16 +29,6 @@ LINES: Final = LineParser()
 
 MET_BY: Final = frozenset(("visit", "forward", "arrive", "walk_hop", "link"))
 MET: Final = frozenset(("up", "resumed"))
-
-
-@dataclass
-class PeerRecordsSeen:
-    """What the records of a node say of another (`facts.PeerFacts`)."""
-
-    met: bool = False
-    heard: int | None = None
-    lost: int | None = None
-    forwards: int = 0
 
 
 @dataclass(frozen=True)
@@ -73,8 +64,7 @@ class GatheredFile:
     size: int  # bytes on disk
     changed: float  # seconds since 1970
     parts: tuple[RunPart, ...] = ()
-    peers: dict[tuple[str, str], PeerRecordsSeen] = field(default_factory=dict)
-    """By the node that wrote the records and the node that they name."""
+    peers: Sequence[PeerFacts] = ()
     problems: dict[str, int] = field(default_factory=dict)
     """Unreadable lines by what is wrong with them."""
     example: str = ""  # the beginning of the first of them
@@ -85,7 +75,7 @@ class GatheredFile:
 
     @property
     def unreadable(self) -> int:
-        """How many lines of it are not records."""
+        """The number of lines that are not records."""
         return sum(self.problems.values())
 
     @property
@@ -226,12 +216,22 @@ class _Part:
         )
 
 
+@dataclass
+class _Peer:
+    """Gathers the `PeerFacts` of two nodes."""
+
+    met: bool = False
+    heard: int | None = None
+    lost: int | None = None
+    forwards: int = 0
+
+
 class _Reading:
     """The reading of one file."""
 
     def __init__(self) -> None:
         self.parts: dict[tuple[str, int], _Part] = {}
-        self.peers: dict[tuple[str, str], PeerRecordsSeen] = {}
+        self.peers: dict[tuple[str, str], _Peer] = {}
         self.problems: dict[str, int] = {}
         self.example = ""
         self.digest = blake2b(digest_size=16)
@@ -276,7 +276,7 @@ class _Reading:
         kind, key = record.kind, (record.node, record.peer)
         peer = self.peers.get(key)
         if peer is None:
-            peer = self.peers[key] = PeerRecordsSeen()
+            peer = self.peers[key] = _Peer()
         if kind == "forward":
             peer.met = True
             peer.forwards += 1
@@ -304,7 +304,7 @@ def read_file(path: Path) -> GatheredFile:
         size=size,
         changed=changed,
         parts=tuple(part.result(str(path)) for part in reading.parts.values()),
-        peers=reading.peers,
+        peers=[PeerFacts(*pair, **vars(each)) for pair, each in reading.peers.items()],
         problems=reading.problems,
         example=reading.example,
         torn=bool(reading.end) and not error,

@@ -14,11 +14,11 @@ from canopy.traces.analysis.check.findings import (
     copies_of,
     gaps_inside,
 )
-from canopy.traces.analysis.check.gather import GatheredFile, PeerRecordsSeen, RunPart, read_file
+from canopy.traces.analysis.check.gather import GatheredFile, RunPart, read_file
 from canopy.traces.analysis.check.result import TraceCheck
 from canopy.traces.analysis.completeness.claims import gaps_of
 from canopy.traces.analysis.completeness.collect import Completeness, node_of
-from canopy.traces.analysis.completeness.facts import PeerFacts
+from canopy.traces.analysis.completeness.facts import joined_peers
 from canopy.traces.analysis.completeness.holes import runs_of
 from canopy.traces.analysis.completeness.overlays import overlays_of
 from canopy.traces.analysis.read import SUFFIXES, check_folder, trace_files
@@ -83,8 +83,8 @@ def conclude(
     later: Collection[str] = (),
     begins_within: bool = False,
 ) -> TraceCheck:
-    """What these `files` of the folder `traces` say together, at the time `now`. `later` are nodes
-    whose later files were not read; `begins_within`: earlier ones were not."""
+    """Judge these `files` of the folder `traces` together, at the time `now`. `later` are nodes
+    whose later files were not read; `begins_within`: earlier files were not read."""
     held = held_of(files)
     complete, copies = completeness_of(files, held, begins_within)
     seen = Seen(traces, held, complete, copies, now, later)
@@ -101,7 +101,7 @@ def conclude(
 
 
 def held_of(files: Iterable[GatheredFile]) -> Held:
-    """The files of each run of a node's process, with what they have of it."""
+    """Return the files of each run of a node's process, with their facts."""
     held: dict[tuple[str, int], list[tuple[GatheredFile, RunPart]]] = {}
     for file in files:
         for part in file.parts:
@@ -112,9 +112,9 @@ def held_of(files: Iterable[GatheredFile]) -> Held:
 def completeness_of(
     files: Sequence[GatheredFile], held: Held, begins_within: bool = False
 ) -> tuple[Completeness, RepeatedRecords]:
-    """The same as `completeness.collect` concludes from Spark's tables; and what is there twice."""
+    """Conclude the same as `completeness.collect` from Spark's tables, and find the copies."""
     facts = [part.facts for file in files for part in file.parts]
-    peers = _peers_of(files)
+    peers = joined_peers(peer for file in files for peer in file.peers)
     corrupt: dict[str, int] = {}
     for file in files:
         if file.unreadable:
@@ -128,18 +128,3 @@ def completeness_of(
         runs = runs_of(facts, gaps, peers, corrupt, searched, begins_within)
     overlays = tuple(overlays_of(runs, peers))
     return Completeness(overlays, copies.records, copies.contradictions), copies
-
-
-def _peers_of(files: Iterable[GatheredFile]) -> list[PeerFacts]:
-    merged: dict[tuple[str, str], PeerRecordsSeen] = {}
-    for file in files:
-        for key, each in file.peers.items():
-            one = merged.setdefault(key, PeerRecordsSeen())
-            one.met |= each.met
-            one.forwards += each.forwards
-            one.heard = max((at for at in (one.heard, each.heard) if at is not None), default=None)
-            one.lost = max((at for at in (one.lost, each.lost) if at is not None), default=None)
-    return [
-        PeerFacts(node, peer, each.met, each.heard, each.lost, each.forwards)
-        for (node, peer), each in sorted(merged.items())
-    ]

@@ -1,4 +1,4 @@
-"""What a check of traces has found, as values."""
+"""The result of a check of traces."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ LATER: Final = "not read on"  # its node has files of later days, which were not
 
 @dataclass(frozen=True)
 class TraceFinding:
-    """Something that is wrong with the traces, or that one should know of them. Times are seconds
-    since 1970; what does not apply is None."""
+    """A fault of the traces, or a note on them. Times are seconds since 1970; a field that does not
+    apply is None."""
 
     kind: str
     text: str
@@ -53,7 +53,7 @@ class RunCheck:
 
 @dataclass(frozen=True)
 class NodeCheck:
-    """A node of which there are records."""
+    """A node that has records."""
 
     node: str
     name: str | None

@@ -1,4 +1,4 @@
-"""What a run's records say of themselves, held against its other records.
+"""Claims of a run's records on the run itself, compared with its other records.
 
 The header of a file says which share of the events its node keeps, and each record has a number and
 a time of the hybrid logical clock. Where others contradict that it is a *doubt*: nothing is called
@@ -34,7 +34,8 @@ DISORDER: Final = "the times of {node} contradict the numbers of its records {co
 
 
 def share_of(said: float | None, highest: int, events: int) -> tuple[float | None, str]:
-    """The share of the events that a run keeps, and the text of a doubt or "".
+    """Return the share of the events that a run keeps (None: unknown), and the text of a doubt or
+    "".
 
     `said` is what its headers say, None without one; `highest` the greatest CRC-32 among its
     `events`, -1 without any. None: it is not known.
@@ -65,7 +66,8 @@ class _Stretch(NamedTuple):
 def gaps_of(
     files: Iterable[FileFacts], inside: Iterable[FileGap], nodes: Collection[str]
 ) -> list[RecordGap]:
-    """The gaps in the records of each run of these `nodes`; `inside` are those of the files."""
+    """Return the gaps in the records of each run of these `nodes`; `inside` are the gaps within
+    files."""
     torn: dict[tuple[str, str, int], list[FileGap]] = {}
     for gap in inside:
         torn.setdefault((gap.file, gap.node, gap.run), []).append(gap)

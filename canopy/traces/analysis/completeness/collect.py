@@ -1,4 +1,5 @@
-"""What `holes` and `overlays` conclude from, of the tally of a folder's records."""
+"""The facts on which `holes` and `overlays` draw their conclusions, from the tally of a folder's
+records."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from canopy.traces.analysis.completeness.claims import EVENTS_COUNTED, gaps_of
-from canopy.traces.analysis.completeness.facts import FileFacts, FileGap, PeerFacts
+from canopy.traces.analysis.completeness.facts import FileFacts, FileGap, PeerFacts, joined_peers
 from canopy.traces.analysis.completeness.holes import RunFacts, runs_of
 from canopy.traces.analysis.completeness.overlays import OverlayFacts, overlays_of
 from canopy.traces.analysis.constants import CLOCK_STEP, CLOCKS_AGREE
@@ -29,7 +30,7 @@ Key = tuple[str, str, int]  # file, node, run
 
 @dataclass(frozen=True)
 class Completeness:
-    """What is there, and what is absent."""
+    """The records that exist, and those that are absent."""
 
     overlays: tuple[OverlayFacts, ...]
     copies: int
@@ -114,7 +115,7 @@ class Completeness:
 
 @dataclass(frozen=True)
 class Facts:
-    """What records say of files and nodes."""
+    """Facts on files and nodes, from the records."""
 
     files: Sequence[FileFacts]
     gaps: Sequence[FileGap]
@@ -127,7 +128,7 @@ def facts_by_file(spark: SparkSession, records: DataFrame, tally: Tally) -> dict
     """The facts of each file that `records` are from (of `read.store_records`), by its name
     there."""
     files: dict[str, dict[tuple[str, int], list[Row]]] = {}
-    peers: dict[str, dict[tuple[str, str], PeerFacts]] = {}
+    peers: dict[str, list[PeerFacts]] = {}
     corrupt: dict[str, int] = {}
     for row in (row for batch in tally.rows.to_batches() for row in batch.to_pylist()):
         name = row["file"]
@@ -136,11 +137,8 @@ def facts_by_file(spark: SparkSession, records: DataFrame, tally: Tally) -> dict
             corrupt[name] = corrupt.get(name, 0) + row["count"]
             continue
         runs.setdefault((row["node"], row["run"]), []).append(row)
-        peer = _peer_facts(row)
-        if peer is not None:
-            known = peers.setdefault(name, {})
-            pair = (peer.node, peer.peer)
-            known[pair] = known[pair].joined(peer) if pair in known else peer
+        if (peer := _peer_facts(row)) is not None:
+            peers.setdefault(name, []).append(peer)
     offsets = _offsets(tally)
     claims = _claims(tally)
     facts = {
@@ -155,7 +153,7 @@ def facts_by_file(spark: SparkSession, records: DataFrame, tally: Tally) -> dict
         name: Facts(
             runs,
             gaps.get(name, []),
-            list(peers.get(name, {}).values()),
+            joined_peers(peers.get(name, ())),
             {name: corrupt[name]} if name in corrupt else {},
         )
         for name, runs in facts.items()
@@ -170,7 +168,7 @@ def _file_facts(
     offsets: Mapping[Key, float],
     claims: Mapping[Key, Claims],
 ) -> FileFacts:
-    """What the `rows` of a tally say of a run in a file."""
+    """Derive the facts of a run in a file from the `rows` of a tally."""
 
     def least(name: str) -> Any:
         return min((row[name] for row in rows if row[name] is not None), default=None)
@@ -217,8 +215,8 @@ NO_CLAIMS: Final[Claims] = (-1, 0, 0, 0.0)
 
 
 def _claims(tally: Tally) -> dict[Key, Claims]:
-    """`highest`, `events`, `disorders` and `step` by file, node and run. A file may have come
-    in parts, of which each may have the same events."""
+    """Return `highest`, `events`, `disorders` and `step` by file, node and run. A file may be read
+    in parts, each of which may have the same events."""
     found: dict[Key, Claims] = {}
     for row in tally.offsets.to_pylist():
         key = (row["file"], row["node"], row["run"])
@@ -233,11 +231,11 @@ def _claims(tally: Tally) -> dict[Key, Claims]:
 
 
 PASSING: Final = ("visit", "forward", "arrive", "walk_hop")
-"""The kinds of records of what goes from a node to another."""
+"""The kinds of records of messages between nodes."""
 
 
 def _peer_facts(row: Row) -> PeerFacts | None:
-    """What a row of a tally says of two nodes, None if it does not."""
+    """Derive the facts on two nodes from a row of a tally; None if the row has none."""
     kind = row["kind"]
     down = kind == "incident" and row["what"] == "link down"
     if not row["peer"] or not (down or kind == "link" or kind in PASSING):
@@ -272,14 +270,10 @@ def _offsets(tally: Tally) -> dict[Key, float]:
 def merged(facts: Iterable[Facts]) -> Facts:
     """The facts of all these files together."""
     every = list(facts)
-    peers: dict[tuple[str, str], PeerFacts] = {}
-    for each in (peer for one in every for peer in one.peers):
-        key = (each.node, each.peer)
-        peers[key] = each.joined(peers[key]) if key in peers else each
     return Facts(
         [file for one in every for file in one.files],
         [gap for one in every for gap in one.gaps],
-        [peers[key] for key in sorted(peers)],
+        joined_peers(peer for one in every for peer in one.peers),
         {file: count for one in every for file, count in one.corrupt.items()},
     )
 
@@ -287,7 +281,8 @@ def merged(facts: Iterable[Facts]) -> Facts:
 def conclude(
     spark: SparkSession, facts: Facts, records: DataFrame, *, begins_within: bool = False
 ) -> tuple[Completeness, DataFrame]:
-    """What the `records` that `facts` are of lack; and the records, each once."""
+    """Find the absent records, by the `facts` on the `records`. Returns that, and the records
+    without copies."""
     corrupt: dict[str, int] = {}
     for file, count in facts.corrupt.items():
         node = node_of(file)
@@ -341,7 +336,8 @@ def runs_table(spark: SparkSession, completeness: Completeness) -> DataFrame:
 
 
 def _copies(spark: SparkSession, records: DataFrame, nodes: set[str]) -> tuple[int, dict[str, int]]:
-    """How many records are there again; by node, under how many numbers are different ones."""
+    """Count the copies among the records, and by node the numbers under which there are different
+    records."""
     names = ", ".join(f"`{name}`" for name in records.columns if name not in ("file", "line"))
     rows = spark.sql(
         f"""

@@ -1,7 +1,8 @@
-"""What is known of each file and of each two nodes, from which completeness is concluded."""
+"""The facts on each file and on each pair of nodes, from which completeness is concluded."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 FOREVER = (1 << 63) - 1
@@ -83,7 +84,8 @@ class FileGap:
 
 @dataclass(frozen=True)
 class PeerFacts:
-    """What the records of `node` say of `peer`, as times of the hybrid logical clock or None."""
+    """The facts on `peer` from the records of `node`: times of the hybrid logical clock, or
+    None."""
 
     node: str
     peer: str
@@ -93,7 +95,7 @@ class PeerFacts:
     forwards: int  # events that were sent to it
 
     def joined(self, other: PeerFacts) -> PeerFacts:
-        """What these and the `other` records of the node say of the peer."""
+        """Merge these facts with the `other` ones on the same two nodes."""
         return PeerFacts(
             node=self.node,
             peer=self.peer,
@@ -102,3 +104,12 @@ class PeerFacts:
             lost=max((at for at in (self.lost, other.lost) if at is not None), default=None),
             forwards=self.forwards + other.forwards,
         )
+
+
+def joined_peers(facts: Iterable[PeerFacts]) -> list[PeerFacts]:
+    """Merge the facts on the same two nodes. Sorted by these."""
+    found: dict[tuple[str, str], PeerFacts] = {}
+    for each in facts:
+        pair = (each.node, each.peer)
+        found[pair] = found[pair].joined(each) if pair in found else each
+    return [found[pair] for pair in sorted(found)]

@@ -1,4 +1,4 @@
-"""Which stretches of a node's records are absent, and when each run of its process ended.
+"""The absent stretches of a node's records, and the end of each run of its process.
 
 A run whose last record is a `stop` is whole if its numbers are. One without was killed, or its file
 was cut off or copied while the node wrote. It was killed if the node started again, or others
@@ -132,7 +132,7 @@ def runs_of(
 
 
 def _signs(peers: Iterable[PeerFacts]) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
-    """By node, when others lost it, and when something of it came to them."""
+    """Return by node the time at which others lost it, and the time of its last message to them."""
     lost: dict[str, list[int]] = {}
     heard: dict[str, list[int]] = {}
     for each in peers:

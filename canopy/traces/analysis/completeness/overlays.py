@@ -1,4 +1,4 @@
-"""Which nodes belong together: those of one overlay's name that met, directly or by others."""
+"""The overlays: nodes whose headers name one overlay and that met, directly or through others."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ def overlays_of(runs: Sequence[RunFacts], peers: Sequence[PeerFacts]) -> list[Ov
 
 
 def _named(said: Mapping[str, str], peers: Iterable[PeerFacts]) -> dict[str, str]:
-    """The overlay's name of each node: what its headers say, else that of all the nodes it met."""
+    """Return the overlay's name of each node: from its headers, else from all the nodes that it
+    met."""
     named = dict(said)
     met: dict[str, set[str]] = {}
     for each in peers:

@@ -3,10 +3,11 @@ else from the state."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from canopy.traces.analysis.completeness.collect import Completeness, conclude, merged
 from canopy.traces.analysis.completeness.overlays import OverlayFacts
@@ -21,10 +22,10 @@ from canopy.traces.analysis.days.state import (
 from canopy.traces.analysis.days.taking import new_files
 from canopy.traces.analysis.findings import Findings
 from canopy.traces.analysis.read import text_bytes
-from canopy.traces.analysis.run import Analysis, Compared, start
-from canopy.traces.analysis.spark.session import EMPTY, OnTasks, check_shared
+from canopy.traces.analysis.run import Analysis, AnalysisOptions, Compared, start
+from canopy.traces.analysis.spark.session import check_shared
 from canopy.traces.analysis.summary import AnalysisSummary
-from canopy.traces.analysis.tasks import OnProgress, frame_of, kept, silent
+from canopy.traces.analysis.tasks import OnProgress, kept
 from canopy.traces.analysis.verdict import expected
 from canopy.traces.analysis.window import ALWAYS, DAY_OF_EVENT, DAY_OF_PAIR, TimeWindow, parse_time
 
@@ -33,50 +34,24 @@ if TYPE_CHECKING:
 
 
 def analyze_days(
-    traces: Path,
-    out: Path,
-    state: Path,
-    master: str | None = None,
-    progress: OnProgress = silent,
-    *,
-    overwrite: bool = False,
-    session: SparkSession | None = None,
-    settings: Mapping[str, str] = EMPTY,
-    window: TimeWindow = ALWAYS,
-    on_tasks: OnTasks | None = None,
+    traces: Path, out: Path, state: Path, **options: Unpack[AnalysisOptions]
 ) -> AnalysisSummary:
-    """Analyse the records within `window` that the folder `state` does not have yet, and return the
-    numbers of all days that the state has then.
+    """Analyse the records that the folder `state` does not have yet, and return the numbers of all
+    days that the state has then.
 
-    The parameters are those of `analyze`; of the `window` whole files are read. Raises
-    AnalysisError as `analyze`, and for a state of another overlay or version, or one that another
-    run uses. If it raises, or if this process is killed, the state stays as it was.
+    Of the `window` whole files are read. Raises AnalysisError as `analyze`, and for a state of
+    another overlay or version, or one that another run uses. If it raises, or if this process is
+    killed, the state stays as it was.
     """
     with opened(state) as held:
-        files = new_files(traces, window, held)
+        files = new_files(traces, options.get("window", ALWAYS), held)
         size = sum(text_bytes(path) for path in files) + STATE_TEXT * held.stored_bytes()
-
-        def begin(spark: SparkSession, out: Path, progress: OnProgress) -> Analysis:
-            return DailyAnalysis(spark, out, progress, held, files)
-
-        return start(
-            begin,
-            traces,
-            out,
-            size,
-            master,
-            progress,
-            overwrite,
-            session,
-            settings,
-            window,
-            on_tasks,
-        )
+        return start(partial(DailyAnalysis, held=held, files=files), traces, out, size, **options)
 
 
 STATE_TEXT: Final = 10
-"""Bytes of trace records for each of their Parquet: what the size of a state stands for where Spark
-is set up by the size of its input. Guess: Zstandard on sorted columns."""
+"""Bytes of trace records for each byte of their Parquet, by which Spark is set up for the size of a
+state. Guess: Zstandard on sorted columns."""
 
 
 class DailyAnalysis(Analysis):
@@ -97,7 +72,8 @@ class DailyAnalysis(Analysis):
             self.since = parse_time(held.closed[-1], end=True)
 
     def read(self, traces: Path, window: TimeWindow) -> tuple[Completeness, DataFrame, None]:
-        """What all records of the state, with those of the new files, lack; and all of them."""
+        """Return the completeness of all records of the state, with those of the new files; and the
+        records."""
         held = self._held
         check_shared(self.spark, held.folder)
         before = self.out / "tables" / "records"
@@ -139,16 +115,6 @@ class DailyAnalysis(Analysis):
         """By run the events that it did not publish, without those of closed days."""
         return expected.unpublished(self.spark, records.where(~self._is_closed))
 
-    def places(self, name: str) -> list[Path]:
-        """Where the table is, of all days."""
-        return self._held.places(name) if name == JUDGED else super().places(name)
-
-    def columns(self, name: str, *columns: str) -> Any:
-        """These columns of a table, of all days."""
-        if self.places(name):
-            return super().columns(name, *columns)
-        return frame_of(self.spark, [], PAIR).select(*columns).toArrow()
-
     @property
     def _is_closed(self) -> Column:
         """Whether the `event` is one that was published on a closed day."""
@@ -161,7 +127,7 @@ class DailyAnalysis(Analysis):
         return lines if len(lines) > 1 else []
 
     def lasting(self, overlay: OverlayFacts) -> OverlayFacts:
-        """The overlay without what was absent on closed days only."""
+        """Return the overlay without the holes that lie on closed days only."""
         ends = [day.last for name in self._held.closed if (day := self._held.state.days[name]).last]
         runs = []
         for run in overlay.runs if ends else ():
@@ -209,7 +175,7 @@ class DailyAnalysis(Analysis):
         return kept(taking.tables(self.spark, self._held.places(table), schema))
 
     def finish(self, findings: Findings) -> None:
-        """Write the report, and make what was found the state."""
+        """Write the report, and commit the state."""
         super().finish(findings)
         self._held.commit()
 

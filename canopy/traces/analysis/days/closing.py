@@ -1,4 +1,5 @@
-"""Closes old days of a state: what they were found to be stays, their records go. Without Spark.
+"""Closes old days of a state: their verdicts become final and most of their records are removed.
+Without Spark.
 
 Of a closed day there is its line (`trends`), which numbers its publishers gave to its events, the
 facts of its files, and the records of what outlives a day: processes and subscriptions that are not
@@ -34,7 +35,7 @@ class ClosedDay:
 
 @dataclass
 class Closed:
-    """What was closed, or would be, and what was not."""
+    """The days that were closed, or would be, and those that were not."""
 
     dry_run: bool
     before: date
@@ -95,7 +96,7 @@ def _bytes(held: StateFolder, day: Day) -> int:
 
 @dataclass(frozen=True)
 class _Ended:
-    """What ended on a closed day, and is therefore not on a later one."""
+    """Processes and subscriptions that ended on a closed day."""
 
     newest: dict[str, int]  # by node, its last run that started
     stopped: frozenset[tuple[str, int]]  # runs
@@ -103,7 +104,8 @@ class _Ended:
     needed: frozenset[str]  # runs (`node.run`) by which days that are not closed are judged
 
     def has(self, row: dict[str, Any]) -> bool:
-        """Whether what a record is of has ended, and decides nothing any more."""
+        """Return whether the subject of a record has ended, so that the record decides nothing any
+        more."""
         if f"{row['node']}.{row['run']}" in self.needed:
             return False
         run = (row["node"], row["run"])
@@ -112,7 +114,7 @@ class _Ended:
 
 
 def _ended(held: StateFolder, days: Sequence[str]) -> _Ended:
-    """What had ended by the end of these `days`."""
+    """Return the processes and subscriptions that had ended by the end of these `days`."""
     newest: dict[str, int] = {}
     stopped: set[tuple[str, int]] = set()
     left: set[str] = set()
@@ -136,7 +138,7 @@ def _rows(held: StateFolder, day: str, kinds: Sequence[str]) -> Iterator[dict[st
 
 
 def _table(held: StateFolder, day: str, kinds: Sequence[str]) -> pa.Table | None:
-    """The records of these `kinds` of a day."""
+    """Read the records of these `kinds` of a day."""
     from pyarrow import parquet
 
     place = held.place(day, RECORDS)
@@ -146,7 +148,7 @@ def _table(held: StateFolder, day: str, kinds: Sequence[str]) -> pa.Table | None
 
 
 def _lasting(held: StateFolder, day: str, ended: _Ended) -> pa.Table | None:
-    """What a day keeps of its records."""
+    """Return the records that a closed day keeps."""
     import pyarrow as pa
 
     table = _table(held, day, LASTING)

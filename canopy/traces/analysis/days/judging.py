@@ -74,7 +74,7 @@ def changed_days(
     complete: Completeness,
     judged_by: str,
 ) -> frozenset[str]:
-    """The days to judge. `judged_by` is what is the same for all days."""
+    """Return the days to judge. `judged_by`: the part of the basis that all days share."""
     state = held.state
     for of, day in taken.events:
         if day != of and not state.days[of].closed and day not in state.days[of].elsewhere:
@@ -88,8 +88,8 @@ def changed_days(
 
 
 def days_to_read(held: StateFolder, judged: Iterable[str]) -> frozenset[str]:
-    """The days whose records the days to be `judged` need: also those of publications of which
-    there are records on a day that is read."""
+    """Return the days whose records are needed to judge the `judged` days, including those of
+    events with a record on a day that is read."""
     days = held.state.days
     wanted = set(judged)
     wanted |= {other for name in judged for other in days[name].elsewhere}
@@ -105,8 +105,9 @@ def bases_of(
     complete: Completeness,
     judged_by: str,
 ) -> dict[str, str]:
-    """By day a hash of what its events are judged by, beside their own records. What had ended
-    before its first event is part of it only where a verdict is open or says so (`note`)."""
+    """Return by day a hash of all that its verdicts depend on beside the records of its events.
+    Subscriptions and runs that ended before its first event count only where a verdict is open or
+    depends on them (`note`)."""
     rows = [
         (name, day.first, day.last, day.needs)
         for name, day in days.items()
@@ -166,8 +167,8 @@ def note(
     published: DataFrame,
     judged: DataFrame,
 ) -> None:
-    """Store in the state what later runs need to know of the publications and pairs of the `days`
-    that have been judged."""
+    """Store in the state the facts that later runs need on the publications and pairs of the judged
+    `days`."""
     found = {name: held.state.days.setdefault(name, Day()) for name in days}
     for day in found.values():
         day.first = day.last = None

@@ -59,7 +59,7 @@ class EventRange(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Day(msgspec.Struct):
-    """One day (UTC): its tables, and what they depend on."""
+    """One day (UTC): its tables, and the basis of their verdicts."""
 
     tables: dict[str, str] = {}  # folder by name, below the state's
     published: list[EventRange] = []  # events that were published on it
@@ -93,7 +93,7 @@ class State(msgspec.Struct):
 
 
 class _Head(msgspec.Struct):
-    """What every version of ``state.json`` has."""
+    """The fields that every version of ``state.json`` has."""
 
     format: str = ""
     version: int = 0
@@ -119,7 +119,7 @@ class StateFolder:
         return self.folder / _name(self.generation)
 
     def place(self, day: str, table: str) -> Path | None:
-        """Where this table of the day is."""
+        """Return the folder of this table of the day."""
         found = self.state.days[day].tables.get(table) if day in self.state.days else None
         return None if found is None else self.folder / found
 
@@ -136,7 +136,7 @@ class StateFolder:
         return found
 
     def places(self, table: str) -> list[Path]:
-        """Where the days have this table, in the order of the days."""
+        """Return the folders of this table, in the order of the days."""
         found = (self.place(day, table) for day in sorted(self.state.days))
         return [place for place in found if place is not None]
 
@@ -147,8 +147,8 @@ class StateFolder:
         )
 
     def wrote(self, table: str, days: Sequence[str]) -> None:
-        """This run has written this table of these `days`; where there are no rows of a day, there
-        is no folder."""
+        """Note that this run has written this table of these `days`. A day without rows has no
+        folder."""
         for name in days:
             day = self.state.days.setdefault(name, Day())
             place = f"{self.draft.name}/{table}/of={name}"
@@ -178,7 +178,7 @@ class StateFolder:
         (self.draft / "facts.json").write_bytes(msgspec.json.encode(facts))
 
     def commit(self) -> None:
-        """Make what this run has written the state, and remove what is no longer part of it."""
+        """Make the draft of this run the state, and remove files that are no longer part of it."""
         self.state.generation = self.generation
         draft = self.folder / ".state.json.new"
         with draft.open("wb") as file:
@@ -189,8 +189,8 @@ class StateFolder:
         self.sweep()
 
     def sweep(self) -> None:
-        """Remove what the state does not name: of earlier generations, or of a run that ended
-        before its commit."""
+        """Remove files that the state does not name: those of earlier generations, or of a run that
+        ended before its commit."""
         kept = {place for day in self.state.days.values() for place in day.tables.values()}
         facts = {_name(taken.generation) for taken in self.state.files.values()}
         for generation in self.folder.glob("g[0-9]*"):
@@ -209,8 +209,8 @@ class StateFolder:
 
 
 def read_state(folder: Path) -> State:
-    """The state in `folder`, an empty one if there is none. Raises AnalysisError if there is
-    something else in the folder, or the state is of another version."""
+    """Read the state in `folder`; an empty one if there is none. Raises AnalysisError if the folder
+    has other content, or the state is of another version."""
     try:
         if not folder.exists():
             return State()

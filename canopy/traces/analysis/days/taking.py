@@ -48,12 +48,12 @@ NUMBER_OF_EVENT: Final = "coalesce(try_cast(substring_index(event, '.', -1) AS B
 
 @dataclass(frozen=True)
 class Taken:
-    """What a run has taken in."""
+    """The changes that a run has made to the records of the state."""
 
     days: frozenset[str]
     """Days of whose records some are new, or no longer there."""
     events: tuple[tuple[str, str], ...]
-    """(day of the publication, day of the record) of what is new of events that are published."""
+    """(day of the publication, day of the record) of new records of published events."""
 
 
 def key_of(traces: Path, path: Path) -> str:
@@ -80,8 +80,8 @@ def new_files(traces: Path, window: TimeWindow, held: StateFolder) -> list[Path]
 def take_in(
     spark: SparkSession, traces: Path, files: Sequence[Path], held: StateFolder, table: Path
 ) -> Taken:
-    """Read these `files`, by way of a table of lines in the folder `table`, and write the days that
-    they have records of anew. Raises AnalysisError if they are of another overlay."""
+    """Read these `files`, by way of a table of lines in the folder `table`, and rewrite the days
+    that they have records of. Raises AnalysisError if they are of another overlay."""
     if not files:
         return Taken(frozenset(), ())
     state = held.state
@@ -138,8 +138,8 @@ def _write_days(
     replaced: Set[str],
     text_bytes: int,
 ) -> None:
-    """Write the records of these `days` anew: those before, without the files `replaced`, and the
-    `new` ones."""
+    """Rewrite the records of these `days`: the old ones, except those of the files `replaced`, and
+    the `new` ones."""
     before = [place for day in days if (place := held.place(day, RECORDS)) is not None]
     if before:
         old = tables(spark, before, RECORD_OF_DAY)
@@ -151,7 +151,8 @@ def _write_days(
 
 
 def is_within(ranges: Iterable[EventRange]) -> Column:
-    """Whether the `event` is one of these, of which each run has one range; never NULL."""
+    """Return a column that is true if the `event` is in one of these ranges, of which each run has
+    one; never NULL."""
     from pyspark.sql.functions import coalesce, element_at, expr, from_json, lit
 
     found = {each.run: {"first": each.first, "last": each.last} for each in ranges}

@@ -1,4 +1,4 @@
-"""What is known of each node: its windows of the last half hour, and the runs of its process.
+"""The history of each node: its windows of the last half hour, and the runs of its process.
 
 A job that follows the traces adds what is new round by round and forgets what is old, so that its
 memory is bounded by the number of nodes.
@@ -21,8 +21,8 @@ for half an hour."""
 
 @dataclass
 class NodeHistory:
-    """What the traces say of one node: its windows by number, and when its process started and
-    stopped."""
+    """The history of one node: its windows by number, and the times at which its process started
+    and stopped."""
 
     windows: dict[int, NodeWindow] = field(default_factory=dict)
     lives: list[tuple[float, str]] = field(default_factory=list)
@@ -31,7 +31,7 @@ class NodeHistory:
 
     @property
     def last(self) -> float | None:
-        """Time of its newest record that is known; None: others speak of it, and it has none."""
+        """Time of its newest record; None if only others have records on it."""
         found = [window.last for window in self.windows.values() if window.last is not None]
         return max(found, default=None)
 
@@ -72,12 +72,12 @@ class History:
 
     @property
     def until(self) -> float:
-        """Time of the newest record of all; 0.0: there is none."""
+        """Time of the newest record of all nodes; 0.0 without records."""
         found = [each.last for each in self.nodes.values()]
         return max((last for last in found if last is not None), default=0.0)
 
     def add(self, windows: Windows) -> None:
-        """Add new windows, or more of known ones, and forget what is too old."""
+        """Add new windows, merge them with those of the same number, and forget old ones."""
         for (node, number), window in windows.items():
             known = self.nodes.setdefault(node, NodeHistory())
             if number in known.windows:

@@ -66,7 +66,7 @@ class TreeNode(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Model(msgspec.Struct, frozen=True):
-    """A learnt tree and what it was learnt from."""
+    """A learnt tree, and the data that it was learnt from."""
 
     tree: TreeNode
     labels: tuple[str, ...]
@@ -81,7 +81,7 @@ def model() -> Model:
 
 
 def features(window: NodeWindow, crashes: int) -> dict[str, float]:
-    """The features of a window by name; what no record says is 0."""
+    """Return the features of a window by name; 0 where no record has a value."""
     least, most = window.resent or (0, 0)
     counted = {
         "crashes": float(crashes),
@@ -149,7 +149,7 @@ def find_health(
 
 
 class Follower:
-    """Computes the health of nodes round by round, each from what is new in the traces."""
+    """Computes the health of nodes round by round, each from the new records."""
 
     def __init__(
         self,
@@ -170,8 +170,8 @@ class Follower:
         self._tails = TraceTails(traces, limits.window, clock)
 
     def round(self) -> tuple[HealthFile | None, int]:
-        """Read what is new, and write the health file. Returns it with the number of bytes that
-        were read; None where nothing is new: then the file that is there grows stale. Raises
+        """Read the new records, and write the health file. Returns the file with the number of
+        bytes that were read; None without new records: then the existing file becomes stale. Raises
         AnalysisError."""
         # Where the machines of a cluster see it, and hidden, lest it be taken for traces.
         with tempfile.TemporaryDirectory(prefix=".canopy-", dir=self._out.parent) as name:

@@ -19,7 +19,7 @@ from canopy.traces.health_file import NodeFinding
 
 
 class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Values from which a signal is there. Per window of two minutes unless said otherwise.
+    """Values from which a signal is present, per window of two minutes unless noted.
 
     Where the paper's value cannot be reached here, the default is another one; `PAPER` has the
     paper's.
@@ -56,8 +56,8 @@ class Sign:
 
 @dataclass(frozen=True)
 class HealthSignal:
-    """One of the eight. `value` gives what was seen of it in a window, if it is there, else None;
-    `says` words it. A signal that shows in two units has a second `Sign` of it in `other`."""
+    """One of the eight signals. `value` returns the value seen in a window, or None without the
+    signal; `says` words it. A signal that shows in two units has a second `Sign` in `other`."""
 
     name: str
     severity: int
@@ -67,7 +67,7 @@ class HealthSignal:
 
     @property
     def signs(self) -> tuple[Sign, ...]:
-        """What shows the signal, the stronger first."""
+        """The signs of the signal, the stronger first."""
         first = Sign(self.name, self.value, self.says)
         return (first,) if self.other is None else (first, self.other)
 
@@ -124,7 +124,7 @@ high, 2 high, 1 relatively high."""
 
 
 def crashes_by_window(node: NodeHistory, until: float) -> dict[int, int]:
-    """How often the node's process crashed, by window."""
+    """Count the crashes of the node's process by window."""
     found: dict[int, int] = {}
     for time in node.crashes(until):
         number = int(time // HEALTH_WINDOW)
@@ -146,7 +146,7 @@ def signals_of(
 
 
 def find(node: NodeHistory, until: float, limits: Thresholds) -> NodeFinding:
-    """What the paper's tree says of a node at the time `until`."""
+    """Judge a node at the time `until` by the paper's tree."""
     oldest = int((until - limits.window) // HEALTH_WINDOW)
     crashes = crashes_by_window(node, until)
     seen: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""The Spark job: what the trace records say of each node in each window of two minutes.
+"""The Spark job: a summary of the trace records on each node in each window of two minutes.
 
 One pass and one job: each line is parsed into the few fields that are needed, an incident counts
 for the node that it is about as well, and everything is aggregated by node and window. Lines that
@@ -59,7 +59,7 @@ class NodeWindow:
     name: str = ""
 
     def merge(self, other: NodeWindow) -> None:
-        """Add what `other` says of the same node and window."""
+        """Merge with the `other` summary of the same node and window."""
         self.records += other.records
         self.measured += other.measured
         self.first = _fold(min, self.first, other.first)
@@ -176,7 +176,7 @@ class TraceTails:
         self._read: dict[Path, int] = {}
 
     def copy_new(self, folder: Path) -> int:
-        """Copy what is new into the empty `folder`. Returns how many bytes these are."""
+        """Copy the new records into the empty `folder`. Returns their bytes."""
         oldest = self._clock() - self._seconds
         copied = 0
         read: dict[Path, int] = {}

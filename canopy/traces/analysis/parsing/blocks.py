@@ -72,7 +72,8 @@ class BlockParser:
         self._options = self._reading(self._kinds)
 
     def _reading(self, kinds: set[str]) -> Any:
-        """How Arrow reads records of these `kinds`: each column costs time in every row."""
+        """Return Arrow's options for records of these `kinds`: each column costs time in every
+        row."""
         import pyarrow as pa
         from pyarrow import json
 
@@ -85,9 +86,9 @@ class BlockParser:
         )
 
     def parse(self, block: bytes, file: str) -> Any:
-        """The table of all lines of `block`; what is no record is of the kind `CORRUPT`, with its
-        problem, its beginning, and of its fields the time, if it has one. Columns without a value
-        may be absent."""
+        """Return the table of all lines of `block`. A line that is no record has the kind
+        `CORRUPT`, the problem, the beginning of the line, and the time if there is one. Columns
+        without a value may be absent."""
         import pyarrow as pa
 
         table = self._at_once(block)

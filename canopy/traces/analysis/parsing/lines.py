@@ -23,7 +23,7 @@ PIECE: Final = 1 << 20
 """Bytes that are read at once."""
 
 DAMAGED: Final = (OSError, EOFError, zlib.error)
-"""What reading a damaged or protected file raises; `gzip.BadGzipFile` is an OSError."""
+"""The errors of reading a damaged or protected file; `gzip.BadGzipFile` is an OSError."""
 
 NEEDED: Final[dict[str, tuple[str, ...]]] = {
     "event": (
@@ -37,7 +37,7 @@ NEEDED: Final[dict[str, tuple[str, ...]]] = {
     **dict.fromkeys(("overlay", "part", "sample", "written", "lost"), ("file",)),
     **dict.fromkeys(("first", "share"), ("sampling",)),
 }
-"""The fields that records of these kinds must have."""
+"""The kinds of records that need each of these fields."""
 
 REQUIRED: Final[dict[str, tuple[str, ...]]] = {
     kind: tuple(field for field, needing in NEEDED.items() if kind in needing) for kind in KINDS
@@ -133,7 +133,7 @@ def is_utf8(text: bytes) -> bool:
 
 
 def _problem(record: Any) -> str:
-    """Why a JSON object with fields of these types is not a record; "" if it is one."""
+    """Return why a JSON object with fields of these types is not a record; "" if it is one."""
     kind = record.kind
     if record.v is None or kind is None:
         return "not a trace record"
@@ -164,8 +164,8 @@ def pieces(path: Path) -> Iterator[bytes]:
 
 
 def lines_of(texts: Iterator[bytes]) -> Iterator[list[bytes]]:
-    """The lines of `texts`, those of a piece together, without their ends; of a line longer than
-    `LINE_BYTES` that much. The last list has what follows the last line feed, or nothing."""
+    """Yield the lines of `texts` without their ends, one list for each piece; of a line longer than
+    `LINE_BYTES` only that much. The last list has the text after the last line feed, or nothing."""
     rest = b""
     skipping = False
     for text in texts:

@@ -21,8 +21,8 @@ STRETCH: Final = 1 << 26
 as much once more while they are written."""
 
 FILE_COST: Final = 1 << 16
-"""What opening a file counts for when files are shared out. Reading 64 KB takes as long as opening
-a file on a local disk."""
+"""The cost of opening a file, in bytes, when files are divided among tasks. Reading 64 KB takes as
+long as opening a file on a local disk."""
 
 
 REPEATED: Final = [
@@ -49,7 +49,7 @@ class Bounds(NamedTuple):
 
 
 def shared_out(files: Iterable[tuple[Path, int]]) -> list[list[Stretch]]:
-    """The stretches of these files, of so many bytes of text, for each task."""
+    """Divide files, given with their bytes of text, into stretches. Returns those of each task."""
     tasks: list[list[Stretch]] = []
     room = 0
     for path, size in files:
@@ -66,8 +66,8 @@ def shared_out(files: Iterable[tuple[Path, int]]) -> list[list[Stretch]]:
 
 
 def records_of(stretches: Sequence[Stretch], bounds: Bounds) -> Any:
-    """The Arrow table of all lines of these stretches that have a time within the `bounds`, or
-    none."""
+    """Return an Arrow table of all lines of these stretches that are within the `bounds` or have no
+    time."""
     import pyarrow as pa
 
     parser = BlockParser()
@@ -111,7 +111,7 @@ def texts_of(stretch: Stretch) -> Iterator[bytes]:
 
 
 def _gathered(texts: Iterator[bytes]) -> Iterator[bytes]:
-    """`texts`, in pieces of `BLOCK` and more; what comes before an error, too."""
+    """Yield `texts` in pieces of at least `BLOCK` bytes, including the text before an error."""
     held: list[bytes] = []
     size = 0
     try:
@@ -169,8 +169,8 @@ def store(records: Any, folder: str, name: str) -> tuple[Any, Any]:
 def task(
     folder: str, bounds: Bounds
 ) -> Callable[[int, Iterator[Share]], Iterator[tuple[Any, Any]]]:
-    """What each of Spark's tasks does with its number and its share; it returns what `store`
-    does."""
+    """Return the function of Spark's tasks, called with the task's number and its share; it yields
+    the results of `store`."""
 
     def run(number: int, shares: Iterator[Share]) -> Iterator[tuple[Any, Any]]:
         for share in shares:

@@ -1,4 +1,5 @@
-"""How many records of each kind a run has in a file, counted by the task that has parsed them.
+"""The number of records of each kind that a run has in a file, counted by the task that has parsed
+them.
 
 From these few rows follow what is absent, which nodes met and how much each of them did, so that
 nothing reads all records once more for that.
@@ -28,7 +29,7 @@ APART: Final[Mapping[str, tuple[str, ...]]] = {
     "map": ("attribute",),
     CORRUPT: ("problem",),
 }
-"""By kind the fields of which different values are counted apart."""
+"""By kind the fields whose different values are counted separately."""
 
 MADE: Final[Mapping[str, tuple[Any, str]]] = {
     "count": ([], "count_all"),
@@ -39,7 +40,7 @@ MADE: Final[Mapping[str, tuple[Any, str]]] = {
     "sizes": ("size", "sum"),
     "max_size": ("size", "max"),
 }
-"""What is said of the records that are counted together: columns by name, each of a field."""
+"""The aggregates of records that are counted together: columns by name, each of a field."""
 
 FIELDS: Final = tuple(
     dict.fromkeys(
@@ -53,14 +54,14 @@ FIELDS: Final = tuple(
 
 
 class Tally(NamedTuple):
-    """What there is of each file, as Arrow tables: of `tally`, and of `offsets`."""
+    """The numbers of each file, as Arrow tables: those of `tally`, and those of `offsets`."""
 
     rows: Any
     offsets: Any
 
 
 def by_kind(records: Any) -> dict[str, Any]:
-    """The records of each kind, as Arrow tables with the fields of that kind."""
+    """Split the records by kind. Returns Arrow tables, each with the fields of its kind."""
     import pyarrow.compute as pc
 
     found = {}
@@ -143,7 +144,7 @@ def _step(numbers: Any, found: Any) -> float:
 
 
 def _disorders(numbers: Any, times: Any) -> int:
-    """How many of these records have a greater number and an earlier time than the one before."""
+    """Count the records with a greater number and an earlier time than the record before."""
     import numpy as np
 
     order = np.argsort(numbers, kind="stable")

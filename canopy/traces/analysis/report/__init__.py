@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 
 
 Story = Sequence[tuple[str, str]]
-"""What was done to the nodes while they ran: titles, and what was seen of each, in sentences."""
+"""Faults that were injected while the nodes ran: titles, each with the observations in
+sentences."""
 
 
 def render(findings: Findings, story: Story = ()) -> str:
-    """The whole report as HTML, with the `story` of the run, if one is told."""
+    """Render the whole report as HTML, with the `story` of the run if it is given."""
     summary = findings.summary
     kind, sign = {EXACT: ("good", "✓"), NOT_JUDGED: ("open", "?")}.get(summary.result, ("bad", "!"))
     page = Template(files(__name__).joinpath("page.html").read_text(encoding="utf-8"))
@@ -57,7 +58,7 @@ def render(findings: Findings, story: Story = ()) -> str:
 
 
 def told(story: Story) -> str:
-    """The section of what was done to the nodes; "" where nothing is told."""
+    """Render the section on injected faults; "" without any."""
     scenes = "".join(f"<dt>{escape(title)}</dt><dd>{escape(said)}</dd>" for title, said in story)
     text = f'<dl class="story">{scenes}</dl>'
     return sections.wide_section("shown", "What the demo showed", text, "") if story else ""

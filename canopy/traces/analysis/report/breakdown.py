@@ -132,7 +132,8 @@ def _places(findings: Findings, head: str, rows: Sequence[dict[str, Any]]) -> st
 
 
 def subacks(findings: Findings) -> str:
-    """How long subscriptions waited for their SUBACKs, and what reached them before."""
+    """Render the waiting times of subscriptions for their SUBACKs, and the deliveries before
+    these."""
     waits = findings.details.waits
     if not waits.acked:
         return ""
@@ -164,7 +165,7 @@ def subacks(findings: Findings) -> str:
 
 
 def withheld(findings: Findings) -> str:
-    """What the policy withheld, by subscription; "" if nothing."""
+    """Render the withheld pairs by subscription; "" without any."""
     rows, total = findings.details.withheld, findings.summary.withheld
     if not rows:
         return ""

@@ -47,7 +47,7 @@ def incident_timeline(findings: Findings) -> str:
 
 
 def summed_up(rows: Sequence[dict[str, Any]]) -> str:
-    """What was lost and elected, in a sentence."""
+    """Return a sentence on lost connections and elections."""
     lost = len({row["node"] for row in rows if row["what"] == "link down"})
     elected = sum(row["what"] == "elected" for row in rows)
     first = f"The connections to {counted(lost, 'node')} were lost"

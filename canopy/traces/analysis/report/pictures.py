@@ -249,7 +249,7 @@ Place = tuple[float, float]
 
 
 def walk_picture(walk: ExampleWalk | None, names: Mapping[str, str]) -> str:
-    """A walk as SVG with a sentence below it; "" if there is none. `names` by node id."""
+    """Draw a walk as SVG with a sentence below it; "" without a walk. `names` by node id."""
     if walk is None:
         return ""
     visited = list(dict.fromkeys([walk.steps[0].node, *(step.peer for step in walk.steps)]))
@@ -284,7 +284,7 @@ def _name(names: Mapping[str, str], node: str) -> str:
 
 
 def _story(walk: ExampleWalk, names: Mapping[str, str]) -> str:
-    """What the picture shows, in words."""
+    """Describe the picture in words."""
 
     def name(node: str) -> str:
         return _name(names, node)

@@ -51,7 +51,7 @@ def wide_section(anchor: str, title: str, text: str, body: str) -> str:
 
 
 def tiles(findings: Findings) -> str:
-    """The most important numbers of the run as tiles, and those of what they rest on, in HTML."""
+    """Render the most important numbers of the run, and those of its evidence, as tiles in HTML."""
     summary = findings.summary
     kinds = ("missing", "dropped", "discarded", "corrupted", "duplicates", "spurious", "unknown")
     bad = {kind for kind in kinds if getattr(summary, kind)}
@@ -84,7 +84,7 @@ def _tile(label: str, value: str, note: str, kind: str = "") -> str:
 
 
 def _basis(findings: Findings) -> list[tuple[str, str, str, str]]:
-    """Label, value, note and kind of the tiles on what could be judged."""
+    """Return label, value, note and kind of the tiles on the evidence."""
     summary = findings.summary
     node, ahead = max(summary.clocks.items(), key=lambda each: abs(each[1]), default=("", 0.0))
     where = f"{name_of(findings, node)}; latencies by the causal clock"
@@ -218,7 +218,8 @@ def _round_duration(ms: float) -> str:
 
 
 def tree_discovery(findings: Findings) -> str:
-    """How trees were found: by walk, by the ring, or not; hops of walks and in trees."""
+    """Render the ways in which trees were found: by walk, by the ring, or not; hops of walks and in
+    trees."""
     walks, summary = findings.walk_counts, findings.summary
     searches = walks.by_walk + walks.by_ring
     shares = f"<h3>{counted(searches, 'search', 'searches')} that found the tree</h3>"
@@ -272,8 +273,8 @@ def tree_discovery(findings: Findings) -> str:
 
 
 def walks_text(walks: WalkCounts) -> str:
-    """The walks of the searches in sentences: of all, those for existing trees; of these, the hits.
-    One that is lost begins again, so there may be more walks than searches."""
+    """Describe the walks in sentences: all of them, those for existing trees, and the hits among
+    these. A lost walk begins again, so there may be more walks than searches."""
     if not walks.started:
         if walks.at_once:
             trees = f"all {counted(walks.at_once, 'tree')} that were searched for stood in the"
@@ -336,7 +337,8 @@ def _hop_bars(counts: tuple[tuple[int, int], ...], what: str) -> list[Bar]:
 
 
 def bins_of(seconds: float, bin_seconds: float, bins: Iterable[int]) -> int:
-    """How many bins a picture of the whole run has, though the last of `bins` may be earlier."""
+    """Return the number of bins of a picture of the whole run, though the last of `bins` may be
+    earlier."""
     return max(round(seconds / bin_seconds), *(each + 1 for each in bins), 1)
 
 

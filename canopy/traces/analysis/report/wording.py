@@ -50,7 +50,7 @@ NONE = "-"  # shown for a share or percentile of nothing
 
 
 def tree_of_all(attributes: Iterable[str | None]) -> str:
-    """What `$event` is, as HTML; "" where it is none of the attributes that are shown."""
+    """Explain `$event` in HTML; "" if it is none of the attributes that are shown."""
     if EVERY_EVENT not in attributes:
         return ""
     return (
@@ -146,7 +146,7 @@ def verdict_line(summary: AnalysisSummary) -> str:
 
 
 def unjudged(summary: AnalysisSummary) -> str:
-    """How many pairs were left open, as part of a sentence."""
+    """Word the number of open pairs as part of a sentence."""
     return (
         f"{counted(summary.unjudged, 'pair')} ({percent(summary.unjudged_share)}) could not be "
         "judged"
@@ -154,7 +154,7 @@ def unjudged(summary: AnalysisSummary) -> str:
 
 
 def withheld(summary: AnalysisSummary) -> str:
-    """What policies withheld, as part of a sentence."""
+    """Word the number of withheld pairs as part of a sentence."""
     return f"{counted(summary.withheld, 'pair')} withheld by the policy, which is no loss"
 
 
@@ -195,8 +195,8 @@ def sentence(text: str) -> str:
 
 
 def circumstances(summary: AnalysisSummary) -> list[str]:
-    """What the result rests on, in sentences: overlays, what is absent, copies, clocks, the share
-    of the events that is traced, unreadable lines."""
+    """Describe the evidence in sentences: overlays, absences, copies, clocks, the share of the
+    events that is traced, unreadable lines."""
     out = []
     if summary.since is not None:
         day = datetime.fromtimestamp(summary.since, UTC).date()
@@ -239,7 +239,7 @@ def circumstances(summary: AnalysisSummary) -> list[str]:
 
 
 def _clocks(summary: AnalysisSummary) -> str:
-    """What is wrong with wall clocks."""
+    """Describe the faults of wall clocks."""
     if summary.clock_steps:
         node, step = max(summary.clock_steps.items(), key=lambda item: item[1])
         return f"The wall clock of {node} was set by {duration(step * 1_000)} while it ran"

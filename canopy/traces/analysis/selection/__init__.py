@@ -1,4 +1,5 @@
-"""Which events each selector of a run selects, at a cost that grows with what there is to find.
+"""Finds the events that each selector of a run selects, at a cost that grows with the number of
+matches.
 
 This is what makes the analysis independent: it uses neither the overlay's index nor `matching`. The
 subscribe record has the selector's parsed tree as JSON. ``text`` tells whether it is the tree of

@@ -58,7 +58,8 @@ class RangeConjunction:
 
 
 def cover(tree: Any, wanted: bool = True) -> list[RangeConjunction]:
-    """Conjunctions of which one holds whenever the valid tree `tree` is `wanted`."""
+    """Return conjunctions of which at least one holds whenever the valid tree `tree` is
+    `wanted`."""
     match tree:
         case ["lit", value]:
             return [RangeConjunction({}, True)] if value is wanted else []
@@ -84,7 +85,7 @@ def cover(tree: Any, wanted: bool = True) -> list[RangeConjunction]:
 
 
 def _product(covers: list[list[RangeConjunction]]) -> list[RangeConjunction]:
-    """What holds if one conjunction of each of `covers` does."""
+    """Return conjunctions of which one holds if one of each of `covers` does."""
     covers.sort(key=len)
     out = covers[0]
     for each in covers[1:]:
@@ -158,7 +159,7 @@ def _literal(tree: Any) -> tuple[Scalar | None] | None:
 
 
 def _needed(tree: Any) -> dict[str, Range]:
-    """What the attributes must be for the term `tree` to have a value."""
+    """Return the ranges of the attributes in which the term `tree` can have a value."""
     match tree:
         case ["attr", name]:
             return {name: Range(ANY)}

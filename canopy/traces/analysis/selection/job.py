@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 KEPT: Final = ("event", "published", "at", "overlay")
-"""The columns of an event that go with what it matches."""
+"""The columns of an event that its matches take over."""
 
 
 def selected(published: DataFrame, trees: Sequence[str], small: bool) -> DataFrame:
@@ -56,19 +56,24 @@ def _by_batches(spark: Any, trees: Sequence[str]) -> Any:
     from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]
 
     cloudpickle.register_pickle_by_value(selection)  # type: ignore[no-untyped-call]
-    shared = spark.sparkContext.broadcast(list(trees))
-    return arrow_udf(over_batches(shared, trees), "array<int>")
+    shared = spark.sparkContext.broadcast({"trees": list(trees)})
+    return arrow_udf(over_batches(shared), "array<int>")
 
 
-def over_batches(shared: Any, trees: Sequence[str]) -> Any:
-    """The function from batches of attributes to batches of lists of the numbers of `trees`; these
-    are also the `value` of `shared`, which is sent to a worker once."""
+def over_batches(shared: Any) -> Any:
+    """Return the function from batches of attributes to batches of lists of numbers of trees.
+
+    The trees are in the `value` of `shared`, a dictionary that a worker gets once and keeps for
+    all of its tasks. So is the matcher: making one of 100,000 trees takes six seconds.
+    """
     import pyarrow as pa
 
-    size = max(PAIRS_AT_ONCE // max(len(trees), 1), 1)
-
     def matched(batches: Iterator[Any]) -> Iterator[Any]:
-        matcher = Matcher(shared.value)
+        held = shared.value
+        if "matcher" not in held:
+            held["matcher"] = Matcher(held["trees"])
+        matcher = held["matcher"]
+        size = max(PAIRS_AT_ONCE // max(len(held["trees"]), 1), 1)
         for texts in batches:
             lists = [
                 _lists(matcher, texts.slice(first, size).to_pylist())

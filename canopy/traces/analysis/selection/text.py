@@ -104,7 +104,8 @@ def _unquoted(text: str) -> str:
 
 
 class _Parser:
-    """One text; each method reads what it is named for, and moves on behind it."""
+    """A parser of one text. Each method parses the construct that it is named after, and advances
+    past it."""
 
     def __init__(self, tokens: list[Token]) -> None:
         self._tokens = tokens

@@ -30,7 +30,7 @@ COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     ">=": operator.ge,
 }
 KINDS: Final[dict[type, str]] = {bool: "bool", int: "number", float: "number", str: "text"}
-"""What compares with what."""
+"""The types of values; only values of one kind compare."""
 
 INT_MAX: Final = 2**63 - 1
 """The largest integer of an event; a larger one is the nearest double."""
@@ -130,7 +130,7 @@ def term(tree: Any) -> Term:
 
 
 def value_of(literal: Any) -> Scalar | None:
-    """The value of a literal in a tree; None for what is no value of the language."""
+    """Return the value of a literal in a tree; None if it is no value of the language."""
     if type(literal) is float and not math.isfinite(literal):
         return None
     return literal if type(literal) in KINDS else None

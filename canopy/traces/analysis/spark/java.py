@@ -21,7 +21,7 @@ from typing import Final
 from canopy.traces.analysis.constants import JAVA_TIMEOUT, OLDEST_JAVA, AnalysisError
 
 VECTOR_FLAG: Final = "--add-modules=jdk.incubator.vector"
-"""What Spark's launcher adds to every command line (JavaModuleOptions)."""
+"""The option that Spark's launcher adds to every command line (JavaModuleOptions)."""
 
 SHIM: Final = """#!/bin/sh
 # Starts the Java named below without the module that this Java lacks.
@@ -59,7 +59,8 @@ class Java:
 
 
 def find_java(environment: Mapping[str, str] | None = None) -> Java:
-    """The first Java of version 17 or newer. Raises AnalysisError with what to install."""
+    """Find the first Java of version 17 or newer. Raises AnalysisError, which names a package to
+    install."""
     environment = os.environ if environment is None else environment
     seen: list[str] = []
     for origin, executable in _candidates(environment):

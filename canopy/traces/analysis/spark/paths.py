@@ -1,4 +1,4 @@
-"""Places as people name them, and paths of this machine as Spark takes them.
+"""Translation of paths and URIs between users, this machine and Spark.
 
 Hadoop's paths look like URIs but are not decoded: a space is a space, and `%20` three characters.
 What is read may have patterns in it, so that their characters are escaped.
@@ -103,7 +103,7 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what dead processes of this user have left in `folder`."""
+    """Remove the folders of dead processes of this user in `folder`."""
     for left in folder.glob(f"{PREFIX}*"):
         if left.is_symlink() or not left.is_dir():
             continue

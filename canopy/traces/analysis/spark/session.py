@@ -24,12 +24,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 from canopy.traces.analysis.constants import (
     ARCHIVE_SECONDS,
@@ -39,6 +40,7 @@ from canopy.traces.analysis.constants import (
     ONE_COMPILER_BYTES,
     ONE_TASK_BYTES,
     OPEN_BYTES,
+    PARTITION_BYTES,
     QUICK_BYTES,
     WRITERS,
     AnalysisError,
@@ -207,7 +209,8 @@ MOST_BYTES: Final = "spark.sql.files.maxPartitionBytes"
 
 
 def check_shared(spark: SparkSession, folder: Path) -> None:
-    """Raise AnalysisError unless all executors read what this process writes into `folder`."""
+    """Raise AnalysisError unless all executors see the files that this process writes into
+    `folder`."""
     if str(spark.sparkContext.master).startswith("local"):
         return
     from py4j.protocol import Py4JError
@@ -269,7 +272,6 @@ LOCAL: Final[dict[str, str]] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.memory": "2g",
-    "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
 }
 
@@ -323,6 +325,7 @@ def settings(
     # Selectors nest up to 128 levels (matching), and Spark's parser and optimiser recurse.
     options = [f"-Dlog4j2.configurationFile={(scratch / 'log4j2.properties').as_uri()}", "-Xss16m"]
     values = dict(EVERYWHERE)
+    values["spark.sql.shuffle.partitions"] = str(max(2, input_bytes // PARTITION_BYTES))
     if master is None:
         # All that a JVM which is killed leaves behind is in `scratch`.
         options += [f"-Djava.io.tmpdir={scratch}", "-XX:-UsePerfData"]
@@ -352,7 +355,7 @@ def first_jars() -> str:
 
 
 def jars_folder() -> Path | None:
-    """Where Spark's jars are, None if there is no Spark."""
+    """Return the folder of Spark's jars; None without Spark."""
     found = importlib.util.find_spec("pyspark")
     home = os.environ.get("SPARK_HOME") or (found and found.origin and Path(found.origin).parent)
     return Path(home) / "jars" if home else None
@@ -383,24 +386,30 @@ def spark_session(
         with log_path.open("wb") as log, _environment(environment), _own_interrupts():
             archive = _archive(java.executable) if master is None else None
             options = archive.options() if archive is not None else []
-            notes = any(each.startswith(NOTING) for each in options)
             values = settings(master, scratch, input_bytes, wishes, options)
             try:
-                context, gateway = _start(values, log, log_path)
+                spark, gateway = _start(values, log, log_path)
                 try:
-                    yield _session(context)
-                    class_path = context._jvm.System.getProperty("java.class.path")
+                    _JVMS[spark] = gateway.jvm
+                    yield spark
+                    class_path = gateway.jvm.System.getProperty("java.class.path")
                 finally:
-                    # Where nothing is left to be written, ending a JVM in order is a second of
-                    # processor time.
-                    small = values.get("spark.sql.shuffle.partitions") == "1" and not wishes
-                    _stop(context, gateway, at_once=small and not notes)
+                    notes = any(each.startswith(NOTING) for each in options)
+                    _stop(spark, gateway, at_once=not notes)
             except BaseException:
                 if archive is not None:
                     archive.forget()
                 raise
         if archive is not None:
             archive.make(class_path)
+
+
+_JVMS: Final[MutableMapping[SparkSession, Any]] = WeakKeyDictionary()
+
+
+def jvm_of(spark: SparkSession) -> Any:
+    """Py4J's view of the JVM in which a session of `spark_session` runs."""
+    return _JVMS[spark]
 
 
 def _archive(executable: Path) -> ClassArchive | None:
@@ -413,16 +422,18 @@ def _archive(executable: Path) -> ClassArchive | None:
         return None
 
 
-def _start(values: dict[str, str], log: IO[bytes], log_path: Path) -> tuple[Any, Any]:
+def _start(values: dict[str, str], log: IO[bytes], log_path: Path) -> tuple[SparkSession, Any]:
+    """Start a JVM and a session in it. Returns the session and Py4J's gateway to the JVM."""
     try:
         from pyspark import SparkConf, SparkContext
         from pyspark.java_gateway import launch_gateway
         from pyspark.logger import PySparkLogger
+        from pyspark.sql import SparkSession
     except ImportError as error:
         raise AnalysisError(
             f"the analysis needs pyspark: {error}. `make setup` installs it."
         ) from None
-    if SparkContext._active_spark_context is not None:
+    if SparkSession.getActiveSession() is not None:
         raise AnalysisError("a Spark session is open in this process already; stop it first")
     # It prints the Java stack of every failed query; `first_line` has what is needed.
     PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
@@ -433,7 +444,8 @@ def _start(values: dict[str, str], log: IO[bytes], log_path: Path) -> tuple[Any,
     try:
         launch: Any = launch_gateway
         gateway = launch(conf, {"stdout": log, "stderr": log})
-        return SparkContext(conf=conf, gateway=gateway), gateway
+        SparkContext(conf=conf, gateway=gateway)
+        return SparkSession.builder.getOrCreate(), gateway
     except Exception as error:
         if gateway is not None:
             _stop(None, gateway)
@@ -445,48 +457,24 @@ def _start(values: dict[str, str], log: IO[bytes], log_path: Path) -> tuple[Any,
         ) from error
 
 
-def _session(context: Any) -> SparkSession:
-    """A session without the extensions that are on Spark's class path: MLlib's, which makes all of
-    Scala's reflection be loaded. Java finds extensions by the class loader of the thread."""
-    from pyspark.sql import SparkSession
-
-    java = context._jvm.java.lang
-    builder = context._jvm.org.apache.spark.sql.classic.SparkSession.builder()
-    platform = java.ClassLoader.getPlatformClassLoader()
-    thread = java.Thread.currentThread()
-    before = thread.getContextClassLoader()
-    thread.setContextClassLoader(platform)
-    try:
-        made = builder.getOrCreate()
-    finally:
-        thread.setContextClassLoader(before)
-    return SparkSession(context, made)
-
-
-def _stop(context: Any, gateway: Any, *, at_once: bool = False) -> None:
-    """End the session and its JVM: in order, or `at_once`, which saves the JVM's own tidying up."""
+def _stop(spark: SparkSession | None, gateway: Any, *, at_once: bool = True) -> None:
+    """End the session, and its JVM in order or `at_once`: the session has removed its files, and
+    the JVM's own tidying up is a second of processor time."""
     from pyspark import SparkContext
-    from pyspark.sql import SparkSession
 
-    if context is not None:
-        if at_once:
-            context._jsc = None  # of the context only what this process has of it is closed
-        context.stop()
-    SparkSession._instantiatedSession = None
-    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if spark is not None:
+        spark.stop()
     gateway.shutdown()
-    if at_once and process is not None:
-        process.kill()
-    SparkContext._gateway = None
-    SparkContext._jvm = None
-    if process is not None:
-        assert process.stdin is not None
-        process.stdin.close()  # the JVM ends when its standard input does
-        try:
+    # PySpark has no public way to start another JVM in the same process.
+    SparkContext._gateway = SparkContext._jvm = None
+    process: subprocess.Popen[bytes] = gateway.proc
+    assert process.stdin is not None
+    process.stdin.close()  # the JVM ends when its standard input does
+    if not at_once:
+        with suppress(subprocess.TimeoutExpired):
             process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    process.kill()
+    process.wait()
 
 
 @contextmanager

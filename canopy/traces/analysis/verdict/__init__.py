@@ -1,4 +1,4 @@
-"""Which deliveries there should have been, and what became of each: the verdict on a run.
+"""Computes the deliveries that were due, and judges each delivery and the whole run.
 
 ``expected`` has the pairs of event and subscription that match (by ``selection/``), and what the
 overlay owed each, under the policy of tenants too. ``deliveries`` joins these with the deliver

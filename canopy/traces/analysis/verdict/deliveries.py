@@ -23,9 +23,8 @@ verdict has a reason.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from canopy.traces.analysis.completeness.collect import Completeness
 from canopy.traces.analysis.constants import NANOSECONDS, SETTLE_SECONDS
@@ -142,7 +141,7 @@ OF_SUBSCRIPTION: Final = (
     *("subscription", "node", "overlay", "tree_key", "tree IS NOT NULL AS has_selector"),
     *("acked", "kept", "alive", "holes", "altered", "selector LIKE 'redacted:%' AS redacted"),
 )
-"""What a verdict needs of a subscription."""
+"""The columns of a subscription that a verdict depends on."""
 
 
 def judge(
@@ -244,7 +243,8 @@ def _ruled(joined: DataFrame, complete: Completeness) -> DataFrame:
 
 
 def _met(spark: SparkSession, records: DataFrame, pairs: DataFrame) -> DataFrame:
-    """The pairs that were delivered or owed, each with what its deliver records say."""
+    """Return the pairs that were delivered or owed, each with the content of its deliver
+    records."""
     every = spark.sql(
         """
         SELECT event, subscription, published, at, standing, CAST(NULL AS BIGINT) AS hlc,
@@ -277,8 +277,8 @@ def _met(spark: SparkSession, records: DataFrame, pairs: DataFrame) -> DataFrame
 def _with_discarded(
     spark: SparkSession, records: DataFrame, joined: DataFrame, subscribed: DataFrame
 ) -> DataFrame:
-    """`joined` with `discarded`: whether the node dropped what it had delivered to the program. A
-    drop record names one subscription, or none: then it is for all of its program's."""
+    """Add the column `discarded`: whether the node dropped a delivery to the program. A drop record
+    names one subscription, or applies to all of its program's."""
     return spark.sql(
         """
         WITH thrown AS (
@@ -301,7 +301,8 @@ def _with_discarded(
 
 @dataclass(frozen=True)
 class VerdictCounts:
-    """How many pairs have which verdict, and the latencies of first deliveries in milliseconds."""
+    """The number of pairs of each verdict, and the latencies of first deliveries in
+    milliseconds."""
 
     expected: int
     delivered: int
@@ -327,60 +328,3 @@ VERDICTS: Final = (
 
 DUE: Final = ("delivered", "missing", "dropped", "discarded", "corrupted")
 """The verdicts on pairs that were expected."""
-
-COUNTED: Final = ("overlay", "verdict", "copies", "latency_ms")
-"""The columns of judged pairs that are needed to count them."""
-
-
-def count(pairs: Any) -> VerdictCounts:
-    """Count the verdicts of an Arrow table of judged pairs; the percentiles are exact (linear
-    between the two nearest ranks), the variance (in ms squared) and the standard deviation are of
-    all deliveries, not of a sample."""
-    import numpy as np
-
-    found = dict.fromkeys(VERDICTS, 0)
-    found |= {
-        each["values"]: each["counts"] for each in pairs["verdict"].value_counts().to_pylist()
-    }
-    copies = pairs["copies"].to_numpy()
-    known = pairs["latency_ms"].drop_null().to_numpy()
-    latency: dict[str, float | None] = dict.fromkeys((*SHARES, "mean", "variance", "deviation"))
-    if len(known):
-        latency = {name: _percentile(known, share) for name, share in SHARES.items()}
-        latency |= {"mean": float(np.mean(known)), "variance": float(np.var(known))}
-        latency |= {"deviation": float(np.std(known))}
-    return VerdictCounts(
-        expected=sum(found[kind] for kind in DUE),
-        duplicates=int(copies[copies > 1].sum() - (copies > 1).sum()),
-        latency_ms=latency,
-        **found,
-    )
-
-
-SHARES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
-
-
-def _percentile(values: Any, share: float) -> float:
-    import numpy as np
-
-    place = share * (len(values) - 1)
-    below, above = math.floor(place), math.ceil(place)
-    ordered = np.partition(values, (below, above))
-    low, high = float(ordered[below]), float(ordered[above])
-    return low if low == high else (above - place) * low + (place - below) * high
-
-
-def count_by_overlay(pairs: Any) -> dict[str, VerdictCounts]:
-    """The same for each overlay that a pair is of."""
-    import pyarrow.compute as pc
-
-    names = pc.fill_null(pairs["overlay"], "")
-    return {name: count(pairs.filter(pc.equal(names, name))) for name in names.unique().to_pylist()}
-
-
-def no_pairs() -> VerdictCounts:
-    """The counts of an overlay without any pair."""
-    return VerdictCounts(
-        **dict.fromkeys((*VERDICTS, "expected", "duplicates"), 0),
-        latency_ms=dict.fromkeys((*SHARES, "mean", "variance", "deviation")),
-    )

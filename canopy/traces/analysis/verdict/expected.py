@@ -145,17 +145,26 @@ def find_faults(spark: SparkSession, published: DataFrame, lost: dict[str, int])
 def unpublished(spark: SparkSession, records: DataFrame) -> dict[str, int]:
     """By run of the publisher the events without a publish record and without a delivery, though
     nodes handled them."""
-    lost = spark.sql(
+    # Numbers are shuffled and aggregated in a third of the time that texts take.
+    events = spark.sql(
         """
-        SELECT substring_index(event, '.', 2) AS run, count(*) AS events FROM (
-          SELECT event, bool_or(kind IN ('publish', 'deliver')) AS known,
-            bool_or(kind IN ('visit', 'forward', 'arrive') OR recipients > 0) AS handled
-          FROM {records}
-          WHERE kind IN ('publish', 'deliver', 'visit', 'forward', 'arrive', 'match')
-          GROUP BY event)
-        WHERE handled AND NOT known GROUP BY 1
+        WITH lost AS (
+          SELECT hash FROM (
+            SELECT xxhash64(event) AS hash, bool_or(kind IN ('publish', 'deliver')) AS known,
+              bool_or(kind IN ('visit', 'forward', 'arrive') OR recipients > 0) AS handled
+            FROM {records}
+            WHERE kind IN ('publish', 'deliver', 'visit', 'forward', 'arrive', 'match')
+            GROUP BY 1)
+          WHERE handled AND NOT known)
+        SELECT substring_index(event, '.', 2) AS run, event
+        FROM {records} JOIN lost ON xxhash64(event) = hash
+        WHERE kind IN ('visit', 'forward', 'arrive', 'match')
         """,
         records=records,
+    )
+    lost = spark.sql(
+        "SELECT run, count(DISTINCT event) AS events FROM {events} GROUP BY run",
+        events=in_one_task(events),
     ).collect()
     return {row["run"]: row["events"] for row in lost}
 
@@ -165,10 +174,10 @@ SETTLE: Final = int(SETTLE_SECONDS * NANOSECONDS)
 
 
 def published_again(records: DataFrame) -> bool:
-    """Whether some event has several publish records. To find that out costs less than to look for
-    the first record of each event; of a small run that is looked for anyway."""
-    published = records.where("kind = 'publish'")
-    return is_small(records) or bool(published.groupBy("event").count().where("count > 1").head(1))
+    """Whether some event may have several publish records. Finding out costs less than looking for
+    the first record of each event, which is done for every small run."""
+    hashes = records.where("kind = 'publish'").selectExpr("xxhash64(event) AS event")
+    return is_small(records) or bool(hashes.groupBy("event").count().where("count > 1").head(1))
 
 
 FIRST: Final = """

@@ -1,4 +1,4 @@
-"""Events and subscriptions of which no record tells, by the numbers of the others.
+"""Finds events and subscriptions without any record, by the numbers of the others.
 
 A process numbers its events from 1 on without gaps, and its subscriptions, and its last record says
 how many there were. So one that vanished with all of its records is missed. It may have been owed
@@ -43,8 +43,8 @@ class Numbered:
 
 
 def numbered(spark: SparkSession, made: DataFrame, identity: str) -> dict[str, Numbered]:
-    """By `node.run` what there is in the rows of `made`, one for each `identity` (the name of a
-    column) with the `run` (`node.run`) that wrote its record."""
+    """Return by `node.run` the numbers in the rows of `made`, one row for each `identity` (the name
+    of a column) with the `run` (`node.run`) that wrote its record."""
     rows = spark.sql(
         f"""
         SELECT of, min(number) AS first, max(number) AS last, count(number) AS count,
@@ -109,12 +109,13 @@ def spans_of(run: RunFacts, first: int, last: int, most: float) -> Iterator[Span
 
 @dataclass(frozen=True)
 class Unseen:
-    """What an overlay has no records of."""
+    """The events and subscriptions of an overlay without any record."""
 
     owed: int = 0
-    """Deliveries that may have been owed at most, where records are absent that may have told."""
+    """An upper bound of the deliveries that may have been due, where the records of an event or a
+    subscription may be absent."""
     reasons: tuple[str, ...] = ()
-    """What no absent record explains, in sentences."""
+    """Events and subscriptions whose absence no absent record explains, in sentences."""
     numbered: int = 0
     """Events that its nodes have published, also those that they did not trace."""
 

@@ -91,7 +91,7 @@ def absences(overlay: OverlayFacts) -> list[str]:
 
 
 def _some(nodes: tuple[str, ...] | list[str]) -> str:
-    """The first of these nodes, and how many more."""
+    """Name the first of these nodes, and the number of the others."""
     named = sorted(dict.fromkeys(nodes))
     more = f" and {len(named) - 3} more" if len(named) > 3 else ""
     return ", ".join(named[:3]) + more

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
 import subprocess
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import canopy.spark
+import canopy.traces
 from canopy.traces.analysis import AnalysisError
 from canopy.traces.analysis.spark.java import VECTOR_FLAG, Java, find_java
 from canopy.traces.analysis.spark.session import FIRST_JARS, first_line, settings
@@ -110,3 +113,25 @@ def test_the_second_compiler_is_for_large_inputs(tmp_path: Path) -> None:
     assert "-XX:TieredStopAtLevel=1" not in options(1 << 30)
     assert "-XX:+UseSerialGC" not in options(1 << 28)
     assert "-XX:+UseSerialGC" in options(1)
+
+
+RESTART = {"SparkContext._gateway", "SparkContext._jvm"}
+"""Another JVM in the same process cannot be had by a public name."""
+NAMED_TUPLES = ("_replace", "_fields")
+"""Public names of Python's own."""
+
+
+def test_nothing_private_of_pyspark_is_used() -> None:
+    packages = (Path(str(each.__file__)).parent for each in (canopy.spark, canopy.traces))
+    used = set()
+    for path in (path for package in packages for path in package.rglob("*.py")):
+        own = {"self", "cls", "super()"}
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.Attribute(value, name) if name[:1] == "_" and name[:2] != "__":
+                    if ast.unparse(value) not in own and name not in NAMED_TUPLES:
+                        used.add(ast.unparse(node))
+                case ast.ImportFrom(module=str(module), names=names) if "pyspark" in module:
+                    parts = [*module.split("."), *(each.name for each in names)]
+                    used |= {f"{module}.{part}" for part in parts if part.startswith("_")}
+    assert used == RESTART
