@@ -328,31 +328,10 @@ def stream_info(
             for peer in place.replicas
         )
         shards.append(ShardInfo(number, "" if leader is None else leader.id, replicas))
-    options = entry.options
-    return StreamInfo(
-        entry.name,
-        entry.id,
-        options.by,
-        options.replicas,
-        options.keep_seconds,
-        options.keep_bytes,
-        tuple(shards),
-        options.capture,
-        tuple((source.stream, source.where) for source in options.sources),
-        options.mirror,
-        options.region,
-        options.drop_unread,
-        options.expire_consumers,
-        options.max_bytes,
-        options.max_rows,
-        options.when_full,
-        options.key,
-        options.deletes,
-        options.ttl_seconds,
-        options.ttl_by,
-        options.prefer,
-        options.writers,
-    )
+    options = msgspec.structs.asdict(entry.options)
+    options["sources"] = tuple((source.stream, source.where) for source in entry.options.sources)
+    options["shards"] = tuple(shards)
+    return StreamInfo(entry.name, entry.id, **options)
 
 
 def takes_in(info: StreamInfo) -> bool:

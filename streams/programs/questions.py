@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from msgspec.structs import asdict
+
 from overlay.client import Done
 from overlay.info import GroupInfo, GroupShardInfo
 from overlay.machine import Message, Peer, Port, Timer
@@ -240,22 +242,10 @@ def groups_of(command: GetGroups, asks: Mapping[int, Ask]) -> Groups:
                 )
             )
         letters += [_letter(place, each) for each in report.dead]
-    infos = []
-    for name in sorted(options):
-        has = options[name]
-        infos.append(
-            GroupInfo(
-                name,
-                has.selector,
-                has.lease,
-                has.deliveries,
-                has.by,
-                has.priority,
-                has.delay,
-                has.delay_seconds,
-                tuple(shards[name]),
-            )
-        )
+    infos = [
+        GroupInfo(name, **asdict(options[name]), shards=tuple(shards[name]))
+        for name in sorted(options)
+    ]
     is_complete = not any(isinstance(ask.answer, Cause) for ask in asks.values())
     return Groups(command.request, tuple(infos), tuple(letters), is_complete)
 

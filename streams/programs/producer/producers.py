@@ -222,7 +222,7 @@ class Producers(Machine):
         sending = self._own_sending(session, 0)
         drafts = [draft for _, c in commands for draft in c.events]
         # The events of a single command are looked at once.
-        is_fit = len(commands) > 1 and is_uniform(self.port, drafts)
+        is_fit = len(commands) > 1 and uniform_batch(drafts) is not None and fits(self.port, drafts)
         for client, command in commands:
             events = command.events
             if not is_fit and (fault := fault_of(self.port, events)):
@@ -497,14 +497,9 @@ class Producers(Machine):
             self._drop(session)
 
 
-def is_uniform(port: Port, events: Sequence[Draft]) -> bool:
-    """Whether events can be appended, as far as a look at all of them together shows that."""
-    return uniform_batch(events) is not None and fits(port, events)
-
-
 def fault_of(port: Port, events: Sequence[Draft]) -> str:
     """Return the reason why events cannot be appended; "": they can."""
-    if not is_uniform(port, events):
+    if uniform_batch(events) is None or not fits(port, events):
         for place, draft in enumerate(events):
             if reason := refusal(draft) or row_refusal(port, draft):
                 return f"event {place}: {reason}"

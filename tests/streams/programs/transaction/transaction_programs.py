@@ -169,6 +169,7 @@ class TransactionPrograms(StreamWorld):
         self.is_ending = False
         self.found: dict[str, int] = {}
         names = list(self.world.drivers)
+        self.spoilt = self.rng.choice(names)  # its disk loses bits, perhaps unnoticed
         self.programs = [
             TransactionProgram(self, 10 + n, self.rng.choice(names), forgets=n == PROGRAMS - 1)
             for n in range(PROGRAMS)
@@ -189,7 +190,6 @@ class TransactionPrograms(StreamWorld):
     def cause_trouble(self, rounds: int) -> None:
         """As for any stream; disks are slow, full or fail, and one node's loses bits."""
         rng, drivers = self.rng, self.world.drivers
-        spoilt = rng.choice(list(drivers))
         for _ in range(rounds):
             disk = drivers[rng.choice(list(drivers))].logs
             what = rng.randrange(6)
@@ -198,7 +198,7 @@ class TransactionPrograms(StreamWorld):
             elif what == 1:
                 disk.room = rng.choice((None, 20_000))
             elif what == 2:
-                drivers[spoilt].logs.damage(self.log, newest=rng.random() < 0.5)
+                drivers[self.spoilt].logs.damage(self.log, newest=rng.random() < 0.5)
             super().cause_trouble(1)
 
     def heal(self) -> str:
@@ -219,7 +219,14 @@ class TransactionPrograms(StreamWorld):
             self.run(2.0)
         hosts = {name: self.world.node(name).streams.hosts for name in self.world.names()}
         wait(self.world, lambda: any(h.leading(self.log) for h in hosts.values()), 30.0, "a leader")
-        node, replica = next((n, r) for n, h in hosts.items() if (r := h.leading(self.log)))
+        led = next(r for h in hosts.values() if (r := h.leading(self.log)))
+        node, replica = next(
+            (name, r)
+            for name, h in hosts.items()
+            if name != self.spoilt
+            and (r := h.replica(self.log))
+            and r.durable == led.log.end.number
+        )
         state, seen = replica.state.transactions, self.visible_transactions(node)
         found = {"committed": 0, "rolled-back": 0, "parked": 0}
         for program in self.programs:
