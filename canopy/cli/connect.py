@@ -54,7 +54,7 @@ def connect_option(command: F) -> F:
         type=click.FloatRange(min=0),
         default=WAIT,
         metavar="SECONDS",
-        help="Wait so long for a node that is starting. [env: CANOPY_WAIT]",
+        help="Seconds to wait for a node that is starting. [env: CANOPY_WAIT]",
     )
     return click.option(
         "--connect",

@@ -31,19 +31,25 @@ file = click.Path(path_type=Path)
 @click.option(
     "--mqtt", metavar="HOST:PORT", default="", help="Where to serve MQTT 5, as 127.0.0.1:1883."
 )
-@click.option("--tokens", type=file, metavar="FILE", help="Who may use it: `canopy gateway token`.")
+@click.option(
+    "--tokens", type=file, metavar="FILE", help="Require tokens: `canopy gateway token` makes them."
+)
 @click.option(
     "--certificate", type=file, metavar="FILE", help="A certificate chain (PEM), for TLS."
 )
 @click.option("--key", type=file, metavar="FILE", help="The certificate's private key (PEM).")
-@click.option("--origin", "origins", multiple=True, metavar="URL", help="Pages that may use it.")
 @click.option(
-    "--host", "hosts", multiple=True, metavar="NAME", help="One more name of this machine."
+    "--origin", "origins", multiple=True, metavar="URL", help="Origin of pages that may use it."
+)
+@click.option(
+    "--host", "hosts", multiple=True, metavar="NAME", help="Another name of this machine."
 )
 @click.option(
     "--connections", type=click.IntRange(1, 100_000), default=1_000, help="At a time, at most."
 )
-@click.option("--insecure", is_flag=True, help="Beyond loopback without tokens or TLS.")
+@click.option(
+    "--insecure", is_flag=True, help="Allow addresses beyond loopback without tokens or TLS."
+)
 @click.option(
     "--log", "level", default="info", metavar="LEVEL", help="debug, info, warning or error."
 )
@@ -153,11 +159,15 @@ def token() -> None:
     "scopes",
     type=click.Choice(["publish", "subscribe", "observe"]),
     multiple=True,
-    help="What it allows (repeatable); observe: what the node knows, in the console and under "
+    help="Permission (repeatable); observe: what the node knows, in the console and under "
     "/api/. [default: publish and subscribe]",
 )
 @click.option(
-    "--where", "subscribe", metavar="SELECTOR", default="", help="Follow no more than this."
+    "--where",
+    "subscribe",
+    metavar="SELECTOR",
+    default="",
+    help="Limit subscriptions to this selector.",
 )
 @publishes_option
 @streams_option

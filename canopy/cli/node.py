@@ -85,9 +85,12 @@ def hide_tokens() -> bool:
     "--trace-rate", type=float, metavar="N", help="Own events traced per second at most; 0: all."
 )
 @click.option("--log", "level", metavar="LEVEL", help="debug, info, warning or error.")
-@click.option("--json", "as_json", is_flag=True, help="Log JSON: as --log-format json.")
+@click.option("--json", "as_json", is_flag=True, help="Same as --log-format json.")
 @click.option(
-    "--log-format", "log_format", type=click.Choice(["logfmt", "json"]), help="Of each log line."
+    "--log-format",
+    "log_format",
+    type=click.Choice(["logfmt", "json"]),
+    help="Format of the log lines.",
 )
 @click.option(
     "--metrics",

@@ -102,7 +102,7 @@ def _row(
     "--interval",
     type=click.FloatRange(min=0.1),
     default=WATCH_INTERVAL,
-    help="Seconds between two looks.",
+    help="Seconds between two samples.",
 )
 @click.option(
     "--count",

@@ -49,7 +49,7 @@ def access() -> None:
     type=click.Choice(["publish", "subscribe", "observe", "admin"]),
     multiple=True,
     required=True,
-    help="What it allows (repeatable).",
+    help="Permission that it gives (repeatable).",
 )
 @click.option(
     "--where", "subscribe", metavar="SELECTOR", default="", help="Subscribe to no more than this."

@@ -172,10 +172,12 @@ def invite(
     type=click.Path(path_type=Path),
     help="The data folder of the issuer's node, new or of a restricted issuer to be replaced.",
 )
-@click.option("--role", "roles", multiple=True, required=True, help="What it may sign; repeatable.")
+@click.option(
+    "--role", "roles", multiple=True, required=True, help="Role that it may sign; repeatable."
+)
 @click.option("--tenant", "tenants", multiple=True, help="Nodes of this tenant; repeatable.")
 @click.option("--any-tenant", is_flag=True, help="Nodes of any tenant, and of none.")
-@click.option("--ids", default=0, type=click.IntRange(0, 1_000_000), help="So many at a time.")
+@click.option("--ids", default=0, type=click.IntRange(0, 1_000_000), help="Ids valid at a time.")
 @click.option("--for", "term", default="90d", metavar="TIME", help="How long: 30d, 90d.")
 @json_option
 def issuer(
@@ -236,9 +238,13 @@ def issuer(
 
 @keys.command()
 @data_option
-@click.option("--tenant", default="*", help="Nodes of this tenant; by default all together.")
-@click.option("--ids", default=0, type=click.IntRange(0), help="So many at a time; 0: any number.")
-@click.option("--per-hour", default=0, type=click.IntRange(0), help="So many new ones an hour.")
+@click.option("--tenant", default="*", help="Tenant to limit; by default all nodes together.")
+@click.option(
+    "--ids", default=0, type=click.IntRange(0), help="Ids valid at a time; 0: any number."
+)
+@click.option(
+    "--per-hour", default=0, type=click.IntRange(0), help="New ids per hour; 0: any number."
+)
 @json_option
 def limit(data: Path | None, tenant: str, ids: int, per_hour: int, as_json: bool) -> None:
     """Limit how many ids this issuer signs, whoever has its tokens. Renewals are not limited.

@@ -43,7 +43,7 @@ def policy() -> None:
 @click.argument("file", required=False, type=click.Path(path_type=Path, exists=True))
 @data_option
 @click.option("--tenant", default="", help="Show what this tenant may.")
-@click.option("--selector", default="", help="What would remain of this selector for the tenant.")
+@click.option("--selector", default="", help="Show this selector as narrowed for the tenant.")
 @json_option
 def check(file: Path | None, data: Path | None, tenant: str, selector: str, as_json: bool) -> None:
     """Check a policy, and show how it narrows a tenant's selector.

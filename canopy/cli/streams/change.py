@@ -24,36 +24,50 @@ if TYPE_CHECKING:
     "keep_seconds",
     callback=parse_period,
     metavar="PERIOD",
-    help="Keep rows so long: 30d.",
+    help="Keep rows for this time, such as 30d.",
 )
 @click.option(
-    "--keep-size", "keep_bytes", callback=parse_size, metavar="SIZE", help="Keep so much: 20G."
+    "--keep-size",
+    "keep_bytes",
+    callback=parse_size,
+    metavar="SIZE",
+    help="Keep this much of each shard, such as 20G.",
 )
 @click.option(
     "--capture", metavar="SELECTOR", help='Append the published events that match; "": none.'
 )
-@click.option("--drop-unread/--keep-unread", default=None, help="For durable consumers.")
+@click.option(
+    "--drop-unread/--keep-unread",
+    default=None,
+    help="Keep rows for slow durable consumers, or not.",
+)
 @click.option(
     "--expire-consumers",
     callback=parse_period,
     metavar="PERIOD",
-    help="Forget durable consumers that are silent for so long: 7d.",
+    help="Forget durable consumers after this time of silence, such as 7d.",
 )
-@click.option("--max-bytes", callback=parse_size, metavar="SIZE", help="Of a shard: 20G.")
-@click.option("--max-rows", type=int, metavar="ROWS", help="Of a shard.")
+@click.option(
+    "--max-bytes", callback=parse_size, metavar="SIZE", help="Maximum size of a shard, such as 20G."
+)
+@click.option("--max-rows", type=int, metavar="ROWS", help="Maximum rows of a shard.")
 @click.option(
     "--when-full",
     type=click.Choice(["refuse", "drop-oldest"]),
-    help="Refuse new rows, or let the oldest go.",
+    help="Refuse new rows, or drop the oldest.",
 )
 @click.option(
     "--ttl",
     "ttl_seconds",
     callback=parse_period,
     metavar="PERIOD",
-    help="Deliver no row that is older.",
+    help="Deliver no row older than this.",
 )
-@click.option("--ttl-by", metavar="ATTRIBUTE", help="What has the seconds of a row with its own.")
+@click.option(
+    "--ttl-by",
+    metavar="ATTRIBUTE",
+    help="Attribute that holds a row's own time to live, in seconds.",
+)
 @click.option(
     "--prefer",
     type=click.Choice(["consistency", "availability"]),
@@ -122,9 +136,12 @@ FOR_GOOD = (
 @click.command("edit-group")
 @click.argument("name", metavar="STREAM", shell_complete=stream_names)
 @click.option("--group", required=True, metavar="NAME", help="The consumer group.")
-@click.option("--selector", metavar="SELECTOR", help='Which new events it gets; "": all of them.')
+@click.option("--selector", metavar="SELECTOR", help='Selector of new events; "": all of them.')
 @click.option(
-    "--lease", callback=parse_period, metavar="PERIOD", help="Who has an event, has it so long."
+    "--lease",
+    callback=parse_period,
+    metavar="PERIOD",
+    help="Time in which a member must acknowledge an event.",
 )
 @click.option(
     "--max-deliver",

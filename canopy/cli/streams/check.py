@@ -48,7 +48,7 @@ def _rate(ctx: click.Context, option: click.Parameter, value: str) -> int:
     default="16M",
     callback=_rate,
     metavar="SIZE",
-    help="Read at most so much a second. [default: 16M]",
+    help="Read at most this much per second. [default: 16M]",
 )
 @node_options
 @click.pass_context

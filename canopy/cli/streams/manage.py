@@ -50,16 +50,16 @@ def parse_period(ctx: click.Context, option: click.Parameter, value: str | None)
 
 @click.command()
 @click.argument("name", metavar="STREAM")
-@click.option("--shards", default=1, help="Logs that it is cut into (1: one total order).")
-@click.option("--by", default="", metavar="ATTRIBUTE", help="What chooses the shard of an event.")
-@click.option("--replicas", default=3, help="Nodes that have each shard (3): odd.")
+@click.option("--shards", default=1, help="Number of shards; 1: one total order.")
+@click.option("--by", default="", metavar="ATTRIBUTE", help="Choose the shard by this attribute.")
+@click.option("--replicas", default=3, help="Replicas of each shard: odd (3).")
 @click.option(
     "--keep-for",
     "keep_seconds",
     default="0",
     callback=parse_period,
     metavar="PERIOD",
-    help="Keep rows so long: 30d.",
+    help="Keep rows for this time, such as 30d.",
 )
 @click.option(
     "--keep-size",
@@ -67,7 +67,7 @@ def parse_period(ctx: click.Context, option: click.Parameter, value: str | None)
     default="0",
     callback=parse_size,
     metavar="SIZE",
-    help="Keep so much of a shard: 20G.",
+    help="Keep this much of each shard, such as 20G.",
 )
 @click.option(
     "--capture", default="", metavar="SELECTOR", help="Append the published events that match."
@@ -78,7 +78,7 @@ def parse_period(ctx: click.Context, option: click.Parameter, value: str | None)
     multiple=True,
     metavar="STREAM",
     shell_complete=stream_names,
-    help="Append the rows of STREAM, too.",
+    help="Also append the rows of STREAM.",
 )
 @click.option(
     "--where", default="", metavar="SELECTOR", help="With --source: only rows that match."
@@ -88,26 +88,30 @@ def parse_period(ctx: click.Context, option: click.Parameter, value: str | None)
     default="",
     metavar="STREAM",
     shell_complete=stream_names,
-    help="Have the rows of STREAM, with their offsets.",
+    help="Copy the rows of STREAM with their offsets.",
 )
-@click.option("--region", default="", help="Have the replicas at nodes of this region.")
-@click.option("--drop-unread", is_flag=True, help="Keep nothing for durable consumers.")
+@click.option("--region", default="", help="Place the replicas in this region.")
+@click.option("--drop-unread", is_flag=True, help="Do not keep rows for slow durable consumers.")
 @click.option(
     "--expire-consumers",
     default="0",
     callback=parse_period,
     metavar="PERIOD",
-    help="Forget durable consumers that are silent for so long: 7d.",
+    help="Forget durable consumers after this time of silence, such as 7d.",
 )
 @click.option(
-    "--max-bytes", default="0", callback=parse_size, metavar="SIZE", help="Of a shard: 20G."
+    "--max-bytes",
+    default="0",
+    callback=parse_size,
+    metavar="SIZE",
+    help="Maximum size of a shard, such as 20G.",
 )
-@click.option("--max-rows", default=0, metavar="ROWS", help="Of a shard.")
+@click.option("--max-rows", default=0, metavar="ROWS", help="Maximum rows of a shard.")
 @click.option(
     "--when-full",
     type=click.Choice(["refuse", "drop-oldest"]),
     default="refuse",
-    help="Refuse new rows (default), or let the oldest go.",
+    help="Refuse new rows (default), or drop the oldest.",
 )
 @click.option(
     "--key", default="", metavar="ATTRIBUTE", help="Keep the newest row of each value, however old."
@@ -124,10 +128,13 @@ def parse_period(ctx: click.Context, option: click.Parameter, value: str | None)
     default="0",
     callback=parse_period,
     metavar="PERIOD",
-    help="Deliver no row that is older: 24h.",
+    help="Deliver no row older than this, such as 24h.",
 )
 @click.option(
-    "--ttl-by", default="", metavar="ATTRIBUTE", help="What has the seconds of a row with its own."
+    "--ttl-by",
+    default="",
+    metavar="ATTRIBUTE",
+    help="Attribute that holds a row's own time to live, in seconds.",
 )
 @click.option(
     "--prefer",

@@ -54,7 +54,7 @@ OPTIONS: Final = (
         "--lease",
         callback=parse_period,
         metavar="PERIOD",
-        help="With --group: who has an event, has it so long. [default: 30s]",
+        help="With --group: time in which a member must acknowledge an event. [default: 30s]",
     ),
     click.option(
         "--max-deliver",

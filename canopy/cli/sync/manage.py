@@ -39,7 +39,7 @@ def lag_picture(lags: Sequence[float | None], unknown: str = "?") -> str:
     required=True,
     metavar="STREAM",
     shell_complete=stream_names,
-    help="Over which stream (one shard).",
+    help="Stream that carries the changes (one shard).",
 )
 @click.option("--from", "source", default="", metavar="URL", help="Capture from this database.")
 @click.option("--to", "target", default="", metavar="URL", help="Apply to this database.")
@@ -66,7 +66,7 @@ def lag_picture(lags: Sequence[float | None], unknown: str = "?") -> str:
     multiple=True,
     callback=by_table,
     metavar="'TABLE: RULE'",
-    help="For rows that were changed at the destination as well: incoming, own, park, or newest "
+    help="Resolve rows that also changed at the destination: incoming, own, park, or newest "
     "COLUMN; an empty TABLE stands for all others.",
 )
 @json_option

@@ -29,7 +29,7 @@ def config_option(command: F) -> F:
         metavar="FILE",
         envvar="CANOPY_SYNCS",
         callback=_located,
-        help="Where the syncs are defined. [env: CANOPY_SYNCS; default: syncs.json beside the "
+        help="File that defines the syncs. [env: CANOPY_SYNCS; default: syncs.json beside the "
         "user's contexts]",
     )(command)
 

@@ -38,7 +38,7 @@ class ProgressLine:
 @click.argument("name", metavar="NAME")
 @click.option("--from", "source_url", default="", metavar="URL", help="The source, if not defined.")
 @click.option("--to", "target_url", default="", metavar="URL", help="The destination, likewise.")
-@click.option("--timeout", default=60.0, help="Seconds for the destination to come so far.")
+@click.option("--timeout", default=60.0, help="Seconds to wait for the destination to catch up.")
 @json_option
 @config_option
 @connect_option

@@ -82,9 +82,9 @@ trace.add_command(streams)
     "--stream",
     metavar="NAME",
     shell_complete=stream_names,
-    help="Records from a stream, instead of DIR.",
+    help="Read the records from a stream instead of DIR.",
 )
-@click.option("--records", metavar="DIR", help="Where --stream puts them, and leaves them.")
+@click.option("--records", metavar="DIR", help="Folder in which --stream stores the records.")
 @connect_option
 @click.option("--out", metavar="DIR", required=True, help="Folder of the report.")
 @click.option("--master", metavar="URL", help="A Spark cluster; by default this machine.")
@@ -93,7 +93,7 @@ trace.add_command(streams)
 )
 @click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A setting of Spark.")
 @click.option("--overwrite", is_flag=True, help="Write to a folder that has other files, too.")
-@click.option("--state", metavar="DIR", help="What earlier runs found: only new files are read.")
+@click.option("--state", metavar="DIR", help="Folder of earlier results: only new files are read.")
 @click.option("--since", metavar="TIME", help="Only records from then on: a day or a time (UTC).")
 @click.option("--until", metavar="TIME", help="Only records before it; of a day: with all of it.")
 @json_option
@@ -206,13 +206,13 @@ def _settings(driver_memory: str | None, conf: tuple[str, ...]) -> dict[str, str
 )
 @click.option("--paper", is_flag=True, help="The thresholds of the Tensor paper.")
 @click.option("--learnt", is_flag=True, help="Threat levels by the learnt tree, not the paper's.")
-@click.option("--follow", is_flag=True, help="Go on, with what is new, until Ctrl-C.")
+@click.option("--follow", is_flag=True, help="Continue with new records until Ctrl-C.")
 @click.option(
     "--every",
     type=click.FloatRange(min=1.0),
     default=60.0,
     metavar="SECONDS",
-    help="Between two rounds of --follow.  [default: 60]",
+    help="Seconds between two rounds of --follow.  [default: 60]",
 )
 @click.option("--master", metavar="URL", help="A Spark cluster; by default this machine.")
 @json_option

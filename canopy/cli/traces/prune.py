@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("folder", metavar="DIR")
-@click.option("--keep", type=click.IntRange(min=0), metavar="DAYS", help="Days before today.")
+@click.option(
+    "--keep", type=click.IntRange(min=0), metavar="DAYS", help="Keep this many days before today."
+)
 @click.option("--before", metavar="DATE", help="The first day (UTC) that is kept.")
-@click.option("--state", metavar="DIR", help="Remove only what this state has.")
+@click.option("--state", metavar="DIR", help="Remove only days that this state has analyzed.")
 @click.option("--node", "nodes", multiple=True, metavar="ID", help="Only this node's; repeatable.")
 @click.option("--dry-run", is_flag=True, help="Only show what would go.")
 @json_option
