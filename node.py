@@ -448,7 +448,7 @@ class Node:
         self.driver.trace_each(kind, name, values, fields)
 
     def row_share(self, kind: str, count: int) -> float:
-        """The share of so many rows that gets records of a kind."""
+        """Return the share of the next `count` rows that get trace records of this kind."""
         return self.driver.row_share(kind, count)
 
     def count(self, name: str, amount: int = 1) -> None:

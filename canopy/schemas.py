@@ -115,10 +115,10 @@ class FolderSchemas:
     """The schemas in a folder: an `EventSchemas` of a node."""
 
     def __init__(self, folder: Path, otherwise: Otherwise) -> None:
-        """Raises EventSchemaError."""
+        """Read the schemas in `folder`. Raises EventSchemaError."""
         self._folder = folder
         self.otherwise = otherwise
-        """As `EventSchemas`."""
+        """See `EventSchemas`."""
         self._by_type: Mapping[str, Schema] = {}
         self.reload()
 
@@ -140,7 +140,7 @@ class FolderSchemas:
         self._by_type = found
 
     def fault(self, draft: Draft) -> str:
-        """As `EventSchemas`."""
+        """See `EventSchemas`."""
         kind = draft.attributes.get("type")
         schema = self._by_type.get(kind) if isinstance(kind, str) else None
         if schema is None:
@@ -156,7 +156,7 @@ class FolderSchemas:
         return Draft(attributes, msgspec.json.encode(raw_object(draft)), "application/json")
 
     def listed(self) -> tuple[EventSchema, ...]:
-        """As `EventSchemas`."""
+        """See `EventSchemas`."""
         return tuple(
             EventSchema(kind, schema.text, schema.attributes)
             for kind, schema in self._by_type.items()

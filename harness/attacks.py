@@ -60,15 +60,16 @@ class Honest:
         self.band = band
 
     def says(self, node: Any, to: Peer, message: Message) -> Iterable[Message]:
-        """The message."""
+        """Return the messages that the node sends instead of `message`: the message itself."""
         return (message,)
 
     def hears(self, node: Any, sender: Peer, message: Message) -> Message | None:
-        """The message."""
+        """Return the message that the node takes instead of `message`, or None: the message
+        itself."""
         return message
 
     def pushes(self, node: Any) -> Iterable[tuple[Peer, Message]]:
-        """What a liar sends of its own accord: nothing."""
+        """Return the messages that a liar sends on its own: none."""
         return ()
 
     def some(self, peers: list[Peer], most: int) -> list[Peer]:
@@ -80,11 +81,11 @@ class Poisoning(Honest):
     """Names only liars in exchanges, pushes these at all honest nodes, and drops walks."""
 
     def targets(self) -> list[Peer]:
-        """Who is attacked."""
+        """Return the nodes that are attacked: the victims."""
         return self.band.victims
 
     def says(self, node: Any, to: Peer, message: Message) -> Iterable[Message]:
-        """Exchanges name liars only."""
+        """Replace the nodes named in exchanges by liars."""
         if isinstance(message, Shuffle | ShuffleReply):
             return (type(message)(self.liars(), (), ()),)
         return (message,)
@@ -127,11 +128,11 @@ class Eclipse(Poisoning):
     """All that `Poisoning` does, to nodes that have just come."""
 
     def targets(self) -> list[Peer]:
-        """Newcomers."""
+        """Return the nodes that are attacked: the newcomers."""
         return self.band.newcomers
 
     def says(self, node: Any, to: Peer, message: Message) -> Iterable[Message]:
-        """Others hear the truth."""
+        """Lie to newcomers only."""
         return super().says(node, to, message) if to in self.band.newcomers else (message,)
 
     def hears(self, node: Any, sender: Peer, message: Message) -> Message | None:

@@ -161,6 +161,6 @@ class SimulatedReading:
         assert isinstance(reply, Done), reply
 
     def close(self) -> None:
-        """End it."""
+        """End the reading at its node."""
         request = self._world.clients.request()
         self._world.ask(self._stream.node, EndReading(request, self.number), PATIENCE)

@@ -41,8 +41,8 @@ that may be whatever it grants. A quarter of what a link has (`links.window`): a
 measured by the deliveries per second of one program on a loaded machine."""
 
 DRY_RUN_MOST = 100
-"""Events of one DryRun: what a person looks through. Not measured; would be measured by the longest
-turn of a host that matches so many."""
+"""Events of one DryRun: more than a person looks through. Not measured; would be measured by the
+longest turn of a host that matches this many."""
 
 DRY_RUN_ATTRIBUTES = 1_000
 """Attributes of all events of one DryRun, each looked up: as many as one event may have."""

@@ -35,7 +35,7 @@ PUBLISH_TIMEOUT: Final = 120.0
 """Seconds; ample."""
 
 PUBLISHED_AT_ONCE: Final = 16
-"""Batches of the publisher without an answer: as many as the node takes from a client."""
+"""Batches of the publisher without an answer: the limit of a node for one client."""
 
 Predicate = tuple[str, str, Any, Any]
 Sink = Callable[[bytes], None]

@@ -36,7 +36,7 @@ MOST: Final = 64
 """Events of one publication: what was held back while an overlay recovers comes in a burst."""
 
 AHEAD: Final = 4
-"""Publications without an answer: as many as a node takes from a client."""
+"""Publications without an answer: the limit of a node for one client."""
 
 FLOOD: Final = bytes(5_000)
 """Payload of an event of a flood: large enough that bytes are short before events are."""
@@ -107,7 +107,7 @@ class LoadPublisher(EnduranceClient):
         self.flood_until = 0.0
 
     def flood(self, seconds: float) -> None:
-        """Publish as fast as the node takes it, with a payload of `FLOOD`, for so long."""
+        """Publish as fast as the node accepts, with a payload of `FLOOD`, for `seconds`."""
         self.flood_until = time.monotonic() + seconds
 
     def work(self, client: ControlClient) -> None:

@@ -77,7 +77,7 @@ class Session:
         self.delays: list[float] = []  # of one delivery in `EVERY`
 
     def take(self, number: int, delay: float) -> None:
-        """An event was delivered, so long after it was published."""
+        """Take the delivery of event `number`, `delay` seconds after it was published."""
         if number >= len(self.came):
             self.came.extend(bytes(number + 4_096 - len(self.came)))
         if not SELECTORS[self.wanted].means(attributes(number)):
@@ -102,7 +102,7 @@ class Session:
 
 
 EVERY: Final = 10
-"""One delay in so many is kept."""
+"""One delay in this many is kept."""
 
 
 class Ledger:

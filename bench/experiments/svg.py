@@ -9,8 +9,8 @@ from typing import Any, BinaryIO
 
 @contextmanager
 def svg(out: BinaryIO, size: tuple[float, float], font_size: int = 9) -> Iterator[Any]:
-    """A matplotlib figure of `size` (width and height in inches) with a font of so many points. It
-    is written to `out` as an SVG in the end: the same bytes for the same content."""
+    """A matplotlib figure of `size` (width and height in inches) with a font of `font_size` points.
+    It is written to `out` as an SVG in the end: the same bytes for the same content."""
     import matplotlib
 
     with matplotlib.rc_context({"svg.hashsalt": "canopy", "font.size": font_size}):

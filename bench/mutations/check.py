@@ -169,7 +169,7 @@ def row(fault: PlantedFault, code: int, seconds: float) -> Row:
 
 
 def check(faults: Iterable[PlantedFault], workers: int = 1) -> Iterator[Row]:
-    """A row for each fault. The tests of so many files run at a time."""
+    """Yield a row for each fault. `workers`: test files that run at the same time."""
     files: dict[str, list[PlantedFault]] = {}
     for fault in faults:
         files.setdefault(fault.test.partition("::")[0], []).append(fault)
@@ -229,7 +229,7 @@ def page(rows: Sequence[Row]) -> str:
 
 
 def write_page() -> None:
-    """Make docs/lab/mutations.md anew."""
+    """Write docs/lab/mutations.md from the results."""
     PAGE.write_text(tables.page(page(list(rows_of(ROWS)))), encoding="utf-8")
 
 

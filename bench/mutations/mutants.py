@@ -97,7 +97,7 @@ def configuration(files: Sequence[str], tests: Sequence[str]) -> str:
 
 
 def run(command: Sequence[str], folder: Path, minutes: float) -> str:
-    """What a command of mutmut prints, which is ended after so many minutes."""
+    """Return what a command of mutmut prints. It is stopped after `minutes`."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(site.getsitepackages())}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryFile("w+") as said:

@@ -51,7 +51,7 @@ PATIENCE: Final = 120.0
 
 
 def selector(attributes: int) -> str:
-    """One that is true where any of so many attributes is 1."""
+    """Return a selector that is true where any of `attributes` attributes is 1."""
     return " OR ".join(f"a{number} = 1" for number in range(attributes))
 
 
@@ -93,7 +93,7 @@ def longest_turn(overlay: Overlay) -> int:
 
 
 def measure(overlay: Overlay, attributes: int, where: int) -> dict[str, Any]:
-    """One row: a selector of so many attributes, at the node number `where`."""
+    """Return one row: a selector of `attributes` attributes at node number `where`."""
     nodes = overlay.nodes
     with ExitStack() as stack:
         subscriber = stack.enter_context(ControlClient.connect(nodes[2].data))

@@ -54,7 +54,7 @@ class Port:
 
 
 class Bench:
-    """A receiver with so many subscriptions, and events that it wants."""
+    """A receiver with a number of subscriptions, and events that match them."""
 
     def __init__(self, subscriptions: int, has_text: bool) -> None:
         rng = Random(1)

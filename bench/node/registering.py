@@ -101,7 +101,7 @@ class Registering:
 
 
 def frames(count: int, seed: int) -> list[list[bytes]]:
-    """Commands that subscribe with so many selectors, as they are read in one turn each."""
+    """Return `count` commands that subscribe, grouped as they are read in one turn each."""
     made = [
         COMMAND_FRAMES.encode(Subscribe(number, text))
         for number, text in enumerate(selectors(count, seed))
@@ -124,7 +124,7 @@ def collecting_as_a_node() -> Iterator[None]:
 
 
 def seconds_of(count: int, seed: int, stages: Stages | None) -> float:
-    """Processor seconds of so many registrations at a new node."""
+    """Return the processor seconds of `count` registrations at a new node."""
     with ExitStack() as stack:
         for owner, name, stage in WATCHED if stages is not None else ():
             assert stages is not None

@@ -53,7 +53,7 @@ from overlay.client import (
 )
 
 AHEAD: Final = 512
-"""Unanswered requests, as many as the client library has (canopy/client/resubscription.py)."""
+"""Unanswered requests: the limit of the client library (canopy/client/resubscription.py)."""
 
 SINGLE: Final = 50  # subscriptions that are made one after the other
 PATIENCE: Final = 120.0
@@ -216,7 +216,7 @@ class Subscribing:
 
 
 def measure(nodes: int, count: int, trace: float, progress: Progress) -> dict[str, Any]:
-    """Measure an overlay of so many nodes that trace this share of the events."""
+    """Measure an overlay of `nodes` nodes that traces the share `trace` of the events."""
     with ExitStack() as stack:
         out = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="canopy-bench-")))
         for name in ("nodes", "logs", "traces"):

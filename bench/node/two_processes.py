@@ -56,8 +56,8 @@ HOT: Final = "level"
 """The attribute that all selectors name; its values are spread over 0 to 1."""
 
 WIDTH: Final = 0.02
-"""Share of the values that one selector takes: its other conditions are looked at for so many of
-the events."""
+"""Share of the values that one selector accepts: its other conditions are evaluated for that share
+of the events."""
 
 STRIPES: Final = 16
 PROGRAMS: Final = 2
@@ -68,7 +68,7 @@ AHEAD: Final = 4
 """Events in a publication, and publications that a publisher has under way."""
 
 PROBE: Final = 100
-"""One event in so many is for all."""
+"""One event in this many matches all subscriptions."""
 
 SETTLE: Final = 10.0
 WARM: Final = 60.0
@@ -297,7 +297,7 @@ class Run:
 
 
 def measure(hosts: int, options: argparse.Namespace, progress: Progress) -> dict[str, Any]:
-    """Measure with so many nodes that may host."""
+    """Measure with `hosts` nodes that may host."""
     with ExitStack() as stack:
         out = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="canopy-bench-")))
         for name in ("nodes", "logs", "traces"):

@@ -223,7 +223,8 @@ def _texts(rows: Sequence[tuple[Any, ...]]) -> list[tuple[str, ...]]:
 
 
 def measured(sources: Sequence[str], replicas: int, count: int) -> Iterator[dict[str, Any]]:
-    """Rows for so many replicas; copies at most replicas only, which is how streams are founded."""
+    """Yield the rows for a number of replicas; copies keep at most `replicas`, as streams are
+    founded."""
     folder = Path(tempfile.mkdtemp(prefix="canopy-papers-"))
     try:
         with ExitStack() as stack:

@@ -40,7 +40,7 @@ FORMS: Final = ("", "fast", "full")
 
 
 def page(results: Path = RESULTS) -> str:
-    """The whole page."""
+    """Return the whole page as Markdown."""
     parts = [COMMANDS, wrapped(BEGIN)]
     for paper in PAPERS:
         parts += _paper(paper, results)

@@ -132,7 +132,7 @@ class Tiers:
         return name
 
     def subscribe(self, count: int) -> None:
-        """So many programs at the points, and no other."""
+        """Make `count` programs subscribe at the points, and no other."""
         for number in range(count):
             node = self.points[number % len(self.points)]
             self.world.subscribe(node, TOPIC, client=1 + number // len(self.points))

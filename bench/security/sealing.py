@@ -75,7 +75,7 @@ def costs(size: int, sealer: Sealer | None) -> tuple[float, float, int]:
 
 
 def main() -> None:
-    """Print the rows."""
+    """Measure and print the rows."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
     parser.parse_args()

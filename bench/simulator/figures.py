@@ -152,11 +152,11 @@ class Spent:
         self._before = 0.0
 
     def seconds(self) -> float:
-        """Until now."""
+        """Return the processor seconds spent until now."""
         return self._before + time.process_time()
 
     def of_copy(self, before: float) -> None:
-        """This is a copy of a process that had spent so much."""
+        """Note that this is a copy of a process that had spent `before` seconds."""
         self._before = before
 
 

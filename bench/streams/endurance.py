@@ -77,7 +77,7 @@ SAY_EVERY: Final = 10.0
 
 
 class Endurance:
-    """One run."""
+    """One run of the endurance test: nodes behind a fault proxy, its clients and its faults."""
 
     def __init__(self, options: argparse.Namespace, folder: Path, stack: ExitStack) -> None:
         self.options, self.folder = options, folder

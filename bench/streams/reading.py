@@ -170,7 +170,7 @@ class Leader:
                     self.position[number] = position
 
     def read(self, number: int, selector: str, start: str = "first") -> None:
-        """Begin a reading."""
+        """Begin a reading with a selector from `start`."""
         self.credit[number] = CREDIT
         begin = ReadShard(
             *(SHARD, number, ReadFrom(start), selector, CREDIT),  # type: ignore[arg-type]

@@ -146,7 +146,7 @@ class Appending(Program):
         self.may_go_on: Callable[[], bool] = lambda: True
 
     def work(self, client: Client) -> None:
-        """The next rows."""
+        """Append the next rows until all are acknowledged or the run ends."""
         producer = client.producer(self.stream, "model", first=self.acknowledged)
         while self.acknowledged < self.rows and not self.ends.is_set():
             end = min(self.rows, self.acknowledged + BATCH)

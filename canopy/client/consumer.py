@@ -307,7 +307,7 @@ class OneSelector(Consumer[Delivery, Event]):
 
     @property
     def selector(self) -> str:
-        """The selector's text."""
+        """The text of the subscription's selector."""
         return self._state.wanted[0].selector
 
     @property

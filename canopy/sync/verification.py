@@ -133,8 +133,8 @@ class SyncComparison:
         pause: Callable[[float], object] = time.sleep,
         say: Callable[[str], object] = lambda text: None,
     ) -> None:
-        """`pause` waits so many seconds, in which others go on; `say` is told what is done, about
-        once a second."""
+        """`pause` waits for a number of seconds, in which others go on; `say` is called with the
+        progress about once a second."""
         self._say = say
         self._said = 0.0
         self._source = source

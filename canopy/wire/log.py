@@ -143,7 +143,7 @@ class Sparing:
     seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """`clock`: monotonic seconds."""
+        """`clock` returns monotonic seconds."""
         self._clock = clock
         self._kept: BoundedDict[str, tuple[float, int]] = BoundedDict(KINDS_MOST)
 

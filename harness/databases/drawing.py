@@ -15,10 +15,10 @@ class Draw(Protocol):
     """Where choices come from."""
 
     def integer(self, least: int, most: int) -> int:
-        """One of the integers from `least` to `most`."""
+        """Return an integer from `least` to `most`, both included."""
 
     def choice(self, of: Sequence[T]) -> T:
-        """One of these."""
+        """Return one of these items."""
 
 
 class RandomDraw:

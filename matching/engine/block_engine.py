@@ -52,9 +52,9 @@ MIN_ENDS: Final = 256
 measured by how often buckets are replaced without drift."""
 
 MIN_GAIN: Final = 2.0
-"""Buckets are replaced if there are more than so many times as many edges as with new ones. Chance
-alone makes 1.1 with thirty ends per bucket. Not measured between 1.1 and 2; would be measured by
-the time of matches and of replacing, over a workload that drifts slowly."""
+"""Buckets are replaced when they hold over this many times the edges that new ones would hold.
+Chance alone makes 1.1 with thirty ends per bucket. Not measured between 1.1 and 2; would be
+measured by the time of matches and of replacing, over a workload that drifts slowly."""
 
 
 def rebucket_if_drifted(

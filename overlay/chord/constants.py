@@ -30,7 +30,7 @@ UNREACHABLE_FOR: Final = 10.0
 under churn."""
 
 MOST_HOPS: Final = 64
-"""A lookup that took so many steps is going around in circles: O(log n) needs 64 hops only where
+"""Hops after which a lookup is taken to go around in circles: O(log n) needs 64 hops only where
 there are 2^64 clusters."""
 
 LOOKUP_TRIES: Final = 4
@@ -130,7 +130,7 @@ JOURNAL_GROWTH_LEAST: Final = 256 * 1024
 written bytes that snapshots make."""
 
 JOURNAL_GROWTH: Final = 2
-"""A snapshot is written when the entries after the last one are so many times as large: then at
+"""A snapshot is written when the entries since the last one are this many times its size: then at
 most a third of all that is written is written again. Guess; to be measured by bytes written against
 the time to read the file at start."""
 
@@ -154,9 +154,9 @@ TIMEOUT_HALF_LIFE: Final = 20.0
 minute. Guess; to be measured like `TIMEOUT_SHARE`."""
 
 STORED_TIMEOUT_SHARE: Final = 6.0
-"""A stored election timeout so many times as long as what is asked for is replaced. Each is stored
-twice as long as it is, and an outage doubles it. Guess; to be measured by how often it is written
-on a slow network."""
+"""A stored election timeout is replaced when it is this many times the required one. Each is stored
+at twice its value, and an outage doubles it. Guess; to be measured by how often it is written on a
+slow network."""
 
 TIMEOUT_MOST: Final = 3_600.0
 """A longer election timeout is refused: the cluster would wait an hour for a dead primary."""
@@ -305,8 +305,8 @@ RECOVERY_ROUND: Final = 0.5
 (bench/recovery), as are all numbers of this section."""
 
 LOST_ROUND_TRIPS: Final = 4.0
-"""A cluster counts as lost after so many answers of a majority, at least: an election that may
-still succeed has had two rounds. Guess."""
+"""A cluster counts as lost no sooner than after the time that a majority takes to answer, times
+this: an election that may still succeed has had two rounds. Guess."""
 
 RESTARTING: Final = 10.0
 """How long after its own start a node takes no cluster for lost: nodes that were stopped with it
@@ -317,13 +317,13 @@ AGREE_AFTER: Final = 0.9
 Guess."""
 
 RANK_WAIT: Final = 0.2
-"""Each rank of members waits so much longer before it asks …"""
+"""Seconds that each rank of members waits longer than the one before it, before it asks …"""
 
 NEIGHBOUR_WAIT: Final = 0.3
-"""… the ring successor so much …"""
+"""… that the ring successor waits longer than members …"""
 
 OUTSIDER_WAIT: Final = 0.3
-"""… and outsiders so much, with up to half a second by chance. Guesses."""
+"""… and that outsiders wait longer, with up to half a second by chance. Guesses."""
 
 COPY_WAIT: Final = 0.5
 """How much longer an outsider without a copy of the log waits than one with it, so that the other

@@ -23,8 +23,8 @@ node may take some tenths of a second to look at what arrived. TCP's retransmiss
 (RFC 6298) or 0.2 (Linux). Guess; to be measured by `indirect_probes` in a loaded overlay."""
 
 LATE_LEAST = 0.05
-"""By so much this node looks late at what should have been acknowledged before it counts as late
-itself: longer than most turns, a tenth of `MIN_RTO`."""
+"""Seconds by which this node has to look late at an overdue acknowledgement before it counts as
+late itself: longer than most turns, a tenth of `MIN_RTO`."""
 
 LATE_REMEMBERED = 10.0
 """Half-life of the longest round trip, up to which a peer is not asked: processes that share a
@@ -36,15 +36,17 @@ QUEUE_DELAY = 0.25
 two of them. What waits longer waits with the sender, where heartbeats overtake it."""
 
 LEAST_WINDOW = 64 * 1024
-"""… and so much in any case: two batches of `links.frame`, one under way while one is handled."""
+"""… and at least this many bytes: two batches of `links.frame`, one under way while one is
+handled."""
 
 FIRST_WINDOW = 256 * 1024
-"""… and so much before a round trip was measured; it doubles with each that is short. Guess; to be
-measured by the time that a first megabyte takes."""
+"""… and this many bytes before a round trip was measured. The window doubles with each short round
+trip. Guess; to be measured by the time that a first megabyte takes."""
 
 WINDOW_GROWTH = 1.25
-"""… until it was once too large; then by so much: a sender pauses for a short time only when it is
-too large again, so that a congested link is seen to drain (`HOLD_BACK_MOST` of delivery)."""
+"""… until it was once too large; then it grows by this factor: a sender pauses only briefly when
+the window is too large again, so that a congested link is seen to drain (`HOLD_BACK_MOST` of
+delivery)."""
 
 LIST_HEAD = 5
 """What joining adds to the messages' own bytes: MessagePack's longest array header."""

@@ -18,8 +18,8 @@ MAX_EXCHANGED = 256
 can cost, a dozen times the default sizes."""
 
 NEAR_SHARE = 0.5
-"""Share of a view that is kept for nodes of the own region, if there are so many: most of what a
-node asks of its neighbours, walks above all, then stays where it is quick …"""
+"""Share of a view that is kept for nodes of the own region, if there are enough of them: most
+requests of a node to its neighbours, walks above all, then stay within the region …"""
 
 FAR_SHARE = 0.5
 """… and for nodes of other regions: ten of twenty, so that with half of all nodes dead a view still

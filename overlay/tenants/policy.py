@@ -250,8 +250,8 @@ class Bucket:
         self._left = 0.0
 
     def take(self, wanted: float, rate: float, most: float, now: float) -> bool:
-        """Whether so much may pass now; then it is taken out. More than `most` passes when the
-        bucket is full."""
+        """Take `wanted` tokens if there are enough, and return whether there were. A full bucket
+        lets more than `most` pass."""
         left = min(most, self._left + (now - self._at) * rate) if self._at > float("-inf") else most
         self._at, self._left = now, left
         if left < min(wanted, most):
@@ -267,20 +267,20 @@ LEAF_REGISTRATIONS: Final = 20_000
 (`tree.host_entries`)."""
 
 LEAF_TREES: Final = 1_024
-"""Trees in which one leaf may have registrations: what one selector of so many alternatives, which
-is the longest, may need."""
+"""Trees in which one leaf may have registrations: the longest selector has this many alternatives,
+each of which may need a tree of its own."""
 
 PLANTED_RATE: Final = 16.0
 """Trees per second that one leaf may have an owner plant: half of what its
 rate of registrations costs, since a tree costs as much as 32 of them (measured). Guess."""
 
 PLANTED_AT_ONCE: Final = 256.0
-"""… and so many at once: 0.8 s of the owner's time. A program that starts may plant the trees of
-all attributes that it asks for. Guess."""
+"""… and trees that it may plant at once: 0.8 s of the owner's time. A program that starts may plant
+the trees of all attributes of its selectors. Guess."""
 
 FORMER: Final = 2
-"""An owner takes so many times what a leaf may have: of one that has started anew it also has what
-the former process registered, until its lease has ended."""
+"""An owner accepts this many times a leaf's limit: after a leaf has restarted, the owner also holds
+the registrations of the former process until their lease has ended."""
 
 
 def over_share(registrations: int, trees: int, most: int) -> str:

@@ -2,8 +2,8 @@
 
 Processes on one machine share its processors: where these are busy, one host more does not serve an
 event more, and each event costs a visit more. Hosts take about half of what an event costs all
-nodes, so one host counts for every two processors of a machine, and at least one. Owners count with
-so many (owner/placement.py), and a publisher turns to no more of its own machine where one is
+nodes, so one host counts for every two processors of a machine, and at least one. Owners plan for
+this number (owner/placement.py), and a publisher turns to no more of its own machine where one is
 behind (publisher/replicas.py). A machine is the part of its nodes' addresses that is not the port;
 how many processors it has, its nodes say. One that has not said so yet counts with one.
 """

@@ -114,7 +114,7 @@ class Popularity(dict[str, int]):
 
 
 WORTH_MOVING = 2
-"""A registration is sent to a better pivot if there is so many times less traffic. Not
+"""A registration moves to another pivot only if that pivot has this many times less traffic. Not
 measured; would be measured by registrations that move against visits saved."""
 
 

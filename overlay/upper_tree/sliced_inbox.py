@@ -44,25 +44,26 @@ AT_ONCE: Final = 128
 """Registrations that are taken in one turn: 12 ms, or 40 if each is of another shape (measured)."""
 
 PART: Final = 4
-"""… of one message, before it is looked whether the turn may do more."""
+"""… of one message, before the time of the turn is checked again."""
 
 PART_OF_TREE: Final = 32
 """… of a message with registrations of one tree only, which plants one tree at most. Each part
 costs its handler some microseconds."""
 
 TREE: Final = 32
-"""For so many counts one that plants a tree at its owner, with what follows from it (measured)."""
+"""A registration that plants a tree at its owner counts as this many, with its consequences
+(measured)."""
 
 LONG_FROM: Final = 256
 LONG_PER: Final = 32
-"""Characters of a selector, beyond so many, that count for another registration (measured: up to
-4 ms per 1,024)."""
+"""Beyond `LONG_FROM` characters, this many characters of a selector count as another registration
+(measured: up to 4 ms per 1,024)."""
 
 ASSIGNED: Final = 16
-"""For so many counts a tree that is assigned to a host (measured)."""
+"""A tree that is assigned to a host counts as this many registrations (measured)."""
 
 ENDS: Final = 8
-"""So many that end count for one that is taken (measured)."""
+"""Registrations whose removal counts as taking one (measured)."""
 
 WAITING_MOST: Final = 100_000
 """Registrations that wait at most, as objects of some 500 bytes; what is beyond is done in the turn

@@ -57,7 +57,7 @@ UNDER_WAY: Final = 4
 """Chunks that are appended and not committed, from which on nothing more is taken."""
 
 NOTE_AFTER: Final = 5.0
-"""How far a leader has scanned without a row, it writes to the log every so many seconds …"""
+"""Period, in seconds, at which a leader logs how far it has scanned without finding a row …"""
 
 NOTE_ROWS: Final = 100_000
 """… or offsets: what a new leader scans again in a second. Guess."""

@@ -127,7 +127,7 @@ class NodeOverlay:
         self._made: list[tuple[SimulatedSubscription, RangeSubscription]] = []
 
     def grow(self) -> None:
-        """Start all nodes."""
+        """Start all nodes of the overlay."""
         plan, world = self.plan, self.world
         for number in range(plan.nodes):
             world.add_node(seeds=["n0"] if number else [], name=f"n{number}")
@@ -141,7 +141,7 @@ class NodeOverlay:
         self._sources = Random(f"{self.seed}/sources")
 
     def subscribe(self, count: int) -> None:
-        """Make further subscriptions, so that there are so many."""
+        """Make subscriptions until there are `count`."""
         for number in range(len(self._made), count):
             drawn = self._load.subscription(number)
             self._made.append((self.world.subscribe(f"n{drawn.node}", selector_of(drawn)), drawn))
@@ -157,7 +157,7 @@ class NodeOverlay:
         self.world.run(self.plan.gossip)
 
     def publish(self, events: int, hops: int) -> NodeCost:
-        """Publish so many events, with walks of so many hops at most."""
+        """Publish `events` events, with walks of at most `hops` hops."""
         cost = NodeCost(known=self._known(), at_subscribers=self._at_subscribers())
         sources = self._sources.sample(range(self.plan.nodes), min(events, self.plan.nodes))
         for source in sources:

@@ -25,7 +25,7 @@ WINDOW = 0.5
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """One rate with so many nodes."""
+    """The result at one rate and one number of nodes."""
 
     rate: float  # events per second
     expected: int  # deliveries of the events that were published while it was measured
@@ -40,7 +40,7 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 class ScalingPoint(msgspec.Struct, frozen=True):
-    """The most that so many nodes can do in time."""
+    """The highest rate that a number of hosts sustains in time."""
 
     load: LoadName
     hosts: int
@@ -56,7 +56,7 @@ class ScalingPoint(msgspec.Struct, frozen=True):
 
 
 class Burst(msgspec.Struct, frozen=True):
-    """A load that is so many times as high within a second, and is gone again."""
+    """A load that rises by a factor within a second, and falls again."""
 
     hosts: int
     base: float  # events per second
@@ -236,8 +236,8 @@ def _in_time_after(
 
 
 def facts(found: Scaling) -> Row:
-    """The result, each point with what so many times one host would do, and how late the maps
-    settled."""
+    """Return the result with, at each point, the rate of one host times the number of hosts, and
+    how late the maps settled."""
     shown = builtins(found)
     first = {point.load: point.events_per_second for point in reversed(found.points)}
     for point in shown["points"]:

@@ -33,7 +33,7 @@ DRAIN_SLACK = 0.05
 
 
 class Stage:
-    """So many hosts under one kind of load, at one rate after another."""
+    """A number of hosts under one kind of load, at one rate after another."""
 
     def __init__(self, plan: ScalingPlan, load: LoadName, hosts: int, codec: Codec) -> None:
         self.plan = plan
@@ -112,7 +112,7 @@ class Stage:
     # --- load ---
 
     def publish_at(self, rate: float) -> None:
-        """From now on publish so many events per second."""
+        """Publish `rate` events per second from now on."""
         self._rate = rate
 
     def _publish(self, publisher: str) -> None:

@@ -32,7 +32,7 @@ CALM = 10.0
 """Virtual seconds between the last SUBACK and the first event: the tree has its hosts by then."""
 
 AT_ONCE = 1_000
-"""Events that are drawn, published and judged together, so that only so many are kept."""
+"""Events that are drawn, published and judged together, which bounds the memory they need."""
 
 DRAINED_LOOK = 0.1
 """Virtual seconds between two looks whether all are delivered."""
@@ -111,7 +111,8 @@ class ModeOverlay:
             driver.processor = self.plan.processor
 
     def subscribe(self, matching: int) -> None:
-        """Make subscriptions, so many of which match each event, each with its type's level."""
+        """Make subscriptions until `matching` of them match each event, each with its type's
+        level."""
         world = self.world
         for number in range(self.matching, matching):
             for level in range(1, LEVELS + 1):
@@ -148,7 +149,7 @@ class ModeOverlay:
         )  # fmt: skip
 
     def _publish(self, rate: int, count: int) -> list[Publication]:
-        """So many events at random times, all of which come into the world."""
+        """Publish `count` events at random times, at `rate` per second on average."""
         world, made = self.world, list[Publication]()
         at = world.now
 

@@ -77,13 +77,13 @@ class Run(Protocol):
         """The processes whose processor time counts."""
 
     def take_rows(self, drafts: Sequence[Draft]) -> None:
-        """These are appended, again and again."""
+        """Set the rows that are appended, again and again."""
 
     def append_rows(self, count: int) -> None:
-        """Append so many."""
+        """Append the next `count` rows."""
 
     def wait(self, there: Callable[[], bool]) -> None:
-        """Take what comes until this is so."""
+        """Handle what arrives until `there` returns True."""
 
 
 def keyed(keys: int) -> list[Draft]:
@@ -189,11 +189,11 @@ class Canopy(CanopyStream):
             self._fault = error
 
     def take_rows(self, drafts: Sequence[Draft]) -> None:
-        """As they are."""
+        """Keep the rows to append."""
         self.rows = drafts
 
     def append_rows(self, count: int) -> None:
-        """In batches."""
+        """Append the next `count` rows, in batches."""
         under_way: list[int] = []
         for place in range(0, count, BATCH):
             under_way.append(self._begin(place % len(self.rows), BATCH))

@@ -46,7 +46,7 @@ class SmallDisk:
         subprocess.run(self._mount, check=True, capture_output=True)
 
     def fill(self) -> None:
-        """Leave no room."""
+        """Fill the disk until no room is left."""
         with (self.data / FILLER).open("wb") as file:
             at, step = 0, 64 << 20
             while step >= 4096:
@@ -58,7 +58,7 @@ class SmallDisk:
                     at += step
 
     def free(self) -> None:
-        """Room again."""
+        """Remove the filler, so that there is room again."""
         with contextlib.suppress(FileNotFoundError):
             (self.data / FILLER).unlink()
 

@@ -26,9 +26,9 @@ PIECE_ROWS: Final = 5_000
 """Rows of a table that are sent again in one transaction."""
 
 ReadPiece = Callable[[Table, Row | None, int], list[Row] | None]
-"""Rows of a table as they are now, in the order of their keys: those behind a key (None: from the
-first on), at most so many. None, if the table has another shape by now, or the log has to be read
-on first."""
+"""Reads the present rows of a table in the order of their keys: at most as many as the last
+argument says, after a key (None: from the first row on). Returns None if the table has another
+shape by now, or if the log has to be read first."""
 
 
 def added(known: Table | None, table: Table) -> int:

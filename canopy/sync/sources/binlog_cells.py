@@ -190,8 +190,8 @@ def _bit(count: int) -> Reader:
 
 
 def _string(size: int, charset: str, pad: int = 0) -> Reader:
-    """Of so many bytes that say the length; `pad`: of bytes of this length, the end of zeros was
-    left out."""
+    """Return the reader of a value whose length is in its first `size` bytes. `pad`: the length to
+    which a binary value is padded with the zeros that the log left out."""
 
     def read(data: bytes, at: int) -> tuple[Value, int]:
         begin = at + size

@@ -211,7 +211,7 @@ class BlockSegment:
 
 
 def record_size(stride: int) -> int:
-    """The bytes of a record with so many parts: half a line or a whole one."""
+    """Return the bytes of a record of `stride` parts: half a cache line or a whole one."""
     return LINE // 2 if stride <= NARROW else LINE
 
 

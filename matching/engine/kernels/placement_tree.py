@@ -158,7 +158,8 @@ def _entropy(count: int, total: int) -> float:
 
 @kernel
 def _score(scratch: int, column: int, key: int, total: int, rows: int) -> float:
-    """A cut's gain per bit of entropy, in a column with so many rows; 0 if it divides nothing."""
+    """Return the gain of a cut per bit of entropy, in a column of `total` rows; 0 if the cut
+    divides nothing."""
     with_it = read64(scratch + column * 8)
     pivot = read64(scratch + (TREE_PIVOTS + column * TREE_KEYS + key) * 8)
     if with_it == 0 or (pivot < 0 and with_it == total):

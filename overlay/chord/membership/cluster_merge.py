@@ -114,7 +114,7 @@ class ClusterMerges(LeadershipParts):
         return current is not None and current.stopping and current.arc.owns(key)
 
     def report(self, load: ClusterLoad) -> None:
-        """Regularly, at the primary: so much does the cluster own."""
+        """Take the load of the own cluster. Called regularly, at the primary."""
         self._load = load
 
     def consider(self) -> None:

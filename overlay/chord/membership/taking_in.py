@@ -65,7 +65,7 @@ class TakingIn(LeadershipParts):
         return self._arriving is not None and self._arriving[0].owns(key)
 
     def report(self, load: ClusterLoad) -> None:
-        """Regularly, at the primary: so much does the own cluster own."""
+        """Take the load of the own cluster. Called regularly, at the primary."""
         self._load = load
 
     def forget(self) -> None:

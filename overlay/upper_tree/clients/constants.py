@@ -6,7 +6,8 @@ Unless a line says that a number was measured, it was not.
 from __future__ import annotations
 
 MAX_SUBSCRIPTIONS = 100_000
-"""Subscriptions of one node. By a node's memory and the length of its longest turn with so many."""
+"""Subscriptions of one node. By the memory of a node with this many, and the length of its longest
+turn."""
 
 ENDED_AT_ONCE = 256
 """Conjunctions of subscriptions that are ended in one turn when their program goes: 10 ms
@@ -23,15 +24,15 @@ MISSED_MOST = 64
 """Reports of given up deliveries that are remembered for `canopy why`."""
 
 PUBLISH_TOGETHER = 256
-"""Events of several publications that set out as one batch. What a batch costs by itself is some
-0.1 ms, which is shared by so many; 512 was no faster (measured)."""
+"""Events of several publications that are sent as one batch. A batch has a fixed cost of some 0.1
+ms, which these events share; 512 was no faster (measured)."""
 
 WHY_TIMEOUT = 2.0
 """Seconds after which a `Why` is answered with what is known. By the slowest answer of a
 neighbour."""
 
 WHY_PEERS_MOST = 32
-"""Neighbours that are asked for an event at once. By how often none of so many remembers it."""
+"""Neighbours that are asked about an event at once. By how often none of them remembers it."""
 
 QUERY_TIMEOUT = 3.0
 """Seconds after which a question about ring or trees is answered with what is known. By the time of

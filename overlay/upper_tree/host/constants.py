@@ -21,7 +21,7 @@ FORMER_FOR = 5.0
 away from all hosts and gives them back at once. By the time that it takes to send them."""
 
 RETAKEN = 7
-"""One registration that is installed costs as much as so many, and one more, that are there already
+"""A registration that the host has already costs 1 / (RETAKEN + 1) of one that it installs
 (measured)."""
 
 IDS_MOST = 4_096
@@ -95,9 +95,10 @@ is, the larger they are, and the less they cost. (Slices of a few milliseconds w
 host that gets too little of its machine seems slow, so its slices become small, and it slower.)"""
 
 SLICE_CALM, SLICE_SECONDS = 8, 0.05
-"""Where no subscriber names a level nothing is urgent, and slices are as large as what is matched
-within so many seconds: a turn of a second would keep the events of a whole second, and all that
-owners say, waiting for its end. `SLICE_CALM` events at least, which a turn makes dearer by half."""
+"""Where no subscriber names a level nothing is urgent, and a slice has the events that are matched
+within `SLICE_SECONDS`: with a turn of a second, the events of a whole second and all messages of
+owners would wait for its end. It has at least `SLICE_CALM` events, which a turn makes dearer by
+half."""
 
 SLICE_BYTES = 1 << 20
 """Bytes of a slice's events, beyond which one event more may go: a link that carries less than
@@ -118,8 +119,9 @@ HELD_BACK_CHECK = 0.02
 waits for the next (delivery/constants.py)."""
 
 LITTLE_WORK, LITTLE_TIMED = 0.002, 0.02
-"""Seconds of a turn's matching of which the time is taken only once in so many seconds: it takes a
-timer, and so a turn of its own for each event that comes alone."""
+"""Turns whose matching takes less than `LITTLE_WORK` seconds are timed only once every
+`LITTLE_TIMED` seconds: timing one takes a timer, and so another turn for each event that comes
+alone."""
 
 MATCH_AT_ONCE = 256
 """Events that a host which has nothing to do yet matches in the turn in which they come at most:
@@ -181,8 +183,8 @@ can be there, except where a host is asked for more than it has."""
 # --- host_offers.py ---
 
 OFFER_BUSY = 0.5
-"""A node that is asked for so much of its time hosts for no other cluster: as much as owners give
-one (`TARGET` in owner/constants.py)."""
+"""Share of its time from which a node hosts for no other cluster: as much as owners give one host
+(`TARGET` in owner/constants.py)."""
 
 STOP_AGAIN = 1.0
 """After so long the owners hear again that a host leaves: another one may lead by then."""

@@ -21,7 +21,7 @@ SCAN_PERIOD = 1.0
 be too large beside the share of a turn that scans take."""
 
 SCAN_SHARE = 64
-"""A scan of all registrations is due before that if one in so many has changed. As above."""
+"""A scan of all registrations is due sooner if one in this many has changed. As above."""
 
 # --- host_supervisor.py ---
 
@@ -45,8 +45,8 @@ DETOUR_LEAST, DETOUR_ROUND_TRIPS = 0.3, 4.0
 detour is looked for at once, and asks twice over four hops (overlay/links/links.py)."""
 
 SILENT_LATE = 0.25
-"""This node stood still itself if it looks so much later than it should: what came meanwhile is to
-be taken first."""
+"""Seconds of delay of the own check from which this node takes itself to have stood still: it then
+handles what came meanwhile before it judges others."""
 
 RELIEVED_FOR = 15.0
 """Seconds that a host that was silent shares its virtual nodes with the one that relieves it: as
@@ -59,8 +59,8 @@ BEATS = 5
 """Serving beats in the shortest term: with one on its way and one lost, a lease still stands."""
 
 TERM_SHARE = 4.0
-"""A term is so many times what an answer takes at most, as far as measured. By how often a lease
-ends at a host that was heard all the time, on links that lose frames."""
+"""A term is the longest measured time of an answer times this. By how often a lease ends at a host
+that was heard all the time, on links that lose frames."""
 
 NEARLY = 0.9
 """The share of the time between two beats after which one is due, since timers are not exact."""
@@ -98,11 +98,11 @@ queues of a few events up to some four fifths, and the rest is for what comes un
 By the 99th percentile of deliveries over the rate (bench/experiments/scaling)."""
 
 SPARE = 0.2
-"""By so much of `TARGET` a host keeps more than it should have, before something moves."""
+"""Share of `TARGET` by which a host may exceed its part before something moves."""
 
 ALONE_SHARE = 0.8
-"""A virtual node may move by itself of whose events so many visit nothing else where it is: the
-others cost a visit more then. By visits per event over the maps that change."""
+"""A virtual node may move by itself if this share of its events visits nothing else at its host:
+the others cost a visit more then. By visits per event over the maps that change."""
 
 REPLICAS_MOST = 64
 """Hosts of one virtual node, however busy: an acceptance names them to a publisher in 3 kB. By the
@@ -119,7 +119,7 @@ that have been given something. By the time until 99 % of deliveries are in time
 (bench/experiments/scaling)."""
 
 GROWN = 1.5
-"""A load has grown that is so many times what the last plan was made for: more than reports deviate
+"""A load has grown if it is this many times the load of the last plan: more than reports deviate
 where hosts share one machine."""
 
 # --- host_selector.py: regions ---
@@ -157,8 +157,8 @@ POOL_KEPT = 15.0
 # --- reported_loads.py ---
 
 BUSY, OVERLOADED = 0.7, 1.0
-"""The share of its time from which a host is busy if it is asked for so much by two reports, and
-from which it is by one. `BUSY` is far enough from `TARGET` for a host that was relieved not to be
+"""A host is busy if two reports say that it needs the first share of its time, or one report says
+that it needs the second. `BUSY` is far enough from `TARGET` for a host that was relieved not to be
 busy again by chance. By the maps that change under a steady load."""
 
 HALF_LIFE = 5.0
@@ -177,15 +177,15 @@ REPORTS_WITHIN = 2.5
 nothing planned. Three serving beats."""
 
 SECONDS_SHARE = 0.25
-"""Of what a host is asked for a virtual node has so much, or the host does not say what its events
+"""Share of a host's load that a virtual node needs before the host reports how long its events
 take. A host may have some shards of one value."""
 
 LOADS_REMEMBERED = 16_384
 """Virtual nodes whose load is remembered: 64 of each of 256 hosts."""
 
 SPLIT_SHARE = 0.25
-"""A cluster that is busy splits only where each part has so much of the load: a primary more costs
-members, and has to relieve the one that is there."""
+"""A busy cluster splits only where each part has at least this share of the load: another primary
+costs members, and has to relieve the present one."""
 
 # --- rebalance.py ---
 
@@ -194,8 +194,8 @@ SPLIT_AFTER = 10.0
 undone. By the bursts that last longer."""
 
 GROW_SHARE = 1.5
-"""A virtual node that asks for so many hosts' shares alone is cut, where a host of it is busy: its
-parts have between half a share and one, and so are not cut again by chance."""
+"""A virtual node is cut at a busy host if it alone needs this many hosts' shares: its parts have
+between half a share and one, and so are not cut again by chance."""
 
 CUTS_MOST = 64
 """Parts into which one virtual node is cut at once. By the bytes of one entry of the log."""
@@ -208,12 +208,12 @@ nothing. Far enough apart for a shard not to be cut again by chance. By the 99th
 deliveries (bench/experiments/scaling)."""
 
 SHARDED_BUSY = 0.15
-"""A value is cut into shards only if its events ask for so much of a host's time: as much as
+"""A value is cut into shards only if its events take this share of a host's time: as much as
 neighbours are merged below (`MERGED_BUSY`)."""
 
 HOT_SHARE = 0.5
-"""Of the events of a virtual node whose events take long one value has so many, or none is cut out
-of it for that: what the others take is not known."""
+"""Where the events of a virtual node take long, one value is cut out of it only if it has this
+share of the events: how long the others take is not known."""
 
 SHARDS_IDLE = 0.02
 """Shards of a value that together ask for less of a host's time of late are merged: next to no

@@ -7,7 +7,7 @@ host, and the rare ones, which few events visit, are spread over the others. (Th
 popularity, not of size: with pivots.py the trees of the most popular attributes are the smallest.)
 
 So the virtual nodes of all trees of a cluster are laid out in that order and cut into *runs* of
-what a host has room for. Each run has so many *replicas*, hosts that serve all of it, as hosts and
+what a host has room for. Each run has *replicas*, hosts that serve all of it: as many as hosts and
 their rooms allow, up to `tree.replicas`: with hosts enough each has one run, with fewer some have
 several, but no more than there is room for.
 

@@ -28,7 +28,7 @@ class UniformBatch(NamedTuple):
     names: tuple[str, ...]
     """All have these attributes, each with a value."""
     largest: int
-    """None is over so many bytes."""
+    """Upper bound of the events' size in bytes."""
 
 
 def uniform_batch(drafts: Sequence[Draft]) -> UniformBatch | None:

@@ -24,8 +24,8 @@ IN_FLIGHT_LEAST = 48
 the next back; at 1,000 events per second that are matched within milliseconds nothing is."""
 
 HOLD_MOST = 0.01
-"""Seconds that an event is held back at most: at 25,000 events per second a full message's worth
-comes in that time, and who publishes so many sees no event sooner otherwise."""
+"""The longest time in seconds that an event is held back: at 25,000 events per second a full
+message comes in that time, and at that rate no event would arrive sooner without it."""
 
 # --- how many there may be (pending_store.py) ---
 
@@ -54,7 +54,7 @@ longer is known after twice that."""
 
 MAX_ATTRIBUTES = 1_000
 """Attributes of one event: each may visit a tree. Not measured; would be measured by the time that
-one event of so many attributes takes in a node that does nothing else."""
+an event of this many attributes takes in a node that does nothing else."""
 
 MAX_NAME = 256
 """Characters of an attribute's name, so that all names of an event fit into one walk."""
@@ -80,10 +80,10 @@ SILENT_FOR = 5.0
 to notice a dead host and to replace it (`links.dead_after`)."""
 
 WAIT_FACTOR, WAIT_MOST = 2.0, 60.0
-"""An event that a host has not accepted within so many times what events take there of late was
-lost on its way beyond, or so it is taken, but after so many seconds in any case. What is waited
-too long delays what is lost between two hosts; too short, hosts that are behind get everything
-several times (`python -m bench.simulator.overload`)."""
+"""An event counts as lost if its host has not accepted it within `WAIT_FACTOR` times the recent
+time of an acceptance there, or within `WAIT_MOST` seconds. Longer times delay events that are lost
+between two hosts; with shorter ones, hosts that are behind get everything several times (`python -m
+bench.simulator.overload`)."""
 
 LATE_CHECK, LATE_AT_ONCE = 0.5, 64
 """Seconds between two looks whether another host is free for what has waited for `tree.retry`, and
@@ -164,7 +164,7 @@ CHECKS_LEAST = 256
 measured by the processor time of checks against that of visits saved."""
 
 SKIPS_SHARE = 16
-"""… few: less than one in so many. A check costs about as much as matching. As above."""
+"""… few: less than one in this many. A check costs about as much as matching. As above."""
 
 USELESS_FOR = 60.0
 """Seconds after its term until a summary that skipped few is tried again. As above."""
@@ -188,8 +188,8 @@ what waited for one host, or for room, goes to several others then. A fifth of w
 take. By how long the last of them waits there, beside the visits."""
 
 SPREAD_EVENTS, SPREAD_MOST = 64, 0.1
-"""… but for so many events in any case, if a host matches them within the second: a part is a visit
-and a frame for each node that wants some of it, which cost about as much as so many events do. (A
+"""… but for at least `SPREAD_EVENTS` events, if a host matches them within `SPREAD_MOST` seconds: a
+part is a visit and a frame for each interested node, which cost about as much as these events. (A
 host that gets little of its machine seems slow: with smaller parts, which cost more, it was slower
 still, and the parts smaller, down to three events.)"""
 

@@ -267,7 +267,7 @@ class PendingWindow:
         self._shortest = self._shortest_before = 0.0  # seconds of an acceptance; 0: not measured
         self._shortest_since = now
         self.pairs = min(WINDOW_LEAST, most)
-        """So many may be pending where all trees are known."""
+        """The pairs that may be pending when all trees are known."""
 
     def most(self, is_searching: bool) -> int:
         """Return how many pairs may be pending. `is_searching`: some of them wait for a tree to be

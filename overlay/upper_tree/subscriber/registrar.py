@@ -106,8 +106,8 @@ class Registrar(Machine):
         is_leaf: bool = False,
         token: bytes = b"",
     ) -> None:
-        """`is_leaf`: owners take so much at a time of this node; `token`: that its registrations
-        carry (delivery_tokens.py)."""
+        """`is_leaf`: this node is a leaf, from which owners take fewer registrations at a time;
+        `token`: the delivery token that its registrations carry (delivery_tokens.py)."""
         super().__init__(port)
         self._token = token
         self._window = LEAF_WINDOW if is_leaf else math.inf

@@ -44,8 +44,8 @@ from streams.shard.hosting.shard_hosts import ShardHosts
 from streams.shard.replica import Replica, ShardLed
 
 FORKS_MOST: Final = 16
-"""Forks of one shard at one node that are not copied yet, beyond which no other one is opened:
-after so many partitions without a leader in between, somebody has to look. Guess."""
+"""Uncopied forks of one shard at one node; with this many no other one is opened. After that many
+partitions without a leader in between, an operator has to look. Guess."""
 
 
 class LookAtForks(Timer, frozen=True):

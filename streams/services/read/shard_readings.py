@@ -514,8 +514,8 @@ class ShardReadings(LedShard):
                 self.port.send(peer, message)
 
     def _advance(self, reading: ShardReading, taken: int) -> Mark:
-        """Move a reading to where the tail is, for so much of its credit. Its number, and where it
-        was."""
+        """Move a reading to the position of the tail and charge `taken` to its credit. Return its
+        number and its former position."""
         mark = (reading.number, reading.sent)
         reading.sent = self.tail.position
         reading.used += taken
