@@ -126,7 +126,7 @@ class IncidentLog(Machine):
         self._note("link down", event.peer.id, None, event.reason)
 
     def on_link_up(self, event: LinkUp) -> None:
-        """The link to a peer is up again, perhaps to another process."""
+        """Note that the link to a peer is up again, perhaps to another process."""
         self._left.pop(event.peer.id, None)
         since = self._down.pop(event.peer.id, None)
         if since is not None:

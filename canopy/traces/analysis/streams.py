@@ -139,7 +139,8 @@ def _order(spark: SparkSession, stretches: DataFrame) -> tuple[int, int]:
 def _pairs(
     spark: SparkSession, rows: DataFrame, stretches: DataFrame, takes: DataFrame
 ) -> DataFrame:
-    """event, name, what: of each recorded row and each consumer that has confirmed it."""
+    """Return event, name, and what happened (`what`; None: not judged), for each recorded row and
+    each consumer that has confirmed the row."""
     trees = [row["tree"] for row in stretches.select("tree").distinct().collect()]
     events = rows.selectExpr(
         "event", "0.0D AS published", "offset AS at", "shard AS overlay", "attributes"

@@ -177,7 +177,8 @@ def load(names: Sequence[str]) -> dict[str, int] | None:
 
 
 def _load(place: int, file: str, names: Sequence[str]) -> dict[str, int]:
-    """OSError if the file is damaged or not trusted, AttributeError if a function is missing."""
+    """Load a file of compiled kernels and return the address of each function. Raises OSError if
+    the file is damaged or not trusted, AttributeError if a function is missing."""
     descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place)
     with open(descriptor, "rb") as opened:
         status = os.fstat(descriptor)

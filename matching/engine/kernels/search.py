@@ -113,8 +113,8 @@ def _list_alive(h: int) -> int:
 
 @kernel
 def _edges(h: int, table: int, block: int) -> Any:
-    """A line: the subscriptions of a block that may have an end of an interval in the event's rows,
-    or always are edges."""
+    """Return the subscriptions of a block that are edges for the event, as a line of bits: those
+    that always are, and those in which an interval may end in the event's rows."""
     used = read64(read64(table + T_USED * 8) + block * 8)
     fails = read64(table + T_FAILS * 8) + block * LINE
     befores, behinds = read64(h + H_BEFORE * 8), read64(h + H_BEHIND * 8)

@@ -37,7 +37,7 @@ from overlay.machine import Key, Peer, by_id
 
 
 class TakingIn(LeadershipParts):
-    """At a primary: the arc of the cluster before its own, which may become part of it."""
+    """At a primary: takes over the arc of the preceding cluster when that cluster gives it up."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -322,7 +322,8 @@ class Holding(Machine):
             self._hand_over(held.peer, self.held.forget(held))
 
     def _hand_over(self, peer: Peer, messages: Sequence[Deliver]) -> None:
-        """Let another node, which it may reach, deliver or hold this in the place of this one."""
+        """Give deliveries for `peer` to another node, which delivers or holds them in place of this
+        one. Drops them if there is no such node."""
         other = self.relays.stand_in(peer.id, peer.region)
         if other is None:
             self._drop(peer, messages, LEAVES)

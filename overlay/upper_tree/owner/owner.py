@@ -194,7 +194,7 @@ class Owner(Machine):
         self._state.apply(decode(event.entry))
 
     def on_log_reset(self, event: LogReset) -> None:
-        """A snapshot follows: the state begins from nothing."""
+        """Clear the state: a snapshot follows."""
         self._state = ClusterState()
 
     def on_follower_snapshot_wanted(self, event: FollowerSnapshotWanted) -> None:

@@ -683,7 +683,8 @@ class Rebalance(Machine):
         self._settled(owned)
 
     def _settled(self, owned: OwnedTree) -> None:
-        """No change is under way any more: SUBACKs, or an arc that leaves, may wait for that."""
+        """Announce that no change of the tree's map is under way any more, for which SUBACKs or the
+        transfer of an arc may wait."""
         self.port.emit(MapSettled(owned.attribute))
         self._owner.transfer_if_settled()
         if owned.change_reason == "busy":
