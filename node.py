@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -27,6 +27,7 @@ from overlay.driver import Driver, Vitals
 from overlay.guard import Guard, settings_for
 from overlay.health import Health, HealthReport
 from overlay.incidents import FAULT, IncidentLog, contain
+from overlay.links.context import LinkContext
 from overlay.links.events import (
     Codec,
     ConnectionId,
@@ -36,16 +37,16 @@ from overlay.links.events import (
     SeedReached,
 )
 from overlay.links.links import Links
-from overlay.links.messages import Frame
+from overlay.links.messages import Frame, ProcessName
 from overlay.links.statements import Signer, Tokens
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.crawl import Crawl
 from overlay.lower_random.documents import REVOCATIONS, Documents, DocumentStore
 from overlay.lower_random.peer_records import PeerRecords
 from overlay.lower_random.policies import POLICY, Policies, PolicyStore
-from overlay.lower_random.relays import Relaying, RelayPorts
+from overlay.lower_random.relays import Relaying
 from overlay.lower_random.view import View
-from overlay.machine import LocalEvent, Machine, Message, NodeId, Peer, Stored, divided
+from overlay.machine import InnerReply, LocalEvent, Machine, Message, NodeId, Peer, Stored
 from overlay.reports import Reports
 from overlay.rights import Principal, Role
 from overlay.settings import Settings
@@ -60,7 +61,7 @@ from overlay.upper_tree.delivery.delivery_tokens import OwnToken
 from overlay.upper_tree.delivery.gap_notices import GapNotices
 from overlay.upper_tree.delivery.relays import Relays
 from overlay.upper_tree.event_history import EventHistory
-from overlay.upper_tree.event_proofs import proofs_of
+from overlay.upper_tree.event_proofs import ProofCheck, proofs_of
 from overlay.upper_tree.host.host import Hosting
 from overlay.upper_tree.host.host_offers import HostOffers
 from overlay.upper_tree.owner.owner import Owner
@@ -69,8 +70,8 @@ from overlay.upper_tree.owner.registrations.policy_changes import PolicyChanges
 from overlay.upper_tree.owner.registrations.registry import Registry
 from overlay.upper_tree.owner.registrations.registry_merge import ArcMerge, RegistryMerge
 from overlay.upper_tree.owner.registrations.restoration import TreeRestoration
-from overlay.upper_tree.proof_check import ProofCheck
 from overlay.upper_tree.publisher.location_cache import LocationCache
+from overlay.upper_tree.publisher.publications import Publications
 from overlay.upper_tree.publisher.publisher import Publisher
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
 from overlay.upper_tree.publisher.tree_finder import TreeFinder
@@ -83,38 +84,57 @@ from streams.shard.hosting.shard_hosts import ShardsReleased
 from streams.tenant_rules import STREAM_RULES
 
 
+class LocalNode(NamedTuple):
+    """Which node this is, and which process of it."""
+
+    me: Peer
+    incarnation: int
+    """It grows with each start from one data folder."""
+    overlay: str = "canopy"
+    """Nodes of two overlays never link."""
+    name: str = ""
+    """What its operators call it."""
+    boot: int = 0
+    """When the process was started: it distinguishes copies of a data folder. 0: unknown."""
+
+
+class Credentials(NamedTuple):
+    """What a node has where nodes have keys."""
+
+    role: Role | None = None
+    """None: nodes have no keys."""
+    tenant: str = ""
+    revocations: DocumentStore | None = None
+    policy: PolicyStore | None = None
+    """This and `revocations` keep what the overlay's operators have signed."""
+    signer: Signer | None = None
+    """Signs as this node."""
+
+
 class Node:
     """A peer, to be driven by trio (canopy/wire/) or by a virtual world (canopy/sim/): implements
     `overlay.driver.DrivenNode` for its driver, and `overlay.machine.Port` for its machines."""
 
     def __init__(
         self,
-        me: Peer,
-        incarnation: int,
+        local: LocalNode,
         settings: Settings,
         rng: Random,
         codec: Codec,
         driver: Driver,
         seeds: Sequence[str] = (),
-        overlay: str = "canopy",
-        name: str = "",
         restored: Sequence[bytes] = (),
-        boot: int = 0,
-        role: Role | None = None,
-        tenant: str = "",
-        revocations: DocumentStore | None = None,
-        policy: PolicyStore | None = None,
-        signer: Signer | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
-        """`incarnation` grows with each start, `boot` as in `Links`; `restored` is what was stored,
-        in order. `role` and `tenant`: this node's own, where nodes have keys: then no peer is
-        believed that the driver has not authenticated. `revocations` and `policy` keep what the
-        overlay's operators have signed; `signer` signs as this node."""
-        self.me = me
+        """`restored` is what was stored, in order. With `credentials` no peer is believed that the
+        driver has not authenticated."""
+        keys = credentials or Credentials()
+        role = keys.role
+        self.me = local.me
         self.rng = rng
         self.settings = settings if role is None else settings_for(role, settings)
-        self.incarnation = incarnation
-        self.name = name
+        self.incarnation = local.incarnation
+        self.name = local.name
         self.driver = driver
         self.turns = Turns(driver.clock, lambda: self.count("refused_late"))
         self.now = self.turns.now
@@ -123,81 +143,64 @@ class Node:
         self.processors = driver.processors
         self.set_timer, self.cancel_timer = self.turns.set_timer, self.turns.cancel_timer
         self.emit = self.turns.emit
-        self.reply, self.share = divided(driver.reply, self.turns.emit), driver.share
+        self.share = driver.share
         self.store, self.store_later = driver.store, driver.store_later
         self.trace_marks, self.sampled = driver.trace_marks, driver.sampled
         self.trace_unmatched = driver.trace_unmatched
         self.counters: dict[str, int] = {}
         self.health = Health(self)
-        self.signer = signer
+        self.signer = keys.signer
         self.draining = False
         self.conflict: IdentityConflict | None = None
         self._seeds = dict.fromkeys(seeds, "not tried yet")
         self._watched: dict[str, tuple[Peer, ...]] = {}
         self._ready = self._ring_known = False
-        self.clock_offsets = ClockOffsets(
-            self,
-            lambda: self.view.peers(),
-            lambda node, capability: self.links.understands(node, capability),
-            driver.wall,
-        )
-        stores: dict[str, DocumentStore | None] = {REVOCATIONS: revocations, POLICY: policy}
-        self.documents = Documents(
-            self, stores, lambda: self.view.peers(), spreads=role is not Role.LEAF
-        )
         counting = settings.tree.routing == "counting"
-        self.policies = Policies(self, policy, tenant, counting, role is Role.LEAF)
+        self.policies = Policies(self, keys.policy, keys.tenant, counting, role is Role.LEAF)
         self.history = EventHistory(settings.tree.history)
-        self.proofs = proofs_of(signer, settings.tree.sign, lambda: driver.wall() / 1e9)
-        self.guard = Guard(
-            me.id,
-            role,
-            tenant,
-            {**RULES, **STREAM_RULES},
-            lambda: self.policies.confinement,
-            self._proven(self.turns.dispatch),
-            self.send,
-            driver.clock,
-            self.count,
-            self.trace,
-        )
-        self._build(codec, overlay, restored, boot)
+        self.proofs = proofs_of(keys.signer, settings.tree.sign, self.wall_seconds)
+        dispatch = self._proven(self.turns.dispatch)
+        rules = {**RULES, **STREAM_RULES}
+        self.guard = Guard(self, role, keys.tenant, rules, self.policies, dispatch)
+        self._build(codec, local, restored, keys)
 
     # --- building ---
 
-    def _build(self, codec: Codec, overlay: str, restored: Sequence[bytes], boot: int) -> None:
+    def _build(
+        self, codec: Codec, local: LocalNode, restored: Sequence[bytes], keys: Credentials
+    ) -> None:
         settings = self.settings
-        self.relaying = Relaying(self, self._relay_ports())
-        self.links = Links(
+        context = LinkContext(
             self.me,
-            self.incarnation,
-            overlay,
+            ProcessName.of(self.me, self.incarnation, local.boot),
+            local.overlay,
             settings.links,
             self.rng,
-            codec,
-            self.driver,
             self.driver.clock,
             self.driver.hybrid,
             self.emit,
-            self.guard.dispatch,
             self.count,
             self.trace,
-            settings.view.seed_retry_most,
-            boot,
-            None if self.guard.role else self.relaying,  # what it carries is not authenticated
         )
+        most = settings.view.seed_retry_most
+        self.links = Links(context, codec, self.driver, self.guard.dispatch, most)
         points = self.access_points = AccessPoints(self, settings.view, self.health)
         view = self.view = View(
             self,
             settings.view,
             points,
             self._offered_load,
-            self.guard.takes_part,
-            self.guard.votes,
-            PeerRecords(self.me, self.signer, lambda: self.driver.wall() / 1e9),
+            self.guard,
+            PeerRecords(self.me, self.signer, self.wall_seconds),
         )
+        self.relaying = Relaying(self, view, self.links)
+        if not self.guard.is_keyed:  # what it carries is not authenticated
+            self.links.use_detours(self.relaying)
+        self.clock_offsets = ClockOffsets(self, view, self.links, self.driver.wall)
+        stores = {REVOCATIONS: keys.revocations, POLICY: keys.policy}
+        self.documents = Documents(self, stores, view, spreads=not self.guard.is_leaf)
         self.crawl = Crawl(self, settings.walk, view, points, self.health)
-        self.ring = Ring(self, settings.ring, self.guard.votes, self.signer)
+        self.ring = Ring(self, settings.ring, self.guard, self.signer)
         self.incident_log = IncidentLog(self)
         self.clusters = Clusters(
             self,
@@ -241,6 +244,7 @@ class Node:
             self.hosting.copies,
             self.proofs,
         )
+        self.publications = Publications(self, self.publisher, self.policies)
         self._build_subscriber(settings)
         self.delegation = Delegation(self, self.hosting.copies, self.holding)
         self.clients = LocalClients(
@@ -248,11 +252,10 @@ class Node:
             self.incarnation,
             self.registrar,
             self.receiver,
-            self.publisher,
             self.history,
             self.policies,
             settings,
-            lambda: self.driver.wall() / 1e9,
+            self.wall_seconds,
         )
         self.reports = Reports(
             self.links,
@@ -261,7 +264,7 @@ class Node:
             self.ring,
             self.hosting,
             self.clients,
-            self.publisher,
+            self.publications,
             self.registrar,
             self.host_offers,
             self.health,
@@ -303,6 +306,7 @@ class Node:
             self.host_offers,
             *self.finder.machines,
             self.publisher,
+            self.publications,
             self.registrar,
             self.receiver,
             self.delegation,
@@ -353,7 +357,7 @@ class Node:
             self.summaries,
             self.restoration,
             self.policies,
-            lambda node: not self.guard.takes_part(node),
+            self.guard,
         )
         self.policy_changes = PolicyChanges(self, self.policies, self.owner, self.registry)
         self.rebalance = Rebalance(self, settings, self.owner)
@@ -385,6 +389,7 @@ class Node:
         """Commands of programs with the method that carries each out."""
         return {
             **self.clients.commands(),
+            **self.publications.commands(),
             **self.inspection.commands(),
             **self.incident_log.commands(),
             **self.explanations.commands(),
@@ -395,16 +400,6 @@ class Node:
             GetPeers: self._get_peers,
             Drain: self._drain_command,
         }
-
-    def _relay_ports(self) -> RelayPorts:
-        return RelayPorts(
-            others=lambda: self.view.peers(),
-            is_direct=lambda node: self.links.is_direct(node),
-            may_reach=lambda node: self.links.may_reach(node),
-            accept=lambda connection: self.links.on_detour_accepted(connection),
-            take=lambda connection, frame: self.links.on_frame(connection, frame),
-            closed=lambda connection, reason: self.links.on_closed(connection, reason),
-        )
 
     def _listen(self) -> None:
         self.turns.listen(SeedReached, self._on_seed_reached)
@@ -428,6 +423,13 @@ class Node:
         units = message.data_units()
         self.count("data_messages" if units else "other_messages", units or 1)
         self.links.send(peer, message)
+
+    def reply(self, client: int, reply: Any) -> None:
+        """Answer a program, or a client inside of this node (a negative number)."""
+        if client < 0:
+            self.emit(InnerReply(client, reply))
+        else:
+            self.driver.reply(client, reply)
 
     def watch(self, group: str, peers: Sequence[Peer]) -> None:
         """Keep the links to these peers open, instead of those watched under the same `group`."""
@@ -454,6 +456,10 @@ class Node:
     def count(self, name: str, amount: int = 1) -> None:
         """Add to a named counter of this node."""
         self.counters[name] = self.counters.get(name, 0) + amount
+
+    def wall_seconds(self) -> float:
+        """The machine's wall clock, in seconds since 1970."""
+        return self.driver.wall() / 1e9
 
     # --- turns: what the driver calls ---
 
@@ -601,6 +607,7 @@ class Node:
         if not self.draining:
             self.now = self.turns.begin()
             self.draining = True
+            self.publications.leave()
             self.clients.leave()
             self.streams.leave()  # and then its cluster, which decides who leads their shards
             self.host_offers.leave()

@@ -16,9 +16,10 @@ from canopy.sim.world.scheduler import Scheduler
 from canopy.sim.world.traffic import Traffic
 from harness.list_codec import ListCodec
 from overlay.hybrid_clock import HybridClock
+from overlay.links.context import LinkContext
 from overlay.links.events import Detours, LinkDown
 from overlay.links.links import Links
-from overlay.links.messages import Frame
+from overlay.links.messages import Frame, ProcessName
 from overlay.machine import LocalEvent, Message, Peer
 from overlay.settings import LinkSettings
 
@@ -69,22 +70,21 @@ class Host:
         """It looks at no frame before that."""
         self.name = name
         self.hybrid = HybridClock(lambda: world.now, wall)
-        self.links = Links(
+        context = LinkContext(
             self.peer,
-            incarnation,
+            ProcessName.of(self.peer, incarnation, 0),
             overlay,
             settings,
             Random(f"{world.seed}.{name}.{incarnation}"),
-            world.codec,
-            self,
             lambda: world.now,
             self.hybrid,
             self.events.append,
-            self._dispatch,
             self._count,
             lambda kind, **fields: self.traces.append((kind, fields)),
-            detours=detours,
         )
+        self.links = Links(context, world.codec, self, self._dispatch)
+        if detours is not None:
+            self.links.use_detours(detours)
 
     def _dispatch(self, peer: Peer, message: Message) -> None:
         self.heard.append((peer.id, message))

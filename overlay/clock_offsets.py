@@ -12,7 +12,9 @@ from collections.abc import Callable
 
 import msgspec
 
+from overlay.links.links import Links
 from overlay.lower_random.messages import AskClock, ClockTold
+from overlay.lower_random.view import View
 from overlay.machine import Machine, NodeId, Peer, Port, Timer
 from overlay.operator_commands import ClockOffset, Clocks, GetClocks
 
@@ -45,15 +47,14 @@ class ClockOffsets(Machine):
     def __init__(
         self,
         port: Port,
-        peers: Callable[[], tuple[Peer, ...]],
-        understands: Callable[[NodeId, str], bool],
+        view: View,
+        links: Links,
         wall: Callable[[], int],
     ) -> None:
-        """`peers`: the neighbours; `understands`: whether a node is connected and has a capability;
-        `wall`: nanoseconds since 1970."""
+        """`wall`: nanoseconds since 1970."""
         super().__init__(port)
-        self._peers = peers
-        self._understands = understands
+        self._view = view
+        self._links = links
         self._wall = wall
         self._queries: dict[int, ClockQuery] = {}
         self._number = 0
@@ -66,8 +67,8 @@ class ClockOffsets(Machine):
         """Ask the neighbours; the reply comes when all have answered, or in `CLOCK_TIMEOUT`."""
         self._number += 1
         query = ClockQuery(client, command.request, self.port.now, {})
-        for peer in self._peers()[:CLOCKS_MOST]:
-            known = self._understands(peer.id, AskClock.capability)
+        for peer in self._view.peers()[:CLOCKS_MOST]:
+            known = self._links.understands(peer.id, AskClock.capability)
             state = "silent" if known else "older"
             query.found[peer.id] = ClockOffset(peer.id, peer.address, state)
             if known:

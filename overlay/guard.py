@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from overlay.bounded import BoundedDict
-from overlay.machine import Message, NodeId, Peer, ProtocolError
+from overlay.machine import Message, NodeId, Peer, Port, ProtocolError
 from overlay.rights import Principal, Role, refusal
 from overlay.settings import Settings
 from overlay.tenants.confinement import Rule, Ruling, outcome
-from overlay.tenants.policy import Confinement
+from overlay.tenants.policy import PolicySource
 from overlay.tenants.quotas import Quotas
 from overlay.upper_tree.messages import Confined, Register
 
@@ -39,27 +39,22 @@ class Guard:
 
     def __init__(
         self,
-        me: NodeId,
+        port: Port,
         role: Role | None,
         tenant: str,
         rules: Mapping[type[Message], Rule],
-        confinement: Callable[[], Confinement],
+        policies: PolicySource,
         dispatch: Callable[[Peer, Message], None],
-        send: Callable[[Peer, Message], None],
-        now: Callable[[], float],
-        count: Callable[..., None],
-        trace: Callable[..., None],
     ) -> None:
         """`role` and `tenant`: of this node, None and "" where nodes have no keys. `rules` and
-        `confinement`: how messages of tenants are handled. `dispatch` takes permitted messages,
-        `send` sends the answers to the others."""
+        `policies`: how messages of tenants are handled. `dispatch` takes permitted messages."""
+        me = port.me.id
         self.role = role
         self.is_leaf = role is Role.LEAF
         self.dispatch = dispatch if role is None else self._check
         """To be called with each message that came over a link."""
         self._dispatch = dispatch
-        self._count = count
-        self._trace = trace
+        self._port = port
         self._known: BoundedDict[NodeId, Principal] = BoundedDict(PRINCIPALS_MOST)
         if role is not None:
             self._known[me] = Principal(me, role, tenant)
@@ -70,9 +65,8 @@ class Guard:
         self.may_withhold = self._bound is not None
         """Whether there is anything that this node may not say (`withholds`)."""
         self._rules = rules
-        self._confinement = confinement
-        self._send = send
-        self._quotas = Quotas(confinement, now)
+        self._policies = policies
+        self._quotas = Quotas(port, policies)
 
     @property
     def is_keyed(self) -> bool:
@@ -109,8 +103,8 @@ class Guard:
             raise NotAuthenticatedError("not authenticated")
         reason = refusal(principal, message)
         if reason:
-            self._count("rights_refused")
-            self._trace("drop", peer=peer.id, reason=reason, size=0)
+            self._port.count("rights_refused")
+            self._port.trace("drop", peer=peer.id, reason=reason, size=0)
             if not self._quotas.pardons(principal):
                 raise ProtocolError(reason)
             return
@@ -125,22 +119,22 @@ class Guard:
         refuse in a message that only voters may send."""
         if self._bound is None or not refusal(self._bound, message):
             return False
-        self._count("rights_withheld")
+        self._port.count("rights_withheld")
         return True
 
     def _confine(self, peer: Peer, principal: Principal, message: Message) -> None:
         """Dispatch what a leaf has a quota for, and a tenant may say and see."""
         over = self._quotas.outcome(principal, message) if principal.role is Role.LEAF else None
         if over is not None:
-            self._count("quota_refused", over.refused)
+            self._port.count("quota_refused", over.refused)
             reason = f"quota: {type(message).__name__}"
-            self._trace("drop", peer=principal.id, reason=reason, size=0)
+            self._port.trace("drop", peer=principal.id, reason=reason, size=0)
         elif principal.role is Role.LEAF:
             left, cut = self._quotas.shortened(principal, message)
             if cut:
-                self._count("quota_refused", cut)
+                self._port.count("quota_refused", cut)
                 reason = "quota: long selectors"
-                self._trace("drop", peer=principal.id, reason=reason, size=0)
+                self._port.trace("drop", peer=principal.id, reason=reason, size=0)
             if left is None:
                 return
             message = left
@@ -148,16 +142,16 @@ class Guard:
         if found.message is not None:
             self._dispatch(peer, found.message)
         for answer in found.answers:
-            self._send(peer, answer)
+            self._port.send(peer, answer)
 
     def _outcome(self, principal: Principal, message: Message) -> Ruling:
         if not principal.tenant:
             return Ruling(_marked(message))
-        found = outcome(self._rules, self._confinement(), principal, message)
+        found = outcome(self._rules, self._policies.confinement, principal, message)
         if found.refused:
-            self._count("policy_refused", found.refused)
+            self._port.count("policy_refused", found.refused)
             reason = f"policy: {type(message).__name__}"
-            self._trace("drop", peer=principal.id, reason=reason, size=0)
+            self._port.trace("drop", peer=principal.id, reason=reason, size=0)
         return found
 
     def own(self, message: Message) -> tuple[Message, ...]:

@@ -63,6 +63,28 @@ class Peer(msgspec.Struct, frozen=True, array_like=True):
     tier: Tier = 0
 
 
+class NodeRoles(Protocol):
+    """What the roles of nodes permit, as far as they are known here (overlay/guard.py)."""
+
+    def takes_part(self, node: NodeId) -> bool:
+        """Whether a node may be in views: not if it is known to be a leaf."""
+
+    def votes(self, node: NodeId) -> bool | None:
+        """Whether a node may lead clusters. None: that is not known."""
+
+
+class AnyNode:
+    """The roles where nodes have no keys: every node may do everything."""
+
+    def takes_part(self, node: NodeId) -> bool:
+        """Return True."""
+        return True
+
+    def votes(self, node: NodeId) -> bool | None:
+        """Return True."""
+        return True
+
+
 def by_id(peers: Iterable[Peer], besides: NodeId = "") -> dict[NodeId, Peer]:
     """The peers by id, without the node `besides`; of two with the same id the later one is
     kept."""
@@ -313,17 +335,3 @@ class InnerReply(LocalEvent, frozen=True):
 
     client: int
     reply: Any
-
-
-def divided(
-    outside: Callable[[int, Any], None], emit: Callable[[LocalEvent], None]
-) -> Callable[[int, Any], None]:
-    """`Port.reply` for both kinds of clients: `outside` for programs."""
-
-    def reply(client: int, answer: Any) -> None:
-        if client < 0:
-            emit(InnerReply(client, answer))
-        else:
-            outside(client, answer)
-
-    return reply

@@ -18,7 +18,7 @@ from overlay.machine import NodeId, Peer
 from overlay.upper_tree.clients.clients import LocalClients
 from overlay.upper_tree.host.host import Hosting
 from overlay.upper_tree.host.host_offers import HostOffers
-from overlay.upper_tree.publisher.publisher import Publisher
+from overlay.upper_tree.publisher.publications import Publications
 from overlay.upper_tree.subscriber.registrar import Registrar
 
 
@@ -33,7 +33,7 @@ class Reports:
         ring: Ring,
         hosting: Hosting,
         clients: LocalClients,
-        publisher: Publisher,
+        publications: Publications,
         registrar: Registrar,
         host_offers: HostOffers,
         health: Health,
@@ -44,7 +44,7 @@ class Reports:
         self.ring = ring
         self.hosting = hosting
         self.clients = clients
-        self.publisher = publisher
+        self.publications = publications
         self.registrar = registrar
         self.host_offers = host_offers
         self.health = health
@@ -67,8 +67,8 @@ class Reports:
         wait for room, subscriptions that are ending, 1 for registrations without an answer, 1 for
         links with unacknowledged data."""
         return (
-            self.publisher.unaccepted
-            + self.clients.waiting
+            self.publications.publisher.unaccepted
+            + self.publications.waiting
             + self.clients.ending
             + (not self.registrar.settled)
             + (self.links.unacknowledged() > 0)
@@ -87,7 +87,7 @@ class Reports:
         answer, visits that wait here to be matched, links with unacknowledged data."""
         found = {
             "membership": int(not self.clusters.left),
-            "events": self.publisher.unaccepted + self.clients.waiting,
+            "events": self.publications.publisher.unaccepted + self.publications.waiting,
             "registrations": int(not self.registrar.settled),
             "trees": self.host_offers.hosted,
             "visits": len(self.hosting.scheduler.queue),

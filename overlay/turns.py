@@ -36,6 +36,8 @@ class Turns:
         self._listeners: dict[type, list[Handler]] = {}
         self._inbox: deque[tuple[Peer, Message]] = deque()
         self._events: deque[LocalEvent] = deque()
+        self.emit = self._events.append
+        """Hand an event to its listeners after the present handler."""
         self._timers: list[tuple[float, int, Timer]] = []
         self._armed: dict[Timer, int] = {}
         self._sequence = 0
@@ -78,10 +80,6 @@ class Turns:
     def cancel_timer(self, timer: Timer) -> None:
         """Cancel `timer` if it is set."""
         self._armed.pop(timer, None)
-
-    def emit(self, event: LocalEvent) -> None:
-        """Hand `event` to its listeners after the present handler."""
-        self._events.append(event)
 
     def post(self, peer: Peer, message: Message) -> None:
         """A message of this node to itself, handled in this turn."""

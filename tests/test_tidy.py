@@ -101,7 +101,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "overlay.client": ("matching", "overlay.machine", "overlay.info"),
     "overlay.stream_client": ("overlay.client", "overlay.info", "overlay.machine", "matching"),
     "overlay.command_faults": ("overlay.client", "overlay.stream_client", "matching"),
-    "overlay.clock_offsets": (*COMMON, "overlay.lower_random.messages"),
+    "overlay.clock_offsets": (*LOWER, "overlay.lower_random"),
     "overlay.operator_commands": ("overlay.client", "overlay.machine"),
     "overlay.client_types": (
         *("overlay.client", "overlay.stream_client", "overlay.operator_commands"),

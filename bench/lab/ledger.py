@@ -202,7 +202,7 @@ class TraceFiles:
 
 def untraced(*arguments: Any, **named: Any) -> MeteredNode:
     """A node that writes no record of any event, as with `--trace-sample 0`."""
-    driver = arguments[5]
+    driver = arguments[4]
     driver.sampled = lambda events: ()
     return MeteredNode(*arguments, **named)
 
@@ -210,7 +210,7 @@ def untraced(*arguments: Any, **named: Any) -> MeteredNode:
 def sampled(*arguments: Any, **named: Any) -> MeteredNode:
     """A node that writes records of one event in a hundred: what is left of them by default
     (`trace.rate`) at 10,000 events per second."""
-    driver = arguments[5]
+    driver = arguments[4]
 
     def trace_marks(incarnation: int, first: int, count: int) -> Sequence[bool]:
         return [number % 100 == 0 for number in range(first, first + count)]

@@ -186,7 +186,7 @@ def merged_while_summaries_are_cached() -> None:
 
     def _is_stopped(self: TreeStop) -> bool:
         return not any(
-            self._owner.leases.may_serve(host)
+            self._owner.hosts.leases.may_serve(host)
             for owned in self._trees.values()
             for host in owned.stopping_hosts
         )

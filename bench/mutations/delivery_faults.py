@@ -15,7 +15,6 @@ from overlay.client import Delivery, Event
 from overlay.links.events import LinkUp
 from overlay.lower_random.messages import WalkFailed
 from overlay.machine import NodeId, Peer
-from overlay.upper_tree.clients.clients import LocalClients
 from overlay.upper_tree.clients.gap_reports import GapOver, GapReports
 from overlay.upper_tree.delivery.event_counts import EventSource
 from overlay.upper_tree.delivery.fan_out import LastSent
@@ -25,6 +24,7 @@ from overlay.upper_tree.delivery.holding import Holding
 from overlay.upper_tree.events import MatchingInterrupted, TreeAbsent
 from overlay.upper_tree.messages import Deliver
 from overlay.upper_tree.publisher.pending_store import PendingStore
+from overlay.upper_tree.publisher.publications import Publications
 from overlay.upper_tree.publisher.routing_plan import Route
 from overlay.upper_tree.publisher.tree_finder import TreeFinder
 from overlay.upper_tree.subscriber.arrival_lookups import ArrivalLookup
@@ -160,9 +160,9 @@ def pending_bytes_uncounted() -> None:
 def leaving_node_acknowledges() -> None:
     """A node that is leaving goes on acknowledging publications, though it may end before they are
     sent."""
-    original = LocalClients.leave
+    original = Publications.leave
 
-    def leave(self: LocalClients) -> None:
+    def leave(self: Publications) -> None:
         original(self)
         self._leaving = False
 

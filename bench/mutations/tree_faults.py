@@ -180,7 +180,7 @@ def suback_before_commit() -> None:
     def is_due(self: Registry, owned: OwnedTree, pending: PendingRegistration) -> bool:
         return (
             self._summaries.is_admitted(pending)
-            and self._clusters.is_copied(pending.log_index)
+            and self._owner.clusters.is_copied(pending.log_index)
             and owned.is_installed(pending, self._hosts.leases.is_over)
         )
 

@@ -29,7 +29,7 @@ from canopy.wire.process.machine_load import freeze_heap, freeze_survivors
 from canopy.wire.transport.codec import WireCodec
 from canopy.wire.transport.framing import COMMAND_FRAMES, PREFIX, REPLY_FRAMES
 from matching import warm
-from node import Node
+from node import LocalNode, Node
 from overlay.chord.cluster.leader_log import LeaderLog
 from overlay.client import Gather, Subscribe, Subscribed
 from overlay.machine import Peer
@@ -68,7 +68,7 @@ class Registering:
     def __init__(self, seed: int) -> None:
         self.world = TracedSurroundings(SHARE)
         me = Peer("ab" * 8, "127.0.0.1:1")
-        self.node = Node(me, 1, Settings(), Random(seed), WireCodec(), self.world)
+        self.node = Node(LocalNode(me, 1), Settings(), Random(seed), WireCodec(), self.world)
         self.node.start()
         self.until(lambda: self.node.clusters.is_primary)
         self.node.commands(CLIENT, (Gather(0),))

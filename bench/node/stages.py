@@ -27,7 +27,7 @@ from canopy.wire.control.credit_window import QUEUE
 from canopy.wire.transport.codec import WireCodec
 from canopy.wire.transport.framing import COMMAND_FRAMES, PREFIX
 from canopy.wire.transport.outlet import Counters
-from node import Node
+from node import LocalNode, Node
 from overlay.client import (
     CREDIT,
     Command,
@@ -192,7 +192,7 @@ class Bench:
         self.rng = Random(seed)
         self.world = Surroundings() if world is None else world
         me = Peer("ab" * 8, "127.0.0.1:1")
-        self.node = Node(me, 1, Settings(), Random(seed), WireCodec(), self.world)
+        self.node = Node(LocalNode(me, 1), Settings(), Random(seed), WireCodec(), self.world)
         self.node.start()
         self.settle()
         width = (matches / subscriptions) ** 0.5

@@ -28,7 +28,7 @@ hears that its ring has ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from overlay.bounded import BoundedDict
@@ -66,7 +66,7 @@ from overlay.chord.messages import (
 )
 from overlay.chord.ring.ring import Ring
 from overlay.chord.role import ClusterRole, RecruitingView
-from overlay.machine import Key, NodeId, Peer, Port, Timer, by_id
+from overlay.machine import Key, NodeId, NodeRoles, Peer, Port, Timer, by_id
 
 # --- how many voters say that they serve in a ring, where nodes have keys ---
 #
@@ -80,10 +80,9 @@ from overlay.machine import Key, NodeId, Peer, Port, Timer, by_id
 class Backing:
     """Recent statements of nodes about the ring in which they serve."""
 
-    def __init__(self, port: Port, votes: Callable[[NodeId], bool | None]) -> None:
-        """`votes`: whether a node may lead clusters, by its certificate; None: it is not known."""
+    def __init__(self, port: Port, roles: NodeRoles) -> None:
         self._port = port
-        self._votes = votes
+        self._roles = roles
         self._asked: BoundedDict[NodeId, float] = BoundedDict(CONTRADICTIONS_MOST)
         self._since: BoundedDict[str, float] = BoundedDict(RINGS_MOST)  # when asking began
         self._heard: BoundedDict[str, dict[NodeId, float]] = BoundedDict(RINGS_MOST)
@@ -113,7 +112,7 @@ class Backing:
         """A node has answered: it counts for the ring in which it serves, and no other."""
         for nodes in self._heard.values():
             nodes.pop(sender.id, None)
-        if cluster.has_member(sender.id) and self._votes(sender.id) is True:
+        if cluster.has_member(sender.id) and self._roles.votes(sender.id) is True:
             self._heard.setdefault(cluster.ring, {})[sender.id] = self._port.now
 
     def backers(self, ring: str) -> int:
@@ -153,7 +152,7 @@ class Merging:
         self._end_heard: BoundedDict[str, dict[NodeId, None]] = BoundedDict(RINGS_MOST)
         # Where nodes have keys: who serves in which ring, the primaries of rings that are not
         # better and until when, and whether somebody believed says that the own ring has ended.
-        self._backing = Backing(self.port, self.state.votes)
+        self._backing = Backing(self.port, self.state.roles)
         self._doubted: BoundedDict[NodeId, float] = BoundedDict(RINGS_MOST)
         self._end_said = False
         self._forget()

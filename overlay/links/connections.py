@@ -218,16 +218,12 @@ class ConnectionTable:
     """All connections of one node, by the driver's numbers, or those of `Detours`."""
 
     def __init__(
-        self,
-        context: LinkContext,
-        transport: Transport,
-        detours: Detours | None,
-        deadlines: DeadlineQueue,
+        self, context: LinkContext, transport: Transport, deadlines: DeadlineQueue
     ) -> None:
         self._clock = context.clock
         self._timeout = context.settings.connect_timeout
         self._transport = transport
-        self._detours = detours
+        self.detours: Detours | None = None
         self._deadlines = deadlines
         self._connections: dict[ConnectionId, LinkConnection] = {}
         self.awaiting_hello = 0  # how many are at HELLO_AWAITED
@@ -258,16 +254,16 @@ class ConnectionTable:
         """Begin to connect to "host:port". The caller attaches a session or a seed."""
         return self._add(self._transport.dial(address), HandshakeStage.DIALLING)
 
-    def detours(self, peer: Peer) -> list[LinkConnection]:
+    def open_detours(self, peer: Peer) -> list[LinkConnection]:
         """Connections to `peer` by way of other nodes, open for the first Hello; empty if there
         are no such nodes."""
-        ids = () if self._detours is None or self._is_shut else self._detours.open(peer)
+        ids = () if self.detours is None or self._is_shut else self.detours.open(peer)
         return [self._add(id_, HandshakeStage.DIALLING, is_direct=False) for id_ in ids]
 
     def _add(
         self, id_: ConnectionId, stage: HandshakeStage, is_direct: bool = True
     ) -> LinkConnection:
-        transport = self._transport if is_direct else self._detours
+        transport = self._transport if is_direct else self.detours
         assert transport is not None, "a detour without detours"
         give_up_at = self._clock() + self._timeout
         connection = LinkConnection(id_, stage, give_up_at, transport, is_direct)

@@ -15,7 +15,8 @@ from overlay.settings import LinkSettings
 @dataclass(frozen=True, slots=True)
 class LinkContext:
     """The node, its settings, clock and generator, and the functions by which a part of the links
-    emits events, counts and traces. Handed to each part at construction."""
+    emits events (overlay/links/events.py), counts and traces. Handed to each part at
+    construction."""
 
     me: Peer
     process: ProcessName  # grows with each start of the process

@@ -12,10 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from random import Random
-from zlib import crc32
 
-from overlay.hybrid_clock import HybridClock
 from overlay.links.connections import ConnectionTable, HandshakeStage, LinkConnection, Seed
 from overlay.links.constants import ACK_SHARE, CORRUPTION_SHARE, STALL_ANSWER
 from overlay.links.context import LinkContext
@@ -41,7 +38,6 @@ from overlay.links.messages import (
     Bye,
     Frame,
     Hello,
-    ProcessName,
     Superseded,
     Welcome,
 )
@@ -50,8 +46,7 @@ from overlay.links.receive_buffer import Arrival, DigestMismatchError, unpack
 from overlay.links.send_buffer import InFlightBatch
 from overlay.links.session import Carrier, LinkSession, SessionState, SessionStatus
 from overlay.links.session_table import SessionTable
-from overlay.machine import LocalEvent, Message, NodeId, Peer, ProtocolError
-from overlay.settings import LinkSettings
+from overlay.machine import Message, NodeId, Peer, ProtocolError
 
 # Finds another way to a peer whose link is silent, and the way back (P3; Phoenix section 2).
 #
@@ -76,7 +71,7 @@ class Detouring(LinkParts):
         """Look for another way, or for the way back, if that is due."""
         if now >= session.look_due():
             session.looks(now)
-            for connection in self._connections.detours(session.peer):
+            for connection in self._connections.open_detours(session.peer):
                 self._node.count("indirect_probes", 1)
                 connection.ask_for(session)
                 self._handshake.on_opened(connection.id)
@@ -93,48 +88,24 @@ class Links:
 
     def __init__(
         self,
-        me: Peer,
-        incarnation: int,
-        overlay: str,
-        settings: LinkSettings,
-        rng: Random,
+        context: LinkContext,
         codec: Codec,
         transport: Transport,
-        clock: Callable[[], float],
-        hybrid: HybridClock,
-        emit: Callable[[LocalEvent], None],
         dispatch: Callable[[Peer, Message], None],
-        count: Callable[[str, int], None],
-        trace: Callable[..., None],
         seed_retry_most: float = 30.0,  # ViewSettings.seed_retry_most
-        boot: int = 0,
-        detours: Detours | None = None,
     ) -> None:
-        """`incarnation` grows with each start of the process, and `boot` (0: made of the address)
-        distinguishes two processes that have the same; nodes of another `overlay` are refused.
-        `clock` is monotonic seconds, `hybrid` the clock whose time goes with each batch. `dispatch`
-        is called with each message that arrives, in order; a ProtocolError that it raises closes
-        the session with the sender, any other exception propagates. `emit` gets the events of
-        overlay/links/events.py. Without `detours` a silent link is not gone around.
-        """
-        self._settings = settings
+        """`dispatch` is called with each message that arrives, in order; a ProtocolError that it
+        raises closes the session with the sender, any other exception propagates."""
+        self._node = context
         self._codec = codec
-        self._clock = clock
-        self._hybrid = hybrid
-        self._emit = emit
         self._dispatch = dispatch
-        self._count = count
-        self._trace = trace
-        process = ProcessName(incarnation, boot or crc32(me.address.encode()))
-        context = LinkContext(
-            me, process, overlay, settings, rng, clock, hybrid, emit, count, trace
-        )
+        settings = context.settings
         self._deadlines = DeadlineQueue()
         self._penalties = Penalties(
             settings.retry_first, settings.retry_most, settings.dead_after / CORRUPTION_SHARE
         )
         self._sessions = SessionTable(context, codec)
-        self._connections = ConnectionTable(context, transport, detours, self._deadlines)
+        self._connections = ConnectionTable(context, transport, self._deadlines)
         self._peer_list = PeerList(
             context, seed_retry_most, self._deadlines, self._connections, self._sessions
         )
@@ -154,6 +125,10 @@ class Links:
         self._last: Message | None = None
         self._last_encoded = b""
 
+    def use_detours(self, detours: Detours) -> None:
+        """Go around links that are silent by these; without them nothing goes around."""
+        self._connections.detours = detours
+
     # --- from above ---
 
     def send(self, peer: Peer, message: Message) -> None:
@@ -168,18 +143,19 @@ class Links:
                 self._drop(peer, message, 0, "no session")
                 return
         if message.capability and not session.understands(message):
-            self._count("messages_not_known", 1)
+            self._node.count("messages_not_known", 1)
             return
         if message is not self._last:  # one message to many peers is encoded once
             self._last_encoded = self._codec.encode_one(message)
             self._last = message
         encoded = self._last_encoded
         if not session.expects_answer():
-            session.expect_answer(self._clock())
+            session.expect_answer(self._node.clock())
         if len(encoded) > MAX_BODY:
             self._drop(peer, message, len(encoded), TOO_LARGE)
         elif session.enqueue(encoded, message) or (
-            session.extend_queue(len(encoded), self._clock()) and session.enqueue(encoded, message)
+            session.extend_queue(len(encoded), self._node.clock())
+            and session.enqueue(encoded, message)
         ):
             self._to_flush[peer.id] = session
         else:
@@ -195,7 +171,7 @@ class Links:
                     self._flush_session(session)
                 if (session.queued or session.is_congested) and session.congestion_changed():
                     kind = LinkCongested if session.is_congested else LinkRelieved
-                    self._emit(kind(session.peer))
+                    self._node.emit(kind(session.peer))
 
     def pin(self, peer_id: NodeId) -> None:
         """Watch the link to this peer, so that its death is noticed. As many unpins end it."""
@@ -237,14 +213,14 @@ class Links:
         return (
             session is not None
             and session.state is SessionState.CONNECTED
-            and not (session.is_detoured or session.is_silent(self._clock()))
+            and not (session.is_detoured or session.is_silent(self._node.clock()))
         )
 
     def may_reach(self, peer_id: NodeId) -> bool:
         """Whether nothing speaks against reaching this peer without another node: its link is not
         silent, or there is none yet."""
         session = self._sessions.find(peer_id)
-        return session is None or not (session.is_detoured or session.is_silent(self._clock()))
+        return session is None or not (session.is_detoured or session.is_silent(self._node.clock()))
 
     def sessions(self) -> tuple[SessionStatus, ...]:
         """The state of all sessions, dormant ones too, oldest first."""
@@ -309,7 +285,7 @@ class Links:
         if found.stage is not HandshakeStage.ESTABLISHED or session is None:
             self._handshake.on_frame(found, frame)
             return
-        session.heard(self._clock())
+        session.heard(self._node.clock())
         try:
             if type(frame) is Batch:
                 self._on_batch(found, session, frame)
@@ -334,9 +310,9 @@ class Links:
         found = self._connections.find(connection)
         if found is None:
             return
-        self._count("link_errors", 1)
+        self._node.count("link_errors", 1)
         if found.session is not None:
-            self._penalties.bytes_corrupted(found.session.peer.id, self._clock())
+            self._penalties.bytes_corrupted(found.session.peer.id, self._node.clock())
         self._connections.close(found, reason)
         self._dialler.connection_lost(found, reason)
 
@@ -351,11 +327,11 @@ class Links:
     def on_tick(self, late: float = 0.0) -> None:
         """Do all work that is due. Calling too early or twice does no harm. `late`: seconds by
         which the node's other timers are late."""
-        now = self._clock()
+        now = self._node.clock()
         due = self._deadlines.next_due()
         if due is not None:
             late = max(late, now - due)
-        if late >= self._settings.heartbeat:
+        if late >= self._node.settings.heartbeat:
             self._on_local_stall(late, now)
         while self._acks and self._acks[0][0] <= now:
             session = self._acks.popleft()[1]
@@ -398,15 +374,15 @@ class Links:
         if session.queued:
             self._dialler.reschedule(session)  # no credit: the peer has to be asked for it
         if session.ack_due and (delay := session.ack_within(ACK_SHARE)) is not None:
-            now = self._clock()
+            now = self._node.clock()
             if delay:
                 self._acks.append((now + delay, session))
             else:
                 connection.write(session.make_ack(now))
 
     def _write_batch(self, session: LinkSession, connection: Carrier, batch: InFlightBatch) -> None:
-        frame = session.make_batch(batch, self._clock(), self._hybrid.read())
-        self._count("link_bytes", len(batch.body))
+        frame = session.make_batch(batch, self._node.clock(), self._node.hybrid.read())
+        self._node.count("link_bytes", len(batch.body))
         connection.write(frame)
         if session.ask_at < session.wake_at:
             self._deadlines.schedule(session, session.ask_at)
@@ -416,11 +392,11 @@ class Links:
         if connection is None:
             return
         for batch in batches:
-            self._count("link_resent", 1)
+            self._node.count("link_resent", 1)
             self._write_batch(session, connection, batch)
 
     def _on_batch(self, connection: LinkConnection, session: LinkSession, batch: Batch) -> None:
-        self._hybrid.observe(batch.clock)
+        self._node.hybrid.observe(batch.clock)
         self._on_acknowledged(session, batch.acknowledged, batch.credit)
         arrival = session.receive(batch)
         if arrival is Arrival.IN_ORDER:
@@ -448,7 +424,7 @@ class Links:
             was_suspected = session.is_suspected
             missing = session.answered(ack.answers, ack.acknowledged, ack.gap)
             if was_suspected and not session.is_suspected:
-                self._emit(LinkRecovered(session.peer))
+                self._node.emit(LinkRecovered(session.peer))
             self._retransmit(session, missing)
         elif ack.gap:
             self._retransmit(session, session.fill_gap(ack.acknowledged, ack.gap))
@@ -458,14 +434,16 @@ class Links:
     def _on_acknowledged(self, session: LinkSession, acknowledged: int, credit: int) -> None:
         was_suspected = session.is_suspected
         if session.acknowledge(acknowledged, credit) and was_suspected:
-            self._emit(LinkRecovered(session.peer))
+            self._node.emit(LinkRecovered(session.peer))
         if session.queued:
             self._to_flush[session.peer.id] = session
 
     def _drop(self, peer: Peer, message: Message, size: int, reason: str) -> None:
-        self._count("link_dropped", 1)
-        self._trace("drop", peer=peer.id, reason=f"{type(message).__name__}: {reason}", size=size)
-        self._emit(MessageDropped(peer, message, reason))
+        self._node.count("link_dropped", 1)
+        self._node.trace(
+            "drop", peer=peer.id, reason=f"{type(message).__name__}: {reason}", size=size
+        )
+        self._node.emit(MessageDropped(peer, message, reason))
 
     # --- ends ---
 
@@ -481,7 +459,7 @@ class Links:
 
     def _break_off(self, session: LinkSession, reason: str, is_fault: bool) -> None:
         """The peer broke the protocol: whatever it sent would come again, so the session ends."""
-        self._count("link_errors", 1)
+        self._node.count("link_errors", 1)
         if is_fault:
             self._penalties.protocol_violated(session.peer.id, session.last_heard)
         if session.connection is not None:
@@ -495,9 +473,9 @@ class Links:
         stall does not count against them. After a stall longer than `dead_after`, peers may have
         closed their sessions, and their goodbyes may be lost, so they have to answer a probe
         soon."""
-        self._count("local_stalls", 1)
-        self._emit(LocalStall(late))
-        settings = self._settings
+        self._node.count("local_stalls", 1)
+        self._node.emit(LocalStall(late))
+        settings = self._node.settings
         patience = settings.dead_after if late < settings.dead_after else STALL_ANSWER
         for session in self._sessions:
             session.postpone_deadlines(late, now, patience)
@@ -512,7 +490,7 @@ class Links:
         self._dialler.reschedule(session)
 
     def _on_connected_deadline(self, session: LinkSession, now: float) -> None:
-        settings = self._settings
+        settings = self._node.settings
         connection = session.connection
         assert connection is not None, "CONNECTED without a connection"
         if not session.expects_answer():

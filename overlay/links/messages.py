@@ -9,6 +9,7 @@ hands each to
 from __future__ import annotations
 
 from typing import Annotated, Final, NamedTuple
+from zlib import crc32
 
 import msgspec
 from msgspec import Meta
@@ -45,6 +46,11 @@ class ProcessName(NamedTuple):
 
     incarnation: Uint53  # grows with each start from one data folder
     boot: Uint63  # when it was started: two copies of a folder may have one incarnation
+
+    @staticmethod
+    def of(me: Peer, incarnation: int, boot: int) -> ProcessName:
+        """The name of this process; `boot` 0: it is made of the node's address."""
+        return ProcessName(incarnation, boot or crc32(me.address.encode()))
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True, tag=True):

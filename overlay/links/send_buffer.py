@@ -8,7 +8,7 @@ may be lost.
 Credit is in bytes and granted by the receiver: what is in flight never exceeds it, except that a
 single message larger than the whole credit goes when nothing else is in flight but what has
 overtaken it, since it would otherwise wait for ever. Nor does it exceed what the peer handles
-within `constants.QUEUE_DELAY` beyond the link's own round trip (`measured`): what waits longer
+within `constants.QUEUE_DELAY` beyond the link's own round trip (`SendWindow`): what waits longer
 waits here, where an urgent message overtakes it. The queue is bounded in bytes, too.
 """
 
@@ -41,6 +41,31 @@ class InFlightBatch(NamedTuple):
     messages: tuple[Message, ...]
 
 
+class SendWindow:
+    """The bytes that a peer handles in the shortest round trip and `QUEUE_DELAY`: no more are to be
+    in flight. (The window of TCP Vegas: Brakmo and Peterson 1995, section 3.2.)"""
+
+    __slots__ = ("_growth", "_most", "_shortest", "bytes")
+
+    def __init__(self, most: int) -> None:
+        """`most`: in bytes (`links.window`)."""
+        self._most = most
+        self.bytes = min(FIRST_WINDOW, most)
+        self._growth = 2.0  # as in TCP's slow start, until it was once too large
+        self._shortest = float("inf")  # round trip, in seconds
+
+    def measured(self, round_trip: float, size: int) -> None:
+        """Adapt the window after a batch was acknowledged after `round_trip` seconds, in which the
+        peer acknowledged `size` bytes."""
+        self._shortest = min(self._shortest, round_trip)
+        target = self._shortest + QUEUE_DELAY
+        if round_trip > target:
+            self.bytes = max(LEAST_WINDOW, int(size * target / round_trip))
+            self._growth = WINDOW_GROWTH
+        elif 2 * size >= self.bytes:  # it was made use of
+            self.bytes = min(int(self.bytes * self._growth), self._most)
+
+
 class SendBuffer:
     """One direction of one session.
 
@@ -49,7 +74,7 @@ class SendBuffer:
     """
 
     __slots__ = (
-        *("_codec", "_gap", "_settings", "_urgent", "_shortest", "_growth", "credit", "number"),
+        *("_codec", "_gap", "_settings", "_urgent", "credit", "number"),
         *("in_flight", "in_flight_bytes", "queued", "queued_bytes", "queue_limit", "written"),
         *("window", "is_blocked", "arrived_bytes"),
     )
@@ -66,9 +91,7 @@ class SendBuffer:
         self.arrived_bytes = 0  # which the peer has acknowledged so far
         self.number = 0  # of the next batch
         self.credit = 0  # granted by the peer; nothing before the handshake
-        self.window = min(FIRST_WINDOW, settings.window)  # bytes that the peer handles soon
-        self._growth = 2.0  # as in TCP's slow start, until it was once too large
-        self._shortest = float("inf")  # round trip, in seconds
+        self.window = SendWindow(settings.window)
         self.is_blocked = False  # what is queued waits for an acknowledgement
         self._urgent = 0  # how many messages at the front of the queue have overtaken others
         self._gap = (-1, 0)  # the last one that was filled: its first number, and that behind it
@@ -99,7 +122,7 @@ class SendBuffer:
         if not queued:
             return None
         used = self.in_flight_bytes + BATCH_OVERHEAD + LIST_HEAD
-        window = min(self.credit, self.window)
+        window = min(self.credit, self.window.bytes)
         room, most = window - used, len(queued)
         frame = self._settings.frame
         # Small rests of credit are not used up in tiny batches (silly window avoidance, RFC 1122,
@@ -195,19 +218,6 @@ class SendBuffer:
         """The batches in flight before number `end`: lost, where the peer said that it lacks them
         after `end` was the next."""
         return self.in_flight[: max(0, end - self.acknowledged)]
-
-    def measured(self, round_trip: float, size: int) -> None:
-        """Adapt the window after a batch was acknowledged after `round_trip` seconds, in which the
-        peer acknowledged `size` bytes. The window is the amount that the peer handles in the
-        shortest round trip and `QUEUE_DELAY`. (The window of TCP Vegas: Brakmo and Peterson 1995,
-        section 3.2.)"""
-        self._shortest = min(self._shortest, round_trip)
-        target = self._shortest + QUEUE_DELAY
-        if round_trip > target:
-            self.window = max(LEAST_WINDOW, int(size * target / round_trip))
-            self._growth = WINDOW_GROWTH
-        elif 2 * size >= self.window:  # it was made use of
-            self.window = min(int(self.window * self._growth), self._settings.window)
 
     def take_queued(self) -> list[tuple[bytes, Message]]:
         """Remove and return the messages that were never sent, and so cannot have arrived, each

@@ -475,7 +475,7 @@ class LinkSession(HasDeadline):
             self._out_since = NEVER
         if self._timed is not None and self._timed[0] < self._send_buffer.acknowledged:
             self._measure_round_trip(now - self._timed[1], now)
-            self._send_buffer.measured(
+            self._send_buffer.window.measured(
                 now - self._timed[1], self._send_buffer.arrived_bytes - self._timed[2]
             )
             self._timed = None

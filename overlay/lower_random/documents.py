@@ -8,7 +8,7 @@ neighbours at once, and so through the random graph in a few steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 from overlay.links.events import LinkDown, LinkUp
@@ -18,6 +18,7 @@ from overlay.lower_random.messages import (
     RevocationsKnown,
     SignedDocument,
 )
+from overlay.lower_random.view import View
 from overlay.machine import LocalEvent, Machine, Message, NodeId, Peer, Port, by_id
 
 REVOCATIONS: Final = "revocations"
@@ -48,14 +49,14 @@ class Documents(Machine):
         self,
         port: Port,
         stores: Mapping[str, DocumentStore | None],
-        peers: Callable[[], tuple[Peer, ...]],
+        view: View,
         spreads: bool = True,
     ) -> None:
         """`stores` by kind; where there are none nodes have no keys, and nothing is spread.
         `spreads`: this node passes documents on (a leaf does not)."""
         super().__init__(port)
         self._stores = {kind: store for kind, store in stores.items() if store is not None}
-        self._peers = peers
+        self._view = view
         self._spreads = spreads
         self._linked: dict[NodeId, Peer] = {}
         """Nodes whose link is up: leaves are in no view."""
@@ -75,7 +76,7 @@ class Documents(Machine):
             return
         self._versions[kind] = version
         self.port.count("signed_documents")
-        others = {**by_id(self._peers()), **self._linked} if self._spreads else {}
+        others = {**by_id(self._view.peers()), **self._linked} if self._spreads else {}
         for peer in others.values():
             self.port.send(peer, _document(kind, data))
         self.port.emit(DocumentChanged(kind))

@@ -13,13 +13,13 @@ cannot pass on it drops; the session, which is not acknowledged, notices.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import cast
 
 import msgspec
 
 from overlay.bounded import BoundedDict
 from overlay.links.events import ConnectionId, LinkDown, LinkUp, SessionEnd
+from overlay.links.links import Links
 from overlay.links.messages import AnyFrame, Frame, Hello
 from overlay.lower_random.constants import (
     DETOURS_MOST,
@@ -29,6 +29,7 @@ from overlay.lower_random.constants import (
     PROBES_PER_SECOND,
 )
 from overlay.lower_random.messages import Relayed
+from overlay.lower_random.view import View
 from overlay.machine import Machine, NodeId, Peer, Port, ProtocolError
 
 
@@ -46,24 +47,15 @@ class Detour(msgspec.Struct, frozen=True):
         return (self.peer.id, self.number, self.is_accepted)
 
 
-class RelayPorts(msgspec.Struct, frozen=True):
-    """The interface to the node that `Relaying` uses beside the Port."""
-
-    others: Callable[[], Sequence[Peer]]  # nodes that may help
-    is_direct: Callable[[NodeId], bool]  # a node answers, and not by way of another
-    may_reach: Callable[[NodeId], bool]  # nothing speaks against reaching it directly
-    accept: Callable[[ConnectionId], None]  # a peer greets this node …
-    take: Callable[[ConnectionId, Frame], None]  # … and says this
-    closed: Callable[[ConnectionId, str], None]  # a connection has ended, and why
-
-
 class Relaying(Machine):
     """Both ends of detours, and the helper between them. Implements `overlay.links.events.Detours`
     for the links."""
 
-    def __init__(self, port: Port, ports: RelayPorts) -> None:
+    def __init__(self, port: Port, view: View, links: Links) -> None:
+        """`view`: the nodes that may help; `links`: take what comes on a detour."""
         super().__init__(port)
-        self._ports = ports
+        self._view = view
+        self._links = links
         self._detours = BoundedDict[ConnectionId, Detour](DETOURS_MOST, self._evicted)
         self._ids: dict[tuple[NodeId, int, bool], ConnectionId] = {}
         self._lost = BoundedDict[NodeId, float](LOST_NODES_MOST)  # when a link to them ended
@@ -82,7 +74,7 @@ class Relaying(Machine):
         if self.port.now >= self._second + 1.0:
             self._second, self._opened = self.port.now, 0
         ends = (peer.id, self.port.me.id)
-        fit = [p for p in self._ports.others() if p.id not in ends and self._ports.is_direct(p.id)]
+        fit = [p for p in self._view.peers() if p.id not in ends and self._links.is_direct(p.id)]
         count = min(HELPERS, PROBES_PER_SECOND - self._opened, len(fit))
         self._opened += count
         return [
@@ -94,7 +86,7 @@ class Relaying(Machine):
         """Send a frame to the helper. It is dropped where that is reached on a detour itself: two
         detours that lead by each other's ends would send it round for ever."""
         detour = self._detours.get(connection)
-        if detour is None or not self._ports.may_reach(detour.helper.id):
+        if detour is None or not self._links.may_reach(detour.helper.id):
             self.port.count("frames_not_relayed")
             return
         me, peer = self.port.me, detour.peer
@@ -126,14 +118,14 @@ class Relaying(Machine):
             if message.is_answer or not isinstance(message.frame, Hello):
                 return  # of a connection that was closed here
             connection = self._add(Detour(origin, message.number, True, sender))
-            self._ports.accept(connection)
-        self._ports.take(connection, message.frame)
+            self._links.on_detour_accepted(connection)
+        self._links.on_frame(connection, message.frame)
 
     def _pass_on(self, sender: Peer, message: Relayed) -> None:
         if message.origin.id != sender.id:
             raise ProtocolError("relays for another node")
         lost_at = self._lost.get(message.to.id, float("-inf"))
-        if self._ports.may_reach(message.to.id) and self.port.now >= lost_at + LOST_FOR:
+        if self._links.may_reach(message.to.id) and self.port.now >= lost_at + LOST_FOR:
             self.port.count("frames_relayed_for_others")
             self.port.send(message.to, message)
         else:
@@ -166,4 +158,4 @@ class Relaying(Machine):
     def _lose(self, connection: ConnectionId, detour: Detour, reason: str) -> None:
         self._detours.pop(connection, None)
         self._ids.pop(detour.name, None)
-        self._ports.closed(connection, reason)
+        self._links.on_closed(connection, reason)

@@ -56,7 +56,18 @@ from overlay.lower_random.messages import (
 )
 from overlay.lower_random.peer_records import PeerRecords, Tombstones
 from overlay.lower_random.ranked_slots import RankedSlots
-from overlay.machine import Key, Machine, NodeId, Peer, Port, ProtocolError, Region, Timer
+from overlay.machine import (
+    AnyNode,
+    Key,
+    Machine,
+    NodeId,
+    NodeRoles,
+    Peer,
+    Port,
+    ProtocolError,
+    Region,
+    Timer,
+)
 from overlay.settings import ViewSettings
 
 # --- hints about the ring: ways in, gossiped with the view ---
@@ -170,20 +181,17 @@ class View(Machine):
         settings: ViewSettings,
         access_points: AccessPoints,
         load: Callable[[], int] = int,
-        takes_part: Callable[[NodeId], bool] = lambda node: True,
-        votes: Callable[[NodeId], bool | None] = lambda node: True,
+        roles: NodeRoles | None = None,
         records: PeerRecords | None = None,
     ) -> None:
-        """`load`: per cent of what this node can host that is asked of it now. `takes_part`: says
-        whether a node may be in views, by its role; one that may not asks for neighbours and names
-        none. `votes`: whether a node may lead clusters, so that hints may name it; None: that is
-        not known. `records`: of where nodes are, by their own signed word; None: nodes sign
-        nothing."""
+        """`load`: per cent of what this node can host that is asked of it now. `roles`: say
+        whether a node may be in views (one that may not asks for neighbours and names none), and
+        whether it may lead clusters, so that hints may name it. `records`: of where nodes are, by
+        their own signed word. None: nodes have no keys, and sign nothing."""
         super().__init__(port)
         self._records = records or PeerRecords(port.me, None, lambda: 0.0)
-        self._votes = votes
+        self._roles = roles or AnyNode()
         self._load = load
-        self._takes_part = takes_part
         self._settings = settings
         self._access_points = access_points
         self._entries: dict[NodeId, Neighbour] = {}
@@ -353,7 +361,7 @@ class View(Machine):
         self, mine: list[Neighbour]
     ) -> tuple[tuple[Neighbour, ...], tuple[AccessPoint, ...], tuple[RingHint, ...]]:
         """The three parts of a Shuffle or ShuffleReply that carries these entries."""
-        if not self._takes_part(self.port.me.id):
+        if not self._roles.takes_part(self.port.me.id):
             return (), (), ()
         myself = self.own_entry()
         points = self._access_points.sample(self._settings.gossiped)
@@ -382,7 +390,7 @@ class View(Machine):
         who = entry.peer.id
         if who == self.port.me.id or self._tombstones.covers(who, entry.age, self._shuffles):
             return
-        if not self._takes_part(who):
+        if not self._roles.takes_part(who):
             return
         self._tiered.learn(entry.peer)
         known = self._entries.get(who)
@@ -443,7 +451,7 @@ class View(Machine):
         if not self._records.is_good_hint(hint):
             self.port.count("hints_refused")
             return
-        if self._tombstones.covers(who, 0, self._shuffles) or self._votes(who) is False:
+        if self._tombstones.covers(who, 0, self._shuffles) or self._roles.votes(who) is False:
             return
         newest = self._ring_hints.learn(hint)
         if newest is not None:
@@ -461,7 +469,7 @@ class View(Machine):
         """The peer is alive: it becomes a neighbour if there is room. With the first one an
         exchange begins at once."""
         self._tombstones.remove(event.peer.id)
-        if self._votes(event.peer.id) is False:
+        if self._roles.votes(event.peer.id) is False:
             self._ring_hints.forget_primary(event.peer.id)
         was_alone = self.is_alone
         self._take(Neighbour(event.peer, 0), [])

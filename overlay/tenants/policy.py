@@ -16,7 +16,7 @@ format that this node does not know.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -154,6 +154,14 @@ class Remainder(NamedTuple):
     """`(asked) AND (permitted)`, or `FALSE`."""
     denial: str
     """Why nothing remains; "": something does."""
+
+
+class PolicySource(Protocol):
+    """What knows the present policy (overlay/lower_random/policies.py)."""
+
+    @property
+    def confinement(self) -> Confinement:
+        """The policy as this node applies it now."""
 
 
 class Confinement:

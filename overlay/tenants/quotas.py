@@ -12,16 +12,15 @@ keep to that.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
 from overlay.bounded import BoundedDict
-from overlay.machine import Message, NodeId
+from overlay.machine import Message, NodeId, Port
 from overlay.rights import Principal
 from overlay.tenants.confinement import Ruling
-from overlay.tenants.policy import Bucket, Confinement
+from overlay.tenants.policy import Bucket, PolicySource
 from overlay.upper_tree.batches import weigh_events
 from overlay.upper_tree.messages import ComeAgain, EventsRefused, Register, Visit
 
@@ -75,9 +74,9 @@ QUESTION_COSTS: Final = {
 class Quotas:
     """The buckets of all leaves that ask this node for something."""
 
-    def __init__(self, confinement: Callable[[], Confinement], now: Callable[[], float]) -> None:
-        self._confinement = confinement
-        self._now = now
+    def __init__(self, port: Port, policies: PolicySource) -> None:
+        self._port = port
+        self._policies = policies
         self._buckets: BoundedDict[tuple[NodeId, str], Bucket] = BoundedDict(KEYS_MOST)
 
     def pardons(self, sender: Principal) -> bool:
@@ -139,7 +138,7 @@ class Quotas:
         return beyond <= 0 or self._takes(sender, "selectors", beyond, LONG_BYTES, LONG_BURST)
 
     def _visit(self, sender: Principal, message: Visit) -> Ruling | None:
-        known = self._confinement()
+        known = self._policies.confinement
         quota = known.of(sender.tenant).quota if sender.tenant else None
         events = float(quota.events) if quota and quota.events else EVENTS
         most = float(quota.bytes) if quota and quota.bytes else BYTES
@@ -155,7 +154,7 @@ class Quotas:
 
     def _refused(self, message: Visit, what: str) -> Ruling:
         sequences = tuple([event.sequence for event in message.events])
-        version, incarnation = self._confinement().version, message.events[0].incarnation
+        version, incarnation = self._policies.confinement.version, message.events[0].incarnation
         answer = EventsRefused(incarnation, sequences, version, f"the quota is {what}")
         return Ruling(None, (answer,), len(sequences))
 
@@ -168,4 +167,4 @@ class Quotas:
             bucket = self._buckets[key] = Bucket()
         else:
             self._buckets.move_to_end(key)
-        return bucket.take(wanted, rate, rate * seconds, self._now())
+        return bucket.take(wanted, rate, rate * seconds, self._port.now)

@@ -26,7 +26,7 @@ trees in one message; what of a publisher's may come another way), ``sliced_inbo
 on a little in each turn), ``event_history`` (for `canopy why`, and a digest of an event, for
 traces; the duplicate window is the receiver's), ``machines`` (how many hosts a machine
 is worth). Where nodes have keys: ``owner_claims`` (who speaks for a tree's owner), ``event_proofs``
-and ``proof_check`` (signatures of events), ``confined_registrations`` (those of tenants). Each
+(signatures of events), ``confined_registrations`` (those of tenants). Each
 folder's manual is its `__init__`; read ``publisher``, ``host``, ``delivery``,
 ``subscriber``, then ``owner`` and ``summaries``, and ``clients`` for the programs.
 """

@@ -131,12 +131,8 @@ class OwnerRefused(LocalEvent, frozen=True):
 
 
 class Served(Protocol):
-    """The state of a tree from which a receiver derives through which virtual node an event
-    came."""
-
-    @property
-    def spans(self) -> Sequence[Interval]:
-        """The parts of the value space that are served here, in order."""
+    """The parts of a tree that a host serves at some moment, from which a receiver derives through
+    which virtual node an event came."""
 
     @property
     def is_whole(self) -> bool:
@@ -154,5 +150,6 @@ class Visited(LocalEvent, frozen=True):
     hop: int
     events: Sequence[Event]
     trees: Mapping[str, Served]
+    """What is served here of the trees that the events visit."""
     before: tuple[SentBefore, ...] = ()
     through: int = 0  # as in `Deliver`

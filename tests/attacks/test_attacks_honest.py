@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -34,6 +35,7 @@ from overlay.stream_client import AddStream, AttachGroup
 from overlay.tenants.policy import Confinement, Policy, TenantPolicy
 from streams.directory.messages import ShardsOrphaned
 from tests.attacks.test_attacks_messages import Drawing, said
+from tests.support.world import one_node
 
 ROLES = (*[Role.VOTER] * 5, Role.ISSUER, Role.ADMIN, *[Role.MEMBER] * 2, *[Role.LEAF] * 3)
 ABOUT_RINGS = {"RingMet", "RingEnded", "Moved"}
@@ -311,16 +313,16 @@ class Listener:
     """A guard of a voter, by itself."""
 
     def __init__(self) -> None:
-        self.now = 100.0
         self.heard: list[Message] = []
-        self.counts: Counter[str] = Counter()
+        self.port = one_node()
         self.guard = Guard(
-            "me", Role.VOTER, "", {}, Confinement, lambda peer, message: self.heard.append(message),
-            lambda peer, message: None, lambda: self.now, self._count, lambda kind, **fields: None,
-        )  # fmt: skip
-
-    def _count(self, name: str, amount: int = 1) -> None:
-        self.counts[name] += amount
+            self.port,
+            Role.VOTER,
+            "",
+            {},
+            SimpleNamespace(confinement=Confinement(None)),
+            lambda peer, message: self.heard.append(message),
+        )
 
 
 def test_a_message_beyond_a_role_is_left_out_and_many_are_held_against_their_sender() -> None:
@@ -332,11 +334,11 @@ def test_a_message_beyond_a_role_is_left_out_and_many_are_held_against_their_sen
         listener.guard.dispatch(leaf, hint)
     with pytest.raises(ProtocolError):
         listener.guard.dispatch(leaf, hint)
-    listener.now += 60.0
+    listener.port.world.now += 60.0
     listener.guard.dispatch(leaf, hint)
     listener.guard.dispatch(leaf, Shuffle((), (), ()))
     assert listener.heard == [Shuffle((), (), ())]
-    assert listener.counts["rights_refused"] == 16 + 2
+    assert listener.port.counts["rights_refused"] == 16 + 2
 
 
 def test_who_is_not_known_any_more_has_to_connect_again_and_is_not_blamed() -> None:

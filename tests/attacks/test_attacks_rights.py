@@ -12,9 +12,10 @@ from harness.overlays import READY, acknowledged, assert_exact, settings, wait
 from matching import EVERYTHING
 from overlay.chord.cluster.messages import RequestVote
 from overlay.hybrid_clock import HybridClock
+from overlay.links.context import LinkContext
 from overlay.links.events import LinkUp
 from overlay.links.links import Links
-from overlay.links.messages import PROTOCOL, Bye, Frame, Hello, Superseded, Welcome
+from overlay.links.messages import PROTOCOL, Bye, Frame, Hello, ProcessName, Superseded, Welcome
 from overlay.lower_random.messages import Neighbour, Shuffle, Walk
 from overlay.machine import LocalEvent, Message, Peer
 from overlay.rights import NOBODY, RIGHTS, Principal, Role, refusal
@@ -34,11 +35,19 @@ class Rig:
         self.closed: list[int] = []
         self.events: list[LocalEvent] = []
         self.counts: dict[str, int] = {}
-        self.links = Links(
-            ME, 1, "canopy", Settings().links, Random(1), WireCodec(), self, lambda: 0.0,
-            HybridClock(lambda: 0.0, 0.0), self.events.append, lambda peer, message: None,
-            self.count, lambda kind, **fields: None,
-        )  # fmt: skip
+        context = LinkContext(
+            ME,
+            ProcessName.of(ME, 1, 0),
+            "canopy",
+            Settings().links,
+            Random(1),
+            lambda: 0.0,
+            HybridClock(lambda: 0.0, 0.0),
+            self.events.append,
+            self.count,
+            lambda kind, **fields: None,
+        )
+        self.links = Links(context, WireCodec(), self, lambda peer, message: None)
 
     def dial(self, address: str) -> int:
         return 7

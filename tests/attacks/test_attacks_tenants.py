@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -405,8 +406,8 @@ def test_a_leaf_over_its_quota_is_refused_and_hears_why() -> None:
 
 def test_long_selectors_of_a_leaf_are_taken_a_few_at_a_time() -> None:
     """A megabyte of them at once would have its owner stand still for seconds."""
-    now = [0.0]
-    quotas = Quotas(lambda: KNOWN, lambda: now[0])
+    port = one_node()
+    quotas = Quotas(port, SimpleNamespace(confinement=KNOWN))
     leaf = Principal("aa", Role.LEAF, "")
 
     def of(length: int, count: int) -> Register:
@@ -423,14 +424,14 @@ def test_long_selectors_of_a_leaf_are_taken_a_few_at_a_time() -> None:
     assert quotas.shortened(leaf, of(16_000, 1)) == (None, 1)
     read = ReadShard("s", 1, ReadFrom("first"), "x = 1 OR " * 1_000 + "x = 2", 10)
     assert quotas.shortened(leaf, read) == (None, 1)
-    now[0] = 1.0
+    port.world.now += 1.0
     assert quotas.shortened(leaf, read) == (read, 0)  # it is asked for again
     assert quotas.shortened(leaf, short) == (short, 0)
 
 
 @pytest.mark.parametrize("question", [Renew(1, ()), DocumentVersion("policy", 0)])
 def test_what_costs_much_to_answer_counts_for_many_questions(question: Any) -> None:
-    quotas = Quotas(lambda: KNOWN, lambda: 0.0)
+    quotas = Quotas(one_node(), SimpleNamespace(confinement=KNOWN))
     leaf = Principal("aa", Role.LEAF, "")
     taken = sum(quotas.outcome(leaf, question) is None for _ in range(1_000))
     assert 20 <= taken <= 80
@@ -526,8 +527,8 @@ def test_a_leaf_that_registers_much_waits_and_delays_nobody_else(
 
 
 def test_a_leaf_that_asks_too_much_hears_so_a_few_times_a_second() -> None:
-    now = 100.0
-    quotas = Quotas(lambda: Confinement(None), lambda: now)
+    port = one_node()
+    quotas = Quotas(port, SimpleNamespace(confinement=Confinement(None)))
     leaf = Principal("aa", Role.LEAF, "")
     made = tuple(
         Registration(f"r{n}", "x", Peer("aa", ""), "x > 1", EVERYTHING) for n in range(4_000)
@@ -540,7 +541,7 @@ def test_a_leaf_that_asks_too_much_hears_so_a_few_times_a_second() -> None:
     assert all(found is not None and found.refused == 8_000 for found in answers)
     request, answer = (len(WireCodec().encode([each])) for each in (Register(1, made * 2), told[0]))
     assert answer < request / 3
-    now += 60
+    port.world.now += 60
     walk = Walk(Peer("aa", ""), 1, ("x",), 1, 3, 4, ())
     found = [quotas.outcome(leaf, walk) for _ in range(2_000)]
     told = [each.answers[0] for each in found if each is not None and each.answers]

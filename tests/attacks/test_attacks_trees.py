@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,7 +36,7 @@ def test_a_member_that_lies_about_trees_takes_no_event(attack: str) -> None:
     band.attributes = ("x",)
 
     def build(*arguments: Any, **options: Any) -> MeteredNode:
-        if arguments[8] == "n4":
+        if arguments[0].name == "n4":
             return LyingNode(ATTACKS[attack](band), *arguments, **options)
         return MeteredNode(*arguments, **options)
 
@@ -66,7 +67,7 @@ def test_only_voters_say_that_they_own_a_key() -> None:
 def test_who_may_not_lead_or_is_not_known_displaces_nobody() -> None:
     votes: dict[str, bool] = {"me": True, "owner": True, "member": False}
     port = one_node("me")
-    state = RingState(port, RingSettings(), votes.get)
+    state = RingState(port, RingSettings(), SimpleNamespace(votes=votes.get))
     state.learn(cluster_of("owner"))
     assert not state.learn(cluster_of("member", version=(8, 1)))
     state.become_primary(cluster_of("me", version=(2, 1)))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from random import Random
+from types import SimpleNamespace
+from typing import Any
 
 from overlay.links.events import LinkUp
 from overlay.lower_random.documents import DocumentChanged, Documents
@@ -42,7 +44,8 @@ class Rig:
         for one, store in zip(peers, self.stores, strict=True):
             near = tuple(rng.sample([other for other in peers if other != one], neighbours))
             node = self.world.node(one.id, one.address)
-            self.machines.append(Documents(node, {KIND: store}, lambda near=near: near))
+            view: Any = SimpleNamespace(peers=lambda near=near: near)
+            self.machines.append(Documents(node, {KIND: store}, view))
             node.add(self.machines[-1])
             self.nodes.append(node)
 

@@ -8,8 +8,8 @@ from overlay.links.events import LinkDown, LinkUp, SessionEnd
 from overlay.links.messages import Ack, Frame, Hello
 from overlay.lower_random.constants import DETOURS_MOST, HELPERS, LOST_FOR, PROBES_PER_SECOND
 from overlay.lower_random.messages import Relayed
-from overlay.lower_random.relays import Relaying, RelayPorts
-from overlay.machine import ProtocolError
+from overlay.lower_random.relays import Relaying
+from overlay.machine import Peer, ProtocolError
 from tests.support.world import World, WorldNode, peer
 
 ACK = Ack(1, 2)
@@ -27,18 +27,29 @@ class Rig:
         self.accepted: list[int] = []
         self.taken: list[tuple[int, Frame]] = []
         self.closed: list[int] = []
-        self.relaying = Relaying(
-            self.port,
-            RelayPorts(
-                others=lambda: [peer(name) for name in others],
-                is_direct=lambda node: node in self.direct,
-                may_reach=lambda node: node not in self.silent,
-                accept=self.accepted.append,
-                take=lambda connection, frame: self.taken.append((connection, frame)),
-                closed=lambda connection, reason: self.closed.append(connection),
-            ),
-        )
+        self.others = others
+        self.relaying = Relaying(self.port, self, self)  # type: ignore[arg-type]
         self.port.add(self.relaying)
+
+    # the view and the links of the node
+
+    def peers(self) -> list[Peer]:
+        return [peer(name) for name in self.others]
+
+    def is_direct(self, node: str) -> bool:
+        return node in self.direct
+
+    def may_reach(self, node: str) -> bool:
+        return node not in self.silent
+
+    def on_detour_accepted(self, connection: int) -> None:
+        self.accepted.append(connection)
+
+    def on_frame(self, connection: int, frame: Frame) -> None:
+        self.taken.append((connection, frame))
+
+    def on_closed(self, connection: int, reason: str) -> None:
+        self.closed.append(connection)
 
     def write(self, connection: int, frame: Frame = ACK) -> tuple[str, Relayed] | None:
         """What leaves when the links write a frame, and to whom."""

@@ -52,10 +52,12 @@ class Demand:
         tree = node.hosting.trees.get(self.attribute)
         if tree is None or not self.total or not node.hosting.assigned.has_lease(tree):
             return []
-        return [load for each in tree.intervals if (load := self._load(tree, each)) is not None]
+        return [
+            load for each in tree.served.intervals if (load := self._load(tree, each)) is not None
+        ]
 
     def _load(self, tree: HostedTree, interval: object) -> VirtualNodeLoad | None:
-        (entry,) = (e for e in tree.slice.known.values() if e.interval == interval)
+        (entry,) = (e for e in tree.served.slice.known.values() if e.interval == interval)
         here = [value for value in self.values if entry.interval.around().contains(value)]
         if not here:
             return None

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from matching import compile_selector
+from node import Credentials, LocalNode
 from overlay.client import (
     Command,
     Delivered,
@@ -27,7 +28,6 @@ from overlay.client import (
     Unsubscribe,
 )
 from overlay.links.messages import Batch, Frame
-from overlay.machine import Peer
 from overlay.rights import Principal
 from overlay.settings import Settings
 
@@ -38,18 +38,16 @@ DECODE = msgspec.msgpack.Decoder(list[Event]).decode
 class FakeNode:
     def __init__(
         self,
-        me: Peer,
-        incarnation: int,
+        local: LocalNode,
         settings: Settings,
         rng: Random,
         codec: Any,
         driver: Any,
         seeds: Sequence[str] = (),
-        overlay: str = "canopy",
-        name: str = "",
         restored: Sequence[bytes] = (),
+        credentials: Credentials | None = None,
     ) -> None:
-        self.me, self.incarnation, self.rng, self.driver = me, incarnation, rng, driver
+        self.me, self.incarnation, self.rng, self.driver = local.me, local.incarnation, rng, driver
         self.seeds, self.restored = seeds, tuple(restored)
         self.ready = not seeds
         self.drained = False

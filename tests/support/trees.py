@@ -333,6 +333,6 @@ def served(node: HostNode, what: Event) -> list[str] | None:
     """What the host would match, None if it does not serve the value."""
     tree = node.hosting.trees.get("x")
     spot = place(what.attributes["x"] or 0)
-    if tree is None or tree.span(spot) is None:
+    if tree is None or tree.served.span(spot) is None:
         return None
     return tree.match(what)

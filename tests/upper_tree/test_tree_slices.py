@@ -83,7 +83,7 @@ def test_a_selector_of_very_many_attributes_is_planted_with_work_in_proportion(
     work = TurnWork(
         monkeypatch,
         planted=(Registry, "_create_tree"),
-        counted=(OwnedTree, "shares"),
+        counted=(OwnedTree, "host_shares"),
         watched=(HostSupervisor, "watch"),
         asked=(Registry, "_is_due"),
         located=(AssignedTrees, "_access_point"),

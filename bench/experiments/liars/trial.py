@@ -154,7 +154,7 @@ class Trial:
         )
 
     def _build(self, *arguments: Any, **options: Any) -> MeteredNode:
-        name = arguments[8]
+        name = arguments[0].name
         if name in self.liars:
             return LyingNode(self._attack, *arguments, **options)
         return MeteredNode(*arguments, **options)

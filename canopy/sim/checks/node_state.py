@@ -30,12 +30,11 @@ from overlay.links.messages import BATCH_OVERHEAD, MAX_BODY
 from overlay.lower_random.constants import DETOURS_MOST, MAX_OPEN_WALKS
 from overlay.machine import Key
 from overlay.upper_tree.batches import ITEM_MOST
-from overlay.upper_tree.clients.constants import PUBLISH_TOGETHER
 from overlay.upper_tree.delivery.constants import LOST_PEERS_MOST as DELIVERIES_UNREACHABLE_MOST
 from overlay.upper_tree.event_history import NOTES
 from overlay.upper_tree.host.constants import EVENTS_MOST
 from overlay.upper_tree.owner.constants import LOST_NODES_MOST, MAX_STALE_HOSTS
-from overlay.upper_tree.publisher.constants import MAX_ATTRIBUTES
+from overlay.upper_tree.publisher.constants import MAX_ATTRIBUTES, PUBLISH_TOGETHER
 from overlay.upper_tree.shards import lies_in
 from overlay.upper_tree.sliced_inbox import WAITING_MOST
 
@@ -98,14 +97,14 @@ def _check_hosts(attribute: str, name: str, owned: Any, nodes: dict[str, Any]) -
         if hosted.version != tree.map.version:
             text = f"{where} has version {hosted.version}, not {tree.map.version}"
             violations.append(Violation("host", text))
-        if hosted.intervals != tree.map.hosted_by(host):
+        if hosted.served.intervals != tree.map.hosted_by(host):
             violations.append(Violation("host", f"{where} serves other intervals than the map's"))
-        if dict(tree.map.slice_for(host)) != dict(hosted.slice.known):
+        if dict(tree.map.slice_for(host)) != dict(hosted.served.slice.known):
             violations.append(Violation("host", f"{where} routes by another map"))
         wanted = {
             id_
             for id_, registration in tree.registrations.items()
-            if any(lies_in(registration, interval) for interval in hosted.intervals)
+            if any(lies_in(registration, interval) for interval in hosted.served.intervals)
         }
         has = {id_ for id_ in (*tree.registrations, *hosted.registrations) if hosted.finds(id_)}
         for what, ids in (("lacks", wanted - has), ("still has", has - wanted)):
@@ -351,9 +350,9 @@ def _way(trees: dict[str, Any], host: str, spot: Cut, size: int) -> str:
             return f"leads to {host}, who does not serve it"
         # Of a value that is cut into shards the host of one knows all. (A side of 1 is no shard but
         # what follows the value.)
-        if tree.serves_some((*spot[:2], 0) if 0 < spot[2] < 1 else spot):
+        if tree.served.serves_some((*spot[:2], 0) if 0 < spot[2] < 1 else spot):
             return ""
-        entry = tree.slice.route(spot)
+        entry = tree.served.slice.route(spot)
         if entry is None or any(each.id == host for each in entry.hosts):
             return f"{host} does not know the way on"
         host = entry.hosts[0].id

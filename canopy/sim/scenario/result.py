@@ -173,7 +173,7 @@ def hosted(world: World, name: str) -> int:
     return sum(
         1
         for tree in world.node(name).hosting.trees.values()
-        for interval in tree.intervals
+        for interval in tree.served.intervals
         for registration, _ in tree.registrations.values()
         if lies_in(registration, interval)
     )

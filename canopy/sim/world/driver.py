@@ -19,12 +19,13 @@ from canopy.sim.world.network import Network
 from canopy.sim.world.processor import CHARGED, Processor, SharedProcessors
 from canopy.sim.world.recorder import Recorder
 from canopy.sim.world.traffic import Traffic
+from node import Credentials, LocalNode
 from overlay.client import Command, Event, Gathered, Reply
 from overlay.driver import DrivenNode, Driver
 from overlay.hybrid_clock import HybridClock
 from overlay.links.events import Codec
 from overlay.links.messages import Frame
-from overlay.machine import LocalEvent, Named, NodeId, Peer
+from overlay.machine import LocalEvent, Named, NodeId
 from overlay.rights import Principal
 from overlay.settings import Settings
 
@@ -46,16 +47,14 @@ class NodeBuilder(Protocol):
 
     def __call__(
         self,
-        me: Peer,
-        incarnation: int,
+        local: LocalNode,
         settings: Settings,
         rng: Random,
         codec: Codec,
         driver: Driver,
         seeds: Sequence[str],
-        overlay: str,
-        name: str,
         restored: Sequence[bytes],
+        credentials: Credentials | None = None,
     ) -> Any:
         """Build the node without starting it."""
 

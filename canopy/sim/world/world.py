@@ -41,7 +41,7 @@ from canopy.sim.world.signer import (
 from canopy.sim.world.traffic import Traffic
 from canopy.traces.writer import OpenFile
 from matching import Value
-from node import Node
+from node import Credentials, LocalNode, Node
 from overlay.client import Command, GetStatus, Reply, Status
 from overlay.links.events import Codec
 from overlay.machine import LocalEvent, Message, Peer
@@ -424,7 +424,7 @@ class World(Scheduler):
         if name in self.drivers:
             self._lived += self.drivers[name].lived
         self.drivers[name] = driver
-        build: Any = self._build
+        keys: Credentials | None = None
         if self.roles is not None:
             revocations = self.revocation_stores.setdefault(name, SimulatedRevocations())
             # Looks are at times of the process's own, so one follows within `RECHECK`.
@@ -435,34 +435,26 @@ class World(Scheduler):
                 self.certificates.begin(name, self.wall(name))
                 first = RECHECK * self._looks.random()
                 self.after(first, self._keep_secure, driver, self.certificates)
-            build = partial(
-                build,
-                role=self.roles[name],
-                tenant=self.tenants.get(name, ""),
-                policy=self.policy_stores.setdefault(name, SimulatedPolicyStore()),
-                revocations=revocations,
-                signer=SimulatedSigner(
-                    disk.node,
-                    str(self.seed),
-                    self.certificates.are_asked_for,
-                    self.roles[name],
-                    partial(self.wall, name),
-                    partial(self.certificate_ends, name),
-                ),
+            signer = SimulatedSigner(
+                disk.node,
+                str(self.seed),
+                self.certificates.are_asked_for,
+                self.roles[name],
+                partial(self.wall, name),
+                partial(self.certificate_ends, name),
             )
+            keys = Credentials(
+                self.roles[name],
+                self.tenants.get(name, ""),
+                revocations,
+                self.policy_stores.setdefault(name, SimulatedPolicyStore()),
+                signer,
+            )
+        me = Peer(disk.node, disk.address, *self.places[name])
+        local = LocalNode(me, disk.incarnation, self._overlay, name)
+        peers = self._peer_lists[name]
         driver.run(
-            build(
-                Peer(disk.node, disk.address, *self.places[name]),
-                disk.incarnation,
-                self.settings,
-                rng,
-                self._codec,
-                driver,
-                self._peer_lists[name],
-                self._overlay,
-                name,
-                restored,
-            )
+            self._build(local, self.settings, rng, self._codec, driver, peers, restored, keys)
         )
         return True
 

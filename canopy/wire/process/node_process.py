@@ -160,27 +160,23 @@ def report(error: BaseException, log: Log) -> int:
 def build_node(process: NodeProcess) -> DrivenNode:
     """Return the overlay's node (`node.Node`) for `process`."""
     from canopy.wire.transport.codec import WireCodec
-    from node import Node
+    from node import Credentials, LocalNode, Node
 
-    config = process.config
-    seed = config.seed if config.seed is not None else secrets.randbits(64)
+    config, security = process.config, process.security
+    incarnation, boot = process.folder.incarnation, process.boot
+    keys: Credentials | None = None
+    if security is not None:
+        own = security.own.principal
+        keys = Credentials(own.role, own.tenant, security, security.policy, security.signer())
     return Node(
-        process.me,
-        process.folder.incarnation,
+        LocalNode(process.me, incarnation, config.overlay, config.name, boot),
         config.settings,
-        random.Random(seed),
+        random.Random(config.seed if config.seed is not None else secrets.randbits(64)),
         WireCodec(),
         process.driver,
-        seeds=process.peers,
-        overlay=config.overlay,
-        name=config.name,
-        restored=process.folder.restored,
-        boot=process.boot,
-        role=None if process.security is None else process.security.own.principal.role,
-        tenant="" if process.security is None else process.security.own.principal.tenant,
-        revocations=process.security,
-        policy=None if process.security is None else process.security.policy,
-        signer=None if process.security is None else process.security.signer(),
+        process.peers,
+        process.folder.restored,
+        keys,
     )
 
 

@@ -195,7 +195,7 @@ class Recruiting:
                 peer.id not in members
                 and peer.id not in self._asked
                 and peer.id not in self._refused
-                and self.ring.votes(peer.id) is not False
+                and self.ring.roles.votes(peer.id) is not False
             ):
                 candidates[peer.id] = peer
         candidates.pop(self.port.me.id, None)
@@ -262,7 +262,7 @@ class Founding:
             return None
         others = self.view.peers()
         before = [
-            p for p in others if p.id < self.port.me.id and self.ring.votes(p.id) is not False
+            p for p in others if p.id < self.port.me.id and self.ring.roles.votes(p.id) is not False
         ]
         self._turns += 1
         if self._turns <= len(before):

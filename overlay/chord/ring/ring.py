@@ -7,7 +7,6 @@ primaries right, `ring_walk` visits all clusters. `Clusters` says what this node
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import islice
 
 from overlay.chord.constants import WALK_STEPS_MOST
@@ -24,6 +23,7 @@ from overlay.machine import (
     Key,
     Machine,
     NodeId,
+    NodeRoles,
     Peer,
     Port,
     Timer,
@@ -134,14 +134,14 @@ class Ring(Machine):
         self,
         port: Port,
         settings: RingSettings,
-        votes: Callable[[NodeId], bool | None] = lambda node: True,
+        roles: NodeRoles | None = None,
         signer: Signer | None = None,
     ) -> None:
-        """`votes`: whether a node may lead clusters; None: unknown. `signer`: where nodes have
+        """`roles`: say whether a node may lead clusters. `signer`: where nodes have
         keys, signs this node's descriptions of its cluster."""
         super().__init__(port)
         self.settings = settings
-        self.state = RingState(port, settings, votes, signer)
+        self.state = RingState(port, settings, roles, signer)
         self.lookups = Lookups(self.state)
         self.stabilisation = Stabilisation(self.state, self.lookups)
         self.ring_walk = RingWalk(self.state)
@@ -319,7 +319,7 @@ class Ring(Machine):
 
     def on_moved(self, sender: Peer, message: Moved) -> None:
         """A node that was taken for a primary knows better."""
-        if self.state.votes(message.cluster.primary.id) is False:
+        if self.state.roles.votes(message.cluster.primary.id) is False:
             self.port.count("claims_refused")
             return
         self.state.claims.heard(sender, message.cluster, message.unled)
@@ -358,7 +358,7 @@ class Ring(Machine):
     def on_link_up(self, event: LinkUp) -> None:
         """A node that was unreachable answers. If it turns out that it may not lead clusters, those
         that it was said to lead are forgotten."""
-        if self.state.votes(event.peer.id) is False:
+        if self.state.roles.votes(event.peer.id) is False:
             self.state.known.forget_primary(event.peer.id)
         self.state.known.mark_reachable(event.peer.id)
 

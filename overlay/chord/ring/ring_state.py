@@ -29,7 +29,7 @@ from overlay.chord.ring.claims import Claims, is_plausible
 from overlay.chord.ring.known_clusters import KnownClusters, overlaps, replaces
 from overlay.links.statements import Signer
 from overlay.lower_random.messages import RingHint
-from overlay.machine import Key, NodeId, Peer, Port
+from overlay.machine import AnyNode, Key, NodeId, NodeRoles, Peer, Port
 from overlay.settings import RingSettings
 
 # --- a primary's pointers: predecessor and successor list (P2, Zave's corrected Chord) ---
@@ -154,12 +154,12 @@ class RingState:
         self,
         port: Port,
         settings: RingSettings,
-        votes: Callable[[NodeId], bool | None] = lambda node: True,
+        roles: NodeRoles | None = None,
         signer: Signer | None = None,
     ) -> None:
-        """`votes`: whether a node may lead clusters; None: that is not known. `signer`: where nodes
+        """`roles`: say whether a node may lead clusters. `signer`: where nodes
         have keys."""
-        self.votes = votes
+        self.roles = roles or AnyNode()
         self.claims = Claims(port, signer, 2.0 * settings.lookup_timeout)
         self.port = port
         self.settings = settings
@@ -275,7 +275,7 @@ class RingState:
         return None
 
     def _learn(self, cluster: Cluster) -> bool:
-        votes = self.votes(cluster.primary.id)
+        votes = self.roles.votes(cluster.primary.id)
         if votes is False:
             self.port.count("claims_refused")
             return False
@@ -340,7 +340,7 @@ class RingState:
     def learn_hint(self, hint: RingHint) -> None:
         """Take a way into the ring from gossip. Where nodes have keys, one of whose primary nothing
         is known is a way, and no news of who leads a cluster."""
-        votes = self.votes(hint.primary.id)
+        votes = self.roles.votes(hint.primary.id)
         if votes is False:
             return
         if hint.primary.id == self.port.me.id or not self._same_ring(hint.ring, hint.primary):

@@ -1,7 +1,7 @@
-"""Local programs: their subscriptions, publications and questions (overlay/client.py).
+"""Local programs: their subscriptions and questions (overlay/client.py). Their publications go to
+the publisher.
 
-``clients`` owns subscriptions and receipts, and passes publications to the
-publisher; ``gap_reports`` tells programs that events may be missing;
+``clients`` owns subscriptions; ``gap_reports`` tells programs that events may be missing;
 ``explanations`` answers why an event reached a subscription or not (`canopy why`); ``inspection``
 answers what the ring and a tree look like (`canopy ring`, `canopy where`); ``dry_run`` who would
 get an event (`canopy pub --dry-run`). ``low_water`` knows since when deliveries to this node may be

@@ -1,4 +1,5 @@
-"""What local programs ask for: subscriptions and publications (overlay/client.py).
+"""What local programs ask for: subscriptions (overlay/client.py). What they publish is admitted by
+../publisher/publications.py.
 
 A subscription belongs to the client that made it and ends with it. Questions about the overlay are
 answered by inspection.py, those about one event by explanations.py.
@@ -7,10 +8,9 @@ answered by inspection.py, those about one event by explanations.py.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby, islice
 
-import msgspec
 from msgspec.structs import replace
 
 from matching import SelectorError, compile_selector
@@ -18,7 +18,6 @@ from overlay.bounded import BoundedDict
 from overlay.client import (
     ENDED,
     GAP,
-    LEAVING,
     Attributes,
     Delivered,
     Delivery,
@@ -33,8 +32,6 @@ from overlay.client import (
     GetEvents,
     GetSubscriptions,
     Lapsed,
-    Publish,
-    Published,
     ResumeSession,
     SessionResumed,
     Subscribe,
@@ -44,9 +41,9 @@ from overlay.client import (
 )
 from overlay.command_faults import refused_selector
 from overlay.incidents import FAULT, contain
-from overlay.info import AcceptedEvents, SubscriptionInfo
+from overlay.info import SubscriptionInfo
 from overlay.lower_random.policies import POLICY, Policies, PolicyChanged
-from overlay.machine import Alarm, Handlers, Machine, NodeId, Port, Timer
+from overlay.machine import Alarm, Handlers, Machine, Port, Timer
 from overlay.operator_commands import GetSchemas, Schemas
 from overlay.settings import Settings
 from overlay.upper_tree.batches import weigh_event
@@ -55,35 +52,20 @@ from overlay.upper_tree.clients.constants import (
     ENDED_MOST,
     EVENTS_BYTES,
     MAX_SUBSCRIPTIONS,
-    PUBLISH_TOGETHER,
 )
 from overlay.upper_tree.clients.gap_reports import GapReports
 from overlay.upper_tree.clients.low_water import LocalSubscription, LowWater
 from overlay.upper_tree.event_history import EventHistory
 from overlay.upper_tree.events import (
-    EventsAccepted,
-    PublicationsCame,
-    PublicationsRefused,
-    RoomAgain,
     SubscriptionLapsed,
     SubscriptionsCame,
     SubscriptionsReady,
 )
 from overlay.upper_tree.messages import DeliveriesGivenUp
-from overlay.upper_tree.publisher.admission import refusal, uniform_batch
-from overlay.upper_tree.publisher.publisher import Publisher
-from overlay.upper_tree.publisher.schemas import fits, schemas_of, settled
+from overlay.upper_tree.publisher.publications import refuse_leaving
+from overlay.upper_tree.publisher.schemas import schemas_of
 from overlay.upper_tree.subscriber.receiver import Added, Arrived, Receiver
 from overlay.upper_tree.subscriber.registrar import Registrar
-
-
-class PendingReceipt(msgspec.Struct):
-    """An answer that is due when all its events are accepted."""
-
-    client: int
-    answer: Published
-    pending: dict[int, None]  # sequence numbers of the others
-    hosts: dict[int, Mapping[str, NodeId]] = {}  # of those that are accepted
 
 
 class EndDue(Timer, frozen=True):
@@ -91,7 +73,7 @@ class EndDue(Timer, frozen=True):
 
 
 class LocalClients(Machine):
-    """Subscriptions and publications of this node's clients."""
+    """Subscriptions of this node's clients."""
 
     def __init__(
         self,
@@ -99,7 +81,6 @@ class LocalClients(Machine):
         incarnation: int,
         registrar: Registrar,
         receiver: Receiver,
-        publisher: Publisher,
         history: EventHistory,
         policies: Policies,
         settings: Settings,
@@ -111,7 +92,6 @@ class LocalClients(Machine):
         self.incarnation = incarnation
         self.registrar = registrar
         self.receiver = receiver
-        self.publisher = publisher
         self.history = history
         self.subscriptions: dict[str, LocalSubscription] = {}
         self.ended: BoundedDict[str, LocalSubscription] = BoundedDict(ENDED_MOST)
@@ -121,8 +101,6 @@ class LocalClients(Machine):
         self._by_client: dict[int, dict[str, None]] = {}  # ids of its subscriptions
         self._ending: deque[LocalSubscription] = deque()  # of clients that have closed
         self._end_more = Alarm(port, EndDue())
-        self.queue: deque[tuple[int, Publish]] = deque()  # publications that wait for room
-        self.receipts: dict[int, PendingReceipt] = {}  # by sequence
         self.gatherers: dict[int, None] = {}
         self._low_water = LowWater(port, settings, wall, registrar.unconfirmed_since)
         self._gaps = GapReports(port, self.subscriptions, self._low_water, wall)
@@ -141,7 +119,6 @@ class LocalClients(Machine):
             Unsubscribe: self.unsubscribe,
             ResumeSession: self.resume_session,
             EndSubscription: self.end_subscription,
-            Publish: self.publish,
             GetAttributes: self.get_attributes,
             GetEvents: self.get_events,
             GetSchemas: self.get_schemas,
@@ -159,7 +136,7 @@ class LocalClients(Machine):
         """Answered by `Subscribed` when all its registrations are acknowledged. What a turn brings
         is taken together, at its end."""
         if self._leaving:
-            self._refuse(client, command.request)
+            refuse_leaving(self.port, client, command.request)
             return
         if not self._new:
             self.port.emit(SubscriptionsCame())
@@ -373,19 +350,17 @@ class LocalClients(Machine):
         self._end_some()
 
     def leave(self) -> None:
-        """Leave: refuse further publications and subscriptions, and those that still wait for room;
-        end all subscriptions, and tell their clients."""
+        """Leave: refuse further subscriptions; end all, and tell their clients."""
         self._leaving = True
         self.registrar.leave()
-        queue, self.queue = self.queue, deque()
         new, self._new = self._new, []
-        for client, command in (*queue, *((client, command) for client, command, _ in new)):
-            self._refuse(client, command.request)
+        for client, command, _ in new:
+            refuse_leaving(self.port, client, command.request)
         for mine in self.subscriptions.values():
             if not mine.acknowledged:
-                self._refuse(mine.client, mine.request)
+                refuse_leaving(self.port, mine.client, mine.request)
         for client in dict.fromkeys(mine.client for mine in self.subscriptions.values()):
-            self._refuse(client, 0)
+            refuse_leaving(self.port, client, 0)
             self._low_water.forget(client)
         self._ending.extend(self.subscriptions.values())
         self.subscriptions.clear()
@@ -420,14 +395,6 @@ class LocalClients(Machine):
         self.registrar.unsubscribe(mine.id)
         self.port.trace("unsubscribe", subscription=mine.id, unread=mine.unread_for)
 
-    def _refuse(self, client: int, request: int) -> None:
-        """Answer what a leaving node does not carry out; request 0 ends the client's
-        subscriptions."""
-        if request:
-            self.port.count("refused_leaving")
-        what = "it carries out nothing new" if request else "its subscriptions have ended"
-        self.port.reply(client, Failed(request, LEAVING, f"the node is leaving: {what}"))
-
     def on_arrived(self, event: Arrived) -> None:
         """Hand events over, in one reply per client."""
         by_client: dict[int, list[Delivery]] = {}
@@ -443,116 +410,6 @@ class LocalClients(Machine):
             gathered = {client: gathered[client] for client in gathered if client in self.gatherers}
         if gathered:
             self.port.share(event.events, gathered)
-
-    # --- publications ---
-
-    @property
-    def waiting(self) -> int:
-        """Number of events that wait for the publisher's room."""
-        return sum(len(command.events) for _, command in self.queue)
-
-    def publish(self, client: int, command: Publish) -> None:
-        """Admitted at the end of the turn, or when there is room; each client waits for its answers
-        before it sends more, which bounds the queue by the number of clients."""
-        if self._leaving:
-            self._refuse(client, command.request)
-            return
-        if not self.queue:
-            self.port.emit(PublicationsCame())
-        self.queue.append((client, command))
-
-    def on_publications_came(self, event: PublicationsCame | RoomAgain) -> None:
-        """Publish what waits, while the publisher has room."""
-        while self.queue and self.publisher.pending.has_room:
-            together = [self.queue.popleft()]
-            size = len(together[0][1].events)
-            most = min(PUBLISH_TOGETHER, self.publisher.pending.room)
-            while self.queue and size + len(self.queue[0][1].events) <= most:
-                together.append(self.queue.popleft())
-                size += len(together[-1][1].events)
-            self._admit(together)
-        if self.queue:
-            self.publisher.pending.await_room()
-
-    def _admit(self, together: list[tuple[int, Publish]]) -> None:
-        """Publications whose events look alike set out as one batch."""
-        drafts = [draft for _, command in together for draft in command.events]
-        alike = uniform_batch(drafts)
-        is_fit = alike is not None and fits(self.port, drafts)
-        if not is_fit or self._policies.denied([draft.attributes for draft in drafts]):
-            for client, command in together:
-                self._admit_closely(client, command)
-            return
-        events = self.publisher.publish(drafts, alike)
-        start = 0
-        for client, command in together:
-            end = start + len(command.events)
-            self._answer(client, command, events[start:end], ())
-            start = end
-
-    def _admit_closely(self, client: int, command: Publish) -> None:
-        """Check each event by itself."""
-        drafts = list(command.events)
-        reasons = [refusal(draft) for draft in drafts]
-        for number, draft in enumerate(drafts):
-            if reasons[number] is None and self.port.schemas is not None:
-                drafts[number], reason = settled(self.port, draft)
-                is_other = drafts[number] is not draft  # and may be too large
-                reasons[number] = refusal(drafts[number]) if is_other else reason
-        denied = self._policies.denied([draft.attributes for draft in drafts])
-        if denied:
-            denial = self._policies.publication_denial()
-            self.port.count("policy_refused", sum(denied))
-            reasons = [r or denial * d for r, d in zip(reasons, denied, strict=True)]
-        refused = tuple([(number, reason) for number, reason in enumerate(reasons) if reason])
-        for _, reason in refused:
-            self.port.count("refused")
-            self.port.trace("refused", reason=reason)
-        good = [d for d, reason in zip(drafts, reasons, strict=True) if not reason]
-        self._answer(client, command, self.publisher.publish(good), refused)
-
-    def _answer(
-        self,
-        client: int,
-        command: Publish,
-        events: Sequence[Event],
-        refused: tuple[tuple[int, str], ...],
-    ) -> None:
-        """Answer now, or where a receipt is asked for when all events are accepted."""
-        answer = Published.of(command.request, events, refused)
-        pending = self.publisher.pending.await_receipts(events) if command.receipt else {}
-        if pending:
-            receipt = PendingReceipt(client, answer, pending)
-            self.receipts.update(dict.fromkeys(pending, receipt))
-        else:
-            self.port.reply(client, answer)
-
-    def on_publications_refused(self, event: PublicationsRefused) -> None:
-        """A host knows a policy that permits less than the one that was looked at here, or has a
-        quota."""
-        for sequence in event.sequences:
-            receipt = self.receipts.pop(sequence, None)
-            if receipt is not None:
-                for other in receipt.pending:
-                    self.receipts.pop(other, None)
-                self.port.reply(
-                    receipt.client, Failed(receipt.answer.request, POLICY, event.reason)
-                )
-
-    def on_events_accepted(self, event: EventsAccepted) -> None:
-        """Answer each publication with a receipt whose last event has now been accepted by all its
-        trees."""
-        if not self.receipts:
-            return
-        for sequence in event.sequences:
-            receipt = self.receipts.pop(sequence, None)
-            if receipt is not None:
-                receipt.pending.pop(sequence)
-                receipt.hosts[sequence] = event.hosts[sequence]
-                if not receipt.pending:
-                    accepted = AcceptedEvents.of(receipt.hosts)
-                    answer = replace(receipt.answer, accepted=accepted)
-                    self.port.reply(receipt.client, answer)
 
     # --- what is known here ---
 

@@ -23,10 +23,6 @@ SUBSCRIPTIONS_NAMED = 10
 MISSED_MOST = 64
 """Reports of given up deliveries that are remembered for `canopy why`."""
 
-PUBLISH_TOGETHER = 256
-"""Events of several publications that are sent as one batch. A batch has a fixed cost of some 0.1
-ms, which these events share; 512 was no faster (measured)."""
-
 WHY_TIMEOUT = 2.0
 """Seconds after which a `Why` is answered with what is known. By the slowest answer of a
 neighbour."""

@@ -6,7 +6,7 @@
 
 The way is that of a publisher which knows nothing (C5), with the certainty of the owner: no random
 walk, no summary, and nothing is remembered here or there. A host matches as for a visit and
-delivers nothing (../host/dry_match.py). An owner or host that is silent is asked once more, the
+delivers nothing (../host/host.py). An owner or host that is silent is asked once more, the
 host's next replica instead of it; what has not answered in the end is named, since others may get
 the event through it.
 

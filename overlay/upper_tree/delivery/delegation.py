@@ -70,7 +70,7 @@ class Delegation(Machine):
             return
         node = message.peer.id
         self.relays.gave_back(node, sender.id)
-        self.copies.spend(events)
+        self.copies.add(events)
         again = Deliver(
             message.attribute,
             message.interval,
@@ -157,7 +157,7 @@ class Delegation(Machine):
         else:
             for message in mine:
                 self.port.count("deliveries_sent_again", len(message.events))
-                self.copies.spend(message.events)
+                self.copies.add(message.events)
                 self.port.send(peer, message)
 
     def _bring_otherwise(self, peer: Peer, messages: Sequence[Deliver], is_stalled: bool) -> None:
@@ -172,7 +172,7 @@ class Delegation(Machine):
             if relay is None:
                 to_hold.append(message)
             else:
-                self.copies.spend(message.events)
+                self.copies.add(message.events)
                 self.holding.relay(relay, peer, message)
         if to_hold:
             self.holding.put_back(peer, to_hold)
@@ -198,7 +198,7 @@ class Delegation(Machine):
         if host is not None and not (relay and self.relays.is_nearer(relay, host, to)):
             self.holding.give_back(host, to, (message,))
         elif relay is not None:
-            self.copies.spend(message.events)
+            self.copies.add(message.events)
             self.holding.relay(relay, to, msgspec.structs.replace(message, onward=()))
 
     def _spread_anew(self, message: Deliver) -> None:

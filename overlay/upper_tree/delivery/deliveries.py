@@ -150,7 +150,7 @@ class Deliveries:
         if leaves:  # which nobody else knows to be leaves: a delegate might make one its own
             for leaf in leaves:
                 self.add(self._by(event, leaf, ())[0], event)
-            self.copies.spend((event,), len(leaves))
+            self.copies.add((event,), len(leaves))
             remote = [each for each in remote if passes_on(each.peer.id)]
         near, far = self.access.divide(remote)
         room, sent = self.copies.room(event), 0
@@ -161,7 +161,7 @@ class Deliveries:
             near, alone = self._by_standing(near, far, room)
             for each in alone:
                 self.add(self._by(event, each, ())[0], event)
-            self.copies.spend((event,), len(alone))
+            self.copies.add((event,), len(alone))
             room = max(1, room - len(alone))
         for chosen, rest in share_out(near, far, room):
             self._shared = self._shared or bool(rest)
@@ -169,7 +169,7 @@ class Deliveries:
             for start in range(0, len(share) or 1, SHARE_MOST):
                 sent += 1
                 self.add(delegate, event, onward=shares_of(share[start : start + SHARE_MOST]))
-        self.copies.spend((event,), sent)
+        self.copies.add((event,), sent)
 
     def _by_standing(
         self, near: list[Recipient], far: Sequence[Part[Recipient]], room: int
@@ -259,7 +259,7 @@ class Deliveries:
         by_number = {numbers[place]: count for place, count in copies.items()}
         if not self.copies.has_room(source, by_number):
             return False
-        self.copies.spend_each(source, by_number)
+        self.copies.add_each(source, by_number)
         return True
 
     def send(self, traced: bool = True) -> None:

@@ -85,7 +85,7 @@ class EventCounts:
             self._forget()
         return True
 
-    def add(self, events: Sequence[Event], amount: int) -> None:
+    def add(self, events: Sequence[Event], amount: int = 1) -> None:
         """Add `amount` to the count of each of these."""
         for source, numbers in by_source(events).items():
             added = dict.fromkeys(numbers, amount)

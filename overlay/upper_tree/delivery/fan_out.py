@@ -125,20 +125,20 @@ def share_out(near: Sequence[T], far: Sequence[Part[T]], most: int) -> list[Part
     return [*parts, *direct] if near else parts
 
 
-class CopyBudget:
-    """The number of copies of each event that one node has sent, and may send, and the way of each.
-    Bounded: the oldest event is forgotten first."""
+class CopyBudget(EventCounts):
+    """The number of copies of each event that one node has sent (`add`), and may send, and the way
+    of each."""
 
     def __init__(self, most: int, kept: int = COUNTED_MOST, window: float = 0.0) -> None:
         """`most`: copies of one event (`tree.fan_out`); `kept` in events; `window`: seconds after
         which an event has arrived (`tree.order_hold`)."""
+        super().__init__(kept)
         self.most = most
         self.last = LastSent(window)
-        self._sent = EventCounts(kept)
 
     def room(self, event: Event) -> int:
         """Return how many copies of the event may be sent now; at least one."""
-        left = self.most - self._sent.of(event)
+        left = self.most - self.of(event)
         reserve = self.most // 4
         return left - reserve if left > reserve else max(1, left // 2)
 
@@ -146,12 +146,4 @@ class CopyBudget:
         """Return whether these numbers of copies of events (by sequence number) may be sent now, as
         `room` states, without the reserve for later."""
         most = self.most - self.most // 4
-        return self._sent.most_with(source, copies) <= most
-
-    def spend(self, events: Sequence[Event], copies: int = 1) -> None:
-        """Count `copies` copies of each of these events as sent to other nodes."""
-        self._sent.add(events, copies)
-
-    def spend_each(self, source: EventSource, copies: Mapping[int, int]) -> None:
-        """Count copies of one source's events, by sequence number, as sent to other nodes."""
-        self._sent.add_each(source, copies)
+        return self.most_with(source, copies) <= most

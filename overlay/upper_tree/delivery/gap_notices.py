@@ -14,7 +14,7 @@ place of its own for a while, and what was registered there is not known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from math import inf
 
 from overlay.bounded import BoundedDict
@@ -29,6 +29,7 @@ from overlay.upper_tree.delivery.constants import (
     NOTICE_PAUSE,
     ON_ITS_WAY,
 )
+from overlay.upper_tree.delivery.relays import Relays
 from overlay.upper_tree.events import MatchingInterrupted
 from overlay.upper_tree.messages import DeliveriesGivenUp, NoticeHandedOver
 
@@ -143,7 +144,7 @@ class GapNotices(Machine):
         super().__init__(port)
         self._pending: BoundedDict[NodeId, PendingNotice] = BoundedDict(LOST_PEERS_MOST)
         self._alarm = Alarm(port, NoticeDue())
-        self._stand_in: Callable[[Peer], Peer | None] | None = None  # set while this node leaves
+        self._relays: Relays | None = None  # set while this node leaves
 
     def __len__(self) -> int:
         """For how many nodes a notice waits or is under way."""
@@ -163,11 +164,10 @@ class GapNotices(Machine):
         pending.interrupted(event)
         self._send(pending)
 
-    def leave(self, stand_in: Callable[[Peer], Peer | None]) -> None:
+    def leave(self, relays: Relays) -> None:
         """Hand over the notices for unreachable nodes, now and from now on, because this node
-        leaves. `stand_in`: returns a node that may reach another one; None: there is none, and the
-        notice is lost."""
-        self._stand_in = stand_in
+        leaves. A notice is lost where `relays` know no node that may reach its receiver."""
+        self._relays = relays
         for pending in list(self._pending.values()):
             self._hand_over(pending)
 
@@ -184,9 +184,9 @@ class GapNotices(Machine):
 
     def _hand_over(self, pending: PendingNotice) -> None:
         """Hand a notice over if this node leaves."""
-        if self._stand_in is None or pending.is_empty:
+        if self._relays is None or pending.is_empty:
             return
-        other = self._stand_in(pending.peer)
+        other = self._relays.stand_in(pending.peer)
         if other is not None:
             notice = pending.take(self.port.now)
             self.port.send(other, NoticeHandedOver(pending.peer, notice))

@@ -93,6 +93,8 @@ class HeldDeliveries:
         self.bytes = 0
         self.events = 0
         self._nodes: BoundedDict[NodeId, HeldNode] = BoundedDict(LOST_PEERS_MOST)
+        self.find = self._nodes.get
+        """The record of a node, or None if nothing needs to be held for it."""
 
     def __contains__(self, node: NodeId) -> bool:
         return node in self._nodes
@@ -102,10 +104,6 @@ class HeldDeliveries:
 
     def __len__(self) -> int:
         return len(self._nodes)
-
-    def find(self, node: NodeId) -> HeldNode | None:
-        """Return the record of this node; None if nothing needs to be held for it."""
-        return self._nodes.get(node)
 
     def all(self) -> list[HeldNode]:
         """Return the records of all nodes, the first one that became unreachable first."""

@@ -317,14 +317,14 @@ class Holding(Machine):
         """Hand over the held deliveries and the waiting notices, now and from now on, because this
         node leaves."""
         self._is_leaving = True
-        self.notices.leave(lambda peer: self.relays.stand_in(peer.id, peer.region))
+        self.notices.leave(self.relays)
         for held in self.held.all():
             self._hand_over(held.peer, self.held.forget(held))
 
     def _hand_over(self, peer: Peer, messages: Sequence[Deliver]) -> None:
         """Give deliveries for `peer` to another node, which delivers or holds them in place of this
         one. Drops them if there is no such node."""
-        other = self.relays.stand_in(peer.id, peer.region)
+        other = self.relays.stand_in(peer)
         if other is None:
             self._drop(peer, messages, LEAVES)
         else:

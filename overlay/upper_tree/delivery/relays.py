@@ -213,14 +213,14 @@ class Relays:
             fit = [peer for peer, count in zip(fit, borders, strict=True) if count == least]
         return self.port.rng.choice(fit) if fit else None
 
-    def stand_in(self, node: NodeId, region: Region = "") -> Peer | None:
-        """Return a node that may take over deliveries to `node` from this one: `relay`, or else
+    def stand_in(self, peer: Peer) -> Peer | None:
+        """Return a node that may take over deliveries to `peer` from this one: `relay`, or else
         any node whose link is neither lost nor suspected, even if it did not reach the node
         recently."""
-        relay = self.relay(node, region)
+        relay = self.relay(peer.id, peer.region)
         if relay is not None:
             return relay
-        fit = self._sound(node)
+        fit = self._sound(peer.id)
         return self.port.rng.choice(fit) if fit else None
 
     def _sound(self, node: NodeId) -> list[Peer]:

@@ -7,15 +7,14 @@ nodes and routing among them, Phoenix the latency levels; docs/design/attribute-
 docs/design/delivery.md and docs/design/timeliness.md say what is done differently.
 
 Read in this order: ``hosted_tree`` (what a host has of one tree, and the index of all),
-``assigned_trees`` (what owners order, a little in each turn, and fencing), ``host`` (what becomes
-of a visit), ``orphaned_trees`` (what may be served, and trees whose owner was lost),
+``assigned_trees`` (what owners order, a little in each turn, fencing, and trees that events visit
+together), ``host`` (what becomes of a visit, also without delivering; what waited when more hosts
+came), ``orphaned_trees`` (what may be served, and trees whose owner was lost),
 ``host_offers`` (who asks this node to host), ``served_loads`` (what virtual nodes ask of it),
 ``visit_scheduler`` and ``urgency`` (which visit is matched when, and none of its events twice),
 ``visit_handler`` (one visit: match, pass on, give back, answer), ``acceptances`` (what publishers
-hear of that), ``shared_queue`` (what waited when more hosts came), ``trees_together`` (the
-decision about trees that events visit together), ``shard_gatherings`` (an event whose value is cut
-into shards), and ``dry_match`` (to whom an event would go, without sending it). ``constants``
-has every number that is no setting.
+hear of that), and ``shard_gatherings`` (an event whose value is cut into shards). ``constants`` has
+every number that is no setting.
 
 Owners call by messages; publishers send `Visit`; matched events go to delivery/. The hot path is
 `Hosting.on_visit` to `VisitHandler.finish`: `python -m bench.node.stages` measures it.

@@ -39,7 +39,7 @@ class Announced(msgspec.Struct):
     versions: dict[tuple[str, Interval], Version] = {}
     """By tree and part of it, of the map."""
     together: dict[str, HostedTree] | None = None
-    """Trees of which all was announced last, as one found them (trees_together.py)."""
+    """Trees of which all was announced last, as one found them (assigned_trees.py)."""
 
 
 class AcceptancesDue(Timer, frozen=True):

@@ -7,11 +7,18 @@ older epoch than the latest that is known of a tree is fenced: nothing that it o
 
 from __future__ import annotations
 
-from matching import GroupedIndex, Predicate
+from collections import deque
+from collections.abc import Mapping, Sequence
+from random import Random
+
+import msgspec
+
+from matching import Attributes, GroupedIndex, Predicate
 from overlay.bounded import BoundedDict
 from overlay.chord.events import RingKnown, RingLeft
 from overlay.chord.keys import attribute_key, in_arc
 from overlay.chord.ring.ring import Ring
+from overlay.client import Event
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.messages import AccessPoint
 from overlay.machine import (
@@ -34,12 +41,14 @@ from overlay.upper_tree.host.constants import (
     FORMER_FOR,
     LEAVES_MOST,
     LIVES_MOST,
+    PLACES_LEAST,
+    PLACES_MOST,
     RETAKEN,
+    TOGETHER_MOST,
 )
 from overlay.upper_tree.host.hosted_tree import HostedTree, SharedIndex
 from overlay.upper_tree.host.orphaned_trees import OrphanedTrees, ServingLeases
 from overlay.upper_tree.host.served_loads import SampledTree, ServedLoads
-from overlay.upper_tree.host.trees_together import KnownTogether, TreesTogether
 from overlay.upper_tree.messages import (
     Assign,
     Assigned,
@@ -122,7 +131,7 @@ class FormerTrees(Machine):
         now, left = self.port.now, AT_ONCE * ENDS
         for attribute, until in list(self._until.items()):
             tree = self._trees.get(attribute)
-            if tree is None or tree.intervals:
+            if tree is None or tree.served.intervals:
                 del self._until[attribute]
             elif until > now:
                 self._alarm.within(until - now)
@@ -137,6 +146,83 @@ class FormerTrees(Machine):
                 if left <= 0:
                     self._alarm.within(0.0)
                     break
+
+
+# --- the trees that events visit together here, decided once for all events ---
+#
+# Events of one shape visit the same trees here, one visit after the other. Whether all of these are
+# served, whole and under a lease depends on what owners say, not on the events: it is kept, by the
+# names of the trees, until an owner says anything that could change it. So a visit of a single
+# event costs one lookup in place of a dozen decisions for each of its ten trees.
+
+
+class TreesTogether(msgspec.Struct, eq=False):
+    """Trees that are all served here, whole. Counts events for the samples of all of them
+    (`VisitSample`), so that an event is counted and drawn once."""
+
+    trees: dict[str, HostedTree]
+    until: float
+    """When the first lease of these trees ends; the Port's seconds."""
+    events: int = 0
+    stride: int = 1
+    until_next: int = 0
+    drawn: int = 0  # with this stride
+    samples: deque[Attributes] = msgspec.field(default_factory=lambda: deque(maxlen=PLACES_MOST))
+    """The events that were drawn, until they are handed over."""
+
+    def visited(self, events: Sequence[Event], rng: Random) -> None:
+        """These events have visited all of the trees."""
+        self.events += len(events)
+        self.until_next -= len(events)
+        while self.until_next < 0:
+            self.samples.append(events[self.until_next].attributes)
+            self.drawn += 1
+            if self.drawn == PLACES_LEAST:  # many come since the last measurement
+                self.stride, self.drawn = 2 * self.stride, 0
+            self.until_next += 1 + rng.randrange(2 * self.stride - 1)
+
+    def hand_over(self) -> None:
+        """Add the counted events to the samples of the trees."""
+        for tree in self.trees.values():
+            tree.visits.count(self.events, len(self.trees))
+            tree.visits.draw(self.samples)
+        self.events = 0
+        self.samples.clear()
+
+
+class KnownTogether:
+    """By their names, trees that events visit together. Bounded: those that were found longest ago
+    are found again."""
+
+    def __init__(self) -> None:
+        self._known: BoundedDict[tuple[str, ...], TreesTogether] = BoundedDict(
+            TOGETHER_MOST, lambda _, together: together.hand_over()
+        )
+
+    def get(self, names: tuple[str, ...], now: float) -> TreesTogether | None:
+        """Trees that were found; None: they are to be looked at."""
+        found = self._known.get(names)
+        return found if found is not None and found.until > now else None
+
+    def add(self, names: tuple[str, ...], trees: Mapping[str, HostedTree], until: float) -> None:
+        """These are served until then, whole, if no owner says anything else."""
+        before = self._known.pop(names, None)
+        if before is not None:
+            before.hand_over()
+        stride = 1 if before is None else before.stride
+        skipped = 0 if before is None else before.until_next
+        self._known[names] = TreesTogether(dict(trees), until, 0, stride, skipped)
+
+    def hand_over(self) -> None:
+        """Add the counted events to the samples of the trees."""
+        for together in self._known.values():
+            together.stride, together.drawn = max(1, together.events // PLACES_LEAST), 0
+            together.hand_over()
+
+    def forget(self) -> None:
+        """An owner has said something: nothing is known any more but how to count."""
+        for together in self._known.values():
+            together.until = float("-inf")
 
 
 class AssignedTrees(Machine):
@@ -311,7 +397,7 @@ class AssignedTrees(Machine):
         """Return, for each tree, its intervals and a sample of the places of the events that
         came."""
         self.together.hand_over()
-        return [SampledTree(tree.intervals, tree.visits) for tree in self.trees.values()]
+        return [SampledTree(tree.served.intervals, tree.visits) for tree in self.trees.values()]
 
     def _is_fenced(self, attribute: str, epoch: int) -> bool:
         """Whether a message of this epoch is from a former primary."""
@@ -344,7 +430,7 @@ class AssignedTrees(Machine):
         together = self.together.get(names, now)
         if together is None:
             trees = {name: tree for name in names if (tree := self.trees.get(name)) is not None}
-            if len(trees) == len(names) and all(tree.is_whole for tree in trees.values()):
+            if len(trees) == len(names) and all(tree.served.is_whole for tree in trees.values()):
                 leases = [
                     self.leases.until(tree.key, self.known_epoch(tree), now)
                     for tree in trees.values()
@@ -360,7 +446,7 @@ class AssignedTrees(Machine):
         return [
             tree
             for tree in self.trees.values()
-            if tree.intervals
+            if tree.served.intervals
             and tree.owner is not None
             and tree.owner.id != self.port.me.id
             and self.has_lease(tree)
@@ -392,7 +478,7 @@ class AssignedTrees(Machine):
         """Only access points of this ring's trees are of use, and gossiped."""
         self._ring = event.ring
         self.access_points.enter_ring(event.ring)
-        served = [tree for tree in self.trees.values() if tree.intervals]
+        served = [tree for tree in self.trees.values() if tree.served.intervals]
         self.access_points.set_local(list(map(self._access_point, served)))
 
     def on_ring_left(self, event: RingLeft) -> None:

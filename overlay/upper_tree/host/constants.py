@@ -151,7 +151,7 @@ BYTES_MOST = 32 * 1024 * 1024
 publisher keeps them until they are accepted, and has its own bound. By a node's memory in a burst
 of the largest events."""
 
-# --- dry_match.py ---
+# --- host.py: dry runs ---
 
 LISTED_MOST = 2_000
 """Nodes and subscriptions that one answer to a dry run lists; what is beyond is counted. Some 50

@@ -8,12 +8,15 @@ tree, or has no serving lease from its owner (orphaned_trees.py), answers `TreeM
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+import msgspec
+
+from matching import Value, place
 from overlay.chord.ring.ring import Ring
 from overlay.incidents import FAULT, contain
 from overlay.lower_random.access_points import AccessPoints
-from overlay.machine import Handlers, Machine, Peer, Port, ProtocolError
+from overlay.machine import Handlers, Machine, NodeId, Peer, Port, ProtocolError
 from overlay.settings import Settings
 from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.delivery.gap_notices import GapNotices
@@ -21,16 +24,159 @@ from overlay.upper_tree.delivery.holding import Holding
 from overlay.upper_tree.delivery.relays import Relays
 from overlay.upper_tree.host.acceptances import Acceptances, AcceptancesDue
 from overlay.upper_tree.host.assigned_trees import AssignedTrees
-from overlay.upper_tree.host.constants import HOP_BOUND
-from overlay.upper_tree.host.dry_match import dry_matches
-from overlay.upper_tree.host.hosted_tree import HostedTree
+from overlay.upper_tree.host.constants import HOP_BOUND, LISTED_MOST
+from overlay.upper_tree.host.hosted_tree import HostedTree, SharedIndex
 from overlay.upper_tree.host.shard_gatherings import ShardGathering
-from overlay.upper_tree.host.shared_queue import QueueSharing
 from overlay.upper_tree.host.visit_handler import VisitHandler, check_visit, is_from_host
 from overlay.upper_tree.host.visit_scheduler import MatchDue, VisitScheduler
-from overlay.upper_tree.inspection_messages import AskMatches
-from overlay.upper_tree.messages import EventsRefused, Visit
-from overlay.upper_tree.visits import select_events, trees_of
+from overlay.upper_tree.inspection_messages import (
+    AskMatches,
+    MatchesFound,
+    NodeMatch,
+)
+from overlay.upper_tree.messages import EVENT_TREE, EventsRefused, Visit, value_in
+from overlay.upper_tree.visits import groups_of, select_events, trees_of
+
+# --- what waits when a virtual node gets more hosts is divided among them (C6) ---
+#
+# A burst finds few hosts. Until the owner has given a virtual node more of them, seconds of work
+# may wait at the first ones, while publishers wait for their acceptance and admit no more
+# (PendingWindow in publisher/). The new hosts have all registrations as well. So of what came
+# before they were there, each host gets its turn, this one among them: a visit costs the price of a
+# frame more, and what waited is done n times as soon. What came later is passed on to nobody:
+# publishers choose.
+#
+# A visit is passed on once, and only if all that it visits here has several hosts. (What is not
+# served here any more goes along the tree, see visit_handler.py. Values that are cut into shards
+# are left to shard_gatherings.py.)
+
+
+class QueueSharing:
+    """Passes visits on to other hosts while too few hosts do the work. `trees` are the host's
+    trees. Copies that are sent are counted in the budget `copies`."""
+
+    def __init__(self, port: Port, trees: Mapping[str, HostedTree], copies: CopyBudget) -> None:
+        self._port = port
+        self._trees = trees
+        self._copies = copies
+        self._turn = 0
+
+    def pass_on(self, visit: Visit, came: float) -> bool:
+        """Whether the visit, which came at this time (the Port's seconds), was sent to another host
+        instead of being matched here."""
+        if visit.hop > 1 or visit.part is not None or not self._waited(visit, came):
+            return False
+        hosts = self._common_hosts(visit)
+        self._turn += 1
+        if len(hosts) < 2:
+            return False
+        to = hosts[sorted(hosts)[self._turn % len(hosts)]]
+        if to.id == self._port.me.id:
+            return False
+        hop = visit.hop + 1
+        self._copies.add(visit.events)
+        for event in self._port.sampled(visit.events):
+            self._port.trace(
+                "visit", event=event.identity, attribute=visit.attributes[0], hop=hop, peer=to.id
+            )
+        self._port.count("visits_shared", len(visit.events))
+        # `to` knows this host by its slice of the tree, as it serves the same.
+        self._port.send(to, msgspec.structs.replace(visit, hop=hop, tokens=()))
+        return True
+
+    def _waited(self, visit: Visit, came: float) -> bool:
+        """Whether it came before each of the trees that it visits was given more hosts."""
+        for attribute in trees_of(visit):
+            tree = self._trees.get(attribute)
+            if tree is None or came >= tree.hosts_grew_at:
+                return False
+        return True
+
+    def _common_hosts(self, visit: Visit) -> dict[NodeId, Peer]:
+        """The hosts that serve all that the visit's events ask for here."""
+        found: dict[NodeId, Peer] | None = None
+        for trees, events in groups_of(visit):
+            for attribute in trees:
+                served = self._trees[attribute].served
+                for event in events:
+                    value = value_in(event, attribute)
+                    span = None if value is None or served.shards else served.span(place(value))
+                    there = {host.id: host for host in served.hosts[span]} if span else {}
+                    kept = there if found is None else found
+                    found = {node: host for node, host in kept.items() if node in there}
+                    if len(found) < 2:
+                        return {}
+        return found or {}
+
+
+# --- matching without delivering: what a host answers for `canopy pub --dry-run` (C9) ---
+#
+# The index is asked as for a visit (visit_handler.py), and nothing else happens: no delivery, no
+# record in the traces, nothing that a publisher would remember. Under counting routing a host sees
+# only single constraints and not whole conjunctions, so the asker does not ask at all
+# (../clients/dry_run.py).
+
+
+def dry_matches(
+    index: SharedIndex,
+    trees: Mapping[str, HostedTree],
+    is_served: Callable[[HostedTree], bool],
+    message: AskMatches,
+) -> MatchesFound:
+    """The answer to an `AskMatches`. `is_served`: whether the owner lets this host serve a tree."""
+    if len(message.attributes) != len(message.events):
+        raise ProtocolError("a dry run has not the attributes of each event")
+    attributes_of = dict(zip(message.events, message.attributes, strict=True))
+    visited: dict[int, dict[str, None]] = {number: {} for number in message.events}
+    moved: list[tuple[str, tuple[int, ...]]] = []
+    for attribute, numbers in message.trees:
+        tree = trees.get(attribute)
+        if tree is not None and not is_served(tree):
+            tree = None
+        elsewhere = []
+        for number in numbers:
+            if number not in visited:
+                raise ProtocolError("a dry run names an event that it has not")
+            value = True if attribute == EVENT_TREE else attributes_of[number].get(attribute)
+            if value is None:
+                raise ProtocolError("a dry run names the tree of an attribute that an event lacks")
+            if tree is not None and tree.served.serves_some(place(value)):
+                visited[number][attribute] = None
+            else:
+                elsewhere.append(number)
+        if elsewhere:
+            moved.append((attribute, tuple(elsewhere)))
+    room = LISTED_MOST
+    counts: list[int] = []
+    listed: list[tuple[NodeMatch, ...]] = []
+    for number, mine in visited.items():
+        found = _by_node(index, trees, attributes_of[number], mine) if mine else {}
+        rows: list[NodeMatch] = []
+        for peer, ids in found.values():
+            if room <= 0:
+                break
+            names = tuple(ids)[:room]
+            room -= 1 + len(names)
+            rows.append(NodeMatch(peer, len(ids), names))
+        counts.append(len(found))
+        listed.append(tuple(rows))
+    return MatchesFound(message.number, tuple(visited), tuple(counts), tuple(listed), tuple(moved))
+
+
+def _by_node(
+    index: SharedIndex,
+    trees: Mapping[str, HostedTree],
+    attributes: Mapping[str, Value | None],
+    visited: Mapping[str, None],
+) -> dict[NodeId, tuple[Peer, dict[str, None]]]:
+    """The nodes whose registrations in the visited trees match, with their subscriptions' ids."""
+    found: dict[NodeId, tuple[Peer, dict[str, None]]] = {}
+    for attribute, id_ in index.match(attributes):
+        if attribute in visited:
+            peer = trees[attribute].registrations[id_][0].subscriber
+            subscription = id_.partition("/")[0]
+            found.setdefault(peer.id, (peer, {}))[1][subscription] = None
+    return found
 
 
 class Hosting(Machine):
@@ -145,7 +291,11 @@ class Hosting(Machine):
         if self.sharing.pass_on(visit, came):
             return 0
         try:
-            return self._match(visit)
+            handler = self._handler(visit)
+            self._accept(handler, visit)
+            matched = handler.match()
+            handler.finish()
+            return matched
         except ProtocolError:
             raise
         except Exception as error:
@@ -163,24 +313,17 @@ class Hosting(Machine):
             self.port.send(message.origin, refused)
         return 0
 
-    def _match(self, message: Visit) -> int:
-        visit = self._handler(message)
-        together = None
+    def _accept(self, visit: VisitHandler, message: Visit) -> None:
+        """Accept, pass on or give back, for each tree that the visit names."""
         if not message.apart and message.part is None and message.hop <= HOP_BOUND:
             together = self.assigned.served_together(message.attributes)
-        if together is not None:
-            visit.accept_all(together.trees)
-            together.visited(message.events, self.port.rng)
-        else:
-            self._accept_each(visit, message)
-        visit.match()
-        visit.finish()
-        return visit.matched
-
-    def _accept_each(self, visit: VisitHandler, message: Visit) -> None:
+            if together is not None:
+                visit.accept_all(together.trees)
+                together.visited(message.events, self.port.rng)
+                return
         for attribute in trees_of(message):
             tree = self.trees.get(attribute)
-            if tree is None or not tree.intervals or message.hop > HOP_BOUND:
+            if tree is None or not tree.served.intervals or message.hop > HOP_BOUND:
                 visit.give_back(attribute)
             elif not self.assigned.has_lease(tree):
                 self.port.count("visits_without_lease", len(message.events))
@@ -189,5 +332,5 @@ class Hosting(Machine):
                 visit.accept_part(attribute, tree, message.part)
             else:
                 visit.accept(attribute, tree)
-        for attribute, events, trees in visit.accepted():
+        for attribute, events, trees in visit.accepted.by_tree():
             self.trees[attribute].visits.visited(events, trees)

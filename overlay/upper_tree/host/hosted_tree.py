@@ -33,66 +33,21 @@ SharedIndex = GroupedIndex[tuple[str, str], NodeId]
 """All registrations of a host, by (attribute, id), in groups by interested node."""
 
 
-class HostedTree:
-    """The state of one tree at this host. `shared` is the index of all trees; None in counting
-    routing, where each tree has its own."""
+class ServedParts:
+    """The parts of a tree that a host serves, and its slice of the tree's map: what one `Assign`
+    says."""
 
-    def __init__(self, attribute: str, shared: SharedIndex | None, rng: Random) -> None:
-        self.attribute = attribute
-        self.key = attribute_key(attribute)
-        self.version: Version = (0, 0)
-        self.owner: Peer | None = None
-        """Who has assigned the present version."""
-        self.intervals: tuple[Interval, ...] = ()
+    def __init__(self, intervals: tuple[Interval, ...], slice_: Slice) -> None:
+        self.intervals = intervals
         """The virtual nodes that this host serves, in order."""
+        self.slice = slice_
+        self.shards = _shards_of(slice_.known, intervals)
+        """By value of which this host has a shard, all of its shards, in order."""
         self.spans: list[Interval] = []
         self.hosts: dict[Interval, tuple[Peer, ...]] = {}
         """By span, who serves all of it: this node and other replicas."""
-        self.hosts_grew_at = float("-inf")
-        """When a part of the tree that is served here was given more hosts last."""
-        self.slice = Slice(0, {})
-        self.shards: dict[Interval, list[Entry]] = {}
-        """By value of which this host has a shard, all of its shards, in order."""
-        self.registrations: dict[str, tuple[Registration, Predicate]] = {}
-        self.index: Index[str] = Index()  # empty in pivot routing
-        self.latency = LatencyMap()
-        self.visits = VisitSample(attribute, rng)
-        self.tokens = DeliveryTokens()
-        """Of the nodes with registrations here."""
-        self.shared_token = b""
-        """That this tree's hosts have of its owner."""
-        self.former: dict[str, None] = {}
-        """Registrations of before the tree was taken away, which its owner has not sent again."""
-        self._shared = shared
-        self._starts: list[Cut] = []
-        self._shard_places: dict[str, float] = {}
-        """Of registrations, where it was asked for."""
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether every value of the attribute is served here."""
-        return len(self.spans) == 1 and self.spans[0] == EVERYTHING
-
-    def assign(self, message: Assign, owner: Peer | None = None, now: float = 0.0) -> None:
-        """Serve exactly the intervals of `message`, with the registrations already installed.
-        Registrations that overlap none of them are uninstalled.
-
-        If the message has no intervals, all registrations become `former` instead: an owner that
-        takes the tree away because the host may have missed a message usually gives the same tree
-        back, and the registrations then need not be compiled and indexed again (`retake`).
-        Registrations that are still `former` when the tree is served again are removed.
-        """
-        self.version = message.version
-        self.owner = owner
-        self.slice = Slice(message.size, dict(message.known))
-        self.shared_token = message.token
-        self.intervals = message.intervals
-        self.shards = _shards_of(self.slice.known, message.intervals)
-        self.spans = []
-        hosts_before = self.hosts
-        self.hosts = {}
-        by_interval = {entry.interval: entry.hosts for entry in self.slice.known.values()}
-        for interval in sorted(message.intervals, key=lambda each: each.lo):
+        by_interval = {entry.interval: entry.hosts for entry in slice_.known.values()}
+        for interval in sorted(intervals, key=lambda each: each.lo):
             hosts = by_interval.get(interval, ())
             if self.spans and self.spans[-1].hi == interval.lo and not interval.is_shard():
                 before = self.spans[-1]
@@ -102,57 +57,24 @@ class HostedTree:
                     interval = Interval(before.lo, interval.hi)
             self.spans.append(interval)
             self.hosts[interval] = hosts
+        self.is_whole = self.spans == [EVERYTHING]
+        """Whether every value of the attribute is served here."""
         self._starts = [span.lo for span in self.spans]
-        if any(self._gained_hosts(span, hosts_before) for span in self.spans):
-            self.hosts_grew_at = now
-        if not self.spans:
-            self.former = dict.fromkeys(self.registrations)
-            return
-        self.drop_former(len(self.former))
-        for id_, (registration, _) in list(self.registrations.items()):
-            if not self._is_served(registration):
-                self.uninstall(id_)
 
-    def _is_served(self, registration: Registration) -> bool:
-        """Whether a registration belongs to a part of the tree that is served here."""
+    def holds(self, registration: Registration) -> bool:
+        """Whether a registration belongs to a part that is served here."""
         interval = registration.interval
         first = max(bisect_right(self._starts, interval.lo) - 1, 0)
         near = self.spans[first : bisect_left(self._starts, interval.hi)]
         return any(lies_in(registration, span) for span in near)
 
-    def _gained_hosts(self, span: Interval, before: Mapping[Interval, tuple[Peer, ...]]) -> bool:
+    def has_more_hosts(self, before: ServedParts) -> bool:
         """Whether some of this was served here before, by fewer hosts."""
-        hosts = _ids(self.hosts[span])
         return any(
-            known.overlaps(span) and not hosts <= _ids(others) for known, others in before.items()
+            known.overlaps(span) and not _ids(hosts) <= _ids(others)
+            for span, hosts in self.hosts.items()
+            for known, others in before.hosts.items()
         )
-
-    def empty(self) -> None:
-        """Drop all registrations: nothing of the tree is served any more."""
-        self.assign(Assign(self.attribute, self.version))
-        self.drop_former(len(self.former))
-
-    def is_host(self, node: NodeId, token: bytes) -> bool:
-        """Whether a node serves some of this tree as well: its owner has named it here, or has
-        given it the same token."""
-        if token and token == self.shared_token:
-            return True
-        return any(serves(entry, node) for entry in self.slice.known.values())
-
-    def drop_former(self, most: int) -> bool:
-        """Uninstall some of what the owner has not sent again. Whether nothing of it is left."""
-        for id_ in list(islice(self.former, most)):
-            del self.former[id_]
-            self.uninstall(id_)
-        return not self.former
-
-    def retake(self, registration: Registration) -> bool:
-        """Whether just this registration is installed already; it is no longer `former`."""
-        known = self.registrations.get(registration.id)
-        if known is None or known[0] != registration:
-            return False
-        self.former.pop(registration.id, None)
-        return True
 
     def span(self, spot: Cut) -> Interval | None:
         """The served part of the value space that holds this place; of a value that is cut into
@@ -182,6 +104,86 @@ class HostedTree:
             return None
         value = Interval(spot, (spot[0], spot[1], 1))
         return value if value in self.shards else None
+
+
+class HostedTree:
+    """The state of one tree at this host. `shared` is the index of all trees; None in counting
+    routing, where each tree has its own."""
+
+    def __init__(self, attribute: str, shared: SharedIndex | None, rng: Random) -> None:
+        self.attribute = attribute
+        self.key = attribute_key(attribute)
+        self.version: Version = (0, 0)
+        self.owner: Peer | None = None
+        """Who has assigned the present version."""
+        self.served = ServedParts((), Slice(0, {}))
+        self.hosts_grew_at = float("-inf")
+        """When a part of the tree that is served here was given more hosts last."""
+        self.registrations: dict[str, tuple[Registration, Predicate]] = {}
+        self.index: Index[str] = Index()  # empty in pivot routing
+        self.latency = LatencyMap()
+        self.visits = VisitSample(attribute, rng)
+        self.tokens = DeliveryTokens()
+        """Of the nodes with registrations here."""
+        self.shared_token = b""
+        """That this tree's hosts have of its owner."""
+        self.former: dict[str, None] = {}
+        """Registrations of before the tree was taken away, which its owner has not sent again."""
+        self._shared = shared
+        self._shard_places: dict[str, float] = {}
+        """Of registrations, where it was asked for."""
+
+    def assign(self, message: Assign, owner: Peer | None = None, now: float = 0.0) -> None:
+        """Serve exactly the intervals of `message`, with the registrations already installed.
+        Registrations that overlap none of them are uninstalled.
+
+        If the message has no intervals, all registrations become `former` instead: an owner that
+        takes the tree away because the host may have missed a message usually gives the same tree
+        back, and the registrations then need not be compiled and indexed again (`retake`).
+        Registrations that are still `former` when the tree is served again are removed.
+        """
+        self.version = message.version
+        self.owner = owner
+        self.shared_token = message.token
+        before = self.served
+        slice_ = Slice(message.size, dict(message.known))
+        served = self.served = ServedParts(message.intervals, slice_)
+        if served.has_more_hosts(before):
+            self.hosts_grew_at = now
+        if not served.spans:
+            self.former = dict.fromkeys(self.registrations)
+            return
+        self.drop_former(len(self.former))
+        for id_, (registration, _) in list(self.registrations.items()):
+            if not served.holds(registration):
+                self.uninstall(id_)
+
+    def empty(self) -> None:
+        """Drop all registrations: nothing of the tree is served any more."""
+        self.assign(Assign(self.attribute, self.version))
+        self.drop_former(len(self.former))
+
+    def is_host(self, node: NodeId, token: bytes) -> bool:
+        """Whether a node serves some of this tree as well: its owner has named it here, or has
+        given it the same token."""
+        if token and token == self.shared_token:
+            return True
+        return any(serves(entry, node) for entry in self.served.slice.known.values())
+
+    def drop_former(self, most: int) -> bool:
+        """Uninstall some of what the owner has not sent again. Whether nothing of it is left."""
+        for id_ in list(islice(self.former, most)):
+            del self.former[id_]
+            self.uninstall(id_)
+        return not self.former
+
+    def retake(self, registration: Registration) -> bool:
+        """Whether just this registration is installed already; it is no longer `former`."""
+        known = self.registrations.get(registration.id)
+        if known is None or known[0] != registration:
+            return False
+        self.former.pop(registration.id, None)
+        return True
 
     def lies_within(self, id_: str, shards: Iterable[Interval]) -> bool:
         """Whether a registration that is installed here belongs to one of these shards."""
@@ -236,10 +238,6 @@ class HostedTree:
     def finds(self, id_: str) -> bool:
         """Whether a registration is in the index; for checks."""
         return id_ in self.index if self._shared is None else (self.attribute, id_) in self._shared
-
-    def subscriber(self, id_: str) -> Peer:
-        """The node whose registration it is. KeyError if it is not here."""
-        return self.registrations[id_][0].subscriber
 
 
 def _shards_of(

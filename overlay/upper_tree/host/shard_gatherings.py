@@ -117,7 +117,7 @@ class ShardGathering(Machine):
     def choose(self, tree: HostedTree, value: Interval) -> Choice:
         """Choose the host that matches events by each of the value's shards. At least one shard
         falls to this host."""
-        entries = tree.shards[value]
+        entries = tree.served.shards[value]
         found = self._spread(entries, entries, {})
         return found if found is not None else {}
 
@@ -192,7 +192,7 @@ class ShardGathering(Machine):
     def _ask_others(self, number: int, gathering: OpenGathering, shards: Shards) -> bool:
         """Ask other hosts for these shards. False, and nothing is asked, if there are none."""
         tree = self._trees.get(gathering.attribute)
-        known = [] if tree is None else tree.shards.get(gathering.value, [])
+        known = [] if tree is None else tree.served.shards.get(gathering.value, [])
         wanted = [
             Entry(part, entry.hosts)
             for entry in known

@@ -111,6 +111,92 @@ Recipients = dict[int, dict[str, int]]
 """By an event's sequence number and tree: how many nodes are interested."""
 
 
+class MatchedEvents:
+    """The events of a visit that are matched here, and in which of its trees."""
+
+    def __init__(self, visit: Visit) -> None:
+        self.groups = groups_of(visit)
+        self.whole: dict[str, HostedTree] = {}
+        """Trees that are served here as a whole: all events that visit them are matched."""
+        self.parts: dict[str, dict[int, Interval]] = {}
+        """By other tree and sequence number of an event, the part of the tree that is here."""
+        self.shards: dict[tuple[str, int], Sequence[Interval]] = {}
+        """By tree and sequence number, the shards by which an event is matched, where these are not
+        all of its value's registrations."""
+        self._visitors: dict[str, dict[int, None]] = {}  # tree -> sequence; empty: all visit all
+        self._everywhere: dict[str, dict[int, Interval]] = {}  # `spans` of trees that are whole
+        self._events = visit.events
+
+    def add_all(self, trees: dict[str, HostedTree]) -> None:
+        """All events, each of which visits all of these trees."""
+        self.whole = trees
+
+    def add_whole(self, attribute: str, tree: HostedTree) -> None:
+        """All events that visit this tree."""
+        self.whole[attribute] = tree
+        if len(self.groups) > 1:
+            numbers = [event.sequence for event in self.visiting(attribute)]
+            self._visitors[attribute] = dict.fromkeys(numbers)
+
+    def add(self, attribute: str, spans: Mapping[int, Interval]) -> None:
+        """Events of a tree, by sequence number the part of it that is here."""
+        self.parts.setdefault(attribute, {}).update(spans)
+
+    def add_shards(
+        self, attribute: str, sequence: int, value: Interval, shards: Sequence[Interval]
+    ) -> None:
+        """An event with this value, which is matched by these shards of it."""
+        self.add(attribute, {sequence: value})
+        self.shards[attribute, sequence] = shards
+
+    def visiting(self, attribute: str) -> Sequence[Event]:
+        """The events that visit this tree, in the order of publication."""
+        found = [events for trees, events in self.groups if attribute in trees]
+        if len(found) == 1:
+            return found[0]
+        return sorted([event for events in found for event in events], key=by_publication)
+
+    def trees(self) -> tuple[str, ...]:
+        """The trees in which some events are matched, or all."""
+        return (*self.whole, *self.parts)
+
+    @property
+    def common(self) -> Mapping[str, HostedTree]:
+        """The trees that every event of the visit visits, and that are served here as a whole."""
+        return {} if self._visitors else self.whole
+
+    def spans(self, attribute: str) -> Mapping[int, Interval]:
+        """By sequence number the events that are matched in a tree, and in which part of it."""
+        if attribute not in self.whole:
+            return self.parts.get(attribute, {})
+        known = self._everywhere.get(attribute)
+        if known is None:
+            visitors: Iterable[int] | None = self._visitors.get(attribute)
+            if visitors is None:
+                visitors = [event.sequence for event in self._events]
+            known = self._everywhere[attribute] = dict.fromkeys(visitors, EVERYTHING)
+        return known
+
+    def by_tree(self) -> Iterator[tuple[str, Sequence[Event], int]]:
+        """By tree the events that are matched here for it, with how many trees each of these visits
+        here."""
+        for trees, events in self.groups:
+            here = [name for name in trees if name in self.whole or name in self.parts]
+            for name in here:
+                part = self.parts.get(name)
+                mine = events if part is None else [e for e in events if e.sequence in part]
+                if mine:
+                    yield name, mine, len(here)
+
+    def events(self) -> Sequence[Event]:
+        """The events that are matched here for some tree, in the order of publication."""
+        if self.whole and not self._visitors:
+            return self._events
+        found = {sequence for part in self.parts.values() for sequence in part}
+        found.update(*self._visitors.values())
+        return [event for event in self._events if event.sequence in found]
+
+
 class VisitHandler:
     """Handles one visit. Collects what leaves, so that it leaves together."""
 
@@ -137,19 +223,12 @@ class VisitHandler:
         self.acceptances = acceptances
         self.index = index
         self.trees = trees
-        self.groups = groups_of(visit)
-        self.whole: dict[str, HostedTree] = {}  # accept all events that visit them
-        self.parts: dict[str, dict[int, Interval]] = {}  # tree -> sequence -> span
-        self.shards: dict[str, dict[int, Sequence[Interval]]] = {}
-        """By tree and sequence: the shards by which the event is matched here, where these are not
-        all of its value's registrations."""
+        self.accepted = MatchedEvents(visit)
         self._cut: dict[tuple[str, Interval], tuple[Choice, list[Event]]] = {}
         """By tree and value that is cut into shards: who matches by which, and the events that
         others are asked to match as well."""
         self.locations: list[Location] = []  # that the publisher does not know
         self.forwarded: dict[NodeId, tuple[Peer, dict[str, list[Event]]]] = {}
-        self._visitors: dict[str, dict[int, None]] = {}  # tree -> sequence; empty: all visit all
-        self._everywhere: dict[str, dict[int, Interval]] = {}  # `_spans` of trees that are whole
         self.deliveries = Deliveries(
             port,
             copies,
@@ -165,7 +244,7 @@ class VisitHandler:
 
     def accept_all(self, trees: dict[str, HostedTree]) -> None:
         """Accept all events of a visit, which visit all of these trees, each of them whole."""
-        self.whole = trees
+        self.accepted.add_all(trees)
         if self.known.together is not trees:
             self.known.together = trees
             for tree in trees.values():
@@ -173,48 +252,38 @@ class VisitHandler:
 
     def accept(self, attribute: str, tree: HostedTree) -> None:
         """Accept all events of the visit in one tree, or route them on in it."""
-        if tree.is_whole:
-            self.whole[attribute] = tree
+        if tree.served.is_whole:
+            self.accepted.add_whole(attribute, tree)
             self._announce(tree, EVERYTHING)
-            if len(self.groups) > 1:
-                numbers = [event.sequence for event in self._events(attribute)]
-                self._visitors[attribute] = dict.fromkeys(numbers)
         else:
-            self._route(attribute, tree, self._events(attribute))
-
-    def _events(self, attribute: str) -> Sequence[Event]:
-        """The events that visit this tree, in the order of publication."""
-        found = [events for trees, events in self.groups if attribute in trees]
-        if len(found) == 1:
-            return found[0]
-        return sorted([event for events in found for event in events], key=by_publication)
+            self._route(attribute, tree, self.accepted.visiting(attribute))
 
     def _route(self, attribute: str, tree: HostedTree, events: Sequence[Event]) -> None:
         """Accept the events whose value is served here; pass the others on in the tree."""
         spots = places([value_in(event, attribute) for event in events])
         accepted: dict[int, Interval] = {}
-        for event, spot, span in zip(events, spots, tree.spans_at(spots), strict=True):
+        for event, spot, span in zip(events, spots, tree.served.spans_at(spots), strict=True):
             assert spot is not None, "check_visit has looked"
-            if tree.shards and (cut := tree.value_in_shards(spot)) is not None:
+            if tree.served.shards and (cut := tree.served.value_in_shards(spot)) is not None:
                 self._take_shards(attribute, tree, event, cut)
             elif span is not None:
                 accepted[event.sequence] = span
             else:
                 self._pass_on(attribute, tree, event, spot)
         if accepted:
-            self.parts.setdefault(attribute, {}).update(accepted)
+            self.accepted.add(attribute, accepted)
             for span in {id(span): span for span in accepted.values()}.values():
                 self._announce(tree, span)
 
     def _pass_on(self, attribute: str, tree: HostedTree, event: Event, spot: Cut) -> None:
-        entry = tree.slice.route(spot)
+        entry = tree.served.slice.route(spot)
         if entry is None or serves(entry, self.port.me.id):
             self._give_back(attribute, [event.sequence])
         else:
             host = ranked(self.port.me.id, entry.hosts, self.port.me.region)[0]
             _, by_tree = self.forwarded.setdefault(host.id, (host, {}))
             by_tree.setdefault(attribute, []).append(event)
-            self.deliveries.copies.spend((event,))  # now, since it leaves less for deliveries
+            self.deliveries.copies.add((event,))  # now, since it leaves less for deliveries
 
     def _take_shards(self, attribute: str, tree: HostedTree, event: Event, value: Interval) -> None:
         """Match an event by a shard of its value that is here; others are asked for the others."""
@@ -223,8 +292,7 @@ class VisitHandler:
             cut = self._cut[attribute, value] = (self.gathering.choose(tree, value), [])
         choice, to_gather = cut
         _, mine = choice.get(self.port.me.id, (None, []))
-        self.parts.setdefault(attribute, {})[event.sequence] = value
-        self.shards.setdefault(attribute, {})[event.sequence] = mine
+        self.accepted.add_shards(attribute, event.sequence, value, mine)
         self._announce(tree, value)
         if len(choice) > 1:
             to_gather.append(event)
@@ -233,13 +301,14 @@ class VisitHandler:
         """Match the events by those of the shards that are asked for which are served here, and
         pass the rest on: the map has changed since."""
         asked = union(part.shards)
-        mine = [both for span in tree.spans for each in asked if (both := span.intersect(each))]
+        mine = [
+            both for span in tree.served.spans for each in asked if (both := span.intersect(each))
+        ]
         for event in self.visit.events if mine else ():
-            self.parts.setdefault(attribute, {})[event.sequence] = asked[0].around()
-            self.shards.setdefault(attribute, {})[event.sequence] = mine
+            self.accepted.add_shards(attribute, event.sequence, asked[0].around(), mine)
         moved: list[Interval] = []
         for shard in intersection(complement(union(mine), asked[0].around()), asked):
-            entry = tree.slice.route(shard.lo)
+            entry = tree.served.slice.route(shard.lo)
             if entry is None or serves(entry, self.port.me.id):
                 moved.append(shard)
                 continue
@@ -258,27 +327,15 @@ class VisitHandler:
         key = (tree.attribute, span)
         if self.known.versions.get(key) != tree.version:
             self.known.versions[key] = tree.version
-            shards = tree.shards.get(span)
-            hosts = tree.hosts[span] if shards is None else next(by_value(shards))[1]
+            shards = tree.served.shards.get(span)
+            hosts = tree.served.hosts[span] if shards is None else next(by_value(shards))[1]
             hosts = hosts or (self.port.me,)
             self.locations.append(Location(tree.attribute, tree.version, span, hosts))
-
-    def _spans(self, attribute: str) -> Mapping[int, Interval]:
-        """By sequence number the events that this host has accepted in a tree, and where."""
-        if attribute not in self.whole:
-            return self.parts.get(attribute, {})
-        known = self._everywhere.get(attribute)
-        if known is None:
-            visitors: Iterable[int] | None = self._visitors.get(attribute)
-            if visitors is None:
-                visitors = [event.sequence for event in self.visit.events]
-            known = self._everywhere[attribute] = dict.fromkeys(visitors, EVERYTHING)
-        return known
 
     def give_back(self, attribute: str) -> None:
         """Give the events of a tree back that this host does not serve. The publisher has to find
         the tree again."""
-        self._give_back(attribute, [event.sequence for event in self._events(attribute)])
+        self._give_back(attribute, [event.sequence for event in self.accepted.visiting(attribute)])
 
     def give_back_all(self) -> None:
         """Give the whole visit back."""
@@ -286,9 +343,8 @@ class VisitHandler:
             self.give_back(attribute)
 
     def _matches(self, attribute: str, event: Event, id_: str) -> bool:
-        """Whether a registration that was found belongs to the shards that are asked for, of a
-        value that is cut into shards."""
-        shards = self.shards.get(attribute, {}).get(event.sequence)
+        """Whether a registration that was found belongs to the shards that are asked for."""
+        shards = self.accepted.shards.get((attribute, event.sequence))
         return shards is None or self.trees[attribute].lies_within(id_, shards)
 
     def _give_back(self, attribute: str, sequences: list[int]) -> None:
@@ -302,75 +358,55 @@ class VisitHandler:
 
     # --- matching ---
 
-    @property
-    def matched(self) -> int:
-        """Return the number of events that are matched here; the others are passed on or given
-        back."""
-        if self.whole and not self._visitors:
-            return len(self.visit.events)
-        return len({event.sequence for _, events, _ in self.accepted() for event in events})
-
-    def accepted(self) -> Iterator[tuple[str, Sequence[Event], int]]:
-        """By tree the events that are matched here for it, with how many trees each of these visits
-        here."""
-        for trees, events in self.groups:
-            here = [name for name in trees if name in self.whole or name in self.parts]
-            for name in here:
-                part = self.parts.get(name)
-                mine = events if part is None else [e for e in events if e.sequence in part]
-                if mine:
-                    yield name, mine, len(here)
-
-    def match(self) -> None:
-        """Find the interested nodes for the accepted events."""
-        if not self.whole and not self.parts:
-            return
+    def match(self) -> int:
+        """Find the interested nodes for the accepted events. Return how many events these are."""
+        matched = self.accepted.events()
+        if not matched:
+            return 0
         if self.index is None:
             self._match_counting()
-            return
+            return len(matched)
         me = self.port.me.id
-        events: Sequence[Event] = self.visit.events
-        traced = self.port.sampled(events)
+        traced = self.port.sampled(self.visit.events)
         if not self.is_confined and self.index.groups() <= {me}:
-            if self._visitors or not self.whole:
-                accepted = {sequence for part in self.parts.values() for sequence in part}
-                accepted.update(*self._visitors.values())
-                events = [event for event in events if event.sequence in accepted]
             if len(self.index):
                 hop, origin = self.visit.hop, self.visit.origin
                 before, through = self.visit.before, last_of(self.visit)
-                self.port.emit(Visited(origin, hop, events, self.trees, before, through))
+                served = {name: self.trees[name].served for name in self.accepted.trees()}
+                self.port.emit(Visited(origin, hop, matched, served, before, through))
             if traced:
                 self._trace(traced, traced, self._match_pivot(self.index, traced))
         else:
+            events = self.visit.events
             found = self._match_pivot(self.index, events)
             self.deliveries.spread_all(events, found)
             if traced:
                 self._trace(traced, events, found)
+        return len(matched)
 
     def _match_pivot(self, index: SharedIndex, events: Sequence[Event]) -> list[NodeMatches]:
         """Return the events for each interested node. A node gets an event once, however many of
         its registrations match."""
-        whole = dict.fromkeys(() if self._visitors else self.whole)
+        whole = dict.fromkeys(self.accepted.common)
         batch: dict[NodeId, NodeMatches] = {}
         closely: dict[int, None] = {}  # the registration found is of a tree not visited here
         found = index.find_by_group([event.attributes for event in events])
         for where, keys in found.values():
             first, id_ = keys[0]
-            peer = self.trees[first].subscriber(id_)
+            peer = self.trees[first].registrations[id_][0].subscriber
             trees = list(map(tree_of, keys))
             is_named = index.size(peer.id) >= NAMED_FROM  # else matching costs the node less
             if whole.keys() >= dict.fromkeys(trees).keys():
                 found_ids = [id_.removeprefix(peer.id) for _, id_ in keys] if is_named else []
                 batch[peer.id] = NodeMatches(peer, where, trees, None, found_ids)
                 continue
-            by_tree = {name: self._spans(name) for name in dict.fromkeys(trees)}
+            by_tree = {name: self.accepted.spans(name) for name in dict.fromkeys(trees)}
             spans: list[Interval] = []
             mine = batch[peer.id] = NodeMatches(peer, [], [], spans)
             for place_, (attribute, id_) in zip(where, keys, strict=True):
                 span = by_tree[attribute].get(events[place_].sequence)
                 if span is None or (
-                    self.shards and not self._matches(attribute, events[place_], id_)
+                    self.accepted.shards and not self._matches(attribute, events[place_], id_)
                 ):
                     closely[place_] = None
                 else:
@@ -391,26 +427,26 @@ class VisitHandler:
     def _recipients(self, keys: list[tuple[str, str]], event: Event) -> dict[NodeId, Recipient]:
         found: dict[NodeId, Recipient] = {}
         for attribute, id_ in keys:
-            span = self._spans(attribute).get(event.sequence)
+            span = self.accepted.spans(attribute).get(event.sequence)
             if span is not None and self._matches(attribute, event, id_):
-                peer = self.trees[attribute].subscriber(id_)
+                peer = self.trees[attribute].registrations[id_][0].subscriber
                 found.setdefault(peer.id, Recipient(peer, attribute, span))
         return found
 
     def _match_counting(self) -> None:
         """Each tree by itself, with the registrations that matched, as in the paper (C8)."""
         recipients: Recipients = {}
-        for attribute in (*self.whole, *self.parts):
+        for attribute in self.accepted.trees():
             tree = self.trees[attribute]
-            for event in self._events(attribute):
-                span = self._spans(attribute).get(event.sequence)
+            for event in self.accepted.visiting(attribute):
+                span = self.accepted.spans(attribute).get(event.sequence)
                 if span is None:
                     continue
                 matched: dict[NodeId, tuple[Peer, list[str]]] = {}
                 ids = tree.index.match(event.attributes)
                 ids = [id_ for id_ in ids if self._matches(attribute, event, id_)]
                 for id_ in ids:
-                    peer = tree.subscriber(id_)
+                    peer = tree.registrations[id_][0].subscriber
                     matched.setdefault(peer.id, (peer, []))[1].append(id_)
                 for peer, found in matched.values():
                     life = self.deliveries.holding.registered.life_of(peer.id)
@@ -443,20 +479,20 @@ class VisitHandler:
     def _trace_matches(self, traced: Sequence[Event], recipients: Recipients) -> None:
         """Record one entry for each tree in which an event has matched a node. The other trees are
         only counted."""
-        if self._visitors or self.parts:
+        if self.accepted.parts or not self.accepted.common:
             unmatched: dict[str, int] = {}
             alone = 0
             for event in traced:
-                trees = (*self.whole, *self.parts)
-                mine = [name for name in trees if event.sequence in self._spans(name)]
+                trees = self.accepted.trees()
+                mine = [name for name in trees if event.sequence in self.accepted.spans(name)]
                 unmatched.update((name, unmatched.get(name, 0) + 1) for name in mine)
                 alone += bool(mine) and event.sequence not in recipients
         else:
-            unmatched = dict.fromkeys(self.whole, len(traced))
+            unmatched = dict.fromkeys(self.accepted.whole, len(traced))
             alone = len(traced) - len(recipients)
         for event in traced if recipients else ():
             for attribute, count in recipients.get(event.sequence, {}).items():
-                span = self._spans(attribute).get(event.sequence)
+                span = self.accepted.spans(attribute).get(event.sequence)
                 assert span is not None, "it was matched there"
                 unmatched[attribute] -= 1
                 self.port.trace(
@@ -498,11 +534,11 @@ class VisitHandler:
                 gathered.setdefault(attribute, {}).update(dict.fromkeys(numbers))
                 self.gathering.begin(self.trees[attribute], self.visit, value, some, choice)
         taken: list[tuple[tuple[str, ...], tuple[int, ...]]] = []
-        for trees, events in self.groups:
-            names = tuple([name for name in trees if name in self.whole])
+        for trees, events in self.accepted.groups:
+            names = tuple([name for name in trees if name in self.accepted.whole])
             if names:
                 taken.append((names, tuple([event.sequence for event in events])))
-        for name, part in self.parts.items():
+        for name, part in self.accepted.parts.items():
             later = gathered.get(name, {})
             if at_once := tuple([sequence for sequence in part if sequence not in later]):
                 taken.append(((name,), at_once))

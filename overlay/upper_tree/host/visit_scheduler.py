@@ -261,7 +261,8 @@ class VisitScheduler:
     def take(self, visit: Visit) -> None:
         """A visit has come: serve it now or later."""
         now = self.port.now
-        if len(self.queue):
+        waiting = len(self.queue)
+        if waiting:
             came = len(visit.events)
             visit = self._queued.without_repeated(visit)
             if repeated := came - len(visit.events):
@@ -271,7 +272,7 @@ class VisitScheduler:
         self._meter.arrived(len(visit.events), now)
         if self._began is None and now != self._turn:
             self._turn, self._served = now, 0
-        is_idle = not len(self.queue) and (self._began is None or self._began == now)
+        is_idle = not waiting and (self._began is None or self._began == now)
         is_held_back = self._host.is_held_back
         if is_idle and not is_held_back and self._fits_turn(len(visit.events)):
             if self._is_timed(len(visit.events), now):
@@ -370,7 +371,7 @@ class VisitScheduler:
     def _serve(self, visit: Visit, came: float) -> None:
         served = self._host.serve(visit, came)
         self._served += served
-        if served:
+        if served and self.queue.events:
             self._queued.answered(visit, self.port.now)
         self._meter.taken_up(served, len(visit.events) - served)
 

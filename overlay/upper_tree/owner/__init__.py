@@ -12,10 +12,10 @@ map's change and of stale hosts), ``owner`` (the role, the log, and arcs that le
 ``host_supervisor`` and ``lease_grants`` (who can be reached, and may serve), then
 ``registrations/`` (registering, renewing, ending, and what comes from a lost cluster or another
 ring), ``rebalance`` with ``reported_loads``, ``host_pool``, ``machines``, ``host_selector`` and
-``placement`` (virtual nodes that are split, merged and moved,
-in two steps, by what hosts report; when the cluster itself has to split), ``subscriber_placement``
-(the paper's way, in the place of ``placement``) and ``registration_transfers`` (what moves with
-them). ``constants`` has every number that is no setting.
+``placement`` (virtual nodes that are split, merged and moved, in two steps, by what hosts report),
+``cluster_size`` (when the cluster itself recruits or has to split), ``subscriber_placement`` (the
+paper's way, in the place of ``placement``) and ``registration_transfers`` (what moves with them).
+``constants`` has every number that is no setting.
 
 node.py builds the machines; overlay/chord's `Clusters` is called for the log and the cluster's
 members. summaries/ listens above, behind the Protocol `Summaries` of ``registrations.registry``.

@@ -168,7 +168,7 @@ class HostSelector:
             )
             for attribute, owned in self._trees.items()
             for entry, count in zip(
-                (owned.next_map or owned.tree.map).entries, owned.registration_counts(), strict=True
+                owned.coming_map.entries, owned.size.counts(owned.coming_map), strict=True
             )
         ]
 

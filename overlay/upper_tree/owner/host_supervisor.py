@@ -359,6 +359,12 @@ class HostSupervisor(Machine):
 
     # --- serving ---
 
+    def load_of(self, owned: OwnedTree) -> float:
+        """Return the recent load of a tree's events."""
+        loads, now = self.loads, self.port.now
+        each = [loads.recent(owned.attribute, e.interval, now) for e in owned.tree.map.entries]
+        return sum([busy for busy, _ in each])
+
     def watch(self) -> None:
         """The hosts are others than before: notice when one falls silent, and let them serve."""
         hosts: dict[NodeId, Peer] = {}

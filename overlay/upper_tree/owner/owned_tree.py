@@ -193,6 +193,73 @@ class ScanThrottle:
         self._map, self._changes, self._at = map_, changes, now
 
 
+class RegistrationBoxes(dict[str, tuple[Box, ...]]):
+    """By id, the conjunctions of a tree's registrations as boxes, as far as their selectors were
+    compiled. Their attributes count as asked for. Written by `put`, `take_out` and `forget`."""
+
+    def __init__(self, popularity: Popularity) -> None:
+        super().__init__()
+        self._popularity = popularity
+
+    def put(self, id_: str, boxes: tuple[Box, ...]) -> None:
+        """Keep the boxes of a registration instead of those that it had."""
+        self.take_out(id_)
+        self[id_] = boxes
+        self._popularity.add(boxes)
+
+    def take_out(self, id_: str) -> None:
+        """Forget the boxes of a registration, if it has some."""
+        self._popularity.remove(self.pop(id_, ()))
+
+    def forget(self) -> None:
+        """Forget all: the tree is no longer decided about here."""
+        for boxes in self.values():
+            self._popularity.remove(boxes)
+        self.clear()
+
+
+class TreeSize:
+    """How many registrations a tree has, and when to look whether its virtual nodes have too many
+    or too few. Times are the Port's seconds."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._empty_since: float | None = None
+        self._scan = ScanThrottle()
+        self._counted: tuple[tuple[Version, int], list[int]] = (((0, 0), 0), [])
+
+    def counts(self, map_: PartitionMap) -> list[int]:
+        """Return the number of registrations of each virtual node by this map, the tree's or the
+        coming one."""
+        size = len(self._tree.registrations)
+        if len(map_.entries) == 1:
+            return [size]
+        if self._counted[0] != (map_.version, size):
+            counts = map_.counts(self._tree.registrations.values())
+            self._counted = ((map_.version, size), counts)
+        return self._counted[1]
+
+    def empty_for(self, now: float) -> float:
+        """Seconds for which the tree has had no registration, as seen at each call; 0 if it has
+        one."""
+        if self._tree.registrations:
+            self._empty_since = None
+            return 0.0
+        if self._empty_since is None:
+            self._empty_since = now
+        return now - self._empty_since
+
+    def is_scan_due(self, now: float) -> bool:
+        """Whether to scan for virtual nodes that are too large or too small."""
+        tree = self._tree
+        size = len(tree.registrations)
+        return self._scan.is_due(tree.map, tree.registration_changes, size, now)
+
+    def scanned(self, now: float) -> None:
+        """No virtual node is too large or too small."""
+        self._scan.done(self._tree.map, self._tree.registration_changes, now)
+
+
 class OwnedTree:
     """One tree, with the state that only its primary has. Times are the Port's seconds.
 
@@ -208,9 +275,9 @@ class OwnedTree:
         self._loads = loads
         loads.changed(tree.attribute)
         self.summary = SummaryState()
-        self._popularity = popularity
+        self.size = TreeSize(tree)
+        self.boxes = RegistrationBoxes(popularity)
         self._pending: dict[str, PendingRegistration] = {}  # by registration id
-        self._boxes: dict[str, tuple[Box, ...]] = {}  # by registration id, where compiled
         self._acknowledged_unknown = False
         self._restored_index = 0
         self._next: PartitionMap | None = None
@@ -221,9 +288,6 @@ class OwnedTree:
         self._stale: BoundedDict[NodeId, Peer] = BoundedDict(MAX_STALE_HOSTS)
         self._stopping: dict[NodeId, Peer] = {}
         self._stop_version: Version = (0, 0)
-        self._empty_since: float | None = None
-        self._size_scan = ScanThrottle()
-        self._counted: tuple[tuple[Version, int], list[int]] = (((0, 0), 0), [])
 
     @property
     def attribute(self) -> str:
@@ -242,8 +306,8 @@ class OwnedTree:
         and that hosts and publishers answer. Its boxes are compiled where they were not added
         before (another primary took the registration)."""
         id_ = registration.id
-        if id_ not in self._boxes:
-            self.add_boxes(id_, boxes_of(registration.selector))
+        if id_ not in self.boxes:
+            self.boxes.put(id_, boxes_of(registration.selector))
         pending = self._pending[id_] = PendingRegistration(registration, log_index)
         self._loads.changed(self.attribute)
         return pending
@@ -252,25 +316,8 @@ class OwnedTree:
         """Drop the pending state and the counts of registrations that the log has removed."""
         for id_ in ids:
             self._pending.pop(id_, None)
-            self._popularity.remove(self._boxes.pop(id_, ()))
+            self.boxes.take_out(id_)
         self._loads.changed(self.attribute)
-
-    def boxes(self, id_: str) -> tuple[Box, ...] | None:
-        """The conjunctions of a registration as boxes; None: its selector was not compiled yet."""
-        return self._boxes.get(id_)
-
-    def add_boxes(self, id_: str, boxes: tuple[Box, ...]) -> None:
-        """Keep the boxes of a registration's compiled selector, instead of those that it had, and
-        count its attributes as asked for."""
-        self._popularity.remove(self._boxes.pop(id_, ()))
-        self._boxes[id_] = boxes
-        self._popularity.add(boxes)
-
-    def forget_boxes(self) -> None:
-        """The tree is no longer decided about here: its attributes do not count."""
-        for boxes in self._boxes.values():
-            self._popularity.remove(boxes)
-        self._boxes.clear()
 
     def take_due(
         self, is_due: Callable[[PendingRegistration], bool], ids: Iterable[str] | None = None
@@ -384,6 +431,18 @@ class OwnedTree:
         return self._next
 
     @property
+    def coming_map(self) -> PartitionMap:
+        """The map that is being prepared, else the present one."""
+        return self._next or self.tree.map
+
+    def host_shares(self) -> Iterator[tuple[NodeId, int]]:
+        """The load that each virtual node of the coming map adds to each of its hosts."""
+        map_ = self.coming_map
+        for entry, count in zip(map_.entries, self.size.counts(map_), strict=True):
+            for host in entry.hosts:
+                yield host.id, 1 + count
+
+    @property
     def is_changing(self) -> bool:
         """Whether a change of the map is under way."""
         return self._next is not None or self._previous is not None
@@ -425,7 +484,7 @@ class OwnedTree:
         """A host has answered an `Assign`. Whether the change that is under way awaited that."""
         if version == self._stop_version:
             self._stopping.pop(host, None)
-        expected = (self._next or self.tree.map).version
+        expected = self.coming_map.version
         if not self.is_changing or version != expected or host not in self._awaited:
             return False
         del self._awaited[host]
@@ -477,46 +536,6 @@ class OwnedTree:
         for host in self.all_hosts().values():
             self.mark_stale(host)
 
-    # --- sizes ---
-
-    def registration_counts(self) -> list[int]:
-        """Return the number of registrations of each virtual node, of the coming map if there is
-        one."""
-        map_, size = self._next or self.tree.map, len(self.tree.registrations)
-        if len(map_.entries) == 1:
-            return [size]
-        if self._counted[0] != (map_.version, size):
-            counts = map_.counts(self.tree.registrations.values())
-            self._counted = ((map_.version, size), counts)
-        return self._counted[1]
-
-    def shares(self) -> Iterator[tuple[NodeId, int]]:
-        """The load that each virtual node adds to each of its hosts."""
-        entries = (self._next or self.tree.map).entries
-        for entry, count in zip(entries, self.registration_counts(), strict=True):
-            for host in entry.hosts:
-                yield host.id, 1 + count
-
-    def empty_for(self, now: float) -> float:
-        """Seconds for which the tree has had no registration, as seen at each call; 0 if it has
-        one."""
-        if self.tree.registrations:
-            self._empty_since = None
-            return 0.0
-        if self._empty_since is None:
-            self._empty_since = now
-        return now - self._empty_since
-
-    def is_size_scan_due(self, now: float) -> bool:
-        """Whether to scan for virtual nodes that are too large or too small."""
-        tree = self.tree
-        size = len(tree.registrations)
-        return self._size_scan.is_due(tree.map, tree.registration_changes, size, now)
-
-    def size_scan_done(self, now: float) -> None:
-        """No virtual node is too large or too small."""
-        self._size_scan.done(self.tree.map, self.tree.registration_changes, now)
-
 
 class OwnedTrees(dict[str, OwnedTree]):
     """The trees that this node decides about, by attribute; empty where it is no primary. Written
@@ -533,7 +552,7 @@ class OwnedTrees(dict[str, OwnedTree]):
         coming map where a change is under way."""
         for attribute in self._loads.take_changed():
             owned = self.get(attribute)
-            self._loads.count(attribute, () if owned is None else owned.shares())
+            self._loads.count(attribute, () if owned is None else owned.host_shares())
         return self._loads.total
 
     @property
@@ -555,7 +574,7 @@ class OwnedTrees(dict[str, OwnedTree]):
 
     def drop(self, attribute: str) -> None:
         """Stop deciding about this tree. Raises KeyError if it is not there."""
-        self.pop(attribute).forget_boxes()
+        self.pop(attribute).boxes.forget()
         self._loads.changed(attribute)
 
     def clear(self) -> None:

@@ -67,7 +67,6 @@ class Owner(Machine):
         self.ring = ring
         self.trees = OwnedTrees()  # only at the primary
         self.hosts = HostSupervisor(port, settings, clusters, self.trees, self)
-        self.leases = self.hosts.leases
         self.pool = HostPool(port, clusters, self, self.hosts.machines)
         self.selector = HostSelector(port, settings, clusters, self.trees, self.hosts, self.pool)
         self._rebalance = Alarm(port, RebalanceDue())
@@ -319,7 +318,7 @@ class Owner(Machine):
         if self._transferred is not None:
             arc, since = self._transferred
             # Its next owner takes leases of before for over `most` seconds after it was given it.
-            if self.port.now + self.leases.longest > since + self.leases.most:
+            if self.port.now + self.hosts.leases.longest > since + self.hosts.leases.most:
                 start = arc.key
             if start == cluster.key:
                 return None

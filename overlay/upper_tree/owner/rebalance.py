@@ -31,20 +31,17 @@ from typing import NamedTuple
 
 from matching import Cut, Interval
 from overlay.chord.events import MemberJoined, MemberLeaving, MemberLost
-from overlay.chord.keys import attribute_key
-from overlay.chord.membership.cluster_merge import ClusterLoad
-from overlay.chord.messages import MergePhase
 from overlay.links.events import LinkDown
-from overlay.machine import Alarm, Handlers, Key, Machine, NodeId, Peer, Port, Region, Timer
+from overlay.machine import Alarm, Handlers, Machine, NodeId, Peer, Port, Region, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.events import MapSettled
 from overlay.upper_tree.messages import Assign, Assigned, Entry, OrdersRefused
+from overlay.upper_tree.owner.cluster_size import ClusterSize
 from overlay.upper_tree.owner.constants import (
     CHANGE_COST,
     CUTS_MOST,
     FILL,
     GROW_SHARE,
-    LEADERS,
     MERGE_SHARE,
     MERGED_BUSY,
     OVERLOADED,
@@ -56,21 +53,22 @@ from overlay.upper_tree.owner.constants import (
     SHARDED_BUSY,
     SHARDS_IDLE,
     SLOW,
-    SPLIT_AFTER,
     SUBSCRIBERS_SEEN,
     TARGET,
 )
 from overlay.upper_tree.owner.host_selector import (
+    HostSelector,
     PlacedNode,
     WantedRegions,
     fair_share,
     is_hot_shard,
 )
-from overlay.upper_tree.owner.owned_tree import MapReason, OwnedTree, ScanThrottle
+from overlay.upper_tree.owner.host_supervisor import HostSupervisor
+from overlay.upper_tree.owner.owned_tree import MapReason, OwnedTree
 from overlay.upper_tree.owner.owner import Owner, RebalanceDue
 from overlay.upper_tree.owner.placement import HostUse, Placement, Plan, Relief
 from overlay.upper_tree.owner.registration_transfers import RegistrationTransfers
-from overlay.upper_tree.owner.reported_loads import HotValue, cuts_by_load, middle_by_load
+from overlay.upper_tree.owner.reported_loads import HotValue, cuts_by_load
 from overlay.upper_tree.owner.subscriber_placement import (
     at_subscribers,
     ended_cuts,
@@ -92,6 +90,48 @@ class SlowValue(NamedTuple):
     parts: int
 
 
+class SilentRelief:
+    """The virtual nodes that have one host more, since all of theirs are silent."""
+
+    def __init__(self, hosts: HostSupervisor, selector: HostSelector) -> None:
+        self._hosts = hosts
+        self._selector = selector
+        self._trees: dict[str, bool] = {}
+        """Trees with such virtual nodes; False: not any more, and what they have more is still to
+        go."""
+
+    def __bool__(self) -> bool:
+        return bool(self._trees)
+
+    def keep(self, attributes: Collection[str]) -> None:
+        """Forget trees that are not among these."""
+        for attribute in self._trees.keys() - attributes:
+            del self._trees[attribute]
+
+    def is_relieved(self, attribute: str) -> bool:
+        """Whether some virtual node of the tree has one host more now."""
+        return self._trees.get(attribute, False)
+
+    def further_host(self, entry: Entry, hosts: Sequence[Peer]) -> Peer | None:
+        """Return an additional host for a virtual node whose `hosts` are all silent: one that
+        already serves it, or else the one with the fewest registrations. None if they are not all
+        silent."""
+        is_silent = self._hosts.is_silent
+        if not all(is_silent(host.id) for host in hosts):
+            return None
+        may = self._hosts.may_be_given_trees
+        there = (h for h in entry.hosts if not is_silent(h.id) and may(h.id))
+        return next(there, None) or self._selector.relief()
+
+    def placed(self, attribute: str, is_relieved: bool, is_changed: bool) -> None:
+        """The hosts of a tree were decided: whether some virtual node has one more, and whether the
+        map has to change."""
+        if is_relieved or (is_changed and attribute in self._trees):
+            self._trees[attribute] = is_relieved
+        else:
+            self._trees.pop(attribute, None)
+
+
 class ScanStepDue(Timer, frozen=True):
     """Time to look at the next few owned trees of a round."""
 
@@ -111,12 +151,9 @@ class Rebalance(Machine):
         self._plan = self._placement.plan
         self._at_subscribers = settings.tree.placement == "subscribers"
         self._cutting = Relief()
-        self._busy_since: float | None = None  # the cluster has been as busy as to be split
         self._regions = WantedRegions()
-        self._subscriber_scan = ScanThrottle()
-        self._relieved: dict[str, bool] = {}
-        """Trees of which virtual nodes have one host more, since theirs are silent; False: not any
-        more, and what they have more is still to go."""
+        self._size = ClusterSize(port, settings, owner)
+        self._relief = SilentRelief(owner.hosts, owner.selector)
         self._unscanned: deque[str] = deque()  # trees of the present scan
         self._further = Alarm(port, ScanStepDue())
         self.transfers = RegistrationTransfers(port, owner)
@@ -132,14 +169,14 @@ class Rebalance(Machine):
         self._owner.rebalance_rang()
         if not self._clusters.is_primary:
             self._unscanned.clear()
-            self._relieved.clear()
-            self._busy_since = None
+            self._relief.keep(())
+            self._size.reset()
             return
         if self._unscanned:
             self._owner.rebalance_soon()
             return
         self._plan = self._make_plan()
-        self._recruit(self._wanted() + LEADERS)
+        self._size.recruit(self._plan.wanted)
         self._unscanned.extend(self._trees)
         self._scan_further()
 
@@ -147,8 +184,7 @@ class Rebalance(Machine):
         """Cut virtual nodes that are overloaded, and plan the hosts of each."""
         now, loads = self.port.now, self._hosts.loads
         loads.expire(now)
-        for attribute in self._relieved.keys() - self._trees.keys():
-            del self._relieved[attribute]
+        self._relief.keep(self._trees.keys())
         if self._at_subscribers:
             return self._plan_at_subscribers()
         nodes = self._selector.virtual_nodes()
@@ -165,7 +201,7 @@ class Rebalance(Machine):
             share = fair_share(nodes, worth, sum(elsewhere.values()))
             if self._cut_busy(busy, share, len(hosts)):
                 return self._plan  # what is cut is placed when it is served as such
-        if self._relieved and self._placement.is_for(hosts):
+        if self._relief and self._placement.is_for(hosts):
             return self._plan  # what relieves a silent host for a while is no reason for another
         are_overloaded = any(loads.busy(host) >= OVERLOADED for host in busy)
         use = HostUse(elsewhere, busy, worth, are_overloaded, regions)
@@ -238,18 +274,12 @@ class Rebalance(Machine):
                 is_cutting = is_cutting or owned.change_reason == "busy"
             elif cuts := self._cuts(owned, share, hosts):
                 wanted.append((owned, cuts))
-                load += self._asked_of(owned)
+                load += self._hosts.load_of(owned)
         if wanted and self._cutting.claim(load, False, self.port.now):
             for owned, cuts in wanted:
                 self._cut(owned, cuts, "busy")
             is_cutting = True
         return is_cutting
-
-    def _asked_of(self, owned: OwnedTree) -> float:
-        """Return the recent load of a tree's events."""
-        loads, now = self._hosts.loads, self.port.now
-        each = [loads.recent(owned.attribute, e.interval, now) for e in owned.tree.map.entries]
-        return sum([busy for busy, _ in each])
 
     def _cuts(self, owned: OwnedTree, share: float, hosts: int) -> Cuts:
         """Return where to cut virtual nodes between values."""
@@ -352,76 +382,14 @@ class Rebalance(Machine):
     def _end_scan(self) -> None:
         for peer in self._hosts.take_released():
             self._clusters.release(peer)
-        self._ask_for_split()
-        self._clusters.report_load(self._load())
+        self._size.review()
         self._hosts.watch()
         self._owner.rebalance_soon(SCAN_PERIOD)
-
-    def _recruit(self, members: int) -> None:
-        """Recruit members to host the load, first those that subscribe most: they need not be sent
-        the events that they host."""
-        cluster, now = self._clusters.cluster, self.port.now
-        self._clusters.want(members)
-        trees = [owned.tree for owned in self._trees.values()]
-        changes = sum(tree.registration_changes for tree in trees)
-        due = self._subscriber_scan.is_due(None, changes, self._trees.registrations, now)
-        if cluster is not None and len(cluster.members()) < members and due:
-            self._subscriber_scan.done(None, changes, now)
-            subscribed = Counter(
-                registration.subscriber
-                for tree in trees
-                for registration in tree.registrations.values()
-            )
-            self._clusters.prefer([peer for peer, _ in subscribed.most_common(PREFERRED_MOST)])
-
-    def _wanted(self) -> int:
-        """Hosts for the plan, if clusters may be so large: one that is configured to be small
-        recruits for the load's sake, not for replicas' sake."""
-        replicas = self._settings.tree.replicas
-        usual = min(replicas, max(1, self._settings.cluster.size - LEADERS))
-        return self._plan.wanted // replicas * usual
 
     def on_members_changed(self, event: MemberJoined | MemberLost | MemberLeaving) -> None:
         """A new member can take load over; the virtual nodes of one that is lost or leaves need
         another host."""
         self._owner.rebalance_soon()
-
-    def _ask_for_split(self) -> None:
-        cluster, trees = self._clusters.cluster, self._trees
-        limits = self._settings.cluster
-        is_merging = self._owner.merge_phase is not MergePhase.NONE
-        if cluster is None or len(trees) < 2 or is_merging or self._hosts.awaits_lost_leases:
-            return  # what is under way could not end soon, and the arc would wait for it
-        is_full = (
-            len(trees) > limits.split_trees or trees.registrations > limits.split_registrations
-        )
-        if not is_full and not self._is_busy_for_long():
-            return
-        keys = sorted(attribute_key(attribute) for attribute in trees)
-        after = [key for key in keys if key > cluster.start]
-        in_ring_order = after + keys[: len(keys) - len(after)]
-        middle: Key | None = in_ring_order[len(keys) // 2 - 1]
-        if not is_full:
-            asked = {attribute_key(a): self._asked_of(owned) for a, owned in trees.items()}
-            middle = middle_by_load([(key, asked[key]) for key in in_ring_order])
-        if middle is not None:
-            self._clusters.request_split(middle)
-
-    def _load(self) -> ClusterLoad:
-        """Return the load of the cluster's trees. A cluster with little load and too few members
-        merges with the next one."""
-        trees, epoch = self._trees, self._owner.epoch
-        load = self._hosts.loads.total(self.port.now)
-        return ClusterLoad(len(trees), trees.registrations, load, epoch)
-
-    def _is_busy_for_long(self) -> bool:
-        """Whether events have asked for more hosts for a while than one primary should have."""
-        now = self.port.now
-        if self._hosts.loads.total(now) <= self._settings.cluster.split_load:
-            self._busy_since = None
-        elif self._busy_since is None:
-            self._busy_since = now
-        return self._busy_since is not None and now - self._busy_since >= SPLIT_AFTER
 
     # --- what to change ---
 
@@ -430,7 +398,7 @@ class Rebalance(Machine):
         if self._remove(owned):
             return True
         if (moved := self._moved(owned, fit)) is not None:
-            is_relieved = self._relieved.get(owned.attribute, False)
+            is_relieved = self._relief.is_relieved(owned.attribute)
             self._prepare(owned, moved, "silent" if is_relieved else "moved")
         elif not self._resize(owned) and self._hosts.has_reachable_stale(owned):
             self._restore(owned)
@@ -460,7 +428,7 @@ class Rebalance(Machine):
 
     def _remove(self, owned: OwnedTree) -> bool:
         """Remove a tree that has had no registration for some time. Whether it was removed."""
-        if owned.empty_for(self.port.now) < REMOVE_AFTER:
+        if owned.size.empty_for(self.port.now) < REMOVE_AFTER:
             return False
         attribute = owned.attribute
         version = self._owner.next_version()
@@ -483,30 +451,16 @@ class Rebalance(Machine):
             hosts = tuple(host for host in planned if host.id in fit)
             hosts = hosts or tuple(host for host in entry.hosts if host.id in fit)
             hosts = hosts or self._selector.hosts_for_new_tree()
-            if (relief := self._relief(entry, hosts)) is not None:
-                hosts = (*hosts, relief)
+            if (further := self._relief.further_host(entry, hosts)) is not None:
+                hosts = (*hosts, further)
                 is_relieved = True
             same = {host.id for host in hosts} == {host.id for host in entry.hosts}
             found.append(entry.hosts if same else hosts)
         is_changed = found != [entry.hosts for entry in owned.tree.map.entries]
-        if is_relieved or (is_changed and attribute in self._relieved):
-            self._relieved[attribute] = is_relieved
-        else:
-            self._relieved.pop(attribute, None)
+        self._relief.placed(attribute, is_relieved, is_changed)
         if not is_changed:
             return None
         return owned.tree.map.moved(self._owner.next_version(), found)
-
-    def _relief(self, entry: Entry, hosts: Sequence[Peer]) -> Peer | None:
-        """Return an additional host for a virtual node whose `hosts` are all silent: one that
-        already serves it, or else the one with the fewest registrations. None if they are not all
-        silent."""
-        is_silent = self._hosts.is_silent
-        if not all(is_silent(host.id) for host in hosts):
-            return None
-        may = self._hosts.may_be_given_trees
-        there = (h for h in entry.hosts if not is_silent(h.id) and may(h.id))
-        return next(there, None) or self._selector.relief()
 
     def _resize(self, owned: OwnedTree) -> bool:
         """Split a virtual node that is too large, or merge those that are too small. Whether there
@@ -516,11 +470,11 @@ class Rebalance(Machine):
         if cuts := self._shard_cuts(owned):
             self._cut(owned, cuts, "slow")
             return True
-        if owned.is_size_scan_due(self.port.now):
+        if owned.size.is_scan_due(self.port.now):
             if (split := self._split(owned)) is not None:
                 self._prepare(owned, split, "full")
                 return True
-            owned.size_scan_done(self.port.now)
+            owned.size.scanned(self.port.now)
         if (merged := self._merged(owned)) is not None:
             self._prepare(owned, merged, "idle")
             return True
@@ -529,7 +483,7 @@ class Rebalance(Machine):
     def _recut(self, owned: OwnedTree) -> bool:
         """Cut where registrations have an end, and merge where none has one any more. Whether there
         was such a place."""
-        if not owned.is_size_scan_due(self.port.now):
+        if not owned.size.is_scan_due(self.port.now):
             return False
         tree = owned.tree
         if cuts := new_cuts(tree):
@@ -539,14 +493,14 @@ class Rebalance(Machine):
             self.port.count("virtual_nodes_merged", len(joins))
             self._prepare(owned, tree.map.merged(self._owner.next_version(), joins), "idle")
         else:
-            owned.size_scan_done(self.port.now)
+            owned.size.scanned(self.port.now)
         return owned.is_changing
 
     def _split(self, owned: OwnedTree) -> PartitionMap | None:
         limit, map_ = self._settings.tree.split_at, owned.tree.map
         if len(owned.tree.registrations) <= limit:
             return None
-        for index, count in enumerate(owned.registration_counts()):
+        for index, count in enumerate(owned.size.counts(map_)):
             if count <= limit:
                 continue
             entry = map_.entries[index]
@@ -569,7 +523,7 @@ class Rebalance(Machine):
             return None
         joins: dict[int, None] = {}
         size, busy = 0, 0.0
-        for index, count in enumerate(owned.registration_counts()):
+        for index, count in enumerate(owned.size.counts(map_)):
             interval = map_.entries[index].interval
             asked, _ = loads.recent(owned.attribute, interval, now)
             most, idle = self._settings.tree.split_at / MERGE_SHARE, MERGED_BUSY

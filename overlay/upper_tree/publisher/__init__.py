@@ -5,13 +5,14 @@ owner has said that the tree has no subscribers, or its summary that no subscrib
 Silence, a lost link and `TreeMoved` send it again, so that hosts may match an event twice; the
 interested node removes the duplicate. What is known here of trees is a hint, and may be wrong.
 
-Called by ``clients`` (`Publisher.publish`); it calls ``lower_random`` for walks, the ring for
+Called by programs (`Publications.publish`); it calls ``lower_random`` for walks, the ring for
 owners, and sends `Visit` to hosts.
 
 Read in this order:
 
 * ``publisher``: from `publish` to `Accepted`.
-* ``admission``: which events may be published (whether there is room says ``pending_store``).
+* ``publications``: what programs publish, until it is answered; ``admission``: which events may be
+  published (whether there is room says ``pending_store``).
 * ``schemas``: what becomes of events that are not what the schema of their type says.
 * ``pending_event``: the states of an event and one of its trees; which hosts are overdue.
 * ``pending_store``: everything that is not accepted yet, what waits for which trees, and how much

@@ -321,10 +321,13 @@ class PendingStore:
         self._largest = 1  # bytes of the events that came last
         self._is_room_awaited = False
         self._locations = locations
-        self._coalescer = Coalescer(port)
+        self.coalescer = Coalescer(port)
+        """What waits for a fuller message: what it returns is to be added, by `add_batch` or
+        `add_single`."""
         self._single: dict[int, PendingEvents] = {}  # records of one event, by its number …
         self._batches: dict[int, PendingEvents] = {}  # … and of several, by that of the first
-        self._queue = RouteQueue(port)
+        self.queue = RouteQueue(port)
+        """Pairs that wait to be routed."""
         self._seeking: dict[str, dict[int, None]] = {}  # attribute -> sequence numbers
         self.searches = FirstSearches(port)
         """When what waits for trees that were new may visit them."""
@@ -334,7 +337,7 @@ class PendingStore:
 
     def __len__(self) -> int:
         """Return the number of events that at least one tree has not accepted yet."""
-        return self.in_flight + self._coalescer.count
+        return self.in_flight + self.coalescer.count
 
     # --- how many there may be ---
 
@@ -358,22 +361,12 @@ class PendingStore:
         will be in their `EventsAccepted`."""
         numbers = [event.sequence for event in events]
         self._part(numbers)
-        waiting, single = self._coalescer.sequences, self._single
+        waiting, single = self.coalescer.sequences, self._single
         found = {number: None for number in numbers if number in single or number in waiting}
         self._receipts.update((number, {}) for number in found)
         return found
 
     # --- new events ---
-
-    def submit(self, by_names: ByNames, largest: int) -> tuple[ByNames, int] | None:
-        """Events are published, by the names of their attributes; none exceeds `largest` bytes.
-        Returns all that are to be sent now, and a size that none exceeds: `add_batch` or
-        `add_single` has to follow. None: they wait for others, for a moment at most."""
-        return self._coalescer.submit(by_names, largest, self.in_flight)
-
-    def hold_over(self) -> tuple[ByNames, int] | None:
-        """Handle `HoldOver`. Return what to send now, in the form of `submit`."""
-        return self._coalescer.hold_over()
 
     def add_batch(self, events: Sequence[Event], route: Route, largest: int) -> None:
         """These events, none over `largest` bytes, leave now for the hosts of `route`. If it names
@@ -435,21 +428,7 @@ class PendingStore:
             state = PAIR_MOVES[record.pairs[attribute].state, why]
             record.pairs[attribute] = PairStatus(state, now)
         in_order = sorted(pairs, key=_published)
-        self._queue.waiting.append((deque(in_order), stale))
-
-    @property
-    def is_queue_empty(self) -> bool:
-        """Whether no pair waits to be routed."""
-        return not self._queue.waiting
-
-    def route_due(self) -> None:
-        """`RouteDue` has come: this turn may route some."""
-        self._queue.route_due()
-
-    def take_queued(self) -> tuple[list[PendingPair], bool] | None:
-        """Return the next queued pairs that this turn may route, and whether known hosts of these
-        pairs have proved wrong. None: this turn may route no further pairs."""
-        return self._queue.take()
+        self.queue.waiting.append((deque(in_order), stale))
 
     def awaiting(self, attribute: str) -> dict[int, None]:
         """The events that wait for this tree, as they were published."""

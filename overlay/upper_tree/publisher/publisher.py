@@ -27,7 +27,6 @@ from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.event_history import AcceptedAt, EventHistory, Skipped, digest_of
 from overlay.upper_tree.event_proofs import PROOF_MOST, EventProofs
 from overlay.upper_tree.events import TreeAbsent, TreeFound, TreesFound
-from overlay.upper_tree.host_load import HostLoad
 from overlay.upper_tree.messages import EVENT_TREE, Accepted, EventsRefused, SentBefore, TreeMoved
 from overlay.upper_tree.publisher.admission import UniformBatch
 from overlay.upper_tree.publisher.constants import (
@@ -169,12 +168,13 @@ class Publisher(Machine):
                 digest=digest_of(event),
             )
         self.port.count("published", len(events))
-        self._dispatch_all(self.pending.submit(by_names, largest))
+        pending = self.pending
+        self._dispatch_all(pending.coalescer.submit(by_names, largest, pending.in_flight))
         return events
 
     def on_hold_over(self, timer: HoldOver) -> None:
         """Send the events that have waited for a fuller message."""
-        self._dispatch_all(self.pending.hold_over())
+        self._dispatch_all(self.pending.coalescer.hold_over())
 
     def _dispatch_all(self, due: tuple[ByNames, int] | None) -> None:
         """Send the events of `due`, grouped by the names of their attributes, to the hosts of their
@@ -186,23 +186,17 @@ class Publisher(Machine):
         self.replicas.expire(self.port.now)
         count = sum(map(len, by_names.values()))
         at_once = self.replicas.at_once(count)
-        if at_once < count:
-            for part in in_parts(by_names, at_once):
-                self._dispatch_part(part, largest)
+        for part in (by_names,) if at_once >= count else in_parts(by_names, at_once):
+            visits: VisitsByHost = {}
+            pairs: list[PendingPair] = []
+            for names, alike in part.items():
+                pairs += self._dispatch(names, alike, largest, visits)
+            if pairs:
+                self._dispatch_pairs(pairs, visits)
+            self._retry.within(self.replicas.timeout)
+            self._send_all(visits, largest)
+            if at_once < count:
                 self.replicas.expire(self.port.now)
-        else:
-            self._dispatch_part(by_names, largest)
-
-    def _dispatch_part(self, by_names: ByNames, largest: int) -> None:
-        """Send these, for which hosts are chosen together."""
-        visits: VisitsByHost = {}
-        pairs: list[PendingPair] = []
-        for names, alike in by_names.items():
-            pairs += self._dispatch(names, alike, largest, visits)
-        if pairs:
-            self._dispatch_pairs(pairs, visits)
-        self._retry.within(self.replicas.timeout)
-        self._send_all(visits, largest)
 
     def _dispatch_pairs(self, pairs: Sequence[PendingPair], visits: VisitsByHost) -> None:
         """Add pairs that are routed one by one to `visits`, as far as they need not wait."""
@@ -210,7 +204,7 @@ class Publisher(Machine):
         for pair in [pair for pair in pairs if pair[1] in held]:
             self.pending.seek(pair)  # behind those that wait for it already
         ready = [pair for pair in pairs if pair[1] not in held]
-        if self.pending.is_queue_empty and len(ready) <= PAIRS_AT_ONCE:
+        if not self.pending.queue.waiting and len(ready) <= PAIRS_AT_ONCE:
             self._route(ready, visits)
         else:
             self._route_later(ready, PairMove.POSTPONED)
@@ -221,10 +215,12 @@ class Publisher(Machine):
         """Add events with the same attributes to `visits`: together, if all that is known of their
         trees holds for all of them. If not, returns the pairs, which have to be routed one by
         one."""
+        held = self.pending.searches.early
+        is_held = bool(held) and (EVENT_TREE in held or not held.keys().isdisjoint(names))
         found = None
-        if self._may_plan(names):
+        if not (self.counting or is_held or self.pending.queue.waiting):
             found = self._plans.get(names, self.port.now)
-        if found is None:
+        if found is None:  # one by one, behind others that wait
             return self.pending.add_single(events, [EVENT_TREE, *names], largest)
         if found.expiring:
             self.finder.seek(found.expiring)
@@ -232,7 +228,7 @@ class Publisher(Machine):
             now, claim = self.port.now, self.locations.summaries.claim_refresh
             self._ask_summaries([name for name in found.unknown if claim(name, now, len(events))])
         routed = [RoutedEvents(found.fixed, (), events)]
-        if not found.is_fixed:
+        if found.spread or found.skippable:
             routed = found.route_events(events)
         for route, skipped, alike in routed:
             if skipped:
@@ -242,12 +238,6 @@ class Publisher(Machine):
             for host, trees in route.values():
                 visits.setdefault(host.id, (host, []))[1].append((trees, alike))
         return []
-
-    def _may_plan(self, names: tuple[str, ...]) -> bool:
-        """Whether events with these attributes need not go one by one, behind others that wait."""
-        held = self.pending.searches.early
-        is_held = bool(held) and (EVENT_TREE in held or not held.keys().isdisjoint(names))
-        return not (self.counting or is_held) and self.pending.is_queue_empty
 
     def _route_later(
         self, pairs: Sequence[PendingPair], why: PairMove, stale: bool = False
@@ -262,12 +252,12 @@ class Publisher(Machine):
 
     def _route_queued(self) -> None:
         """Route queued pairs, up to the limit of this turn."""
-        while (part := self.pending.take_queued()) is not None:
+        while (part := self.pending.queue.take()) is not None:
             self._send_part(*part)
 
     def on_route_due(self, timer: RouteDue) -> None:
         """Route the next ones."""
-        self.pending.route_due()
+        self.pending.queue.route_due()
         self._route_queued()
         self.locations.trim()
 
@@ -383,7 +373,7 @@ class Publisher(Machine):
 
         if remote:
             for names, events in groups:
-                self.copies.spend(events)
+                self.copies.add(events)
                 if traced := self.port.sampled(events):
                     self.port.trace_each(
                         "visit", "event", [event.identity for event in traced],
@@ -406,10 +396,8 @@ class Publisher(Machine):
         for location in message.locations:
             if self._doubts is None or self.locations.is_confirmed(location.attribute, sender.id):
                 self.locations.learn(location)
-        if taken or not message.taken:
-            self._accept(sender, taken, message.pace)
-
-    def _accept(self, sender: Peer, taken: Sequence[Taken], pace: HostLoad | None) -> None:
+        if message.taken and not taken:
+            return
         now = self.port.now
         events, sent_at = self.pending.accept(sender.id, taken)
         for (attributes, _), some in zip(taken, events, strict=True):
@@ -417,9 +405,9 @@ class Publisher(Machine):
             self.history.accepted(some, AcceptedAt(attributes, found, sender.id))
         if taken:
             took = None if sent_at is None else now - sent_at
-            self.replicas.accepted(sender.id, took, now, pace)
+            self.replicas.accepted(sender.id, took, now, message.pace)
         else:
-            self.replicas.waits(sender.id, now, pace)
+            self.replicas.waits(sender.id, now, message.pace)
 
     def _settle(self, attribute: str) -> None:
         """The owner has said where this tree is: what its hosts have accepted is done, and what

@@ -49,21 +49,13 @@ from overlay.upper_tree.publisher.load_prediction import LoadPredictor
 
 class LastWord(msgspec.Struct):
     """The time at which a host last accepted events, or reported that events wait there. The record
-    is changed in place: it is written for every acceptance, and assigning to a `BoundedDict` costs
-    a microsecond."""
+    is changed in place, by `ReplicaSelector._heard`: it is written for every acceptance, and
+    assigning to a `BoundedDict` costs a microsecond."""
 
     at: float
     wait: float = 0.0
     """Seconds that an event may take there: as long as one took, or what waited would take, of
     late."""
-
-    def heard(self, took: float, load: HostLoad | None, now: float) -> None:
-        """Note that the host accepted events after `took` seconds, or reported its load."""
-        if load is not None and load.service > 0:
-            took = max(took, load.queue / load.service)
-        if self.wait:
-            took = max(took, self.wait * 0.5 ** ((now - self.at) / WAIT_HALF_LIFE))
-        self.wait, self.at = took, now
 
 
 class Ranking(msgspec.Struct):
@@ -205,12 +197,17 @@ class ReplicaSelector:
         self._heard(node, 0.0, now, load)
 
     def _heard(self, node: NodeId, took: float, now: float, load: HostLoad | None) -> None:
+        """Note that the host accepted events after `took` seconds, or reported its load."""
         last = self._heard_at.get(node)
         if last is None:
             last = self._heard_at[node] = LastWord(now)
         else:
             self._heard_at.move_to_end(node)
-        last.heard(took, load, now)
+        if load is not None and load.service > 0:
+            took = max(took, load.queue / load.service)
+        if last.wait:
+            took = max(took, last.wait * 0.5 ** ((now - last.at) / WAIT_HALF_LIFE))
+        last.wait, last.at = took, now
         if self._suspected.pop(("", node), None) is not None:
             self.changes += 1
 

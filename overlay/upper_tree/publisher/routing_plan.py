@@ -89,11 +89,6 @@ class BatchPlan(NamedTuple):
     """Trees without subscribers, which is to be asked for anew."""
 
     @property
-    def is_fixed(self) -> bool:
-        """Whether all events go to the same hosts."""
-        return not self.spread and not self.skippable
-
-    @property
     def summaries(self) -> list[CachedSummary]:
         """The summaries against which events are checked."""
         found = [summary for *_, summary in self.spread if summary is not None]

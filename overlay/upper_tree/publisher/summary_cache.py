@@ -85,14 +85,6 @@ class CachedSummary(msgspec.Struct):
     events: int = 0  # that came for the tree …
     events_from: float = -math.inf  # … since then
 
-    def count_events(self, events: int, now: float, within: float) -> int:
-        """Count `events` further events. Return how many events came in the last `within` seconds,
-        or in a part of them."""
-        if now - self.events_from > within:
-            self.events, self.events_from = 0, now
-        self.events += events
-        return self.events
-
     @property
     def is_useless(self) -> bool:
         """Whether events are no longer checked against the summary because it admits nearly all of
@@ -216,7 +208,12 @@ class SummaryCache:
         the caller must now ask the owner for the summary. After returning True, return False until
         `SUMMARY_RETRY` has passed."""
         cached = self._entry(attribute)
-        if cached.is_fresh(now) or cached.count_events(events, now, self._term) < self._worth:
+        if cached.is_fresh(now):
+            return False
+        if now - cached.events_from > self._term:
+            cached.events, cached.events_from = 0, now
+        cached.events += events
+        if cached.events < self._worth:
             return False
         cached.refresh_at = cached.refresh_together_at = now + SUMMARY_RETRY
         return True

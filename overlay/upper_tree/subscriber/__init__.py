@@ -5,9 +5,9 @@ acknowledged by an owner; leases are renewed while the subscription lasts; and e
 matches is shown once per subscription. CBDLO section 4 has the counting algorithm; pivot routing
 is ours (docs/design/delivery.md).
 
-``registrar`` finds the owners, registers and ends, with ``renewals``, which knows since when the
-leases ran for certain (``local_registrations`` has what there is, and what its owner is still to
-end); ``receiver`` counts (in counting routing), removes
+``registrar`` finds the owners and registers, with ``renewals``, which knows since when the leases
+ran for certain (``local_registrations`` has what there is, and asks owners to end what has ended
+here); ``receiver`` counts (in counting routing), removes
 duplicates (of the last `tree.dedupe` identities), checks the whole predicate once more, and hands
 over, and says by ``arrival_lookups`` how an event came; ``publication_order`` lets events wait for
 earlier ones of their publisher. ``constants`` has every number that is no setting. Called by

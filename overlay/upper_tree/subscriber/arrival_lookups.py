@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-import msgspec
-
-from matching import EVERYTHING, Cut, Interval, place
+from matching import EVERYTHING, Interval, place
 from overlay.client import Event
 from overlay.machine import NodeId
 from overlay.upper_tree.event_history import EventArrival
@@ -62,22 +60,6 @@ class DeliveredLookup:
         return lambda place: self.of((), events[place])
 
 
-class ServedParts:
-    """The parts of a tree's value space that a host served at some moment, in order."""
-
-    def __init__(self, spans: tuple[Interval, ...]) -> None:
-        self.spans = spans
-
-    @property
-    def is_whole(self) -> bool:
-        """As `Served.is_whole`."""
-        return self.spans == (EVERYTHING,)
-
-    def span(self, spot: Cut) -> Interval | None:
-        """As `Served.span`."""
-        return next((span for span in self.spans if span.lo <= spot < span.hi), None)
-
-
 class VisitedLookup:
     """The arrivals of the events of a visit to trees on this node. The events came through one of
     the trees in which the subscription is registered."""
@@ -112,17 +94,9 @@ class VisitedLookup:
     def resolve_later(
         self, pivots: Iterable[Sequence[str]], events: Sequence[Event]
     ) -> Callable[[int], EventArrival]:
-        """Trees change: which parts of them are served now is kept for when the function is
-        called."""
-        mine, visited = list(pivots), self._visited
-        trees = {
-            name: ServedParts(tuple(tree.spans))
-            for names in dict.fromkeys(mine)
-            for name in names
-            if (tree := visited.trees.get(name)) is not None
-        }
-        then = VisitedLookup(msgspec.structs.replace(visited, events=(), trees=trees), self._me)
-        return lambda at: then.of(mine[at], events[at])
+        """Nothing is looked up before the function is called."""
+        mine = list(pivots)
+        return lambda at: self.of(mine[at], events[at])
 
 
 class ReadyLookup:

@@ -1,30 +1,45 @@
-"""The registrations of this node's subscriptions, and which of them wait for an answer."""
+"""The registrations of this node's subscriptions, which of them wait for an answer, and those that
+have ended here and not at their owners."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from math import inf
 from typing import TypeAlias
 
-from overlay.machine import NodeId
-from overlay.upper_tree.messages import Registration
-
-# --- registrations that this node has ended, until their owners have said so ---
-#
-# A program that goes may leave tens of thousands. Whatever is asked here is answered without
-# looking through all of them: they stand in the order in which their owners are asked.
+from overlay.chord.keys import attribute_key
+from overlay.chord.ring.ring import Ring
+from overlay.machine import Alarm, NodeId, Peer, Port, Timer
+from overlay.upper_tree.batches import in_batches, weigh_text
+from overlay.upper_tree.messages import Registration, Unregister, Unregistered
+from overlay.upper_tree.subscriber.constants import UNREGISTERED_AT_ONCE
 
 RegistrationKey: TypeAlias = tuple[str, str]
 """(attribute, registration id)."""
 
 
-class EndedRegistrations:
-    """Registrations that ended here and that no owner has confirmed as ended. Times are the Port's
-    seconds."""
+class UnregisterDue(Timer, frozen=True):
+    """Time to look up the owners of registrations that have ended here, and to ask them to end
+    these."""
 
-    def __init__(self) -> None:
+
+class EndedRegistrations:
+    """Registrations that ended here: asks their owners to end them, until these have answered.
+
+    A program that goes may leave tens of thousands. They stand in the order in which their owners
+    are asked, so that none of the methods here looks through all of them for one.
+    """
+
+    def __init__(self, port: Port, ring: Ring, retry: float) -> None:
+        """`retry`: seconds after which an owner that has not answered is asked again."""
+        self._port = port
+        self._ring = ring
+        self._retry = retry
         self._new: OrderedDict[RegistrationKey, None] = OrderedDict()
         self._asked: OrderedDict[RegistrationKey, float] = OrderedDict()  # when to ask again
+        self._unregister = Alarm(port, UnregisterDue())
+        self._leaving = False
 
     def __len__(self) -> int:
         return len(self._new) + len(self._asked)
@@ -34,50 +49,78 @@ class EndedRegistrations:
         keys = (*self._new, *self._asked)
         return dict.fromkeys(attribute for attribute, _ in keys)
 
-    def add(self, keys: Iterable[RegistrationKey]) -> None:
-        """Add registrations that end. Their owners are to be asked next."""
-        self._new.update(dict.fromkeys(keys))
+    def end(self, keys: Sequence[RegistrationKey]) -> None:
+        """These end: their owners hear it in a moment, in one message with others that end
+        meanwhile."""
+        if keys:
+            self._new.update(dict.fromkeys(keys))
+            self._unregister.within(0.0)
 
-    def take(self, now: float, most: int) -> list[RegistrationKey]:
-        """At most `most` whose owners are to be asked now; each is to be given back by `asked`, or
-        is forgotten."""
+    def leave(self) -> None:
+        """The node leaves: a registration that its owner does not end when it is asked once ends
+        with its lease."""
+        self._leaving = True
+
+    def owner_refused(self, attributes: Collection[str]) -> None:
+        """The node that was asked does not own these trees. Where this node leaves, no other one is
+        asked."""
+        if self._leaving:
+            for keys in (self._new, self._asked):
+                for key in [key for key in keys if key[0] in attributes]:
+                    del keys[key]
+
+    def owner_lost(self) -> None:
+        """Some owner may be lost. Where this node leaves, none is asked again."""
+        if self._leaving:
+            self._new.clear()
+            self._asked.clear()
+
+    def ask_all_again(self) -> None:
+        """Ask the owners of all registrations, because they have changed."""
+        self._new.update(dict.fromkeys(self._asked))
+        self._asked.clear()
+        self._unregister.within(0.0)
+
+    def on_unregister_due(self, timer: UnregisterDue) -> None:
+        """Ask the owners of some; the rest follows in the next turns."""
+        self._unregister.rang()
+        now = self._port.now
+        batches: dict[tuple[NodeId, str], tuple[Peer, list[str]]] = {}
+        for attribute, id_ in self._take(now):
+            owner = self._ring.owner(attribute_key(attribute))
+            if owner is None and self._leaving:
+                continue
+            self._asked[attribute, id_] = now + self._retry
+            if owner is None:
+                self._ring.find(attribute_key(attribute))
+            else:
+                group = batches.setdefault((owner.primary.id, attribute), (owner.primary, []))
+                group[1].append(id_)
+        for (_, attribute), (peer, ids) in batches.items():
+            for names in in_batches(ids, weigh_text):
+                self._port.send(peer, Unregister(attribute, names))
+        next_at = now if self._new else next(iter(self._asked.values()), None)
+        if next_at is not None:
+            self._unregister.within(next_at - now)
+
+    def _take(self, now: float) -> list[RegistrationKey]:
+        """Take out some whose owners are to be asked now."""
         taken: list[RegistrationKey] = []
-        while self._new and len(taken) < most:
+        while self._new and len(taken) < UNREGISTERED_AT_ONCE:
             taken.append(self._new.popitem(last=False)[0])
-        while self._asked and len(taken) < most and next(iter(self._asked.values())) <= now:
+        while (
+            self._asked
+            and len(taken) < UNREGISTERED_AT_ONCE
+            and next(iter(self._asked.values())) <= now
+        ):
             taken.append(self._asked.popitem(last=False)[0])
         return taken
 
-    def asked(self, key: RegistrationKey, again_at: float) -> None:
-        """Note that the owner of a registration was asked, or looked up, and is to be asked again
-        at `again_at`. The time is never earlier than that of a registration given back before."""
-        self._asked[key] = again_at
-
-    def next_at(self, now: float) -> float | None:
-        """Return when there is a registration to take; None: none waits."""
-        return now if self._new else next(iter(self._asked.values()), None)
-
-    def answered(self, keys: Iterable[RegistrationKey]) -> None:
-        """Drop registrations whose owner has ended them."""
-        for key in keys:
-            self._new.pop(key, None)
-            self._asked.pop(key, None)
-
-    def ask_all_again(self) -> None:
-        """Have the owners of all registrations asked next, because they have changed."""
-        self._new.update(dict.fromkeys(self._asked))
-        self._asked.clear()
-
-    def forget(self, attributes: Collection[str]) -> None:
-        """Leave those of these trees to their leases."""
-        for keys in (self._new, self._asked):
-            for key in [key for key in keys if key[0] in attributes]:
-                del keys[key]
-
-    def clear(self) -> None:
-        """Drop all: their leases will run out."""
-        self._new.clear()
-        self._asked.clear()
+    def on_unregistered(self, sender: Peer, message: Unregistered) -> None:
+        """The owner has ended these registrations."""
+        for id_ in message.ids:
+            self._new.pop((message.attribute, id_), None)
+            self._asked.pop((message.attribute, id_), None)
 
 
 class LocalRegistration:
@@ -267,3 +310,48 @@ class LocalRegistrations:
         for key in found:
             del self._ownerless[key]
         return [local for local in found.values() if not local.sent_to]
+
+
+class OwnerWindow:
+    """How many registrations a node may have unanswered at one owner, and those that wait since
+    there are as many."""
+
+    def __init__(self, local: LocalRegistrations, most: float) -> None:
+        """`local`: all registrations of the node; `most`: the bound, for each owner."""
+        self._local = local
+        self._most = most
+        self._waiting: dict[NodeId, deque[LocalRegistration]] = {}  # by owner; none is empty
+        self.is_bounded = most < inf
+
+    def owners(self) -> list[NodeId]:
+        """The owners for whose answers some registrations wait."""
+        return list(self._waiting)
+
+    def holds_back(self, one: LocalRegistration, owner: NodeId, leaving: int) -> bool:
+        """Whether this registration has to wait, as it does from now on. `leaving`: how many others
+        are sent to its owner in this turn."""
+        if self._local.unanswered_by(owner) + leaving < self._most:
+            return False
+        self._waiting.setdefault(owner, deque()).append(one)
+        return True
+
+    def take(self, owner: NodeId) -> list[LocalRegistration]:
+        """Take out as many as the owner may be sent now."""
+        waiting = self._waiting.get(owner)
+        if waiting is None:
+            return []
+        room = self._most - self._local.unanswered_by(owner)
+        found: list[LocalRegistration] = []
+        while waiting and len(found) < room:
+            one = waiting.popleft()
+            if self._local.by_key.get(one.key) is one:  # else it has ended
+                found.append(one)
+        if not waiting:
+            del self._waiting[owner]
+        return found
+
+    def take_all(self) -> list[LocalRegistration]:
+        """Take out all, since owners have changed, perhaps."""
+        found = [one for waiting in self._waiting.values() for one in waiting]
+        self._waiting.clear()
+        return found

@@ -39,7 +39,7 @@ from overlay.machine import (
     handlers_of,
 )
 from overlay.settings import Settings
-from overlay.upper_tree.batches import in_batches, weigh_registration, weigh_text
+from overlay.upper_tree.batches import in_batches, weigh_registration
 from overlay.upper_tree.compiled_selectors import compiled, keep
 from overlay.upper_tree.events import (
     OwnerRefused,
@@ -53,8 +53,6 @@ from overlay.upper_tree.messages import (
     Register,
     Registered,
     Registration,
-    Unregister,
-    Unregistered,
 )
 from overlay.upper_tree.pivots import choose_pivot
 from overlay.upper_tree.subscriber.constants import (
@@ -66,12 +64,12 @@ from overlay.upper_tree.subscriber.constants import (
     REGISTRATIONS_LOOKED_AT,
     RETRY_PAUSE,
     SENT_AT_ONCE,
-    UNREGISTERED_AT_ONCE,
 )
 from overlay.upper_tree.subscriber.local_registrations import (
     EndedRegistrations,
     LocalRegistration,
     LocalRegistrations,
+    OwnerWindow,
     RegistrationKey,
 )
 from overlay.upper_tree.subscriber.renewals import Renewals
@@ -87,11 +85,6 @@ PUT_OFF = "~"
 
 class RegisterDue(Timer, frozen=True):
     """Send more of the registrations that wait; look for those without an answer."""
-
-
-class UnregisterDue(Timer, frozen=True):
-    """Time to look up the owners of registrations that have ended here, and to ask them to end
-    these."""
 
 
 class Registrar(Machine):
@@ -110,16 +103,14 @@ class Registrar(Machine):
         `token`: the delivery token that its registrations carry (delivery_tokens.py)."""
         super().__init__(port)
         self._token = token
-        self._window = LEAF_WINDOW if is_leaf else math.inf
         self._at_once = LEAF_SENT_AT_ONCE if is_leaf else SENT_AT_ONCE
-        self._parked: dict[NodeId, deque[LocalRegistration]] = {}
-        """By owner, those that wait until it has answered others."""
         self._put_off_said: dict[tuple[NodeId, str], float] = {}
         """When it was said last that a node has put off what was asked of it."""
         self.settings = settings.tree
         self.incarnation = incarnation
         self.ring = ring
         self._local = LocalRegistrations()
+        self._window = OwnerWindow(self._local, LEAF_WINDOW if is_leaf else math.inf)
         self._waiting: deque[LocalRegistration] = deque()
         """To be sent next: these are `WAITING`, or have ended."""
         self._retry = Alarm(port, RegisterDue())
@@ -127,18 +118,16 @@ class Registrar(Machine):
         self._refused: dict[str, NodeId] = {}
         """Attributes that were refused in the turn of that time, and who owned them then."""
         self._look_at = math.inf  # when to look for those without an answer
-        self._ended = EndedRegistrations()
-        self._unregister = Alarm(port, UnregisterDue())
+        self._ended = EndedRegistrations(port, ring, self.settings.retry)
         self._renewals = Renewals(
             port, self.settings, incarnation, ring, self._local, self._ended, self
         )
-        self._leaving = False
         self.popularity: BoundedDict[str, int] = BoundedDict(POPULARITY_MOST)
         """Of attributes, as owners reported it (pivots.py)."""
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
-        return handlers_of(self, self._renewals)
+        return handlers_of(self, self._renewals, self._ended)
 
     def start(self) -> None:
         """Begin to renew the leases of all registrations."""
@@ -215,14 +204,13 @@ class Registrar(Machine):
     def unsubscribe(self, subscription: str) -> None:
         """End all registrations of a subscription: their owners hear it in a moment, in one message
         with others that end meanwhile."""
-        self._end(self._local.end(subscription))
-        for owner in list(self._parked):
-            self._unpark(owner)
+        self._ended.end(self._local.end(subscription))
+        self._unpark(self._window.owners())
 
     def leave(self) -> None:
         """The node leaves: a registration that its owner does not end when it is asked once ends
         with its lease."""
-        self._leaving = True
+        self._ended.leave()
 
     @property
     def settled(self) -> bool:
@@ -277,10 +265,8 @@ class Registrar(Machine):
             if attribute not in owners:
                 owners[attribute] = self._find_owner(attribute)
             owner = owners[attribute]
-            if owner is not None and self._window < math.inf:
-                unanswered = self._local.unanswered_by(owner.id) + taken.get(owner.id, 0)
-                if unanswered >= self._window:
-                    self._parked.setdefault(owner.id, deque()).append(one)
+            if owner is not None and self._window.is_bounded:
+                if self._window.holds_back(one, owner.id, taken.get(owner.id, 0)):
                     continue
                 taken[owner.id] = taken.get(owner.id, 0) + 1
             sent += 1
@@ -299,27 +285,12 @@ class Registrar(Machine):
         if self._waiting:
             self._retry.within(0.0)
 
-    def _unpark(self, owner: NodeId) -> None:
-        """The owner may have answered some: send as many of those that wait for that."""
-        parked = self._parked.get(owner)
-        if parked is None:
-            return
-        room = self._window - self._local.unanswered_by(owner)
-        while parked and room > 0:
-            one = parked.popleft()
-            if self.registrations.get(one.key) is one:  # else it has ended
-                self._waiting.append(one)
-                room -= 1
-        if not parked:
-            del self._parked[owner]
-        if self._waiting:
-            self._retry.within(0.0)
-
-    def _unpark_all(self) -> None:
-        """Owners have changed, perhaps."""
-        for parked in self._parked.values():
-            self._waiting += parked
-        self._parked.clear()
+    def _unpark(self, owners: Iterable[NodeId]) -> None:
+        """These owners may have answered some: send as many of those that wait for that."""
+        for owner in owners:
+            if room := self._window.take(owner):
+                self._waiting += room
+                self._retry.within(0.0)
 
     def _find_owner(self, attribute: str) -> Peer | None:
         """Return the primary of the cluster that owns the attribute; None if it is not known, and
@@ -345,7 +316,7 @@ class Registrar(Machine):
         if any((message.attribute, id_) in self.registrations for id_ in message.ids):
             self._renewals.registered(message.attribute)
         touched = self._local.acknowledge_all(message.attribute, message.ids)
-        self._unpark(sender.id)
+        self._unpark((sender.id,))
         ready = tuple([one for one in touched if self.is_ready(one)])
         if ready:
             self.port.emit(SubscriptionsReady(ready))
@@ -363,7 +334,7 @@ class Registrar(Machine):
                 local.retry_at = self.port.now + seconds * (1.0 + self.port.rng.random() / 4)
         if put_off:
             self._look_within(seconds)
-            self._unpark(sender.id)
+            self._unpark((sender.id,))
         if message.what == "Register":
             self.port.count("registrations_put_off", len(put_off))
         else:
@@ -387,7 +358,7 @@ class Registrar(Machine):
         wait because their owner at present accepts no more from this node."""
         unanswered = self._local.unanswered_of(subscription)
         held = sum(one.sent_to in (PUT_OFF, WAITING) for one in unanswered)
-        return len(unanswered), held if self._window < math.inf else 0
+        return len(unanswered), held if self._window.is_bounded else 0
 
     def on_better_pivots(self, sender: Peer, message: BetterPivots) -> None:
         """The owner knows attributes with less traffic: register there instead.
@@ -413,7 +384,7 @@ class Registrar(Machine):
             if local.sends > 1:  # an earlier or later attempt may have been taken
                 ended.append((attribute, id_))
         self.send(moved)
-        self._end(ended)
+        self._ended.end(ended)
 
     def on_owner_refused(self, event: OwnerRefused) -> None:
         """Ask another owner, or the same one a little later."""
@@ -433,12 +404,11 @@ class Registrar(Machine):
                 if owner not in ("", local.sent_to) and not local.redirected:
                     local.redirected = True
                     at_once.append(local)
-        self._unpark_all()
+        self._waiting += self._window.take_all()
         self._look_within(RETRY_PAUSE)
         self.send(at_once)
         self._renewals.refused(renewed)
-        if self._leaving:
-            self._ended.forget(event.attributes)
+        self._ended.owner_refused(event.attributes)
 
     def _newly_refused(self, attributes: Iterable[str]) -> dict[str, NodeId]:
         """Return those of these trees that were not yet refused in this turn under the same owner,
@@ -458,9 +428,8 @@ class Registrar(Machine):
             if local.sent_to == event.peer.id:
                 local.retry_at = self.port.now + RETRY_PAUSE
                 self._look_within(RETRY_PAUSE)
-        self._unpark_all()
-        if self._leaving:
-            self._ended.clear()
+        self._waiting += self._window.take_all()
+        self._ended.owner_lost()
         self._renewals.lost(event.lost)
 
     def on_register_due(self, timer: RegisterDue) -> None:
@@ -486,42 +455,9 @@ class Registrar(Machine):
         later = [local.retry_at for local in sent if local.retry_at > now]
         if later:
             self._look_within(min(later) - now)
-        for owner in list(self._parked):
-            self._unpark(owner)
-        if self._parked:
+        self._unpark(self._window.owners())
+        if self._window.owners():
             self._look_within(self.settings.retry)
-
-    # --- ending ---
-
-    def _end(self, keys: Sequence[RegistrationKey]) -> None:
-        if keys:
-            self._ended.add(keys)
-            self._unregister.within(0.0)
-
-    def on_unregister_due(self, timer: UnregisterDue) -> None:
-        """Ask the owners of some; the rest follows in the next turns."""
-        self._unregister.rang()
-        now = self.port.now
-        batches: dict[tuple[NodeId, str], tuple[Peer, list[str]]] = {}
-        for attribute, id_ in self._ended.take(now, UNREGISTERED_AT_ONCE):
-            owner = self.ring.owner(attribute_key(attribute))
-            if owner is None and self._leaving:
-                continue
-            self._ended.asked((attribute, id_), now + self.settings.retry)
-            if owner is None:
-                self.ring.find(attribute_key(attribute))
-            else:
-                group = batches.setdefault((owner.primary.id, attribute), (owner.primary, []))
-                group[1].append(id_)
-        for (_, attribute), (peer, ids) in batches.items():
-            for names in in_batches(ids, weigh_text):
-                self.port.send(peer, Unregister(attribute, names))
-        if (next_at := self._ended.next_at(now)) is not None:
-            self._unregister.within(next_at - now)
-
-    def on_unregistered(self, sender: Peer, message: Unregistered) -> None:
-        """The owner has ended these registrations."""
-        self._ended.answered((message.attribute, id_) for id_ in message.ids)
 
     # --- another ring ---
 
@@ -533,4 +469,3 @@ class Registrar(Machine):
             local.retry_at = self.port.now
         self._ended.ask_all_again()
         self._look_within(0.0)
-        self._unregister.within(0.0)

@@ -119,12 +119,12 @@ class SummaryBuilder(Machine):
         boxes: list[Box] = []
         compiled = 0
         for id_, registration in begun.items():
-            known = owned.boxes(id_)
+            known = owned.boxes.get(id_)
             if known is None:  # of a tree that was taken over
                 known = boxes_of(registration.selector)
                 compiled += 1
                 if tree.registrations.get(id_) is registration:
-                    owned.add_boxes(id_, known)
+                    owned.boxes.put(id_, known)
                 if compiled % COMPILED_AT_ONCE == 0:
                     yield
             boxes += known
@@ -292,7 +292,7 @@ class SummaryServer(Machine):
         holders = self.table.holders(owned.attribute, self.port.now)
         is_any_cached = holders or self.table.unknown_until > self.port.now
         for pending in new:
-            boxes = owned.boxes(pending.registration.id)
+            boxes = owned.boxes.get(pending.registration.id)
             assert boxes is not None
             summary = owned.summary.current
             admitted = summary is not None and all(map(summary.covers, boxes))

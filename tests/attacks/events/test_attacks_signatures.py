@@ -232,7 +232,7 @@ def overlay(sign: SignMode, alter: Callable[[Event], Event]) -> tuple[World, Ban
     band = Band(world.generator("band"))
 
     def build(*arguments: Any, **options: Any) -> MeteredNode:
-        if arguments[8] in ("n0", "n1", "n2"):
+        if arguments[0].name in ("n0", "n1", "n2"):
             return LyingNode(Forging(band, alter), *arguments, **options)
         return MeteredNode(*arguments, **options)
 

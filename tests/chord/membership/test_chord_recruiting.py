@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from overlay.chord.constants import IDLE_LEAST
@@ -101,7 +103,7 @@ def test_a_cluster_asks_no_node_whose_certificate_lets_it_not_vote() -> None:
     others = [world.add() for _ in range(6)]
     leaves = {node.peer.id for node in others[:4]}
     for node in world.members.values():
-        node.ring.state.votes = lambda node: node not in leaves
+        node.ring.state.roles = SimpleNamespace(votes=lambda node: node not in leaves)
     world.run(20)
     members = {peer.id for peer in founder.clusters.members()}
     assert members == {node.peer.id for node in (founder, *others[4:])}

@@ -11,6 +11,7 @@ from overlay.settings import Settings
 from overlay.upper_tree.clients.clients import LocalClients
 from overlay.upper_tree.event_history import EventHistory
 from overlay.upper_tree.publisher.location_cache import LocationCache
+from overlay.upper_tree.publisher.publications import Publications
 from overlay.upper_tree.publisher.publisher import Publisher
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
 from overlay.upper_tree.publisher.tree_finder import TreeFinder
@@ -60,11 +61,13 @@ class Rig:
         self.registrar = Registrar(self.port, chosen, 1, ring)
         self.receiver = Receiver(self.port, chosen, self.history)
         self.clients = LocalClients(
-            *(self.port, 1, self.registrar, self.receiver, self.publisher, self.history),
+            *(self.port, 1, self.registrar, self.receiver, self.history),
             policies := Policies(self.port, store, tenant, False),
             *(chosen, lambda: 1_000.0 + self.port.now),
         )
-        self.port.add(finder, self.publisher, self.registrar, self.receiver, self.clients, policies)
+        self.publications = Publications(self.port, self.publisher, policies)
+        self.port.add(finder, self.publisher, self.publications)
+        self.port.add(self.registrar, self.receiver, self.clients, policies)
         self._request = 0
 
     def settle(self) -> None:
@@ -75,9 +78,14 @@ class Rig:
     def command(self, client: int, kind: Any, *arguments: Any, **named: Any) -> int:
         self._request += 1
         command = kind(self._request, *arguments, **named)
-        self.clients.commands()[kind](client, command)
+        commands = {**self.clients.commands(), **self.publications.commands()}
+        commands[kind](client, command)
         self.port.turn()
         return self._request
+
+    def leave(self) -> None:
+        self.publications.leave()
+        self.clients.leave()
 
     def subscribe(self, selector: str, client: int = 1, name: str = "") -> str:
         self.command(client, Subscribe, selector, name)

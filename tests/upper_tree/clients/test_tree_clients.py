@@ -57,7 +57,7 @@ def test_of_subscriptions_of_one_turn_those_beyond_the_limit_are_refused(
         rig.clients.subscribe(1, Subscribe(number, f"x > {number}"))
     rig.port.turn()
     rig.clients.subscribe(1, Subscribe(6, "x > 6"))
-    rig.clients.leave()
+    rig.leave()
     rig.port.turn()
     rig.settle()
     answers = [(one.request, one.code) for one in rig.port.answers(Failed) if one.request]
@@ -232,7 +232,7 @@ def test_a_node_that_leaves_ends_the_subscriptions_of_all_programs() -> None:
     rig = Rig()
     rig.subscribe("x > 1")
     rig.subscribe("y > 1", client=2)
-    rig.clients.leave()
+    rig.leave()
     rig.port.turn()
     answers = {client: reply for client, reply in rig.port.replies if isinstance(reply, Failed)}
     assert {client: (reply.request, reply.code) for client, reply in answers.items()} == {
@@ -250,7 +250,7 @@ def test_a_node_that_leaves_acknowledges_nothing_new() -> None:
     rig.publish({"x": 2})  # its host has not answered yet: there is no room for more
     waiting = rig.publish({"x": 3}, client=2)
     pending = rig.command(1, Subscribe, "y > 1")  # not answered yet
-    rig.clients.leave()
+    rig.leave()
     rig.port.turn()
     late = rig.publish({"x": 4})
     subscribed = rig.command(1, Subscribe, "x > 1")
@@ -259,7 +259,7 @@ def test_a_node_that_leaves_acknowledges_nothing_new() -> None:
         (request, "leaving") for request in sorted((waiting, pending, late, subscribed))
     ]
     assert [reply.count for reply in rig.port.answers(Published)] == [1]
-    assert (rig.publisher.unaccepted, rig.clients.waiting) == (1, 0), "what was acknowledged"
+    assert (rig.publisher.unaccepted, rig.publications.waiting) == (1, 0), "what was acknowledged"
     rig.settle()
     assert rig.publisher.unaccepted == 0
 

@@ -39,7 +39,7 @@ def test_publications_of_one_turn_are_answered_each_by_itself(second: Any) -> No
     rig.subscribe("x > 0 OR y > 0")
     for number, events in enumerate([({"x": 1},), second, ({"x": 4}, {"x": 5})], 11):
         drafts = tuple(Draft(attributes) for attributes in events)
-        rig.clients.publish(number, Publish(number, drafts, receipt=number == 13))
+        rig.publications.publish(number, Publish(number, drafts, receipt=number == 13))
     rig.port.turn()
     rig.settle()
     answers = {c: a for c, a in rig.port.replies if isinstance(a, Published)}
@@ -61,7 +61,7 @@ def test_publications_of_one_turn_set_out_as_one_batch() -> None:
     rig.port.sent.clear()
     for client in (1, 2, 1):
         draft = Draft({"x": client})
-        rig.clients.publish(client, Publish(1, (draft, draft)))
+        rig.publications.publish(client, Publish(1, (draft, draft)))
     assert rig.port.answers(Published) != [], "of the first one"
     rig.port.turn()
     assert len(rig.port.answers(Published)) == 3
@@ -86,7 +86,7 @@ def test_a_receipt_waits_until_every_tree_has_every_event() -> None:
     assert answer.request == request
     assert answer.identities == ("me.1.1", "me.1.2", "")
     assert len(answer.refused) == 1
-    assert rig.clients.receipts == {}
+    assert rig.publications.receipts == {}
     assert answer.accepted == (AcceptedEvents(1, 2, {"x": "h"}),)
     assert answer.hosts == ({"x": "h"}, {"x": "h"}, {}), "y has no subscriber"
 
@@ -115,13 +115,13 @@ def test_publications_wait_in_order_while_too_much_is_pending() -> None:
     second = rig.publish({"x": 8}, {"x": 8}, client=2)
     third = rig.publish({"x": 7}, client=3)
     assert [a.request for a in rig.port.answers(Published)] == [first]
-    assert rig.clients.waiting == 3
+    assert rig.publications.waiting == 3
     rig.shown()
     for _ in range(3):  # as many times as few events fill the room
         rig.net.run(ACCEPTED_WITHIN)
         rig.settle()
     assert [a.request for a in rig.port.answers(Published)] == [second, third]
-    assert rig.clients.waiting == 0
+    assert rig.publications.waiting == 0
     values = [d for _, deliveries in rig.shown() for _, d in deliveries]
     assert values == [2, 3, 4, 5, 6]
 

@@ -34,14 +34,14 @@ def test_each_handling_finds_some_room_and_together_they_keep_the_limit(
     found = []
     for _ in taken:
         found.append(copies.room(one))
-        copies.spend((one,), found[-1])
+        copies.add((one,), found[-1])
     assert found == taken
     assert sum(taken[:-1]) == most
 
 
 def test_events_are_distinguished_by_all_of_their_identity() -> None:
     copies = CopyBudget(16)
-    copies.spend((event(1),), 16)
+    copies.add((event(1),), 16)
     assert copies.room(event(1)) == 1
     for other in (event(2), event(1, publisher="p"), event(1, incarnation=2)):
         assert copies.room(other) == 12
@@ -49,7 +49,7 @@ def test_events_are_distinguished_by_all_of_their_identity() -> None:
 
 def test_what_is_remembered_is_bounded_and_the_oldest_goes() -> None:
     copies = CopyBudget(16, kept=3)
-    copies.spend([event(number) for number in range(5)], 16)
+    copies.add([event(number) for number in range(5)], 16)
     assert [copies.room(event(number)) for number in range(5)] == [12, 12, 1, 1, 1]
 
 
@@ -83,7 +83,7 @@ def test_host_and_delegate_of_one_event_share_its_limit(host_first: bool) -> Non
 def test_a_publisher_counts_its_visits() -> None:
     """What it has sent as a publisher it does not send as a host."""
     rig = Rig(40, SIXTEEN)
-    rig.host.hosting.copies.spend((event(1, x=5),), 9)
+    rig.host.hosting.copies.add((event(1, x=5),), 9)
     rig.publish(event(1, x=5))
     assert len(rig.host.port.sent_to(Deliver)) == 3
     rig.net.flush()

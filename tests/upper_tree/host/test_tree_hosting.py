@@ -347,7 +347,9 @@ def test_from_any_host_an_event_reaches_the_matching_virtual_node_in_the_trees_h
         node.port.hear(message, OWNER)
     net.node("pub")
     net.node("s")
-    members = [node for node in hosts if any(t.intervals for t in node.hosting.trees.values())]
+    members = [
+        node for node in hosts if any(t.served.intervals for t in node.hosting.trees.values())
+    ]
     start = data.draw(st.sampled_from(members))
     visit(start, *(event(number, x=value) for number, value in enumerate(values)))
     hops = [0]

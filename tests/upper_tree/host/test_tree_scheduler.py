@@ -248,7 +248,7 @@ def test_a_host_that_leaves_matches_first_what_waits() -> None:
         left=True,
         waiting=0,
         ending=0,
-        unaccepted=0,
+        publisher=SimpleNamespace(unaccepted=0),
         settled=True,
         unacknowledged=lambda: 0,
         hosted=0,

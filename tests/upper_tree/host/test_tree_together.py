@@ -71,7 +71,7 @@ class TestVisitsInAnyOrder:
             name
             for name in names
             if name in hosting.trees
-            and hosting.trees[name].is_whole
+            and hosting.trees[name].served.is_whole
             and hosting.assigned.has_lease(hosting.trees[name])
         }
         partly = {name for name in names if name in hosting.trees and name not in served}

@@ -233,7 +233,7 @@ def test_nothing_is_matched_without_registrations() -> None:
     home = Home()
     assert home.visit(event(1, x=5)) == []
     assert home.port.emitted == []
-    assert home.node.hosting.trees["x"].spans[0] == EVERYTHING
+    assert home.node.hosting.trees["x"].served.spans[0] == EVERYTHING
 
 
 def test_each_tree_is_charged_with_the_events_that_visit_it_here() -> None:

@@ -76,10 +76,10 @@ class Hot(Rig):
         for name, node in self.hosts.items():
             tree = node.hosting.trees.get("x")
             mine = self.owner.owner.trees["x"].tree.map.hosted_by(name)
-            if tree is None or not tree.intervals:
+            if tree is None or not tree.served.intervals:
                 assert not mine
                 continue
-            assert tree.intervals == mine
+            assert tree.served.intervals == mine
             wanted = [each.id for each in self.made if any(lies_in(each, one) for one in mine)]
             assert sorted(tree.registrations) == sorted(wanted)
             assert all(map(tree.finds, wanted))
@@ -92,7 +92,8 @@ def test_a_hot_value_whose_events_take_long_is_cut_into_shards_on_hosts_of_their
     assert "slow" in rig.reasons
     hosts = [entry.hosts[0].id for entry in rig.shards]
     assert len(set(hosts)) == len(hosts), "an event is matched by all of them at the same time"
-    sizes = rig.owner.owner.trees["x"].registration_counts()
+    owned = rig.owner.owner.trees["x"]
+    sizes = owned.size.counts(owned.tree.map)
     assert max(sizes) <= 2 * min(size for size in sizes if size > 1)
     rig.check_installed()
 
@@ -153,7 +154,8 @@ def test_a_value_with_more_registrations_than_one_host_has_room_for_is_cut_into_
     rig = Hot(chosen=settings(tree={"lease": 10_000.0, "split_at": 20, "host_entries": 30}))
     rig.settle(20.0)
     assert "full" in rig.reasons
-    sizes = rig.owner.owner.trees["x"].registration_counts()
+    owned = rig.owner.owner.trees["x"]
+    sizes = owned.size.counts(owned.tree.map)
     assert max(sizes) <= 20
     assert len({entry.hosts[0].id for entry in rig.shards}) > 1
     rig.check_installed()

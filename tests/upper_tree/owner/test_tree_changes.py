@@ -199,7 +199,7 @@ class Model:
         return [
             (name, self.matches(name, tree, value))
             for name, tree in self.serving()
-            if tree.span(place(value)) is not None
+            if tree.served.span(place(value)) is not None
         ]
 
     def matches(self, name: str, tree: HostedTree, value: int) -> list[str]:
@@ -215,7 +215,7 @@ class Model:
         for value in VALUES:
             due = [i for i, r in self.promised.items() if r.interval.contains(value)]
             for host, tree in serving:
-                if due and tree.span(place(value)) is not None:
+                if due and tree.served.span(place(value)) is not None:
                     matched = self.matches(host, tree, value)
                     missing = [id_ for id_ in due if id_ not in matched]
                     assert not missing, f"{host} serves {value} without {missing}"
@@ -225,7 +225,7 @@ class Model:
             serving = self.serving(leased=False)
             for value in VALUES:
                 spot = place(value)
-                assert any(tree.span(spot) is not None for _, tree in serving), (
+                assert any(tree.served.span(spot) is not None for _, tree in serving), (
                     f"no host serves {value}"
                 )
 

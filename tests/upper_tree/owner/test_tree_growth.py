@@ -313,7 +313,7 @@ def test_a_host_that_leaves_is_relieved_before_it_goes() -> None:
     assert node.offers.hosted == 0
     assert rig.net.now < began + 4.0, "before its lease would have ended"
     assert leaving not in rig.used
-    assert not any(tree.intervals for tree in node.hosting.trees.values())
+    assert not any(tree.served.intervals for tree in node.hosting.trees.values())
     rig.check_served()
 
 

@@ -250,7 +250,7 @@ class Registrations(RuleBasedStateMachine):
             (name, set(tree.match(event(1, x=value))))
             for name, hosting in nodes.items()
             if (tree := hosting.trees.get("x")) is not None
-            and tree.span(place(value)) is not None
+            and tree.served.span(place(value)) is not None
             and hosting.assigned.has_lease(tree)
         ]
 

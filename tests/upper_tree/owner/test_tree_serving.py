@@ -311,9 +311,9 @@ def test_the_answer_of_one_host_costs_the_same_however_many_there_are(
         return is_due(leases, node)
 
     monkeypatch.setattr(LeaseGrants, "is_due", noted)
-    beat = rig.owner.owner.leases.last_answer("h3")
+    beat = rig.owner.owner.hosts.leases.last_answer("h3")
     rig.owner.port.hear(ServingReply(KEY, 1), peer("h3"))
     assert looked == ["h3"]
-    assert rig.owner.owner.leases.last_answer("h3") == beat
+    assert rig.owner.owner.hosts.leases.last_answer("h3") == beat
     rig.owner.port.hear(ServingBeatDue())
     assert sorted(looked) == sorted([*names, "h3"])

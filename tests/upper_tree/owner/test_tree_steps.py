@@ -343,7 +343,7 @@ def test_a_small_cluster_hosts_at_its_standby_or_at_its_primary() -> None:
     rig.owner.port.hear(MemberLost(peer("h1")))
     rig.settle()
     assert rig.spread == ["p"]
-    assert rig.owner.hosting.trees["x"].intervals
+    assert rig.owner.hosting.trees["x"].served.intervals
 
 
 def test_a_change_whose_hosts_were_fenced_is_begun_anew_after_an_election() -> None:

@@ -172,19 +172,19 @@ def test_a_pair_is_in_one_state_and_no_move_is_made_that_the_table_has_not() -> 
                     moves[move](rig.store, pair)
             assert pair[0].pairs["x"].state is state
             assert rig.store.host_lost("h") == [pair] * (state is SENT)
-        queued = rig.store.take_queued()
+        queued = rig.store.queue.take()
         assert (queued is not None and queued[0] == [pair]) == (state is PairState.QUEUED)
         assert rig.store.located("x") == [pair] * (state is PairState.SEEKING)
         assert rig.store.accept("late", [(("x",), (1,))]).events == [pair[0].events]
         assert (rig.done(), len(rig.store), rig.store.pairs, rig.store.bytes) == ([1], 0, 0, 0)
-        assert rig.store.take_queued() in (None, ([], False)), "what has ended is not routed"
+        assert rig.store.queue.take() in (None, ([], False)), "what has ended is not routed"
 
 
 def test_what_is_lost_twice_before_it_is_routed_is_routed_once() -> None:
     rig = Rig(1, 2)
     rig.store.enqueue(rig.store.host_lost("h"), PairMove.FAILED, True)
     assert rig.store.host_lost("h") == rig.store.moved("x", [1, 1, 2]) == []
-    queued = rig.store.take_queued()
+    queued = rig.store.queue.take()
     assert queued is not None
     assert [record.sequences for record, _ in queued[0]] == [(1,), (2,)]
     assert len(rig.store.moved("y", [1, 1, 2])) == 2, "a host may name an event twice"

@@ -121,7 +121,7 @@ def test_summaries_are_not_consulted_for_a_while_where_hardly_an_event_skips_a_h
         assert found.route_events([event(number, x=9 - number % 2 * 9, y=number % 2 * 9)])[0].route
     found = plan_routing(["x", "y"], known, "a", NOW)
     assert found is not None
-    assert (found.skippable, list(found.fixed), found.is_fixed) == ([], ["b"], True)
+    assert (found.skippable, found.spread, list(found.fixed)) == ([], [], ["b"])
     later = plan_routing(["x", "y"], known, "a", NOW + USELESS_FOR + 1)
     assert later is not None
     assert list(later.unknown) == ["x", "y"], "it is tried anew"

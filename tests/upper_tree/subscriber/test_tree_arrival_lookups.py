@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 
-from matching import EVERYTHING, Cut, Interval, place
+from matching import EVERYTHING, Interval, place
+from overlay.upper_tree.event_history import EventArrival
 from overlay.upper_tree.events import Visited
+from overlay.upper_tree.host.hosted_tree import HostedTree
+from overlay.upper_tree.messages import Assign, Entry
 from overlay.upper_tree.subscriber.arrival_lookups import VisitedLookup
 from tests.support.trees import event
 from tests.support.world import peer
@@ -13,33 +17,23 @@ from tests.support.world import peer
 LOW, HIGH = Interval(EVERYTHING.lo, place(5)), Interval(place(5), place(9))
 
 
-class Tree:
-    """A tree of which a host serves these parts."""
-
-    def __init__(self, *spans: Interval) -> None:
-        self.spans = list(spans)
-
-    @property
-    def is_whole(self) -> bool:
-        return self.spans == [EVERYTHING]
-
-    def span(self, spot: Cut) -> Interval | None:
-        return next((one for one in self.spans if one.lo <= spot < one.hi), None)
-
-
-def came(arrivals: Callable[[int], object], count: int) -> list[object]:
+def came(arrivals: Callable[[int], EventArrival], count: int) -> list[EventArrival]:
     return [arrivals(number) for number in range(count)]
 
 
 def test_parts_are_those_that_were_served_when_the_events_came() -> None:
-    x, y = Tree(LOW, HIGH), Tree(EVERYTHING)
+    x, y = (HostedTree(name, None, Random(1)) for name in "xy")
+    parts = [Entry(interval, (peer(host),)) for interval, host in ((LOW, "a"), (HIGH, "b"))]
+    x.assign(Assign("x", (1, 1), (LOW, HIGH), 2, tuple(enumerate(parts))))
+    y.assign(Assign("y", (1, 1), (EVERYTHING,)))
     events = [event(1, x=1), event(2, x=7), event(3, x=9, y=1), event(4, z=1)]
-    lookup = VisitedLookup(Visited(peer("p"), 1, events, {"x": x, "y": y}), "me")
+    lookup = VisitedLookup(Visited(peer("p"), 1, events, {"x": x.served, "y": y.served}), "me")
     pivots = [("x",), ("x",), ("y", "x"), ("x", "y")]
-    at_once = [lookup.of(names, one) for names, one in zip(pivots, events, strict=True)]
-    assert [(one.attribute, one.interval) for one in at_once] == [
+    arrivals = lookup.resolve_later(iter(pivots), events)
+    x.assign(Assign("x", (1, 2), (EVERYTHING,)))
+    y.assign(Assign("y", (1, 2)))  # both have moved since
+    found = came(arrivals, 4)
+    assert [(one.attribute, one.interval) for one in found] == [
         *(("x", LOW), ("x", HIGH), ("y", EVERYTHING), ("$event", EVERYTHING)),
     ]
-    arrivals = lookup.resolve_later(iter(pivots), events)
-    x.spans, y.spans = [EVERYTHING], []  # both have moved since
-    assert came(arrivals, 4) == at_once
+    assert found == [lookup.of(names, one) for names, one in zip(pivots, events, strict=True)]

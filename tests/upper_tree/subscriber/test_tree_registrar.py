@@ -14,7 +14,8 @@ from overlay.upper_tree.batches import BATCH_ITEMS
 from overlay.upper_tree.events import OwnerRefused
 from overlay.upper_tree.messages import EVENT_TREE, Register, RenewRefused, Unregister, Unregistered
 from overlay.upper_tree.subscriber.constants import SENT_AT_ONCE, UNREGISTERED_AT_ONCE
-from overlay.upper_tree.subscriber.registrar import RegisterDue, UnregisterDue
+from overlay.upper_tree.subscriber.local_registrations import UnregisterDue
+from overlay.upper_tree.subscriber.registrar import RegisterDue
 from tests.support.trees import cluster_of
 from tests.support.world import peer
 from tests.upper_tree.subscriber.registrar_rig import OWNER, Rig, part

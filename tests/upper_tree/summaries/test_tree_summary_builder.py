@@ -94,14 +94,14 @@ def test_a_tree_that_is_taken_over_is_compiled_in_pieces() -> None:
     rig = Rig()
     rig.register("y", range(MANY))
     owned = rig.node.owner.trees["y"]
-    owned.forget_boxes()
+    owned.boxes.forget()
     rig.node.owner.trees.popularity.clear()
     rig.rest()
     rig.ask("y")
     rig.port.hear(BuildDue())
-    assert len(owned._boxes) == COMPILED_AT_ONCE
+    assert len(owned.boxes) == COMPILED_AT_ONCE
     rig.make()
-    assert len(owned._boxes) == MANY
+    assert len(owned.boxes) == MANY
     assert rig.node.owner.trees.popularity == {"y": MANY}
 
 

@@ -216,7 +216,7 @@ def test_a_summary_is_made_anew_when_much_of_it_has_ended() -> None:
 def test_a_tree_that_was_taken_over_is_summarised_from_its_selectors() -> None:
     rig = Rig()
     rig.register("s/0", "x > 10")
-    rig.node.owner.trees["x"].forget_boxes()
+    rig.node.owner.trees["x"].boxes.forget()
     _, summary = rig.answer()
     assert not summary.admits(FIVE)
 

@@ -16,7 +16,7 @@ A registration is acknowledged (SUBACK) when three things are so:
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from overlay.bounded import BoundedDict
@@ -24,11 +24,13 @@ from overlay.chord.events import Committed, ObserversProgressed, RoleChanged
 from overlay.lower_random.policies import Policies
 from overlay.machine import (
     Alarm,
+    AnyNode,
     Handler,
     Handlers,
     Machine,
     Message,
     NodeId,
+    NodeRoles,
     Peer,
     Port,
     ProtocolError,
@@ -42,7 +44,6 @@ from overlay.tenants.policy import (
     PLANTED_AT_ONCE,
     PLANTED_RATE,
     Bucket,
-    Confinement,
 )
 from overlay.upper_tree.batches import MAX_BATCH, in_batches, weigh_registration
 from overlay.upper_tree.compiled_selectors import boxes_of
@@ -93,14 +94,13 @@ class LeafQuota:
 
     def __init__(
         self,
-        is_leaf: Callable[[NodeId], bool],
-        confinement: Callable[[], Confinement],
-        now: Callable[[], float],
+        port: Port,
+        policies: Policies,
+        roles: NodeRoles,
     ) -> None:
-        """`is_leaf`: whether a node is known to be one, by its certificate."""
-        self._is_leaf = is_leaf
-        self._confinement = confinement
-        self._now = now
+        self._port = port
+        self._policies = policies
+        self._roles = roles
         self._planted: BoundedDict[NodeId, Bucket] = BoundedDict(LEAVES_MOST)
 
     def takes(
@@ -110,10 +110,10 @@ class LeafQuota:
         not counted there yet (in trees that are not either: a turn takes few). `plants`: its tree
         is not there; then it is counted as planted."""
         confined, node = registration.confined, registration.subscriber.id
-        if confined is None or not self._is_leaf(node):
+        if confined is None or self._roles.takes_part(node):
             return True
         tenant = confined.tenant
-        most = self._confinement().of(tenant).quota.subscriptions if tenant else 0
+        most = self._policies.confinement.of(tenant).quota.subscriptions if tenant else 0
         registrations, trees = held.of(node)
         if registrations + fresh >= FORMER * (most or LEAF_REGISTRATIONS):
             return False
@@ -128,7 +128,7 @@ class LeafQuota:
             bucket = self._planted[node] = Bucket()
         else:
             self._planted.move_to_end(node)
-        return bucket.take(1.0, PLANTED_RATE, PLANTED_AT_ONCE, self._now())
+        return bucket.take(1.0, PLANTED_RATE, PLANTED_AT_ONCE, self._port.now)
 
 
 class AcknowledgeDue(Timer, frozen=True):
@@ -171,6 +171,35 @@ class FreshRegistration(NamedTuple):
     incarnation: int
 
 
+class FreshRegistrations:
+    """The registrations that a turn has taken so far."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[tuple[str, str], FreshRegistration] = {}  # (attribute, id)
+        self._of: Counter[NodeId] = Counter()
+
+    def __contains__(self, registration: Registration) -> bool:
+        return (registration.attribute, registration.id) in self._by_key
+
+    def add(self, registration: Registration, incarnation: int) -> None:
+        """This one is taken."""
+        self._by_key[registration.attribute, registration.id] = FreshRegistration(
+            registration, incarnation
+        )
+        self._of[registration.subscriber.id] += 1
+
+    def of(self, subscriber: NodeId) -> int:
+        """Return how many there are of this subscriber."""
+        return self._of[subscriber]
+
+    def take_all(self) -> tuple[FreshRegistration, ...]:
+        """Take out all, as they came: they go into the log."""
+        found = tuple(self._by_key.values())
+        self._by_key.clear()
+        self._of.clear()
+        return found
+
+
 class Registry(Machine):
     """Takes registrations for the trees that this node owns.
 
@@ -187,16 +216,15 @@ class Registry(Machine):
         summaries: Summaries,
         restoration: TreeRestoration,
         policies: Policies,
-        is_leaf: Callable[[NodeId], bool] = lambda node: False,
+        roles: NodeRoles | None = None,
     ) -> None:
-        """`is_leaf`: whether a node is known to be one, whose registrations have a quota."""
+        """`roles`: the registrations of a node that does not take part have a quota."""
         super().__init__(port)
-        self._is_leaf = is_leaf
-        self._quota = LeafQuota(is_leaf, lambda: policies.confinement, lambda: port.now)
+        self._roles = roles or AnyNode()
+        self._quota = LeafQuota(port, policies, self._roles)
         self._policies = policies
         self._counting = settings.tree.routing == "counting"
         self._owner = owner
-        self._clusters = owner.clusters
         self._trees = owner.trees
         self._hosts = owner.hosts
         self._summaries = summaries
@@ -206,10 +234,7 @@ class Registry(Machine):
         self._unlogged: deque[tuple[int, str, str]] = deque()
         """Registrations that the log may not have yet: number of the entry, attribute, id."""
         self._all_soon = Alarm(port, AcknowledgeDue())
-        self._fresh: dict[tuple[str, str], FreshRegistration] = {}
-        """By (attribute, id), what this turn has taken so far."""
-        self._fresh_of: Counter[NodeId] = Counter()
-        """By subscriber, how many these are."""
+        self._fresh = FreshRegistrations()
         self._again: dict[str, list[tuple[Registration, Peer | None]]] = {}
         """By attribute, what was acknowledged before and is asked for again in this turn."""
         handlers_of: dict[type[Message], Handler] = {
@@ -254,7 +279,7 @@ class Registry(Machine):
 
     def enqueue(self, sender: Peer, message: Message) -> None:
         """Do what a subscriber asks for when its turn comes."""
-        inbox = self.leaves if self._is_leaf(sender.id) else self.inbox
+        inbox = self.inbox if self._roles.takes_part(sender.id) else self.leaves
         inbox.take(sender, message)
 
     def _put_off(self, leaf: Peer, message: Message, seconds: float) -> None:
@@ -286,7 +311,7 @@ class Registry(Machine):
                 foreign[attribute] = None
                 continue
             taken.append(registration)
-            if (attribute, registration.id) in self._fresh:
+            if registration in self._fresh:
                 self._log_fresh()
             if not self._is_known(registration):
                 boxes = boxes_of(registration.selector)
@@ -348,7 +373,7 @@ class Registry(Machine):
         if registration.confined is None:
             return True
         plants = registration.attribute not in self._trees
-        fresh = self._fresh_of[registration.subscriber.id]
+        fresh = self._fresh.of(registration.subscriber.id)
         return self._quota.takes(registration, self._owner.state.leaves, fresh, plants)
 
     def _better_pivot(self, attribute: str, boxes: tuple[Box, ...]) -> str | None:
@@ -372,9 +397,8 @@ class Registry(Machine):
         owned = self._trees.get(attribute)
         if owned is None:
             owned = self._create_tree(attribute)
-        owned.add_boxes(registration.id, boxes)
-        self._fresh[attribute, registration.id] = FreshRegistration(registration, incarnation)
-        self._fresh_of[registration.subscriber.id] += 1
+        owned.boxes.put(registration.id, boxes)
+        self._fresh.add(registration, incarnation)
 
     def _finish(self) -> None:
         """Finish the turn: log and acknowledge all registrations taken."""
@@ -386,10 +410,9 @@ class Registry(Machine):
     def _log_fresh(self) -> None:
         """Write the taken registrations to the log in one step, and start their
         acknowledgements."""
-        fresh, self._fresh = tuple(self._fresh.values()), {}
+        fresh = self._fresh.take_all()
         if not fresh:
             return
-        self._fresh_of.clear()
         for attribute in dict.fromkeys([one.registration.attribute for one in fresh]):
             self._restoration.registered(attribute, self.port.now)
         last = self._owner.append_all(
@@ -488,7 +511,7 @@ class Registry(Machine):
         self._all_soon.within(ACKNOWLEDGE_PERIOD)
 
     def _is_logged(self, index: int) -> bool:
-        return index < self._owner.committed and self._clusters.is_copied(index)
+        return index < self._owner.committed and self._owner.clusters.is_copied(index)
 
     def _acknowledge_all_due(self) -> None:
         for owned in list(self._trees.values()):
@@ -497,10 +520,8 @@ class Registry(Machine):
 
     def _acknowledge_due(self, owned: OwnedTree, ids: Iterable[str] | None = None) -> None:
         """Give the SUBACKs of a tree that are due; `ids`: of these registrations only."""
-        if self._hosts.has_serving_stale(
-            owned
-        ):  # it may serve what it prepared and was not confirmed
-            return
+        if self._hosts.has_serving_stale(owned):
+            return  # it may serve what it prepared and was not confirmed
         if not self._summaries.has_inherited(owned.attribute):
             owned.trust_acknowledgements()
         due = owned.take_due(lambda pending: self._is_due(owned, pending), ids)
@@ -512,7 +533,7 @@ class Registry(Machine):
         return (
             self._is_logged(pending.log_index)
             and self._summaries.is_admitted(pending)
-            and owned.is_installed(pending, self._owner.leases.is_over)
+            and owned.is_installed(pending, self._owner.hosts.leases.is_over)
         )
 
     def _acknowledge(

@@ -68,7 +68,7 @@ class TreeStop:
         return self._is_stopped()
 
     def _is_stopped(self) -> bool:
-        may_serve = self._owner.leases.may_serve
+        may_serve = self._owner.hosts.leases.may_serve
         return self._summaries.none_cached() and not any(
             may_serve(host) for owned in self._trees.values() for host in owned.stopping_hosts
         )

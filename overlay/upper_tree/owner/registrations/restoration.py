@@ -182,7 +182,7 @@ class TreeRestoration(Machine):
             for host in owned.tree.map.hosts().values():
                 owned.mark_stale(host)
             self._restoring[attribute] = owned
-        self._owner.leases.grant_soon()
+        self._owner.hosts.leases.grant_soon()
         self._hosts.watch()
         self._owner.rebalance_soon(0.0)
 
@@ -215,7 +215,7 @@ class TreeRestoration(Machine):
 
     def _is_served(self, owned: OwnedTree) -> bool:
         """Whether each virtual node has a host that has everything, and serves."""
-        serves = self._owner.leases.serves
+        serves = self._owner.hosts.leases.serves
         return not (owned.is_changing or self._hosts.has_reachable_stale(owned)) and all(
             any(serves(host.id) for host in entry.hosts) for entry in owned.tree.map.entries
         )

@@ -44,7 +44,7 @@ def some_host(world: World) -> Any:
         tree
         for name in world.names()
         for tree in world.node(name).hosting.trees.values()
-        if tree.registrations and tree.intervals
+        if tree.registrations and tree.served.intervals
     )
 
 
@@ -79,25 +79,27 @@ def test_a_host_with_another_map_is_found(world: World) -> None:
 
 def test_a_host_that_does_not_know_the_way_is_found(world: World) -> None:
     tree, known = next(
-        (tree, tree.slice.known)
+        (tree, tree.served.slice.known)
         for name in world.names()
         for tree in world.node(name).hosting.trees.values()
-        if tree.intervals and tree.slice.size > len(tree.intervals)
+        if tree.served.intervals and tree.served.slice.size > len(tree.served.intervals)
     )
-    own = {index: entry for index, entry in known.items() if entry.interval in tree.intervals}
-    tree.slice.known = own
+    own = {
+        index: entry for index, entry in known.items() if entry.interval in tree.served.intervals
+    }
+    tree.served.slice.known = own
     kinds = [violation.kind for violation in check_routes(world)]
     assert set(kinds) == {"route"}
-    tree.slice.known = known
+    tree.served.slice.known = known
     assert check_routes(world) == []
 
 
 def test_a_lookup_that_ends_wrongly_or_in_a_loop_is_found() -> None:
     def tree(serves: bool, on: str) -> Any:
         entry = SimpleNamespace(hosts=[Peer(on, "")])
-        return SimpleNamespace(
-            serves_some=lambda spot: serves, slice=SimpleNamespace(route=lambda spot: entry)
-        )
+        slice_ = SimpleNamespace(route=lambda spot: entry)
+        served = SimpleNamespace(serves_some=lambda spot: serves, slice=slice_)
+        return SimpleNamespace(served=served)
 
     spot = place(3)
 
