@@ -415,9 +415,10 @@ class Clusters(Machine):
             self.observed_logs.forget(event.cluster.key)
 
     def on_cluster_moved(self, event: ClusterMoved) -> None:
-        """A node said who leads a cluster."""
-        self.recovery.leader_named(event.sender, event.cluster)
-        self.merging.leader_named(event.sender, event.cluster)
+        """A node said who leads a cluster, or has led it."""
+        if not event.unled:
+            self.recovery.leader_named(event.sender, event.cluster)
+        self.merging.leader_named(event.sender, event.cluster, event.unled)
         self.membership.leader_named(event.sender, event.cluster)
         self.role_changes.rival_named(event.sender, event.cluster)
 

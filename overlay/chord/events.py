@@ -225,10 +225,12 @@ class RingWalked(LocalEvent, frozen=True):
 
 
 class ClusterMoved(LocalEvent, frozen=True):
-    """A node that was taken for a cluster's primary answered with this newer description."""
+    """A node that was taken for a cluster's primary answered with this newer description. `unled`:
+    it only remembers that (`Moved`)."""
 
     cluster: Cluster
     sender: Peer
+    unled: bool
 
 
 class ClaimBelieved(LocalEvent, frozen=True):

@@ -288,9 +288,10 @@ class Merging:
         elif ended is not None:
             self.port.send(sender, RingEnded(message.ring, ended))
 
-    def leader_named(self, sender: Peer, cluster: Cluster) -> None:
-        """`sender` says who leads `cluster`: if itself, a primary of the own ring lives."""
-        if cluster.ring == self.state.ring and cluster.primary.id == sender.id:
+    def leader_named(self, sender: Peer, cluster: Cluster, unled: bool) -> None:
+        """`sender` says who leads `cluster`, or only remembers that (`unled`): if itself, a primary
+        of the own ring lives."""
+        if cluster.ring == self.state.ring and cluster.primary.id == sender.id and not unled:
             self._led = self.port.now
         if self.ring.is_signed():
             self._backing.heard(sender, cluster)

@@ -332,7 +332,7 @@ class Ring(Machine):
         if message.cluster.primary.id != sender.id and not is_other:
             self.state.known.forget_primary(sender.id)  # whatever we took it for the primary of
             self.stabilisation.peer_lost(sender.id)
-        self.port.emit(ClusterMoved(message.cluster, sender))
+        self.port.emit(ClusterMoved(message.cluster, sender, message.unled))
         self.ring_walk.moved(sender, message.cluster)
 
     def on_claim_believed(self, event: ClaimBelieved) -> None:

@@ -79,6 +79,7 @@ WORLDS = [
     *((seed, *kind) for seed in seeds(8, first=69) for kind in ((5, 9, 1), (3, 10, 2))),
     (4, 2, 8, 2),  # an arc had no owner
     (27, 5, 9, 1),  # two overrode each other for ever
+    (96, 5, 9, 1),  # members waited for a primary that had left
 ]
 
 
@@ -115,6 +116,22 @@ def test_who_voted_in_another_branch_gets_the_log_of_the_one_that_recruits_it() 
     assert fork_count(cluster_of(primary).epoch) == 0
     world.members_agree()
     world.copies_agree()
+
+
+def test_a_former_primary_that_remembers_its_cluster_does_not_lead_it() -> None:
+    """Else its members would wait for it for ever, and refuse whoever leads instead."""
+    world = grown(3, nodes=7, clusters=1, size=5, signed=True)
+    (primary,) = world.primaries()
+    own = cluster_of(primary)
+    member = world.member(own.brokers[0].id)
+    for node in (primary, *(n for n in world.members.values() if n is not member)):
+        world.cut_link(member, node)
+    world.run(6)
+    assert member.clusters.recovery.misses_primary()
+    member.port.hear(Moved(own, unled=True), primary.peer)
+    assert member.clusters.recovery.misses_primary()
+    member.port.hear(Moved(own), primary.peer)
+    assert not member.clusters.recovery.misses_primary()
 
 
 def alone(world: RingWorld) -> tuple[RingNode, list[RingNode]]:
