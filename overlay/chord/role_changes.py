@@ -234,10 +234,10 @@ class RoleChanges(LeadershipParts):
         return fork_count(own.epoch) > 0 and (lone or self.ring.is_followed(other))
 
     def _outvote(self, own: Cluster, other: Cluster) -> None:
-        """Any voter may claim what `other` says, and a majority follows this node: a true fork
-        hears of an epoch above its own, which that majority has granted."""
+        """Any voter may claim what `other` says, be it a part of the arc, and a majority follows
+        this node: a true fork hears of an epoch above its own, which that majority has granted."""
         self.port.count("claims_outvoted")
-        if other.owns(own.key) and self._may_raise(other.primary.id):
+        if self._may_raise(other.primary.id):
             self.election.raise_epoch(above_fork(other.epoch, self.port.rng))
 
     def _may_raise(self, node: NodeId) -> bool:

@@ -80,6 +80,7 @@ WORLDS = [
     (4, 2, 8, 2),  # an arc had no owner
     (27, 5, 9, 1),  # two overrode each other for ever
     (96, 5, 9, 1),  # members waited for a primary that had left
+    (105, 3, 10, 2),  # a cluster claimed a part of another's arc, and neither gave way
 ]
 
 
