@@ -10,7 +10,6 @@ import fcntl
 import json
 import os
 import re
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Final
 
 from canopy.cli.errors import USAGE, CommandError
 from canopy.client.contexts import Contexts, contexts_path, read_contexts
+from canopy.wire.durable import PRIVATE, write_durably
 
 NAME: Final = re.compile(r"[^\W_][\w.-]{0,63}")
 
@@ -62,24 +62,10 @@ def changed_contexts() -> Iterator[ChangedContexts]:
         before = read_contexts()
         found = ChangedContexts(before.folders, before.current)
         yield found
-        _write(path, found)
+        text = json.dumps({"current": found.current, "folders": found.folders}, indent=2) + "\n"
+        write_durably(path, text, PRIVATE)
     finally:
         os.close(lock)
-
-
-def _write(path: Path, found: Contexts) -> None:
-    """Replace the file by a new one."""
-    text = json.dumps({"current": found.current, "folders": found.folders}, indent=2) + "\n"
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".contexts-")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
 
 
 def resolve_folder(where: str | None) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,16 @@ from canopy.cli.connect import connect_option, json_option, open_client
 from canopy.cli.errors import CommandError
 from canopy.cli.extras import require
 from canopy.cli.hints import HintingGroup
-from canopy.cli.keys.command import publishes_option, seconds_of, streams_option, term_option
-from canopy.cli.output import console, print_json, table
+from canopy.cli.keys.command import seconds_of
+from canopy.cli.keys.tokens import (
+    as_fields,
+    print_tokens,
+    publishes_option,
+    streams_option,
+    term_option,
+    where_option,
+)
+from canopy.cli.output import print_json
 
 file = click.Path(path_type=Path)
 
@@ -162,13 +169,7 @@ def token() -> None:
     help="Permission (repeatable); observe: what the node knows, in the console and under "
     "/api/. [default: publish and subscribe]",
 )
-@click.option(
-    "--where",
-    "subscribe",
-    metavar="SELECTOR",
-    default="",
-    help="Limit subscriptions to this selector.",
-)
+@where_option
 @publishes_option
 @streams_option
 @term_option
@@ -220,23 +221,9 @@ def ls(as_json: bool, path: Path | None) -> None:
     found = TokenFile(path or default_path()).all()
     if as_json:
         for one in found:
-            kept = ("name", "scopes", "publish", "subscribe", "streams", "created", "expires")
-            print_json({name: getattr(one, name) for name in kept})
-        return
-    shown = table("=name", "scopes", "follows", "publishes", "appends to", "until")
-    now = time.time()
-    for one in found:
-        ends = datetime.fromtimestamp(one.expires, UTC).strftime("%Y-%m-%d %H:%M UTC")
-        until = "expired" if one.is_expired(now) else ends if one.expires else "for ever"
-        shown.add_row(
-            one.name,
-            ", ".join(one.scopes),
-            one.subscribe or "any",
-            one.publish or "any",
-            ", ".join(one.streams) or "no stream",
-            until,
-        )
-    console().print(shown if found else "no tokens")
+            print_json(as_fields(one))
+    else:
+        print_tokens(found, "no tokens; canopy gateway token add NAME makes one")
 
 
 @token.command()

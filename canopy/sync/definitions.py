@@ -6,9 +6,7 @@ the source's, the destination its own.
 
 from __future__ import annotations
 
-import os
 import re
-import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +14,7 @@ import msgspec
 
 from canopy.client.contexts import contexts_path
 from canopy.sync.errors import SyncError
+from canopy.wire.durable import PRIVATE, write_durably
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 
@@ -60,19 +59,10 @@ def read_definitions(path: Path) -> dict[str, Definition]:
 
 
 def write_definitions(path: Path, definitions: dict[str, Definition]) -> None:
-    """Put a new file in the place of the old one. Raises OSError."""
+    """Replace the file. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     data = msgspec.json.format(msgspec.json.encode(list(definitions.values())), indent=2) + b"\n"
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".syncs-")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+    write_durably(path, data, PRIVATE)
 
 
 def joined(known: Definition | None, new: Definition) -> Definition:

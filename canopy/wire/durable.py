@@ -7,11 +7,16 @@ import errno
 import fcntl
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """The error numbers of a full disk, a quota, and a limit on the size of files."""
+
+
+PRIVATE: Final = 0o600
+"""The mode of a file that only its owner can read."""
 
 
 class FolderError(Exception):
@@ -35,12 +40,13 @@ def refused(error: OSError) -> str:
     return f"{reason}; check the disk and the folder's permissions, and start the node again"
 
 
-def write_durably(path: Path, content: str | bytes) -> None:
+def write_durably(path: Path, content: str | bytes, mode: int = 0o666) -> None:
     """Replace a file atomically and durably: after a crash either the old or the new one is there.
-    After an OSError the old one is."""
+    After an OSError the old one is. `mode`: the new file's permissions, less the umask."""
     draft = path.with_name(path.name + ".new")
     try:
-        with draft.open("wb") as out:
+        draft.unlink(missing_ok=True)  # that of a crash may have other permissions
+        with open(draft, "xb", opener=partial(os.open, mode=mode)) as out:
             out.write(content.encode() if isinstance(content, str) else content)
             out.flush()
             os.fsync(out.fileno())

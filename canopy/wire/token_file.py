@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 import secrets
 import stat
 import time
@@ -20,7 +19,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from canopy.wire.durable import write_durably
+from canopy.wire.durable import PRIVATE, write_durably
 
 Scope = Literal["publish", "subscribe", "observe", "admin"]
 """The scopes of tokens; the gateway uses the first three."""
@@ -136,11 +135,7 @@ class TokenFile:
     def _write(self, tokens: tuple[ProgramToken, ...]) -> None:
         content = msgspec.json.format(msgspec.json.encode(_Content(1, tokens)), indent=2)
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        mask = os.umask(0o077)
-        try:
-            write_durably(self.path, content)
-        finally:
-            os.umask(mask)
+        write_durably(self.path, content, PRIVATE)
 
 
 def hash_of(secret: str) -> str:

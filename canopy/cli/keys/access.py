@@ -10,16 +10,16 @@ import click
 
 from canopy.cli.connect import json_option
 from canopy.cli.hints import HintingGroup
-from canopy.cli.keys.command import (
-    data_option,
-    key_folder,
+from canopy.cli.keys.command import data_option, key_folder, seconds_of
+from canopy.cli.keys.tokens import (
+    as_fields,
+    print_tokens,
     publishes_option,
-    seconds_of,
     streams_option,
     term_option,
-    when,
+    where_option,
 )
-from canopy.cli.output import console, print_json, table
+from canopy.cli.output import console, print_json
 
 
 @click.group(cls=HintingGroup)
@@ -51,9 +51,7 @@ def access() -> None:
     required=True,
     help="Permission that it gives (repeatable).",
 )
-@click.option(
-    "--where", "subscribe", metavar="SELECTOR", default="", help="Subscribe to no more than this."
-)
+@where_option
 @publishes_option
 @term_option
 @click.option(
@@ -134,22 +132,9 @@ def ls(as_json: bool, data: Path | None) -> None:
 
     found = token_file(key_folder(data).path.parent).all()
     if as_json:
-        kept = ("name", "scopes", "publish", "subscribe", "streams", "created", "expires")
-        print_json([{name: getattr(one, name) for name in kept} for one in found])
-        return
-    shown = table("=name", "scopes", "subscribes", "publishes", "appends to", "until")
-    now = time.time()
-    for one in found:
-        until = "expired" if one.is_expired(now) else when(one.expires) if one.expires else "ever"
-        shown.add_row(
-            one.name,
-            ", ".join(one.scopes),
-            one.subscribe or "any",
-            one.publish or "any",
-            ", ".join(one.streams) or "no stream",
-            until,
-        )
-    console().print(shown if found else "no tokens; canopy access add NAME makes one")
+        print_json([as_fields(one) for one in found])
+    else:
+        print_tokens(found, "no tokens; canopy access add NAME makes one")
 
 
 @access.command()

@@ -42,19 +42,6 @@ data_option = click.option(
     help="The node's data folder, or the name of a context. [env: CANOPY_CONNECT; default: the "
     "current context, else the default data folder]",
 )
-publishes_option = click.option(
-    "--publishes", "publish", metavar="SELECTOR", default="", help="Publish no more than this."
-)
-streams_option = click.option(
-    "--stream",
-    "streams",
-    multiple=True,
-    metavar="STREAM",
-    help="Append to this stream, or those of a pattern (logs_*); repeatable. [default: none]",
-)
-term_option = click.option(
-    "--for", "term", metavar="TIME", default="", help="How long: 1h, 30d. [default: for ever]"
-)
 
 
 @click.group(cls=HintingGroup)

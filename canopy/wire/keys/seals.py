@@ -29,7 +29,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from canopy.wire.constants import SEALED
-from canopy.wire.durable import write_durably
+from canopy.wire.durable import PRIVATE, write_durably
 from overlay.bounded import BoundedDict
 
 VERSION: Final = b"\x01"
@@ -184,13 +184,10 @@ def _text(found: SealFile) -> bytes:
 
 
 def _write(path: Path, found: SealFile) -> SealFile:
-    mask = os.umask(0o077)
     try:
-        write_durably(path, _text(found))
+        write_durably(path, _text(found), PRIVATE)
     except OSError as error:
         raise SealFileError(f"{path}: {error.strerror}") from None
-    finally:
-        os.umask(mask)
     return found
 
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from canopy.wire import state_file
-from canopy.wire.durable import FolderError
+from canopy.wire.durable import PRIVATE, FolderError, write_durably
 from canopy.wire.folder import DataFolder, control_path
 
 
@@ -217,3 +217,12 @@ def test_a_long_path_has_its_socket_elsewhere(tmp_path: Path) -> None:
     folder.close()
     assert not again.parent.exists()
     assert json.loads((deep / "node.json").read_text())["incarnation"] == 1
+
+
+def test_a_private_file_is_private_over_the_draft_of_a_crash(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.json"
+    path.with_name("tokens.json.new").write_text("half of a file")
+    path.with_name("tokens.json.new").chmod(0o644)
+    write_durably(path, "whole", PRIVATE)
+    assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == ("whole", 0o600)
+    assert os.listdir(tmp_path) == ["tokens.json"]
