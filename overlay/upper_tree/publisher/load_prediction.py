@@ -152,6 +152,11 @@ class LoadPredictor:
         """Whether nothing is predicted to wait there."""
         return self._queue(node, now) < 1
 
+    def is_behind(self, node: NodeId, other: NodeId, now: float) -> bool:
+        """Whether events wait at a host, and more than twice as many as at the other one."""
+        queue = self._queue(node, now)
+        return queue >= 1 and queue > 2 * self._queue(other, now)
+
     @property
     def at_once(self) -> int | None:
         """Return for how many events to choose a host together: as many as a host matches within

@@ -71,6 +71,18 @@ class KnownTree:
         self._sort()
         return self._only
 
+    @property
+    def hosts_of_all(self) -> tuple[Peer, ...]:
+        """The hosts that serve every value, as far as is known, and are not suspected."""
+        self._sort()
+        if not self._sorted or not self._is_covered():
+            return ()
+        common = self._sorted[0].hosts
+        for location in self._sorted[1:]:
+            common = tuple([host for host in common if host in location.hosts])
+        suspects = self.replicas.suspects
+        return tuple([host for host in common if not suspects(self.attribute, host.id)])
+
     def _find_only(self) -> Peer | None:
         entry = self._entry
         first = self._chosen[0] if self._chosen else entry

@@ -157,6 +157,12 @@ class ReplicaSelector:
         host is taken to be free."""
         return self.by_time and self.predictor.is_free(node, now)
 
+    def outdoes(self, one: Peer, other: Peer, now: float) -> bool:
+        """Whether `one` is known to be healthier than `other`, or `other` is far behind it."""
+        if self._health is not None and other not in self._health.healthiest((one, other)):
+            return True
+        return self.by_time and self.predictor.is_behind(other.id, one.id, now)
+
     def at_once(self, events: int) -> int:
         """For how many of `events` events a host is to be chosen together, at least one: for all of
         them where there is nothing to choose."""

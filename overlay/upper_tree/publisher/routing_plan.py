@@ -32,6 +32,9 @@ from overlay.upper_tree.publisher.summary_cache import CachedSummary, SkipRate
 ByNames = dict[tuple[str, ...], list[Event]]
 """Events by the names of their attributes, or of the trees that they visit."""
 
+ByHost = dict[NodeId, tuple[Peer, list[str]]]
+"""By host: the trees for which it was chosen."""
+
 Route = dict[NodeId, tuple[Peer, tuple[str, ...]]]
 """By host: the trees that an event visits there."""
 
@@ -196,7 +199,7 @@ def plan_routing(
     names: list[str], locations: LocationCache, me: NodeId, now: float
 ) -> BatchPlan | None:
     """The plan for events with these attributes, `$event` among them; None: each by itself."""
-    by_host: dict[NodeId, tuple[Peer, list[str]]] = {}
+    by_host: ByHost = {}
     found = BatchPlan({}, [], [], {}, {})
     for name in names:
         if locations.is_absent(name, now):
@@ -213,12 +216,39 @@ def plan_routing(
             return None
         else:
             found.spread.append((name, tree, _usable_summary(found, name, locations, now)))
+    if len(by_host) > 1:
+        by_host = _together(by_host, locations, now)
     for host, trees in by_host.values():
         one = None if host.id == me else _skippable(found, host, tuple(trees), locations, now)
         if one is None:
             found.fixed[host.id] = (host, tuple(trees))
         else:
             found.skippable.append(one)
+    return found
+
+
+def _together(by_host: ByHost, locations: LocationCache, now: float) -> ByHost:
+    """Return the same trees at fewer hosts, where one host serves several of them: trees that are
+    visited together do not have the same replicas while a plan is carried out tree by tree, and
+    where a hot one has more of them. A tree stays at its own host if the common one is less healthy
+    or far behind."""
+    groups: list[tuple[tuple[Peer, ...], list[tuple[str, Peer]]]] = []
+    for own, trees in sorted(by_host.values(), key=lambda each: -len(each[1])):
+        for name in trees:
+            tree = locations.tree(name)
+            could = (tree.hosts_of_all if tree is not None else ()) or (own,)
+            for number, (common, there) in enumerate(groups):
+                if both := tuple([host for host in common if host in could]):
+                    groups[number] = (both, [*there, (name, own)])
+                    break
+            else:
+                groups.append((could, [(name, own)]))
+    found: ByHost = {}
+    for common, there in groups:
+        host = locations.replicas.choose(there[0][0], common)
+        for name, own in there:
+            at = own if locations.replicas.outdoes(own, host, now) else host
+            found.setdefault(at.id, (at, []))[1].append(name)
     return found
 
 

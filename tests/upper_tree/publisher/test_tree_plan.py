@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from matching import BOTTOM, TOP, Interval, compile_selector, place
+from overlay.upper_tree.host_load import HostLoad
 from overlay.upper_tree.messages import EVENT_TREE, Location, TreeSummary
 from overlay.upper_tree.publisher.location_cache import LocationCache
 from overlay.upper_tree.publisher.replicas import ReplicaSelector
@@ -52,6 +53,40 @@ def test_what_a_plan_says_is_what_host_for_says(
         assert (name, tree.host_for(place(value))) == ("x", right)
     else:
         assert found.fixed == {right.id: (right, ("x",))}
+
+
+@given(st.lists(st.sets(st.sampled_from("bcdef"), min_size=1), min_size=1, max_size=4))
+def test_trees_that_are_visited_together_are_visited_at_a_common_host(
+    replicas: list[set[str]],
+) -> None:
+    known = LocationCache(100, ReplicaSelector("me", 3.0))
+    names = [f"x{number}" for number in range(len(replicas))]
+    for name, hosts in zip(names, replicas, strict=True):
+        peers = tuple(map(peer, sorted(hosts)))
+        known.learn(Location(name, (1, 1), Interval(BOTTOM, TOP), peers))
+    plans = [plan_routing([name], known, "a", NOW) for name in names]
+    single = {host for one in plans if one is not None for host in one.fixed}
+    found = plan_routing(names, known, "a", NOW)
+    assert found is not None
+    visited = [(name, host) for host, (_, trees) in found.fixed.items() for name in trees]
+    assert sorted(name for name, _ in visited) == names
+    assert all(host in replicas[names.index(name)] for name, host in visited)
+    assert len(found.fixed) <= len(single)
+    if set.intersection(*replicas):
+        assert len(found.fixed) == 1
+
+
+def test_a_tree_stays_at_its_own_host_while_work_waits_at_the_common_one() -> None:
+    selector = ReplicaSelector("me", 3.0)
+    known = LocationCache(100, selector)
+    for name, hosts in (("x", "bc"), ("y", "b")):
+        peers = tuple(map(peer, hosts))
+        known.learn(Location(name, (1, 1), Interval(BOTTOM, TOP), peers))
+    selector.accepted("b", 0.1, NOW, HostLoad(1_000.0, 100.0, 500))
+    selector.expire(NOW)
+    found = plan_routing(["x", "y"], known, "a", NOW)
+    assert found is not None
+    assert {host: trees for host, (_, trees) in found.fixed.items()} == {"b": ("y",), "c": ("x",)}
 
 
 def test_a_tree_of_one_other_host_is_planned_while_its_summary_is_asked_for() -> None:
