@@ -352,8 +352,14 @@ class Days(ScenarioRun):
             *(driver.disk for driver in drivers),
             *(driver.logs for driver in drivers),
         )
-        parts = ((name, part) for node in nodes for name, part in vars(node).items())
-        held = held_bytes(parts, (*others, *nodes))
+        machines = [(node, *node.machines) for node in nodes]
+        parts = (
+            (f"{type(machine).__name__}.{name}", part)
+            for each in machines
+            for machine in reversed(each)
+            for name, part in vars(machine).items()
+        )
+        held = held_bytes(parts, (*others, *chain(*machines)))
         files = [
             sum(len(data) for shard in driver.logs.durable.values() for data in shard.values())
             for driver in drivers
