@@ -9,7 +9,7 @@ import click
 from canopy.cli.completion import stream_names
 from canopy.cli.connect import node_options, open_client
 from canopy.cli.output import console, label, plain, print_json
-from canopy.cli.streams.manage import parse_period, parse_size
+from canopy.cli.streams.options import changeable_options, parse_period
 from canopy.cli.streams.share import parse_delay
 from overlay.phrases import duration
 
@@ -19,68 +19,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("name", metavar="STREAM", shell_complete=stream_names)
-@click.option(
-    "--keep-for",
-    "keep_seconds",
-    callback=parse_period,
-    metavar="PERIOD",
-    help="Keep rows for this time, such as 30d.",
-)
-@click.option(
-    "--keep-size",
-    "keep_bytes",
-    callback=parse_size,
-    metavar="SIZE",
-    help="Keep this much of each shard, such as 20G.",
-)
-@click.option(
-    "--capture", metavar="SELECTOR", help='Append the published events that match; "": none.'
-)
-@click.option(
-    "--drop-unread/--keep-unread",
-    default=None,
-    help="Keep rows for slow durable consumers, or not.",
-)
-@click.option(
-    "--expire-consumers",
-    callback=parse_period,
-    metavar="PERIOD",
-    help="Forget durable consumers after this time of silence, such as 7d.",
-)
-@click.option(
-    "--max-bytes", callback=parse_size, metavar="SIZE", help="Maximum size of a shard, such as 20G."
-)
-@click.option("--max-rows", type=int, metavar="ROWS", help="Maximum rows of a shard.")
-@click.option(
-    "--when-full",
-    type=click.Choice(["refuse", "drop-oldest"]),
-    help="Refuse new rows, or drop the oldest.",
-)
-@click.option(
-    "--ttl",
-    "ttl_seconds",
-    callback=parse_period,
-    metavar="PERIOD",
-    help="Deliver no row older than this.",
-)
-@click.option(
-    "--ttl-by",
-    metavar="ATTRIBUTE",
-    help="Attribute that holds a row's own time to live, in seconds.",
-)
-@click.option(
-    "--prefer",
-    type=click.Choice(["consistency", "availability"]),
-    help="Without a majority: refuse rows, or take them into a fork.",
-)
-@click.option(
-    "--writer",
-    "writers",
-    multiple=True,
-    callback=lambda ctx, option, value: value or None,
-    metavar="WRITER",
-    help="Who may append: producer:NAME, node:ID, tenant:NAME, or * for anybody; repeatable.",
-)
+@changeable_options(is_new=False)
 @node_options
 def edit(
     name: str,

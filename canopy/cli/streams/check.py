@@ -15,7 +15,7 @@ from canopy.cli.completion import stream_names
 from canopy.cli.connect import json_option, node_options, open_client
 from canopy.cli.errors import FAILURE, OK, CommandError
 from canopy.cli.output import console, label, plain, print_json, table
-from canopy.cli.streams.manage import parse_size
+from canopy.cli.streams.options import parse_size
 from overlay.phrases import counted
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from contextlib import suppress
@@ -14,6 +13,7 @@ from canopy.cli.completion import stream_names
 from canopy.cli.connect import node_options, open_client
 from canopy.cli.errors import CommandError
 from canopy.cli.output import console, label, plain, print_json, table
+from canopy.cli.streams.options import changeable_options
 from overlay.phrases import counted, duration, no_majority
 from overlay.regions import holds
 
@@ -23,29 +23,7 @@ if TYPE_CHECKING:
     from canopy.client.client import Client
     from overlay.info import ForkInfo, GroupInfo, IntakeInfo, ReplicaInfo, StreamInfo
 
-UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 GROUPS_TIMEOUT: Final = 2.0  # seconds for which `info` waits to hear of groups
-SECONDS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
-
-
-def parse_size(ctx: click.Context, option: click.Parameter, value: str | None) -> int | None:
-    """Return the bytes of an option such as 512M."""
-    if value is None:
-        return None
-    found = re.fullmatch(r"(\d+)\s*([kmgt]?)(i?b)?", value.strip().lower())
-    if found is None:
-        raise click.BadParameter(f"{value} is no size: give bytes, or 512M, 20G")
-    return int(found[1]) * UNITS[found[2]]
-
-
-def parse_period(ctx: click.Context, option: click.Parameter, value: str | None) -> float | None:
-    """Return the seconds of an option such as 12h."""
-    if value is None:
-        return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", value.strip().lower())
-    if found is None:
-        raise click.BadParameter(f"{value} is no period: give seconds, or 90m, 12h, 30d")
-    return float(found[1]) * SECONDS[found[2]]
 
 
 @click.command()
@@ -53,25 +31,6 @@ def parse_period(ctx: click.Context, option: click.Parameter, value: str | None)
 @click.option("--shards", default=1, help="Number of shards; 1: one total order.")
 @click.option("--by", default="", metavar="ATTRIBUTE", help="Choose the shard by this attribute.")
 @click.option("--replicas", default=3, help="Replicas of each shard: odd (3).")
-@click.option(
-    "--keep-for",
-    "keep_seconds",
-    default="0",
-    callback=parse_period,
-    metavar="PERIOD",
-    help="Keep rows for this time, such as 30d.",
-)
-@click.option(
-    "--keep-size",
-    "keep_bytes",
-    default="0",
-    callback=parse_size,
-    metavar="SIZE",
-    help="Keep this much of each shard, such as 20G.",
-)
-@click.option(
-    "--capture", default="", metavar="SELECTOR", help="Append the published events that match."
-)
 @click.option(
     "--source",
     "sources",
@@ -91,28 +50,6 @@ def parse_period(ctx: click.Context, option: click.Parameter, value: str | None)
     help="Copy the rows of STREAM with their offsets.",
 )
 @click.option("--region", default="", help="Place the replicas in this region.")
-@click.option("--drop-unread", is_flag=True, help="Do not keep rows for slow durable consumers.")
-@click.option(
-    "--expire-consumers",
-    default="0",
-    callback=parse_period,
-    metavar="PERIOD",
-    help="Forget durable consumers after this time of silence, such as 7d.",
-)
-@click.option(
-    "--max-bytes",
-    default="0",
-    callback=parse_size,
-    metavar="SIZE",
-    help="Maximum size of a shard, such as 20G.",
-)
-@click.option("--max-rows", default=0, metavar="ROWS", help="Maximum rows of a shard.")
-@click.option(
-    "--when-full",
-    type=click.Choice(["refuse", "drop-oldest"]),
-    default="refuse",
-    help="Refuse new rows (default), or drop the oldest.",
-)
 @click.option(
     "--key", default="", metavar="ATTRIBUTE", help="Keep the newest row of each value, however old."
 )
@@ -122,33 +59,7 @@ def parse_period(ctx: click.Context, option: click.Parameter, value: str | None)
     metavar="SELECTOR",
     help="With --key: rows that end their key (default: those that have the key only).",
 )
-@click.option(
-    "--ttl",
-    "ttl_seconds",
-    default="0",
-    callback=parse_period,
-    metavar="PERIOD",
-    help="Deliver no row older than this, such as 24h.",
-)
-@click.option(
-    "--ttl-by",
-    default="",
-    metavar="ATTRIBUTE",
-    help="Attribute that holds a row's own time to live, in seconds.",
-)
-@click.option(
-    "--prefer",
-    type=click.Choice(["consistency", "availability"]),
-    default="consistency",
-    help="Without a majority: refuse rows (default), or take them into a fork.",
-)
-@click.option(
-    "--writer",
-    "writers",
-    multiple=True,
-    metavar="WRITER",
-    help="Who may append: producer:NAME, node:ID, tenant:NAME, or * for anybody; repeatable.",
-)
+@changeable_options(is_new=True)
 @node_options
 def add(
     name: str,

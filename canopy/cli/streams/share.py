@@ -11,7 +11,7 @@ import click
 
 from canopy.cli.connect import open_client
 from canopy.cli.delivery import printer
-from canopy.cli.streams.manage import parse_period
+from canopy.cli.streams.options import parse_period
 from canopy.cli.streams.read import Following, FollowOptions, place_of, read_stream
 from canopy.feeds.objects import stream_object
 

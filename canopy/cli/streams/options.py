@@ -1,0 +1,116 @@
+"""The sizes and periods of options, and the options by which a stream is founded and changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+SECONDS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+
+
+def parse_size(ctx: click.Context, option: click.Parameter, value: str | None) -> int | None:
+    """Return the bytes of an option such as 512M."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d+)\s*([kmgt]?)(i?b)?", value.strip().lower())
+    if found is None:
+        raise click.BadParameter(f"{value} is no size: give bytes, or 512M, 20G")
+    return int(found[1]) * UNITS[found[2]]
+
+
+def parse_period(ctx: click.Context, option: click.Parameter, value: str | None) -> float | None:
+    """Return the seconds of an option such as 12h."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", value.strip().lower())
+    if found is None:
+        raise click.BadParameter(f"{value} is no period: give seconds, or 90m, 12h, 30d")
+    return float(found[1]) * SECONDS[found[2]]
+
+
+def changeable_options(is_new: bool) -> Callable[[F], F]:
+    """Add the options of a stream that can be changed later. An option that is not given has its
+    default for a new stream, else None."""
+
+    def unless_given(value: Any) -> Any:
+        return value if is_new else None
+
+    def period(*names: str, **more: Any) -> Callable[[F], F]:
+        default = unless_given("0")
+        return click.option(
+            *names, default=default, callback=parse_period, metavar="PERIOD", **more
+        )
+
+    def size(*names: str, **more: Any) -> Callable[[F], F]:
+        return click.option(
+            *names, default=unless_given("0"), callback=parse_size, metavar="SIZE", **more
+        )
+
+    options = (
+        period("--keep-for", "keep_seconds", help="Keep rows for this time, such as 30d."),
+        size("--keep-size", "keep_bytes", help="Keep this much of each shard, such as 20G."),
+        click.option(
+            "--capture",
+            default=unless_given(""),
+            metavar="SELECTOR",
+            help='Append the published events that match; "": none.',
+        ),
+        click.option(
+            "--drop-unread/--keep-unread",
+            default=unless_given(False),
+            help="Drop or keep old rows that durable consumers have not read.",
+        ),
+        period(
+            "--expire-consumers",
+            help="Forget durable consumers after this time of silence, such as 7d.",
+        ),
+        size("--max-bytes", help="Maximum size of a shard, such as 20G."),
+        click.option(
+            "--max-rows",
+            type=int,
+            default=unless_given(0),
+            metavar="ROWS",
+            help="Maximum rows of a shard.",
+        ),
+        click.option(
+            "--when-full",
+            type=click.Choice(["refuse", "drop-oldest"]),
+            default=unless_given("refuse"),
+            help="Refuse new rows (at first), or drop the oldest.",
+        ),
+        period("--ttl", "ttl_seconds", help="Deliver no row older than this, such as 24h."),
+        click.option(
+            "--ttl-by",
+            default=unless_given(""),
+            metavar="ATTRIBUTE",
+            help="Attribute that holds a row's own time to live, in seconds.",
+        ),
+        click.option(
+            "--prefer",
+            type=click.Choice(["consistency", "availability"]),
+            default=unless_given("consistency"),
+            help="Without a majority: refuse rows (at first), or take them into a fork.",
+        ),
+        click.option(
+            "--writer",
+            "writers",
+            multiple=True,
+            callback=lambda ctx, option, value: value if is_new else value or None,
+            metavar="WRITER",
+            help="Who may append: producer:NAME, node:ID, tenant:NAME, or * for anybody; "
+            "repeatable.",
+        ),
+    )
+
+    def add(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
