@@ -269,7 +269,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "canopy.sim.soak": (*CORE, "canopy.sim.world", "canopy.sim.checks", "canopy.sim.scenario"),
     "canopy.feeds": ("overlay.client", "overlay.stream_client", "overlay.phrases", "matching"),
     "canopy.tui": ("canopy.client", "canopy.wire.folder", "canopy.wire.durable", *CLIENT),
-    "canopy.sync": ("canopy.client", "canopy.sinks", "streams", *CLIENT),
+    "canopy.sync": ("canopy.client", "canopy.sinks", "canopy.wire.durable", "streams", *CLIENT),
     "canopy.spark": ("canopy.client", "streams", *CLIENT),
     "canopy.gateway": (
         *("canopy.client", "canopy.trio", "canopy.feeds", *CLIENT, "canopy.wire.durable"),
