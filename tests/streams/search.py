@@ -3,7 +3,7 @@
     python -m tests.streams.search --seeds 2000          # until one is bad
     python -m tests.streams.search --seed 17 --seeds 1   # this one again
     python -m tests.streams.search programs              # of those who append, with their nodes
-    python -m tests.streams.search transactions          # of those with transactions, likewise
+    python -m tests.streams.search transactions          # of those with transactions, in overlays
     python -m tests.streams.search groups                # of those that share rows
     python -m tests.streams.search groups --edits 0.3    # … in groups whose options change
     python -m tests.streams.search tables                # of those that read newest rows
@@ -12,7 +12,8 @@
     make stream-search SEARCH="--seeds 2000"
 
 Each seed is a world of 3 to 5 nodes with crashes, losses of power, cut links, slow, failing and
-full disks and flipped bits, judged by the checkers of harness/shard_world.py. With
+full disks and flipped bits, judged by the checkers of harness/shard_world.py; programs with
+transactions, and leaders that lie, are in whole overlays (harness/stream_world.py). With
 ``CANOPY_FAULT`` a fault is planted first (bench.mutations). Exit code 1 if a seed was bad.
 """
 

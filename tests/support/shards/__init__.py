@@ -1,2 +1,3 @@
-"""Streams in virtual time, with crashes, cut links and bad disks: `shard_world` has the replicas of
-one shard, `producing_world` programs that append to them, `stream_world` whole nodes."""
+"""Streams in virtual time, with crashes, cut links and bad disks: `producing_world` has programs
+that append to the replicas of harness/shard_world.py. Whole nodes are in harness/stream_world.py.
+"""
