@@ -202,7 +202,7 @@ CLAIMS: Final = (
         "scale",
         "A thousand simulated nodes in slow churn: all is delivered or told, every tree has an "
         "owner, and nothing outgrows its bound.",
-        "python -m bench.endurance.days --nodes 1000 --minutes 30 --attributes 300 "
+        "python -m bench.endurance.days --nodes 1000 --minutes 10 --attributes 300 "
         "--split-trees 40 --subscriptions 1000 --rate 1 --trouble 15 --seed {seed} --json",
         size="minutes",
         unit="simulated minutes",
@@ -210,13 +210,13 @@ CLAIMS: Final = (
         faults="faults",
         figure="bytes_at_end",
         figure_of="bytes a node holds at the end",
-        fast=30,
+        fast=10,
         full=1_440,
     ),
     Claim(
         "week",
         "Nodes with keys run for a week of slow churn, and neither memory nor disks grow.",
-        "python -m bench.endurance.days --nodes 12 --hours 6 --keys --certificate 2 --stream "
+        "python -m bench.endurance.days --nodes 12 --hours 2 --keys --certificate 0.5 --stream "
         "--seed {seed} --json",
         size="minutes",
         unit="simulated minutes",
@@ -225,7 +225,7 @@ CLAIMS: Final = (
         figure="growth",
         figure_of="% more memory in the last third",
         most=5.0,
-        fast=360,
+        fast=120,
         full=10_080,
     ),
     Claim(

@@ -88,7 +88,7 @@ class PeerRecords:
         """The hint with this node's record, if it names this node as the primary."""
         if self._signer is None or hint.primary.id != self._me.id:
             return hint
-        own = self._hint
+        own, hint = self._hint, msgspec.structs.replace(hint, record=None)  # it may be the own one
         if own is not None and msgspec.structs.replace(own, record=None) != hint:
             own = None
         if own is None or self._is_due(self._signer, own.record):

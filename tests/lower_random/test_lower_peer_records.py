@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from canopy.sim.world.signer import SimulatedSigner
 from overlay.lower_random.access_points import AccessPoints
 from overlay.lower_random.constants import RECORD_HOLDS, RECORD_SKEW
-from overlay.lower_random.messages import Neighbour, PeerRecord, Shuffle, ShuffleReply
+from overlay.lower_random.messages import Neighbour, PeerRecord, RingHint, Shuffle, ShuffleReply
 from overlay.lower_random.peer_records import PeerRecords, signed_part
 from overlay.lower_random.view import View
 from overlay.machine import Peer
@@ -112,3 +112,17 @@ def test_a_node_signs_its_address_anew_in_time() -> None:
     second = mine.own()
     assert second is not None
     assert mine.is_good(Neighbour(peer("me"), 0, record=second))
+
+
+def test_a_hint_is_signed_once_though_it_comes_back_with_its_signature() -> None:
+    now = [NOW]
+    mine = PeerRecords(peer("me"), SimulatedSigner("me", "w"), lambda: now[0])
+    hint = RingHint("ring", "key", (1, 1), peer("me"))
+    first = mine.hint(hint)
+    assert mine.is_good_hint(first)
+    now[0] += 1
+    assert mine.hint(first) is mine.hint(hint) is first
+    now[0] += RECORD_HOLDS * 3 / 4
+    later = mine.hint(first)
+    assert later.record != first.record
+    assert mine.is_good_hint(later)
