@@ -222,6 +222,7 @@ class Endurance:
         account.files(
             [data[node] / "streams" / stream / str(number) for stream, number, node in replicas],
             self.producers,
+            self.streams[STREAM],
         )
         faults = [repr(each.fault) for each in self.programs if each.fault is not None]
         return {

@@ -123,9 +123,9 @@ class Account:
         for name, outcome in program.outcomes.items():
             self.facts[f"transactions {outcome}"] += 1
             wanted = HALVES if outcome == "committed" else 0
-            if self.halves.pop(name, 0) != wanted:
+            if self.halves[name] != wanted:
                 self.wrong[f"transactions {outcome}, and not as such"] += 1
-        self.wrong["transactions that nobody made"] += len(self.halves)
+        self.wrong["transactions that nobody made"] += len(self.halves.keys() - program.outcomes)
 
     def group(self, members: Sequence[Sharing]) -> None:
         """Each row that the group wants was given to somebody, and to nobody once a member knew
@@ -158,12 +158,13 @@ class Account:
         if {*found} != {(shard, end, 0, end) for shard, end in self.ends.items()}:
             self.wrong["rows that the database has not, or twice"] += abs(self.end - folded) or 1
 
-    def files(self, folders: Sequence[Path], programs: Sequence[Producer]) -> None:
-        """The files of all replicas are whole, and prove receipts. `folders`: of a replica each;
-        those of a mirror have no receipts."""
+    def files(self, folders: Sequence[Path], programs: Sequence[Producer], stream: str) -> None:
+        """The files of all replicas are whole, and those of the stream with this id prove receipts.
+        `folders`: of a replica each."""
         receipts = [receipt for each in programs for _, _, receipt in each.receipts]
         for folder in folders:
-            mine = [receipt for receipt in receipts if receipt.shard == int(folder.name)]
+            is_of = folder.parent.name == stream
+            mine = [each for each in receipts if is_of and each.shard == int(folder.name)]
             wanted: list[Receipt | None] = [*proofs(folder, mine)]
             for proof in wanted or [None]:
                 names = sorted(p.name for p in folder.iterdir() if parse_name(p.name))
