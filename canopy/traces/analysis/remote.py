@@ -8,6 +8,7 @@ from and to S3 by Arrow, else by the Hadoop client of Spark's JVM, with the user
 
 from __future__ import annotations
 
+import os
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -195,7 +196,8 @@ class S3Folder(RemoteFolder):
             def said(name: str) -> str | None:
                 return settings.get(f"spark.hadoop.fs.s3a.{name}")
 
-            scheme, _, endpoint = (said("endpoint") or "").rpartition("://")
+            address = said("endpoint") or next(filter(None, map(os.environ.get, ENDPOINTS)), "")
+            scheme, _, endpoint = address.rstrip("/").rpartition("://")
             plain = said("connection.ssl.enabled") == "false"
             self._system: Any = fs.S3FileSystem(
                 access_key=said("access.key"),
@@ -239,6 +241,7 @@ class S3Folder(RemoteFolder):
             self._system.delete_file(place)
 
 
+ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")  # which Arrow's client leaves out
 COPY_BYTES: Final = 1 << 20  # that are copied at once
 
 
