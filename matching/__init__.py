@@ -75,7 +75,7 @@ from matching.conjunction import Conjunction
 from matching.constraint import Constraint
 from matching.grouped_index import GroupedIndex, Grouping, Shares
 from matching.index import Index
-from matching.predicate import Predicate, compile_in_steps, compile_selector
+from matching.predicate import Predicate, compile_in_steps, compile_selector, same_selector
 from matching.selector.errors import SelectorError
 from matching.selector.explain import Explanation
 from matching.selector.expression import Expression
@@ -123,6 +123,7 @@ __all__ = [
     "place",
     "places",
     "prepare_parser",
+    "same_selector",
     "warm",
     "warm_is_slow",
     "warm_wanted",

@@ -219,6 +219,16 @@ def compile_selector(text: str) -> Predicate:
     return found
 
 
+def same_selector(one: str, other: str) -> bool:
+    """Whether two texts are the same selector, as far as their trees show it; "" matches all."""
+    if one == other or not one or not other:
+        return one == other
+    try:
+        return compile_selector(one) == compile_selector(other)
+    except SelectorError:
+        return False
+
+
 def _parse(text: str) -> Expression:
     from matching.selector.shapes import parse
 

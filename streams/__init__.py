@@ -13,5 +13,5 @@ Every node has all of it; `machines` builds the machines and puts them together
 * `access/`: the conversation of programs' nodes with the leaders of shards.
 * `programs/`: what programs ask of their node: appending rows, each once; reading them by content;
   sharing them among members; half messages.
-* `selectors`: which of them say the same. `tenant_rules`: the rules for tenants' messages.
+* `tenant_rules`: the rules for tenants' messages.
 """

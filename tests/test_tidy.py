@@ -63,7 +63,7 @@ CORE = (
 )
 STREAMS = (
     *(*TREE, "overlay.upper_tree.owner", "overlay.client", "overlay.info"),
-    *("streams.log", "streams.disk", "streams.shard", "streams.selectors"),
+    *("streams.log", "streams.disk", "streams.shard"),
     *("streams.access.pacing", "streams.access.reasons"),
 )
 SERVICE = (*STREAMS, "streams.services.service")
@@ -154,7 +154,6 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "streams.machines": (*STREAMS, "streams", "overlay.upper_tree.owner_claims"),
     "streams.tenant_rules": (*STREAMS, "streams", "overlay.tenants.confinement", "overlay.rights"),
     "streams.directory": STREAMS,
-    "streams.selectors": ("matching",),
     "streams.access.pacing": (),
     "streams.access.reasons": ("overlay.machine",),
     # The conversation with leaders: whatever programs ask of streams stands on it.

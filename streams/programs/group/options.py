@@ -8,13 +8,13 @@ from typing import get_type_hints
 import msgspec
 from msgspec.structs import replace
 
+from matching import same_selector
 from overlay.command_faults import fault_in_rows_selector
 from overlay.stream_client import AttachGroup, EditGroup
 from streams.access.reasons import OPTIONS, SELECTOR, Cause
 from streams.log.group_state import GroupOptions
 from streams.programs.group.messages import Wanted
 from streams.programs.reader.messages import ReadFrom
-from streams.selectors import same_selector
 
 _FIELDS = GroupOptions.__struct_fields__
 _TYPES = get_type_hints(GroupOptions, include_extras=True)

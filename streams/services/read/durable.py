@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
+from matching import same_selector
 from overlay.machine import Timer
 from streams.access.reasons import EXPIRED, FENCED, FULL, LOST, OUT_OF_RANGE, SELECTOR
 from streams.log.chunk import POSITIONS
@@ -30,7 +31,6 @@ from streams.log.state import (
 from streams.programs.reader.messages import (
     Durable,
 )
-from streams.selectors import same_selector
 from streams.services.service import LedShard
 
 CONSUMERS_MOST: Final = 10_000
