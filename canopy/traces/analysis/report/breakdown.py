@@ -51,8 +51,8 @@ def overlays(findings: Findings) -> str:
         "and by which nodes met.</p>"
     )
     head = (
-        "<tr><th>overlay</th><th>result</th><th>nodes</th><th>expected</th><th>delivered</th>"
-        "<th>withheld</th><th>not judged</th><th>half within</th><th>99 %</th><th>why</th></tr>"
+        "overlay | result | nodes | expected | delivered | "
+        "withheld | not judged | half within | 99 % | why"
     )
     return wide_section("overlays", "Overlays", text, table(head, cells))
 
@@ -84,8 +84,8 @@ def attributes(findings: Findings) -> str:
     if len(rows) > ATTRIBUTES_SHOWN:
         text += f"<p>The first {ATTRIBUTES_SHOWN} of {len(rows):,} are shown.</p>"
     head = (
-        "<tr><th>attribute</th><th>visits</th><th>matches</th><th>recipients</th><th>hops</th>"
-        "<th>virtual nodes</th><th>deliveries</th><th>half within</th><th>99 %</th></tr>"
+        "attribute | visits | matches | recipients | "
+        "hops | virtual nodes | deliveries | half within | 99 %"
     )
     return wide_section("attributes", "The hottest attributes", text, table(head, cells))
 
@@ -105,8 +105,8 @@ def slow_places(findings: Findings) -> str:
     if found.compared < 1:
         text += f"<p>They are of {percent(found.compared)} of the events.</p>"
     for title, head, rows in (
-        ("Slow hosts", "<th>host</th>", found.hosts),
-        ("Slow links", "<th>link</th>", found.links),
+        ("Slow hosts", "host", found.hosts),
+        ("Slow links", "link", found.links),
     ):
         if rows:
             every = f", of {len(rows):,}" if len(rows) > SLOW_SHOWN else ""
@@ -127,8 +127,7 @@ def _places(findings: Findings, head: str, rows: Sequence[dict[str, Any]]) -> st
             f'<td class="n">{duration(row["p90_ms"])}{meter(row["p90_ms"], longest, "sand")}</td>'
             f'<td class="n">{duration(row["max_ms"])}</td></tr>'
         )
-    rest = "<th>events</th><th>half within</th><th>90 %</th><th>slowest</th>"
-    return table(f"<tr>{head}{rest}</tr>", cells)
+    return table(f"{head} | events | half within | 90 % | slowest", cells)
 
 
 def subacks(findings: Findings) -> str:
@@ -160,7 +159,7 @@ def subacks(findings: Findings) -> str:
         f'<td class="n">{number(row["early"])}</td></tr>'
         for row in waits.slowest
     ]
-    head = "<tr><th>subscription</th><th>SUBACK after</th><th>delivered before</th></tr>"
+    head = "subscription | SUBACK after | delivered before"
     return wide_section("subacks", "Before the SUBACK", text, table(head, cells))
 
 
@@ -184,5 +183,5 @@ def withheld(findings: Findings) -> str:
         f'<td class="n">{number(row["expected"])}</td></tr>'
         for row in rows
     ]
-    head = "<tr><th>subscription</th><th>withheld</th><th>expected</th></tr>"
+    head = "subscription | withheld | expected"
     return wide_section("withheld", "Withheld by the policy", text, table(head, cells))

@@ -69,5 +69,5 @@ def downloads(findings: Findings) -> str:
         "also those that are not shown here; so are the <code>records</code> by kind. Take the "
         "folder along with the page.</p>"
     )
-    head = "<tr><th>table</th><th>rows</th><th>for programs</th><th>for spreadsheets</th></tr>"
+    head = "table | rows | for programs | for spreadsheets"
     return wide_section("downloads", "Downloads", text, table(head, cells))

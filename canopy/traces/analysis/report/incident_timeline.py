@@ -39,10 +39,7 @@ def incident_timeline(findings: Findings) -> str:
     if len(rows) >= INCIDENTS_SHOWN:
         text += f"<p>Only the first {INCIDENTS_SHOWN} are shown.</p>"
     lines = [_line(findings, row) for row in rows]
-    head = (
-        "<tr><th>when</th><th>what</th><th>node</th><th>cluster, epoch</th><th>seen by</th>"
-        "<th>reason</th></tr>"
-    )
+    head = "when | what | node | cluster, epoch | seen by | reason"
     return wide_section("happened", "What happened", text, _picture(findings) + table(head, lines))
 
 

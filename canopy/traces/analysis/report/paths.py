@@ -115,7 +115,7 @@ def corrupt(findings: Findings) -> str:
         "A node that is killed leaves at most one incomplete line; others come from elsewhere.</p>"
         f"<ul>{counts}</ul>"
     )
-    head = "<tr><th>problem</th><th>file</th><th>line</th></tr>"
+    head = "problem | file | line"
     return wide_section("corrupt", "Corrupt lines", text, table(head, rows))
 
 

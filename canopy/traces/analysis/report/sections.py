@@ -129,9 +129,11 @@ def _basis(findings: Findings) -> list[tuple[str, str, str, str]]:
 
 
 def table(head: str, rows: list[str]) -> str:
-    """A table that scrolls sideways if it is too wide."""
+    """Render a table that scrolls sideways if it is too wide. `head`: the names of its columns,
+    separated by " | "."""
+    columns = "".join(f"<th>{name}</th>" for name in head.split(" | "))
     return (
-        f'<div class="scroll" tabindex="0"><table><thead>{head}</thead>'
+        f'<div class="scroll" tabindex="0"><table><thead><tr>{columns}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
 
@@ -199,7 +201,7 @@ def _by_hops(findings: Findings) -> str:
         f'<td class="n">{duration(each.p50)}</td><td class="n">{duration(each.p99)}</td></tr>'
         for hops, each in sorted(found.items())[:HOPS_SHOWN]
     ]
-    head = "<tr><th>from the publisher</th><th>deliveries</th><th>half</th><th>99 %</th></tr>"
+    head = "from the publisher | deliveries | half | 99 %"
     return f"<h3>By hops</h3>{table(head, rows)}" if rows else ""
 
 
@@ -403,8 +405,7 @@ def days(findings: Findings) -> str:
         "not read, too, and <em>spurious</em> what has no event or subscription.</p>"
     )
     head = (
-        "<tr><th>day</th><th>events</th><th>expected</th><th>missing</th><th>spurious</th>"
-        "<th>twice</th><th>not judged</th><th>median</th><th>99 % within</th></tr>"
+        "day | events | expected | missing | spurious | twice | not judged | median | 99 % within"
     )
     return wide_section("days", "Day by day", text, table(head, cells))
 
@@ -451,8 +452,8 @@ def load(findings: Findings) -> str:
     if len(rows) > 60:
         text += " The 60 busiest are shown; all are in the table <code>load</code>."
     head = (
-        "<tr><th>node</th><th>data messages sent</th><th>deliveries</th><th>matches</th>"
-        "<th>published</th><th>dropped</th><th>other messages</th><th>sent</th></tr>"
+        "node | data messages sent | deliveries | matches | "
+        "published | dropped | other messages | sent"
     )
     return wide_section("load", "Load of the nodes", text + "</p>", table(head, cells))
 
@@ -472,10 +473,7 @@ def subscriptions(findings: Findings) -> str:
             f"<p>{len(rows)} of {total:,} are shown, those with faults and with most events "
             "first; all are in the table <code>subscriptions</code>.</p>"
         )
-    head = (
-        "<tr><th>subscription</th><th>expected</th><th>delivered</th><th>wrong</th>"
-        "<th>half within</th><th>90 %</th><th>99 %</th><th>slowest</th></tr>"
-    )
+    head = "subscription | expected | delivered | wrong | half within | 90 % | 99 % | slowest"
     return wide_section(
         "subscriptions", "Deliveries of each subscription", text, table(head, cells)
     )

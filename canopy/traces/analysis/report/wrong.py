@@ -24,7 +24,7 @@ def wrong(findings: Findings) -> str:
         "after another, are one line. How far a missing one got is read from the records that "
         "the event left behind, so it shows where to look.</p>"
     )
-    head = "<tr><th>what</th><th>deliveries</th><th>of node</th><th>cause</th><th>when</th></tr>"
+    head = "what | deliveries | of node | cause | when"
     body = table(head, [_group(findings, row) for row in groups])
     shown = {kind: [row for row in groups if row["kind"] == kind] for kind in WRONG_KINDS}
     left = [
@@ -92,6 +92,6 @@ def _examples(findings: Findings, word: str, rows: list[dict[str, Any]]) -> str:
             f"<code>{escape(row['selector'] or 'no selector')}</code><br>"
             f"<code>{escape(row['attributes'] or 'no attributes')}</code></details></td></tr>"
         )
-    head = "<tr><th>what</th><th>event</th><th>subscription</th><th>cause</th></tr>"
+    head = "what | event | subscription | cause"
     title = f"{counted(len(rows), 'example')}: {word}"
     return f"<details><summary>{escape(title)}</summary>{table(head, cells)}</details>"
