@@ -289,7 +289,7 @@ class Rebalance(Machine):
             node = loads.node(owned.attribute, entry.interval)
             if node is None or len(entry.hosts) >= hosts or entry.interval.is_shard():
                 continue  # there is no other host for a part of it, or no value to cut at
-            alone = node.alone(now)
+            alone = min(node.alone(now), node.recent(now)[1])
             if alone < GROW_SHARE * share or not any(loads.is_busy(h.id) for h in entry.hosts):
                 continue
             parts = min(ceil(alone / share), CUTS_MOST)

@@ -24,6 +24,7 @@ from overlay.bounded import BoundedDict
 from overlay.machine import Key, NodeId
 from overlay.upper_tree.host_load import ServedLoad, VirtualNodeLoad
 from overlay.upper_tree.owner.constants import (
+    ALONE_SHARE,
     BUSY,
     ESTIMATED_FOR,
     HALF_LIFE,
@@ -46,8 +47,9 @@ class NodeLoad(msgspec.Struct):
 
     reports: dict[NodeId, VirtualNodeLoad] = {}
     most: float = 0.0
-    """The recent most of `busy`, at `most_at`."""
-    most_alone: float = 0.0
+    """The recent most of `busy`, at `most_at` …"""
+    most_together: float = 0.0
+    """… and of the share of `busy` whose events visit something else there, too."""
     most_at: float = 0.0
     estimated: float = 0.0
     estimated_alone: float = 0.0
@@ -72,15 +74,25 @@ class NodeLoad(msgspec.Struct):
             for spot in load.places
         )
 
+    def together(self, now: float) -> float:
+        """Return the recent most of the share of `busy` whose events visit something else at the
+        hosts of this virtual node, too."""
+        busy, kept = self.busy(now), 0.5 ** ((now - self.most_at) / HALF_LIFE)
+        share = 1 - self.alone(now) / busy if busy else 0.0
+        return max(share, kept * self.most_together)
+
     def recent(self, now: float) -> tuple[float, float]:
-        """The recent most of `busy` and `alone`."""
+        """The recent most of `busy`, and of that the part for events that visit nothing else: 0 if
+        fewer than `ALONE_SHARE` of them did so of late. Trees that are visited together are apart
+        while a plan is carried out tree by tree, and are not taken to be visited alone for that."""
         kept = 0.5 ** ((now - self.most_at) / HALF_LIFE)
-        return max(self.busy(now), kept * self.most), max(self.alone(now), kept * self.most_alone)
+        busy, together = max(self.busy(now), kept * self.most), self.together(now)
+        return busy, busy * (1 - together) if together <= 1 - ALONE_SHARE else 0.0
 
     def hold(self, now: float) -> None:
         """The load has changed: keep the recent most."""
-        self.most, self.most_alone = self.recent(now)
-        self.most_at = now
+        together = self.together(now)
+        self.most, self.most_together, self.most_at = self.recent(now)[0], together, now
 
 
 class HotValue(NamedTuple):
@@ -164,15 +176,21 @@ class ReportedLoads:
         whole = self._nodes.get((attribute, interval))
         if whole is None:
             return
-        busy, alone = whole.busy(now), whole.alone(now)
+        busy, alone, together = whole.busy(now), whole.alone(now), whole.together(now)
         for part, share in parts:
-            self._estimate(attribute, part, share * busy, share * alone, now)
+            self._estimate(attribute, part, share * busy, share * alone, together, now)
 
     def _estimate(
-        self, attribute: str, interval: Interval, busy: float, alone: float, now: float
+        self,
+        attribute: str,
+        interval: Interval,
+        busy: float,
+        alone: float,
+        together: float,
+        now: float,
     ) -> None:
         until = now + ESTIMATED_FOR
-        node = NodeLoad({}, busy, alone, now, busy, alone, until)
+        node = NodeLoad({}, busy, together, now, busy, alone, until)
         self._nodes.renew((attribute, interval), node)
 
     # --- reading ---
@@ -222,8 +240,8 @@ class ReportedLoads:
         return sum([node.busy(now) for node in self._nodes.values()])
 
     def recent(self, attribute: str, interval: Interval, now: float) -> tuple[float, float]:
-        """Return the recent maximum of the load of a virtual node, and of its load from events that
-        visit nothing else."""
+        """Return the recent maximum of the load of a virtual node, and of that the part for events
+        that visit nothing else (`NodeLoad.recent`)."""
         node = self._nodes.get((attribute, interval))
         return (0.0, 0.0) if node is None else node.recent(now)
 

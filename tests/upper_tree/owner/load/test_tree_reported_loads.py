@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from matching import BOTTOM, EVERYTHING, TOP, Cut, Interval, place
 from overlay.upper_tree.host_load import ServedLoad, VirtualNodeLoad
-from overlay.upper_tree.owner.constants import BUSY, ESTIMATED_FOR, HALF_LIFE, REPORT_VALID
+from overlay.upper_tree.owner.constants import (
+    ALONE_SHARE,
+    BUSY,
+    ESTIMATED_FOR,
+    HALF_LIFE,
+    REPORT_VALID,
+)
 from overlay.upper_tree.owner.reported_loads import ReportedLoads, cuts_by_load
 
 LOW, HIGH = Interval(BOTTOM, place(10)), Interval(place(10), TOP)
@@ -97,6 +103,21 @@ def test_the_recent_most_falls_by_half_in_its_time() -> None:
     busy, alone = loads.recent("x", EVERYTHING, 1.0 + HALF_LIFE)
     assert busy == alone == pytest.approx(0.8 * 0.5 ** ((1.0 + HALF_LIFE) / HALF_LIFE), rel=0.2)
     assert loads.recent("x", EVERYTHING, 1.0)[0] > busy
+
+
+def test_what_was_visited_together_of_late_is_not_alone_while_it_is_apart() -> None:
+    def report(alone: float) -> ServedLoad:
+        return ServedLoad(0.8, (VirtualNodeLoad("x", EVERYTHING, 0.8, alone, (place(1),)),))
+
+    loads = ReportedLoads()
+    loads.reported("a", report(0.0), 0.0)
+    for now in (1.0, 2.0, HALF_LIFE):  # a plan is carried out tree by tree
+        loads.reported("a", report(0.8), now)
+        assert loads.recent("x", EVERYTHING, now) == (pytest.approx(0.8), 0.0)
+    busy, alone = loads.recent("x", EVERYTHING, 3 * HALF_LIFE)
+    assert ALONE_SHARE * busy < alone < busy
+    loads.reported("a", report(0.4), 4 * HALF_LIFE)
+    assert loads.recent("x", EVERYTHING, 4 * HALF_LIFE)[1] == 0.0, "half of it is not alone"
 
 
 def test_a_host_is_busy_by_two_reports_or_where_it_is_asked_for_more_than_it_has() -> None:
