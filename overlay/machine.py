@@ -77,11 +77,11 @@ class AnyNode:
     """The roles where nodes have no keys: every node may do everything."""
 
     def takes_part(self, node: NodeId) -> bool:
-        """Return True."""
+        """Return that any node may be in views."""
         return True
 
     def votes(self, node: NodeId) -> bool | None:
-        """Return True."""
+        """Return that any node may lead clusters."""
         return True
 
 
