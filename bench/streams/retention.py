@@ -88,8 +88,10 @@ written again while the former one is there, and what is appended in a few secon
 AT_ONCE: Final = 6 << 20
 """Bytes that may be appended before retention looks again, on a busy machine; ample."""
 
+WARM: Final = 1_000_000
+"""Rows after which nodes have filled the 4 MiB of newest chunks that they keep of each shard."""
 GROWTH: Final = 1.25
-"""By which a node's most memory of the second half may be above that of the first."""
+"""By which a node's most memory of the second half may be above that of the first, once warm."""
 
 NEVER_AGAIN: Final = 5_000
 """Keys of one row each, the first of all: the table has to carry them to the end."""
@@ -256,7 +258,8 @@ class Retention:
         faults = [repr(p.fault) for p in (*self.programs.values(), self.behind) if p.fault]
         self.wrong["programs that failed"] = len(faults)
         peaks = [round(max(half, default=0.0), 1) for half in self.memory]
-        self.wrong["nodes that hold more and more"] = int(peaks[1] > peaks[0] * GROWTH)
+        is_warm = self.options.rows >= 2 * WARM
+        self.wrong["nodes that hold more and more"] = is_warm and peaks[1] > peaks[0] * GROWTH
         return {
             "seed": self.options.seed,
             "seconds": round(took, 1),
@@ -285,7 +288,9 @@ class Retention:
             sizes = [self._bytes(number, id_) for number in range(NODES)]
             self.disk[name] = max(self.disk[name], *sizes)
         held = [psutil.Process(p.pid).memory_full_info().uss / 1e6 for p in self._alive()]
-        self.memory[done >= 0.5].append(max(held, default=0.0))
+        if self._rows > min(WARM, self.options.rows / 2):
+            half = self._rows > (WARM + self.options.rows) / 2
+            self.memory[half].append(max(held, default=0.0))
         if done * (self.options.kills + 1) >= self.kills + 1 and done < 1:
             self._kill(self.rng.randrange(NODES))
         say(f"{self._rows:,} of {self.options.rows:,} rows")
