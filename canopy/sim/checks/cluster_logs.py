@@ -8,6 +8,9 @@
 * At most one primary decides about a key (`owns`), whatever epochs exist. (A paused process decides
   nothing; its clock continues before it does anything again.)
 
+A cluster that has merged into another has ended: one that is split off under its key later begins a
+log of its own.
+
 A fork (P5) continues without a majority, so these invariants hold within each fork_id of epochs;
 other checks verify that one of two forks is left at rest (`check_arcs`).
 
@@ -46,6 +49,7 @@ class LogWatch:
         running = {name: self.world.node(name) for name in self.world.names()}
         nodes = {self.world.drivers[name].disk.node: name for name in running}
         leading = {name: node for name, node in running.items() if node.clusters.is_primary}
+        self._forget_merged([node.clusters for node in leading.values()])
         for name, node in leading.items():
             self._compare(name, node)
             if not self._is_replaced(node.clusters, leading.values()):
@@ -88,6 +92,20 @@ class LogWatch:
             and other.clusters.owns(mine.key)
             for other in leading
         )
+
+    def _forget_merged(self, leading: list[Any]) -> None:
+        """Forget the ledgers of clusters that nobody leads and whose key another one owns in the
+        same fork: these have merged."""
+        led = {f"{clusters.cluster.ring}/{clusters.cluster.key}" for clusters in leading}
+        for which, fork in list(self._ledger):
+            ring, _, key = which.partition("/")
+            if which not in led and any(
+                clusters.cluster.ring == ring
+                and fork_id(clusters.cluster.version[0]) == fork
+                and clusters.owns(key)
+                for clusters in leading
+            ):
+                del self._ledger[which, fork]
 
     def _compare(self, name: str, node: Any) -> None:
         log, cluster = node.clusters.log, node.clusters.cluster
