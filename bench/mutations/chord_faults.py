@@ -19,6 +19,7 @@ from overlay.chord.merging import Merging
 from overlay.chord.messages import ArcGiven, Cluster, MergeAnswer, MergePhase, TakeOver
 from overlay.chord.recovery.observers import Observers
 from overlay.chord.recovery.recovery import Recovery
+from overlay.chord.ring.claims import Claims
 from overlay.chord.ring.ring_state import Pointers
 from overlay.chord.role_changes import RoleChanges
 from overlay.links.events import MessageDropped
@@ -252,6 +253,20 @@ def clusters_override_each_other_for_ever() -> None:
         return original(self, own, other)
 
     replace(original, overrides)
+
+
+@fault(
+    "P5",
+    "tests/chord/recovery/test_chord_signed_forks.py",
+    "test_a_claim_that_was_refused_is_believed_when_the_primary_gives_way_to_it",
+)
+def who_gives_way_is_not_believed() -> None:
+    """A claim that was refused stays so though the primary has given way to it since."""
+
+    def given_way(self: Claims, sender: Peer, cluster: Cluster, known: Cluster | None) -> None:
+        pass
+
+    replace(Claims.given_way, given_way)
 
 
 @fault(

@@ -208,6 +208,10 @@ class RoleChanges(LeadershipParts):
             self.port.emit(ArcDivided(own))
             self.port.send(other.primary, Moved(own))
         self.port.count("fenced")
+        if self.ring.is_signed() and other.key == own.key:
+            # Who has refused to believe `other`, since this node led, believes it by this.
+            for peer in self.view.peers():
+                self.port.send(peer, Moved(other, unled=True))
         self.election.cancel()
         if other.key != own.key and not other.owns(own.key):
             self._give_back(own, other)

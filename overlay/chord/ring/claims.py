@@ -7,6 +7,7 @@ since any voter may say so. It is believed
 
 * at once, if a majority of the voters that are known here have signed that they granted it that
   epoch: so after every election;
+* at once, if the primary that is known here says so: it has given way;
 * else when the members that are known have been asked, of whom the former primary may say that it
   has given that arc away, and a majority that another leads; or too few of them answer for a
   majority, as of a cluster that is lost (P5).
@@ -233,6 +234,21 @@ class Claims:
             cluster, voters, majority(len(voters))
         ):
             return
+        if claim in self._doubts:
+            self._decide(claim, True)
+        else:
+            self._settle(claim, True)
+
+    def given_way(self, sender: Peer, cluster: Cluster, known: Cluster | None) -> None:
+        """Believe the claim of `cluster` if `sender`, the primary that is `known` of it, says that
+        another leads, whatever was decided before: it said that it leads when it was asked."""
+        if known is None or known.primary.id != sender.id or cluster.primary.id == sender.id:
+            return
+        if cluster.epoch <= known.epoch or not is_plausible(cluster, known):
+            return
+        if self.signer is None or not self.is_sealed(cluster):
+            return
+        claim = _claim(cluster)
         if claim in self._doubts:
             self._decide(claim, True)
         else:

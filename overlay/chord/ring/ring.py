@@ -322,7 +322,7 @@ class Ring(Machine):
         if self.state.roles.votes(message.cluster.primary.id) is False:
             self.port.count("claims_refused")
             return
-        self.state.claims.heard(sender, message.cluster, message.unled)
+        self.state.heard(sender, message.cluster, message.unled)
         if not self.state.admits(message.cluster):
             return
         self.state.learn(message.cluster)

@@ -317,6 +317,12 @@ class RingState:
         if before is not None and not claims.is_granted(cluster, before):
             claims.remember(before)
 
+    def heard(self, sender: Peer, said: Cluster, unled: bool) -> None:
+        """Handle a node's description of a cluster where claims are in doubt (`claims`)."""
+        if said.ring == self.ring:
+            self.claims.given_way(sender, said, self._newest_of(said.key))
+        self.claims.heard(sender, said, unled)
+
     def settles(self, cluster: Cluster) -> bool:
         """Return whether to believe a claim of the arc that this primary leads although no grant of
         the voters is known; True at nodes that are no primary. A majority follows this node. The

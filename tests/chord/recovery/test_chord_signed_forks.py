@@ -135,6 +135,55 @@ def test_a_former_primary_that_remembers_its_cluster_does_not_lead_it() -> None:
     assert not member.clusters.recovery.misses_primary()
 
 
+def test_a_claim_that_was_refused_is_believed_when_the_primary_gives_way_to_it() -> None:
+    """Else subscribers would register with who leads now only when events have passed there."""
+    world = grown(3, nodes=9, clusters=1, size=5, signed=True)
+    (primary,) = world.primaries()
+    own = cluster_of(primary)
+    other = world.member(own.brokers[-1].id)
+    said = claimed(other, own)
+    outsider, *idle = [n for n in world.members.values() if n.clusters.role == "none"]
+    outsider.ring.find(own.key)
+    world.run(1)
+
+    def leader() -> str:
+        newest = outsider.ring.state.newest(own.key)
+        assert newest is not None
+        return newest.primary.id
+
+    for sender in (other, idle[0]):
+        outsider.port.hear(Moved(said, unled=True), sender.peer)
+        world.run(0.5)
+        assert leader() == primary.peer.id
+    assert outsider.port.counts["claims_refused"]
+    outsider.port.hear(Moved(said, unled=True), primary.peer)
+    assert leader() == other.peer.id
+
+
+def test_a_primary_that_gives_way_says_so_to_the_nodes_that_it_knows() -> None:
+    world = grown(3, nodes=9, clusters=1, size=3, signed=True)
+    (primary,) = world.primaries()
+    own = cluster_of(primary)
+    for peer in own.others():
+        world.crash(world.member(peer.id))
+    world.run(15)
+    branch = [n for n in world.members.values() if n.clusters.role == "none"][:3]
+    epoch = cluster_of(primary).epoch + (3 << ELECTION_BITS)
+    text = granting(own.ring, own.key, epoch, branch[0].peer.id)
+    grants = tuple(SimulatedSigner(n.peer.id, "rings").sign(text) for n in branch)
+    said = own.under(epoch).served_by(*(node.peer for node in branch))
+    said = msgspec.structs.replace(said, grants=grants)
+    seal = SimulatedSigner(branch[0].peer.id, "rings").sign(sealing(said))
+    said = msgspec.structs.replace(said, seal=seal)
+    for _ in range(3):
+        primary.port.hear(Moved(said), branch[0].peer)
+        primary.port.turn()
+        world.run(0.3)
+    assert not primary.clusters.is_primary
+    believed = [n.ring.state.newest(own.key) for n in world.members.values() if n is not primary]
+    assert {c.primary.id for c in believed if c is not None} == {branch[0].peer.id}
+
+
 def alone(world: RingWorld) -> tuple[RingNode, list[RingNode]]:
     """A cluster of six, of whom three vote, loses two voters: who is left leads alone, and the
     others, who have no vote, know the former description only."""
