@@ -77,7 +77,8 @@ class NodeLoad(msgspec.Struct):
     def together(self, now: float) -> float:
         """Return the recent most of the share of `busy` whose events visit something else at the
         hosts of this virtual node, too."""
-        busy, kept = self.busy(now), 0.5 ** ((now - self.most_at) / HALF_LIFE)
+        busy = self.busy(now)
+        kept: float = 0.5 ** ((now - self.most_at) / HALF_LIFE)
         share = 1 - self.alone(now) / busy if busy else 0.0
         return max(share, kept * self.most_together)
 
