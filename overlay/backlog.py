@@ -51,7 +51,7 @@ class Backlog:
         self._burst += size
 
     def reconnected(self, seconds: float, now: float) -> None:
-        """The peer was out of reach for so long, until now."""
+        """Note that the peer was out of reach for `seconds`, until now."""
         latest = (*self._disconnects, (now, seconds))
         self._disconnects = latest[-DISCONNECTS_MOST:]
 

@@ -207,7 +207,8 @@ class Progress:
         self.state, self.reading = ProgressState.CATCH_UP, True
 
     def sent(self, number: int, end: int) -> None:
-        """The entries that were read are on their way, up to `number`; the log ends with `end`."""
+        """Note that the entries that were read are on their way, up to `number`; the log ends with
+        `end`."""
         self.reading = False
         self.inflight.append(number)
         if number == end:
@@ -329,7 +330,7 @@ class DurableQueue(Generic[Waiting]):
         self._waiting: deque[tuple[int, Waiting]] = deque()
 
     def add(self, ticket: int, item: Waiting) -> None:
-        """`item` waits until the disk has carried out `ticket`."""
+        """Let `item` wait until the disk has carried out `ticket`."""
         self._waiting.append((ticket, item))
 
     def stored(self, ticket: int) -> list[Waiting]:

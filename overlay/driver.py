@@ -90,7 +90,7 @@ class DrivenNode(Protocol):
         whether the node is sub-healthy, and tell other nodes. Not a turn of its own."""
 
     def update_health(self, report: HealthReport) -> None:
-        """Another health file was read: choose among nodes by it. No turn of its own."""
+        """Choose among nodes by a new health file from now on. Takes no turn of its own."""
 
     # --- connections ---
 

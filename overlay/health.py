@@ -124,7 +124,7 @@ class Health:
         self._note(me, found, SIGN_HOLDS)
 
     def hear(self, node: NodeId, word: NodeHealth | None) -> None:
-        """The node says this of itself; None: that it is healthy."""
+        """Take what a node says of its own health; None: it is healthy."""
         self._note(node, word, WORD_HOLDS)
 
     def _note(self, node: NodeId, word: NodeHealth | None, holds: float) -> None:

@@ -54,7 +54,7 @@ class HybridClock:
         return now
 
     def observe(self, seen: int) -> None:
-        """A batch came whose sender's clock showed `seen`."""
+        """Advance the clock past `seen`, the clock of the sender of a batch."""
         if self._last < seen <= LATEST:
             now = int(self._monotonic() * NANOSECONDS)
             if self._own is not None and seen > now + self._own + MOST_AHEAD:

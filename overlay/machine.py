@@ -307,7 +307,7 @@ class Alarm:
             self.port.set_timer(delay, self.timer)
 
     def rang(self) -> None:
-        """The timer has fired. To be called first in its handler."""
+        """Note that the timer has fired. To be called first in its handler."""
         self._due = None
 
     def cancel(self) -> None:

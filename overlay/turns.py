@@ -82,7 +82,7 @@ class Turns:
         self._armed.pop(timer, None)
 
     def post(self, peer: Peer, message: Message) -> None:
-        """A message of this node to itself, handled in this turn."""
+        """Add a message of this node to itself, handled in this turn."""
         self._inbox.append((peer, message))
 
     # --- running ---
@@ -120,9 +120,9 @@ class Turns:
                 self._owners[type(message)](peer, message)
 
     def settle(self, flush: Callable[[], None] | None = None) -> None:
-        """`run`, where no message is being handled whose sender could be held to it: what a handler
-        refuses then is left out, and the rest goes on. Then `flush`, which may bring more, until
-        nothing is left."""
+        """Call `run`, where no sender of a message can be blamed: a part that a handler refuses is
+        left out, and the rest goes on. Then call `flush`, which may add more, until nothing is
+        left."""
         while True:
             while self._events or self._inbox:
                 try:

@@ -258,7 +258,7 @@ class Clusters(Machine):
         return self.observed_logs.is_whole(key)
 
     def forget_log(self, key: Key) -> None:
-        """The copy of the log of the cluster `key` has served its purpose."""
+        """Forget the copy of the log of the cluster `key`, which is no longer needed."""
         self.observed_logs.forget(key)
 
     def send_snapshot(self, entries: Sequence[bytes]) -> None:
@@ -300,8 +300,8 @@ class Clusters(Machine):
         self.membership.release(peer)
 
     def outrank(self, epoch: int) -> None:
-        """A node accepts no primary below this epoch: have the voters grant one above it. (A fork
-        that is gone may have been higher than the cluster that has its arc now.)"""
+        """Have the voters grant an epoch above `epoch`, below which some node accepts no primary.
+        (A fork that is gone may have been higher than the cluster that has its arc now.)"""
         self.election.raise_epoch(above_fork(epoch, self.port.rng))
 
     def request_split(self, middle: Key) -> None:

@@ -109,7 +109,7 @@ class Backing:
         self._heard.pop(ring, None)
 
     def heard(self, sender: Peer, cluster: Cluster) -> None:
-        """A node has answered: it counts for the ring in which it serves, and no other."""
+        """Count a node that has answered for the ring in which it serves, and for no other."""
         for nodes in self._heard.values():
             nodes.pop(sender.id, None)
         if cluster.has_member(sender.id) and self._roles.votes(sender.id) is True:
@@ -220,7 +220,7 @@ class Merging:
         return enough or all(self._backing.asked_for(ring) >= wait for ring in rings)
 
     def _doubt(self, into: Cluster) -> None:
-        """The other ring is not better: look at it later."""
+        """Give up the other ring, which is not better, and look at it again later."""
         self.port.count("rings_doubted")
         self._doubted.renew(into.primary.id, self.port.now + RING_DOUBTED_FOR)
         for ring in (into.ring, self.state.ring):
@@ -289,8 +289,8 @@ class Merging:
             self.port.send(sender, RingEnded(message.ring, ended))
 
     def leader_named(self, sender: Peer, cluster: Cluster, unled: bool) -> None:
-        """`sender` says who leads `cluster`, or only remembers that (`unled`): if itself, a primary
-        of the own ring lives."""
+        """Note whom `sender` names as the leader of `cluster`; `unled`: it only remembers the
+        leader. If it names itself, a primary of the own ring is alive."""
         if cluster.ring == self.state.ring and cluster.primary.id == sender.id and not unled:
             self._led = self.port.now
         if self.ring.is_signed():
@@ -369,7 +369,8 @@ class Merging:
             self.port.emit(MergePhaseWanted(None, MergePhase.NONE))
 
     def _give_up(self) -> None:
-        """A phase takes too long: all go on as before, and try again later."""
+        """Give up the merge, since a phase takes too long: all clusters go on as before, and try
+        again later."""
         self.port.count("mergings_given_up")
         for cluster in self._clusters:
             if self.into is not None:
@@ -522,7 +523,7 @@ class Merging:
         self._learn(into)
 
     def _go_over(self, sender: Peer, into: Cluster) -> None:
-        """The own ring has ended."""
+        """Leave the own ring, which has ended, for the ring of `into`."""
         own = self.role.cluster
         if own is None:
             self._switch_ring(into)

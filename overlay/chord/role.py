@@ -149,8 +149,8 @@ class ClusterRole:
         predecessor: Cluster | None = None,
         successors: tuple[Cluster, ...] = (),
     ) -> None:
-        """The own cluster is described by `cluster` from now on. The ring neighbours matter only to
-        a node that becomes a primary."""
+        """Describe the own cluster by `cluster` from now on. The ring neighbours matter only to a
+        node that becomes a primary."""
         self.must_be_elected = False
         cluster = self._ring.sealed(cluster)
         self._describe(cluster)
@@ -215,7 +215,7 @@ class ClusterRole:
         return self._reserved == (cluster, primary)
 
     def release_reservation(self) -> None:
-        """The cluster that this node was reserved for does not need it."""
+        """Release this node from its reservation: the cluster does not need it."""
         self._reserved = None
         self.advertise_idle()
 

@@ -71,7 +71,8 @@ class RoleChanges(LeadershipParts):
         self.members.probe_members()
 
     def check_lease(self) -> None:
-        """A primary that no majority follows may have lost its voters for good: look for help."""
+        """Look for help if this node leads and no majority follows it: its voters may be lost for
+        good."""
         if self.role.led is not None and not self.heartbeat.has_lease():
             self.recovery.suspect(self.role.led)
 
@@ -99,7 +100,7 @@ class RoleChanges(LeadershipParts):
         return led_for >= NOT_LOST_AFTER and not self.leader_log.has_answered(member)
 
     def transfer_failed(self) -> None:
-        """The voters do not let this node lead in the place of a primary that leaves."""
+        """Report that the voters do not let this node replace a leaving primary."""
         self.taking_over.refuse()
 
     # -- this node leads -------------------------------------------------------------------------
@@ -122,8 +123,8 @@ class RoleChanges(LeadershipParts):
         self._replanted(own, lost, others=own.start != lost.start)
 
     def _replanted(self, cluster: Cluster, lost: Cluster, others: bool = False) -> None:
-        """The arc of `lost` is led by this node now: say so to the trees and to the neighbours, who
-        spread it by gossip."""
+        """Tell the trees and the neighbours, who spread it by gossip, that this node now leads the
+        arc of `lost`."""
         self.port.emit(Replanted(lost, others))
         for peer in self.view.peers():
             self.port.send(peer, Moved(cluster))
@@ -143,7 +144,7 @@ class RoleChanges(LeadershipParts):
         self.handovers.abort()
 
     def election_won(self, cluster: Cluster, campaign: Campaign) -> None:
-        """A majority has granted this node the epoch of `cluster`: lead."""
+        """Lead: a majority has granted this node the epoch of `cluster`."""
         cluster = self.ring.sealed(cluster)
         before, was_primary = self.role.own, self.role.is_primary
         given = self.log.config.given

@@ -50,7 +50,7 @@ class Seed(HasDeadline):
         self.is_dialled = True
 
     def detached(self) -> None:
-        """The connection has ended, or has found a node."""
+        """Note that the connection has ended, or has found a node."""
         self.is_dialled = False
 
     def answered(self, peer: NodeId) -> None:
@@ -141,8 +141,8 @@ class LinkConnection(HasDeadline):
         self.candidate_for = session
 
     def answered(self, now: float) -> None:
-        """The right node answers by way of another one: its own link may speak for a moment
-        more."""
+        """Note that the right node answers by way of another one: its own link may still take over
+        for a moment."""
         self.take_over_at = now + DETOUR_GRACE
 
     def may_take_over(self, now: float) -> bool:
@@ -156,7 +156,7 @@ class LinkConnection(HasDeadline):
         return False
 
     def become_candidate(self) -> None:
-        """The right node answers: this connection is to take over its session."""
+        """Let this connection, on which the right node answers, take over its session."""
         assert self.candidate_for is not None, "no candidate"
         self.session = self.candidate_for
         self.session.propose(self)
@@ -181,14 +181,14 @@ class LinkConnection(HasDeadline):
         return session, seed
 
     def start_hello(self, now: float, interval: float, timeout: float) -> None:
-        """A first Hello goes out: repeat it after `interval`, give up after `timeout`."""
+        """Note a first Hello: it is repeated after `interval`, and given up after `timeout`."""
         self.stage = HandshakeStage.HELLO_SENT
         self._hello_interval = interval
         self.hello_again_at = now + interval
         self.give_up_at = now + timeout
 
     def repeat_hello(self, now: float) -> None:
-        """The Hello goes out again: twice as long until the next."""
+        """Note a repeated Hello: the next one follows after twice the interval."""
         self._hello_interval *= 2.0
         self.hello_again_at = now + self._hello_interval
 
@@ -204,7 +204,7 @@ class LinkConnection(HasDeadline):
             raise ProtocolError("too many greetings")
 
     def established(self, session: LinkSession) -> None:
-        """The handshake is done. Called by `ConnectionTable` only."""
+        """Attach the session after the handshake. Called by `ConnectionTable` only."""
         self.stage = HandshakeStage.ESTABLISHED
         self.candidate_for = None
         self.attach_session(session)
@@ -242,8 +242,8 @@ class ConnectionTable:
         return tuple(id_ for id_, each in self._connections.items() if each.is_direct)
 
     def accept(self, id_: ConnectionId, is_direct: bool = True, principal: NodeId = "") -> None:
-        """A peer dialled this node; it has `links.connect_timeout` to send its Hello. Closed at
-        once if `MAX_AWAITING_HELLO` others have not."""
+        """Add a connection that a peer dialled. The peer has `links.connect_timeout` to send its
+        Hello; the connection is closed at once if `MAX_AWAITING_HELLO` others wait for theirs."""
         connection = self._add(id_, HandshakeStage.HELLO_AWAITED, is_direct)
         connection.principal = principal
         self.awaiting_hello += 1
@@ -272,7 +272,8 @@ class ConnectionTable:
         return connection
 
     def established(self, connection: LinkConnection, session: LinkSession) -> None:
-        """The handshake is done: `connection` carries `session`; another one of it is closed."""
+        """Let `connection` carry `session` after the handshake, and close another connection of the
+        session."""
         for other in (session.connection, session.candidate):
             if other is not None and other is not connection:
                 self.close(other, "another connection took over")

@@ -76,7 +76,7 @@ class CloseListener(Protocol):
     """Called at once when a session is closed, before LinkDown is emitted."""
 
     def session_closed(self, session: LinkSession) -> None:
-        """The session is closed: write nothing more for it."""
+        """Write nothing more for this session, which is closed."""
 
 
 @dataclass(eq=False)
@@ -169,8 +169,9 @@ class Dialler(LinkParts):
     # --- down ---
 
     def connection_lost(self, connection: LinkConnection, reason: str) -> None:
-        """A connection, closed and forgotten already, was lost or not established: back off and
-        dial again, or close the session if the dial was refused repeatedly."""
+        """Handle a connection that was lost or not established, and is closed and forgotten
+        already: back off and dial again, or close the session if the dial was refused
+        repeatedly."""
         if self._is_stopped:
             return
         if connection.seed is not None:
@@ -202,7 +203,7 @@ class Dialler(LinkParts):
         self.suspended(session)
 
     def suspended(self, session: LinkSession) -> None:
-        """An idle link's connection is closed, by either side: keep the session's numbers only."""
+        """Keep only the numbers of a session whose idle connection was closed, by either side."""
         self._sessions.change_state(session, SessionState.NOT_CONNECTED)
         session.suspended()
         self._deadlines.cancel(session)

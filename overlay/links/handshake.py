@@ -328,8 +328,8 @@ class Handshake(LinkParts):
         self._greet_by_name(connection, peer, seed)
 
     def _on_candidate(self, connection: LinkConnection, wanted: LinkSession, peer: Peer) -> None:
-        """A node answers on another connection for a session that has one: if it is the right node,
-        and the session still needs it, the connection is to take over."""
+        """Handle an answer on another connection for a session that has one. If the right node
+        answers, and the session still needs the connection, the connection is to take over."""
         if connection.session is not None:
             return  # asked twice because the first answer took long; the Hello to it is out
         now = self._node.clock()
@@ -342,7 +342,7 @@ class Handshake(LinkParts):
             self._deadlines.schedule(connection, connection.next_deadline())
 
     def _take_over(self, connection: LinkConnection) -> None:
-        """The right node answers: greet it, if the session still needs another connection."""
+        """Greet the right node on its connection, if the session still needs another connection."""
         wanted = connection.candidate_for
         if wanted is not None and wanted.wants(connection, self._node.clock()):
             connection.become_candidate()

@@ -162,7 +162,7 @@ class Links:
             self._drop(peer, message, len(encoded), "queue full")
 
     def flush(self) -> None:
-        """The end of a turn: one batch per peer (more if it is over ``links.frame``), with the
+        """End a turn: write one batch per peer (more if it is over ``links.frame``), with the
         acknowledgement on it."""
         while self._to_flush:  # what a session on a detour writes is for another one to carry
             sessions, self._to_flush = self._to_flush, {}
@@ -186,8 +186,8 @@ class Links:
             self._dialler.reschedule(session)
 
     def add_seed(self, address: str) -> None:
-        """An address of the peer list ("host:port"): dialled until a node there is connected, and
-        again whenever none is. Emits SeedReached and SeedFailed."""
+        """Add an address of the peer list ("host:port"): it is dialled until a node there is
+        connected, and again whenever none is. Emits SeedReached and SeedFailed."""
         self._peer_list.add(address)
 
     def leave(self, reason: str) -> None:
@@ -355,12 +355,13 @@ class Links:
     # --- from the handshake and the dialler ---
 
     def session_established(self, session: LinkSession, missing: Iterable[InFlightBatch]) -> None:
-        """A connection carries the session: send again what the peer has not, then the rest."""
+        """Send again what the peer has not received, then the rest: a connection carries the
+        session now."""
         self._retransmit(session, missing)
         self._to_flush[session.peer.id] = session
 
     def session_closed(self, session: LinkSession) -> None:
-        """The session has ended: nothing is written for it any more."""
+        """Write nothing more for this session, which has ended."""
         self._to_flush.pop(session.peer.id, None)
 
     # --- batches ---
@@ -458,7 +459,7 @@ class Links:
             self._dialler.suspended(session)
 
     def _break_off(self, session: LinkSession, reason: str, is_fault: bool) -> None:
-        """The peer broke the protocol: whatever it sent would come again, so the session ends."""
+        """End the session of a peer that broke the protocol: it would send the same again."""
         self._node.count("link_errors", 1)
         if is_fault:
             self._penalties.protocol_violated(session.peer.id, session.last_heard)

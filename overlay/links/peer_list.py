@@ -58,7 +58,7 @@ class PeerList:
         self._connections.dial(seed.address).attach_seed(seed)
 
     def failed(self, seed: Seed, reason: str) -> None:
-        """A dial of this address failed: report it (`SeedFailed`), and dial again after a pause."""
+        """Report the failed dial of an address (`SeedFailed`), and dial again after a pause."""
         self._node.emit(SeedFailed(seed.address, reason))
         self._retry(seed)
 
@@ -68,26 +68,27 @@ class PeerList:
         self._node.emit(SeedFailed(seed.address, "it is this node's own address"))
 
     def connected(self, peer: Peer) -> None:
-        """`peer` is connected: the seeds that lead to it are reached."""
+        """Note that the seeds that lead to `peer`, which is connected, are reached."""
         for seed in self._seeds.values():
             if not seed.is_reached and seed.leads_to(peer):
                 self._reached(seed, peer)
 
     def session_suspended(self, peer: NodeId) -> None:
-        """The idle link to `peer` was suspended: look at its seeds again after `SEED_RECHECK` s."""
+        """Check the seeds of `peer`, whose idle link was suspended, again after `SEED_RECHECK`
+        seconds."""
         for seed in self._seeds.values():
             if seed.peer == peer and not seed.is_dialled:
                 seed.lost()
                 self._recheck_within(seed, SEED_RECHECK)
 
     def something_failed(self) -> None:
-        """A session ended: look at the seeds that were left alone."""
+        """Check the seeds that were left alone, because some session ended."""
         for seed in self._seeds.values():
             if seed.is_sought:
                 self._recheck_within(seed, self._retry_most)
 
     def session_closed(self, peer: NodeId) -> None:
-        """The session with `peer` ended: dial the seeds that led to it."""
+        """Dial the seeds that led to `peer`, whose session ended."""
         for seed in self._seeds.values():
             if seed.peer == peer and not seed.is_dialled:
                 self._retry(seed)

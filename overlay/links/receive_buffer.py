@@ -91,7 +91,7 @@ class ReceiveBuffer:
         return min(self._buffered, default=0)
 
     def resume(self) -> None:
-        """A new connection: everything that was not acknowledged comes again."""
+        """Drop all batches that were not acknowledged: they are sent again on a new connection."""
         self._reported_gaps = ()
         self._room += sum(len(batch.body) + BATCH_OVERHEAD for batch in self._buffered.values())
         self._buffered.clear()

@@ -226,17 +226,18 @@ class LinkSession(HasDeadline):
         self.report_at = now + DIAL_SUSPECT_AFTER if connecting else NEVER
 
     def attach(self, connection: Carrier) -> None:
-        """`connection` is dialling for this session or carries it."""
+        """Set the connection that dials for this session or carries it."""
         self.connection = connection
         if self.candidate is connection:
             self.candidate = None
 
     def propose(self, connection: Carrier) -> None:
-        """`connection` says Hello for this session, which another one may still carry."""
+        """Note the connection that says Hello for this session, which another one may still
+        carry."""
         self.candidate = connection
 
     def detach(self, connection: Carrier) -> None:
-        """`connection` has ended. Without effect if another one took over."""
+        """Forget a connection that has ended. Without effect if another one took over."""
         if self.connection is connection:
             self.connection = None
         if self.candidate is connection:
@@ -249,7 +250,7 @@ class LinkSession(HasDeadline):
         self.dial_at = at
 
     def greeted(self) -> None:
-        """A first Hello goes out on a new connection."""
+        """Count a dial: a first Hello goes out on a new connection."""
         self.dials += 1
 
     def established(self, greeting: Hello | Welcome, newest: int, now: float) -> None:
@@ -288,15 +289,16 @@ class LinkSession(HasDeadline):
     # --- what was heard and written ---
 
     def heard(self, now: float) -> None:
-        """A frame of the peer has arrived: it is not silent."""
+        """Note that a frame of the peer has arrived, so that the peer is not silent."""
         self.last_heard = now
 
     def wrote(self, now: float) -> None:
-        """A greeting was written. (`make_batch` and `make_ack` note the time themselves.)"""
+        """Note that a greeting was written. (`make_batch` and `make_ack` note the time
+        themselves.)"""
         self.last_written = now
 
     def received_batch(self, size: int) -> None:
-        """A batch of `size` bytes was taken in order: it is to be acknowledged."""
+        """Note a batch of `size` bytes that was taken in order and is to be acknowledged."""
         self.last_used = self.last_heard
         self.ack_due = True
         self._ack_bytes += size
@@ -466,8 +468,8 @@ class LinkSession(HasDeadline):
         return self._send_buffer.unacknowledged_before(end)
 
     def restart_retransmission(self, now: float) -> None:
-        """The peer acknowledged something new or answered, or a new connection begins: measure the
-        round trip, and count the time until the next acknowledgement again."""
+        """Measure the round trip, and restart the retransmission time-out. Called when the peer has
+        acknowledged something new or answered, or when a new connection begins."""
         if self._timeouts or self.is_suspected or self.report_at != NEVER:
             self._clear_suspicion()
         if self._out_since != NEVER and self.state is SessionState.CONNECTED:
@@ -576,8 +578,9 @@ class LinkSession(HasDeadline):
         return self._look_back_at if is_due else NEVER
 
     def looks(self, now: float) -> None:
-        """Another way is looked for now; again after a time that doubles, as long as that happens
-        again and again: a peer that is late often is not looked for each time."""
+        """Note that another way is looked for now. The time until the next search doubles while
+        searches follow one another, so that a peer that is often late is not looked for each
+        time."""
         if now - self._looked_at >= 2.0 * LOOK_MOST:
             self._looks = 0
         self._looked_at = now
@@ -585,7 +588,7 @@ class LinkSession(HasDeadline):
         self._looks = min(self._looks + 1, MAX_DOUBLINGS)
 
     def looks_back(self, now: float, rng: Random) -> None:
-        """The direct way is tried now; again with back-off."""
+        """Note that the direct way is tried now, and again after a back-off."""
         settings = self._settings
         pause = backoff(self._looks_back, settings.retry_first, settings.retry_most, rng)
         self._looks_back += 1
@@ -607,7 +610,7 @@ class LinkSession(HasDeadline):
         self.last_heard = now
 
     def watch(self, is_watched: bool) -> None:
-        """The link is pinned, or no longer. Called by `SessionTable` only."""
+        """Set whether the link is pinned. Called by `SessionTable` only."""
         self.is_watched = is_watched
 
     def postpone_deadlines(self, seconds: float, now: float, patience: float) -> None:

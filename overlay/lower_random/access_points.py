@@ -139,8 +139,8 @@ class AccessPoints(Machine):
         return any(each is entry for each in entries)
 
     def invalidate(self, attribute: str, peer_id: NodeId, version: Version | None = None) -> None:
-        """The node `peer_id` does not serve the attribute, as of `version` (None: of the version in
-        the table): remove the point, and tell the node that named it."""
+        """Remove the access point `peer_id`, which does not serve the attribute as of `version`
+        (None: the version in the table), and inform the node that named it."""
         for point, named_by, _ in self._table.get(attribute, []):
             if point.peer.id != peer_id:
                 continue

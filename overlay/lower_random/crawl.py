@@ -159,8 +159,8 @@ class Crawl(Machine):
         self._send("walk_hop", onward, ways)
 
     def _recover(self, walk: Walk, trace: tuple[Peer, ...]) -> None:
-        """The walk is blocked (C4): start again from a random node of the trace with half of the
-        limit, or end it if that is less than 1."""
+        """Restart a blocked walk (C4) from a random node of its trace with half of the limit, or
+        end it if that is less than 1."""
         self.port.count("walks_blocked")
         self._record("walk_blocked", walk.origin, walk.number, walk.attributes, hop=walk.hop)
         limit = walk.limit // 2
@@ -176,7 +176,7 @@ class Crawl(Machine):
         return peer.id not in excluded and peer.id not in self._silent
 
     def _send(self, kind: str, walk: Walk, ways: Sequence[Peer]) -> None:
-        """The walk's next hop, to one of the healthiest of these at random (T6); recorded as
+        """Send the walk's next hop to one of the healthiest of `ways` at random (T6); record it as
         `kind`."""
         peer, hop = self.port.rng.choice(self._health.healthiest(ways)), walk.hop + 1
         self._record(kind, walk.origin, walk.number, walk.attributes, hop=hop, peer=peer.id)

@@ -143,8 +143,8 @@ class TieredNodes:
         return self._all
 
     def learn(self, peer: Peer) -> None:
-        """A node was heard of. It is kept if it has a region and a tier, and fewer nodes of its
-        region have as high a one."""
+        """Keep a node if it has a region and a tier, and fewer nodes of its region have as high a
+        tier."""
         if peer in self._all:
             return
         self.forget(peer.id)
@@ -251,7 +251,7 @@ class View(Machine):
         self._ring_hints.advertise(hint)
 
     def forget_ring(self, ring: str) -> None:
-        """The ring with this id has ended: its hints are neither kept nor passed on."""
+        """Forget the hints of a ring that has ended, and pass them on no more."""
         self._ring_hints.forget_ring(ring)
 
     @property

@@ -148,8 +148,8 @@ class EventHistory:
         return self._size
 
     def _note(self, events: Sequence[Event], fact: HistoryNote, size: int = 0) -> None:
-        """`size`: bytes of events that no note has yet. Those of a later step are counted with the
-        first one, which goes soon before it."""
+        """Note a fact about events. `size`: the bytes of those events that no note has yet; events
+        of a later step are counted with the first one, which is evicted shortly before it."""
         room = NOTES * self.capacity
         if len(events) > room:
             events = events[:room]

@@ -120,7 +120,7 @@ class LoadMeter:
             self._since = now
 
     def worked(self, events: int, seconds: float) -> None:
-        """Events were served, and this took so long."""
+        """Note that `events` events were served in `seconds` seconds."""
         if events and 0 < seconds < PAUSE:
             self._served = KEEP * self._served + events
             self._busy = KEEP * self._busy + seconds

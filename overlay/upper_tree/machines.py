@@ -43,7 +43,7 @@ class Machines:
         self._processors: BoundedDict[str, int] = BoundedDict(MACHINES_MOST)
 
     def reported(self, peer: Peer, processors: int) -> None:
-        """A node says how many processors its machine has."""
+        """Note how many processors the machine of a node has."""
         self._processors.renew(machine_of(peer), processors)
 
     def _worth(self, machine: str) -> int:

@@ -114,8 +114,8 @@ class Election:
     # -- candidate -------------------------------------------------------------------------------
 
     def suspect(self) -> None:
-        """The primary is silent: campaign after a wait by health and rank, later if this node
-        stalled."""
+        """Campaign because the primary is silent: after a wait by health and rank, later if this
+        node stalled."""
         cluster = self.role.cluster
         if cluster is None or self.is_asking or not self._may_campaign():
             return
@@ -145,8 +145,8 @@ class Election:
             self._request_votes(pre_vote=True, transfer=False)
 
     def accept_transfer(self, arc: Cluster) -> None:
-        """The leaving primary wants this node to lead the cluster as `arc` describes it: ask the
-        voters (leadership transfer)."""
+        """Ask the voters to elect this node for `arc`, as the leaving primary wants (leadership
+        transfer)."""
         self.arc = arc
         self._highest_epoch = max(self._highest_epoch, arc.epoch - 1)
         self._request_votes(pre_vote=False, transfer=True)
@@ -168,8 +168,8 @@ class Election:
         self._win(campaign)
 
     def raise_epoch(self, above: int) -> None:
-        """At a primary, or one that led before it was started again: have the voters grant an epoch
-        above `above`."""
+        """Have the voters grant an epoch above `above`. At a primary, or at a node that led before
+        it was restarted."""
         self._hear_of(above)
         if not self.is_asking and (self.role.is_primary or self._may_campaign()):
             self._request_votes(pre_vote=True, transfer=False)

@@ -173,21 +173,22 @@ class FollowerLog:
         self.staged = None
 
     def adopt(self, snapshot: Snapshot, start: Key) -> None:
-        """The log of a split-off arc, which begins at `start`, becomes the own one, before this
-        node becomes its primary: who listens to changes of the role finds the arc's state and
-        nothing of the former cluster's."""
+        """Replace the own log by that of a split-off arc, which begins at `start`. Done before this
+        node becomes its primary, so that listeners to changes of the role find the state of the
+        arc, and nothing of the former cluster's."""
         self._install(snapshot).override(Configuration((self.port.me,), start))
 
     # -- when this node leads --------------------------------------------------------------------
 
     def begin(self, cluster: Cluster) -> None:
-        """An empty log of a new cluster, whose only voter is this node."""
+        """Begin an empty log of a new cluster, whose only voter is this node."""
         config = Configuration((self.port.me,), cluster.start)
         self.voter_log = self._new_log(cluster.key, EMPTY, config)
         self.journal.begin(self.voter_log, ())
 
     def vote_alone(self) -> None:
-        """The other voters are lost: this node decides alone once it leads (P5)."""
+        """Make this node the only voter, because the others are lost: it decides alone once it
+        leads (P5)."""
         assert self.voter_log is not None
         self.voter_log.override(msgspec.structs.replace(self.config, voters=(self.port.me,)))
 
@@ -219,8 +220,8 @@ class FollowerLog:
             self._say_position(cluster.primary)
 
     def dropped(self, event: MessageDropped) -> None:
-        """A message to the primary was dropped, since the link had no room: it is repeated
-        when that is heard next (`primary_heard`)."""
+        """Note that a message to the primary was dropped because the link had no room: it is sent
+        again when the primary is next heard (`primary_heard`)."""
         if isinstance(event.message, ClusterHelloReply | LogAck):
             self._unsaid = True
 

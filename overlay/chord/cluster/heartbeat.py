@@ -68,8 +68,8 @@ class ElectionTimeout:
         self._at = 0.0
 
     def note(self, took: float, asked: float, now: float) -> None:
-        """A majority answered a heartbeat after `took` seconds; the heartbeat asked the voters to
-        wait for `asked` seconds."""
+        """Note that a majority answered a heartbeat after `took` seconds; the heartbeat asked the
+        voters to wait for `asked` seconds."""
         self._remember(min(took, asked), now)
 
     def start_from(self, seconds: float, now: float) -> None:

@@ -246,7 +246,7 @@ class Journal:
         self._has_grown(encoded)
 
     def stored(self, ticket: int) -> None:
-        """The records that were stored behind the turns are durable up to this ticket."""
+        """Note that records stored behind the turns are durable up to this ticket."""
         for count in self._behind.stored(ticket):
             self.unstored -= count
 

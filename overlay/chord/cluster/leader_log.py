@@ -207,8 +207,8 @@ class LeaderLog:
         return not self.tracker.may_change(self.committed)
 
     def reconfigure(self) -> None:
-        """The members have changed, or a follower has more of the log: greet new followers, forget
-        former ones, and take one step towards the voters that there should be."""
+        """Greet new followers, forget former ones, and take one step towards the intended voters.
+        Called when the members have changed, or a follower has more of the log."""
         own = self.role.led
         if own is None or self.local.voter_log is None:
             return
@@ -350,7 +350,8 @@ class LeaderLog:
         self.reconfigure()
 
     def send_snapshot(self, entries: Sequence[bytes]) -> None:
-        """The answer to FollowerSnapshotWanted: send the whole state to all who need it."""
+        """Send the whole state to all followers that need it: the answer to
+        FollowerSnapshotWanted."""
         voter_log = self.local.voter_log
         waiting = [f for f in self.followers.values() if f.state is CATCH_UP]
         if voter_log is None or not waiting or not self.role.is_primary:

@@ -207,8 +207,8 @@ class ClusterMerges(LeadershipParts):
             self.port.emit(ArcMerging(merge.arc, decided=False))
 
     def hand_over(self, entries: Sequence[bytes]) -> None:
-        """The answer to ArcMerging: the arc is at rest, and this is its state. Decide. Ignored if
-        the arc was kept meanwhile."""
+        """Decide on the hand-over, now that the arc is at rest with the state `entries`: the answer
+        to ArcMerging. Ignored if the arc was kept meanwhile."""
         if self.log.is_given:
             self._entries = tuple(entries)
             return
@@ -245,7 +245,8 @@ class ClusterMerges(LeadershipParts):
         self._state_sent = float("-inf")
 
     def keep(self, given: Cluster) -> None:
-        """The next cluster is lost, and this one has its arc: its own is no longer given."""
+        """Keep the own arc: the next cluster, to which it was given, is lost, and this one has its
+        arc."""
         self.forget()
         self.port.emit(ArcKept(given))
 

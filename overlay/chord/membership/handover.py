@@ -186,7 +186,7 @@ class HandOvers(LeadershipParts):
         self.port.emit(ArcLeaving(handover.arc))
 
     def transfer(self, entries: Sequence[bytes]) -> None:
-        """The answer to ArcLeaving: send the state of the arc to its coming primary. Ignored if the
+        """Send the state of the arc to its coming primary: the answer to ArcLeaving. Ignored if the
         arc was kept meanwhile."""
         handover = self.current
         if handover is None or handover.asked:
@@ -207,8 +207,9 @@ class HandOvers(LeadershipParts):
         self._ask_when_committed()
 
     def _vote_for_new_primary(self, handover: HandOver) -> None:
-        """The others have the whole log, and vote without this node: vote for the new primary's
-        epoch, so that this node decides nothing more unless it is elected again."""
+        """Vote for the new primary's epoch, so that this node decides nothing more unless it is
+        elected again. Called when the other voters, who vote without this node, have the whole
+        log."""
         handover.arc = self._without_primary()  # members may have come and gone meanwhile
         arc = handover.arc
         epoch = max(arc.epoch, self.log.voted_epoch(arc.key) + 1)
@@ -216,8 +217,8 @@ class HandOvers(LeadershipParts):
         self.log.vote(arc.key, epoch, arc.primary.id)
 
     def committed(self) -> None:
-        """The log says, with a majority, that the arc may leave (then ask its coming primary), or
-        that it has left (then shrink, and let that primary serve)."""
+        """Go on with the hand-over after a commit. If the log says that the arc may leave, ask its
+        coming primary; if it says that the arc has left, shrink, and let that primary serve."""
         self._ask_when_committed()
         handover = self.current
         if handover is not None and 0 <= handover.decided_at < self.leader_log.committed:
@@ -285,7 +286,8 @@ class HandOvers(LeadershipParts):
             self.members.leave_cluster("fenced", message.cluster)
 
     def _take_arc_back(self, new_primary: Peer, arc: Cluster) -> None:
-        """The arc was given and cannot be served there: take it back as if it were lost."""
+        """Take back an arc that was given and cannot be served there, as if its cluster were
+        lost."""
         newest = self.ring.newest(arc.key)
         taken = newest is not None and newest.epoch > arc.epoch
         if self.role.is_primary and new_primary.id == arc.primary.id and not taken:
@@ -293,7 +295,8 @@ class HandOvers(LeadershipParts):
             self.election.take_over_arc(arc.start, arc.epoch)
 
     def peer_lost(self, node: NodeId) -> None:
-        """`node` does not answer: keep the arc if it was to lead it, else split off without it."""
+        """Handle that `node` does not answer: keep the arc if the node was to lead it, else split
+        off without the node."""
         handover = self.current
         if handover is None or handover.decided_at >= 0:
             return
@@ -310,9 +313,9 @@ class HandOvers(LeadershipParts):
             self.abort(perhaps_served=handover.asked and handover.kind == "leave")
 
     def abort(self, perhaps_served: bool = False) -> None:
-        """A hand-over that is under way can no longer succeed, since the coming primary does not
-        answer, the own voters are lost or another serves the arc: keep it. `perhaps_served`: a
-        whole cluster may have been taken over all the same."""
+        """Keep the arc and end a hand-over that can no longer succeed: the coming primary does not
+        answer, the own voters are lost, or another primary serves the arc. `perhaps_served`: a
+        whole cluster may have been taken over nevertheless."""
         handover = self.current
         if handover is None:
             return

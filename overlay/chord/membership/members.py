@@ -54,7 +54,8 @@ class Departures:
         self._moving.clear()
 
     def start_leaving(self, peer: Peer) -> None:
-        """`peer` wants to be released, or is lost and a member only until it is voted out."""
+        """Note that `peer` wants to be released, or is lost and only a member until it is voted
+        out."""
         self._leaving[peer.id] = peer
 
     def end_leaving(self, node: NodeId) -> None:
@@ -140,15 +141,15 @@ class ClusterMembers:
         self.port.set_timer(LEAVE_WITHIN, LeaveAnyway())
 
     def admit(self, peer: Peer) -> None:
-        """`peer` serves from now on, as the standby if there is none, else as a match broker."""
+        """Make `peer` a member: the standby if there is none, else a match broker."""
         self._removed.pop(peer.id, None)
         self.departures.end_leaving(peer.id)
         self.update(self._led().with_member(peer), "member joined")
         self.port.emit(MemberJoined(peer))
 
     def release(self, peer: Peer) -> None:
-        """`peer` hosts nothing any more and may go; it has to wait while it votes, while the voters
-        change, or while it moves to a new cluster."""
+        """Release `peer`, which hosts nothing any more. It has to wait while it votes, while the
+        voters change, or while it moves to a new cluster."""
         cluster = self.role.led
         if cluster is None:
             return
@@ -180,7 +181,7 @@ class ClusterMembers:
                 self._drop(peer)
 
     def _drop(self, peer: Peer, left: bool = False) -> None:
-        """A lost member is no member any more."""
+        """Remove a member, which is lost or, with `left`, has left."""
         self._unreachable.pop(peer.id, None)
         self.departures.end_leaving(peer.id)
         if not left:
@@ -242,7 +243,8 @@ class ClusterMembers:
     # -- at the other members --------------------------------------------------------------------
 
     def leave(self) -> None:
-        """A member wants to go. It goes when it is released, or after `LEAVE_WITHIN`."""
+        """Ask the primary to release this member. It goes when it is released, or after
+        `LEAVE_WITHIN`."""
         self.bound_leaving()
         self.port.send(self.role.own.primary, Leaving(self.role.own.key))
 
@@ -258,8 +260,8 @@ class ClusterMembers:
         self.log.answer_hello()
 
     def _look_at_rival(self, sender: Peer, cluster: Cluster) -> None:
-        """At a primary: another was granted the same epoch, since a voter has voted twice. Neither
-        may go on in it: have the voters grant another one."""
+        """At a primary: if another node was granted the same epoch, since a voter has voted twice,
+        have the voters grant another one. Neither may go on in this epoch."""
         own = self.role.led
         if own is None or sender.id != cluster.primary.id or sender.id == self.port.me.id:
             return
@@ -269,7 +271,7 @@ class ClusterMembers:
             self.election.raise_epoch(own.epoch)
 
     def leader_named(self, sender: Peer, cluster: Cluster) -> None:
-        """A node that was taken for the primary says who leads."""
+        """Take the description of the own cluster from a node that was taken for the primary."""
         own = self.role.cluster
         if own is not None and own.key == cluster.key:
             self.accept_description(sender, cluster)
@@ -359,9 +361,9 @@ class ClusterMembers:
             self.port.send(event.peer, Contact(self.port.me.id))
 
     def peer_lost(self, peer: Peer, left: bool) -> None:
-        """At the primary: a member is lost. It is removed at once, or, if it votes, when it has
-        been voted out. At a member: the primary is lost, and is to be reached again. `left`: it
-        said that it leaves."""
+        """Handle a lost link. The primary removes the member at once, or, if it votes, when it has
+        been voted out. A member tries to reach its primary again. `left`: the peer said that it
+        leaves."""
         own = self.role.cluster
         if own is None or not own.has_member(peer.id):
             return
@@ -441,7 +443,7 @@ class ClusterMembers:
         )
 
     def shrink(self, start: Key) -> None:
-        """The own arc begins at `start` from now on: the rest belongs to another cluster."""
+        """Let the own arc begin at `start` from now on: the rest belongs to another cluster."""
         self.update(self._led().changed(start=start), "gave an arc back")
 
     def _next_standby(self, cluster: Cluster) -> Peer | None:
@@ -464,7 +466,7 @@ class ClusterMembers:
             self.role.finish_leaving()
 
     def follow_new_primary(self, cluster: Cluster) -> None:
-        """Another member leads this cluster now: follow it with this node's copy of the log."""
+        """Follow another member, which leads this cluster now, with this node's copy of the log."""
         self.departures.clear()
         self.role.adopt(cluster, "fenced")
         self._follow()

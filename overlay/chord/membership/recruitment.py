@@ -160,7 +160,7 @@ class Recruiting:
             self.role.release_reservation()
 
     def peer_lost(self, node: NodeId) -> None:
-        """The link to `node` is down: it counts as one that refused."""
+        """Count `node`, whose link is down, as one that refused."""
         if self._asked.pop(node, None) is not None:
             self.port.cancel_timer(RecruitTimeout(node))
             self._refused[node] = self.port.now + RECRUIT_AGAIN

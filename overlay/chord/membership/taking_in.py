@@ -170,7 +170,7 @@ class TakingIn(LeadershipParts):
             self._withdraw()
 
     def _withdraw(self) -> None:
-        """The promise is void."""
+        """Withdraw the promise to take the other arc."""
         self._pieces.clear()
         self.leader_log.configure(replace(self.log.config, promised=None))
 
@@ -196,7 +196,8 @@ class TakingIn(LeadershipParts):
         self.port.emit(ArcArrived(arc, tuple(entry for piece in pieces for entry in piece)))
 
     def stored(self) -> None:
-        """The answer to ArcArrived: the log has the trees. With the next entry it takes the arc."""
+        """Write the entry that takes the arc, now that the log has its trees: the answer to
+        ArcArrived."""
         config = self.log.config
         if self._arriving is None or self.role.led is None or config.promised is None:
             self._arriving = None

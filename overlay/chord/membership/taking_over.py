@@ -147,13 +147,13 @@ class TakingOver(LeadershipParts):
     # -- a whole cluster -------------------------------------------------------------------------
 
     def taken(self, cluster: Cluster) -> None:
-        """The voters have elected this node in the place of the leaving primary: confirm it."""
+        """Confirm to the leaving primary that the voters have elected this node in its place."""
         self.port.count("hand_overs")
         if self._from is not None:
             self.port.send(self._from, TakenOver(cluster, True))
 
     def refuse(self) -> None:
-        """The voters did not grant what the leaving primary wanted."""
+        """Report to the leaving primary that the voters did not elect this node in its place."""
         own = self.role.cluster
         if self._from is not None and own is not None:
             epoch = max(own.epoch + 1, self.log.voted_epoch(own.key))

@@ -154,7 +154,7 @@ class ObservedLogs:
     # -- what ends it ----------------------------------------------------------------------------
 
     def peer_lost(self, node: NodeId) -> None:
-        """The link to `node` is down: from now on its copies age."""
+        """Note that the link to `node` is down: from now on its copies age."""
         for kept in self.copies.values():
             if kept.cluster.primary.id == node and kept.lost_at is None:
                 kept.lost_at = self.port.now

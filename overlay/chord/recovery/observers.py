@@ -157,8 +157,9 @@ class Observers:
         return found[:OBSERVERS]
 
     def _begin_anew(self) -> None:
-        """The arc has changed. Whoever was sent the whole state while that was being decided may
-        have trees that have gone since, after the entry that names the arc: it comes again."""
+        """Send the whole state to all observers again, because the arc has changed. An observer
+        that was sent the state while the change was being decided may hold trees that have left
+        since, after the entry that names the arc."""
         for observer in self.observers.values():
             observer.awaited, observer.copy = False, EMPTY
             observer.change(CATCH_UP)

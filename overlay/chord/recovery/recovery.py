@@ -172,10 +172,10 @@ class Recovery:
     # -- suspicion -------------------------------------------------------------------------------
 
     def suspect(self, cluster: Cluster) -> None:
-        """The leader of `cluster` is silent: begin to look for another. (A cluster whose primary is
-        this node is an arc that nobody leads, before the own one. That takes the place of what
-        others say of a cluster there: its former members, who serve elsewhere or nowhere, agree to
-        nothing, and what is known of it goes as soon as one of them says so.)"""
+        """Begin to look for another leader of `cluster`, whose own one is silent. (A cluster whose
+        primary is this node is an arc without a leader, before the own one. It replaces what others
+        say of a cluster there: its former members, which serve elsewhere or nowhere, agree to
+        nothing, and the knowledge of it goes as soon as one of them says so.)"""
         lost = self._lost.get(cluster.key)
         if lost is not None and cluster.primary.id == self.port.me.id:
             lost.cluster = cluster
@@ -193,7 +193,7 @@ class Recovery:
         return lost is not None and lost.since <= self.port.now - self.settings.fork_after
 
     def peer_lost(self, node: NodeId) -> None:
-        """The link to `node` is down. The cluster that it led may be lost."""
+        """Suspect the clusters that `node` led, since the link to it is down."""
         if self._asking is not None:
             self._asking.unheard.pop(node, None)
         own = self.role.cluster
@@ -206,8 +206,8 @@ class Recovery:
             self.suspect(Cluster(ring, key, key, hints[0].version, hints[0].primary))
 
     def leader_named(self, sender: Peer, cluster: Cluster) -> None:
-        """A leader that says so itself ends the suspicion of its cluster. One that has just been
-        started may not know yet that another was elected."""
+        """End the suspicion of a cluster whose leader has answered itself. A leader that has just
+        been restarted may not know yet that another one was elected."""
         lost = self._lost.get(cluster.key)
         is_sure = lost is not None and cluster.epoch >= lost.cluster.epoch
         if is_sure and sender.id == cluster.primary.id:

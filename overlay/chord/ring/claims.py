@@ -118,8 +118,8 @@ class Claims:
         return True
 
     def remember(self, cluster: Cluster) -> None:
-        """Another is believed instead of this one, and its voters have not granted that: if it
-        comes back they may grant it more."""
+        """Remember a cluster that was replaced by another one without a grant of its voters: they
+        may grant it a higher epoch if it comes back."""
         self._former.renew(cluster.key, cluster)
 
     def is_proven(self, cluster: Cluster, *known: Cluster) -> bool:

@@ -132,11 +132,11 @@ class KnownClusters:
                 yield cluster
 
     def mark_unreachable(self, node: NodeId, now: float) -> None:
-        """`node` does not answer: avoid it for `UNREACHABLE_FOR` seconds."""
+        """Avoid `node`, which does not answer, for `UNREACHABLE_FOR` seconds."""
         self._unreachable.renew(node, now + UNREACHABLE_FOR)
 
     def mark_reachable(self, node: NodeId) -> None:
-        """`node` answers again: routes may use it."""
+        """Let routes use `node` again, since it answers."""
         self._unreachable.pop(node, None)
 
     def reachable(self, peer: Peer, now: float) -> bool:

@@ -79,14 +79,14 @@ class Lookups:
         self._try(lookup)
 
     def ring_became_known(self) -> None:
-        """A first way into the ring is known: lookups that waited for one begin now."""
+        """Begin the lookups that waited for a first entry into the ring."""
         for lookup in list(self._by_number.values()):
             if not lookup.through:
                 self._try(lookup)
 
     def peer_lost(self, node: NodeId, lost: Sequence[Message] = ()) -> None:
-        """`node` does not answer: lookups that went through it take another way, ours and those in
-        `lost` that this node passed on."""
+        """Send lookups that went through `node`, which does not answer, another way: the own ones,
+        and those in `lost` that this node passed on."""
         for message in lost:
             if isinstance(message, Find) and message.origin.id != self.port.me.id:
                 self.on_find(self.port.me, message)
@@ -103,7 +103,7 @@ class Lookups:
         self.primary_changed()
 
     def primary_changed(self) -> None:
-        """The own cluster has a primary, perhaps another one: pass on what waited for it."""
+        """Pass on the lookups that waited for a primary of the own cluster."""
         waiting = list(self._waiting.values())
         self._waiting.clear()
         for message in waiting:

@@ -72,7 +72,7 @@ class RingWalk:
             self._ask(peer)
 
     def answered(self, sender: Peer, message: Neighbourhood) -> None:
-        """The walk's next cluster answers: go on to its successor."""
+        """Take the answer of the walk's next cluster and go on to its successor."""
         if self._asked is None or sender.id != self._asked.id:
             return
         self._found[message.cluster.key] = message.cluster
@@ -89,7 +89,7 @@ class RingWalk:
             self._go_on()
 
     def peer_lost(self, node: NodeId) -> None:
-        """The node that was asked is unreachable: go on with the next."""
+        """Go on with the next cluster if the node that was asked is unreachable."""
         if self._asked is not None and self._asked.id == node:
             self._go_on()
 
@@ -256,7 +256,8 @@ class Ring(Machine):
         return self.state.claims.sealed(cluster)
 
     def split_off(self, arc: Cluster) -> None:
-        """The first part of our arc is a cluster of its own now, directly before us."""
+        """Note that the first part of the own arc is a cluster of its own now, directly before this
+        one."""
         state = self.state
         state.split_off(arc)
         state.pointers.set_predecessor(arc)
@@ -278,7 +279,7 @@ class Ring(Machine):
         self.lookups.primary_changed()
 
     def handed_over(self, cluster: Cluster) -> None:
-        """The former primary of `cluster` lets the ring neighbours know who serves now."""
+        """Inform the ring neighbours who serves now. Called at the former primary of `cluster`."""
         predecessor, successors = self.neighbours()
         self.serve_as_member(None)
         self.state.set_former(cluster)

@@ -110,11 +110,11 @@ class Pointers:
         return False
 
     def set_predecessor(self, cluster: Cluster) -> None:
-        """`cluster` stands directly before us now: it was split off from us."""
+        """Set the predecessor to `cluster`, which was split off from the own one."""
         self.predecessor = cluster
 
     def refresh(self, cluster: Cluster) -> None:
-        """A newer description of a cluster that may be among ours."""
+        """Replace the description of a cluster, if it is among the pointers, by a newer one."""
         if self.predecessor is not None and self.predecessor.key == cluster.key:
             self.predecessor = cluster
         self.successors = tuple(
@@ -178,8 +178,8 @@ class RingState:
         self._others = BoundedDict[str, float](RINGS_MOST)
 
     def ask_for_primary(self, misses: Callable[[], bool]) -> None:
-        """`misses`: says whether the own cluster, as far as this node knows, is led by nobody.
-        Called once, before anything is heard."""
+        """Set the function that returns whether the own cluster, as far as this node knows, has no
+        leader. Called once, before anything is heard."""
         self._misses_primary = misses
 
     def is_unled(self, cluster: Cluster) -> bool:
@@ -498,8 +498,8 @@ class RingState:
             yield hint.primary
 
     def ring_met(self, ring: str, peer: Peer, cluster: Cluster | None = None) -> None:
-        """Another ring was heard of, in which `peer` serves, perhaps with a description of its
-        `cluster`. The smaller id wins, so one of the two rings has to hear of it (OtherRing)."""
+        """Note another ring, in which `peer` serves, perhaps with a description of its `cluster`.
+        The smaller id wins, so one of the two rings has to hear of the other (OtherRing)."""
         now = self.port.now
         if cluster is None and now - self._others.get(ring, float("-inf")) < RING_MET_AGAIN:
             return  # gossip repeats itself

@@ -80,7 +80,7 @@ class Stabilisation:
             self.port.send(predecessor.primary, self._neighbourhood(own))
 
     def peer_lost(self, node: NodeId) -> None:
-        """A pointer's primary does not answer: the next one takes its place."""
+        """Replace a pointer whose primary does not answer by the next one."""
         if self.state.pointers.peer_lost(node) and self.state.led:
             self.watch()
             self._stabilise()
@@ -136,8 +136,8 @@ class Stabilisation:
             self.port.send(state.pointers.predecessor.primary, AskNeighbourhood())
 
     def answered(self, message: Neighbourhood) -> None:
-        """A cluster describes itself and its neighbours: adopt it as the successor if it is one,
-        and ask the cluster that stands between."""
+        """Take a cluster's description of itself and its neighbours: adopt it as the successor if
+        it is one, and ask the cluster that stands between."""
         state = self.state
         for cluster in (message.cluster, message.predecessor, *message.successors):
             if cluster is not None:

@@ -295,7 +295,7 @@ class LocalClients(Machine):
             self.port.reply(mine.client, Lapsed(0, GAP, reason, mine.id, event.seconds, False))
 
     def gather(self, client: int, command: Gather) -> None:
-        """The client's next subscriptions get each event once for all of them."""
+        """Deliver each event once for all of the client's next subscriptions."""
         self.gatherers[client] = None
         self.port.reply(client, Done(command.request))
 
@@ -338,8 +338,8 @@ class LocalClients(Machine):
         self._end(mine)
 
     def client_closed(self, client: int, unread_for: float = 0.0) -> None:
-        """A client has closed: its subscriptions end, its publications go on. `unread_for`:
-        seconds since its connection was lost, in which its session was kept and not resumed."""
+        """End the subscriptions of a client that has closed; its publications go on. `unread_for`:
+        seconds since its connection was lost, for which its session was kept and not resumed."""
         self._new = [one for one in self._new if one[0] != client]
         self.gatherers.pop(client, None)
         self._low_water.forget(client)
@@ -379,7 +379,8 @@ class LocalClients(Machine):
         self._end_some()
 
     def _end_some(self) -> None:
-        """End as many as a turn may: nothing of them is shown any more, whenever that is."""
+        """End as many subscriptions as a turn may. Nothing of the others is delivered either, while
+        they wait for their turn."""
         ended = 0
         while self._ending and ended < ENDED_AT_ONCE:
             mine = self._ending.popleft()
@@ -414,7 +415,7 @@ class LocalClients(Machine):
     # --- what is known here ---
 
     def get_attributes(self, client: int, command: GetAttributes) -> None:
-        """The attributes that this node has seen, subscribes to or has schemas of, for
+        """Reply the attributes that this node has seen, subscribes to or has schemas of, for
         completion."""
         names = dict.fromkeys(reversed(self.history.attributes))
         for mine in self.subscriptions.values():
@@ -425,7 +426,7 @@ class LocalClients(Machine):
         self.port.reply(client, Attributes(command.request, tuple(names)))
 
     def get_schemas(self, client: int, command: GetSchemas) -> None:
-        """The schemas that events are held against here."""
+        """Reply the schemas by which events are validated here."""
         schemas = schemas_of(self.port)
         found = Schemas(command.request, (), "")
         if schemas is not None:
@@ -433,7 +434,8 @@ class LocalClients(Machine):
         self.port.reply(client, found)
 
     def get_events(self, client: int, command: GetEvents) -> None:
-        """The last events that this node has published or got, as far as the answer has room."""
+        """Reply the last events that this node has published or received, at most `EVENTS_BYTES` of
+        them."""
         events: list[Event] = []
         size = 0
         for event in islice(self.history.latest(), max(0, command.count)):

@@ -39,7 +39,7 @@ class OpenGap:
         self.attributes = attributes
 
     def join(self, other: OpenGap) -> None:
-        """Another notice has come."""
+        """Join the gap of another notice with this one."""
         ends = (self.since, other.since)
         self.since = None if None in ends else min(end for end in ends if end is not None)
         both = self.attributes and other.attributes
@@ -121,7 +121,8 @@ class GapReports(Machine):
             self._low_water.cease(GapOver)
 
     def acknowledged(self, mine: LocalSubscription) -> None:
-        """A subscription is acknowledged: tell its client what others heard since it was lost."""
+        """Report to the client of an acknowledged subscription the gaps that others heard of since
+        it was lost."""
         for told in self._told if mine.since else ():
             if told.wall < mine.since or (told.attributes and not mine.may_miss(told.attributes)):
                 continue

@@ -127,7 +127,7 @@ class LowWater(Machine):
         self._tell_later()
 
     def forget(self, client: int) -> None:
-        """The client has gone."""
+        """Forget a client that has gone."""
         self._clients.pop(client, None)
 
     def _tell_later(self) -> None:

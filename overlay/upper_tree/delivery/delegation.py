@@ -161,8 +161,8 @@ class Delegation(Machine):
                 self.port.send(peer, message)
 
     def _bring_otherwise(self, peer: Peer, messages: Sequence[Deliver], is_stalled: bool) -> None:
-        """The link to a node is lost: send these deliveries by a relay, or hold them if none is
-        left, or one has failed already (`is_stalled`)."""
+        """Send deliveries by a relay, since the link to their node is lost; or hold them if no
+        relay is left, or one has failed already (`is_stalled`)."""
         to_hold: list[Deliver] = []
         is_held = is_stalled or self.holding.holds(peer.id)
         for message in messages:
@@ -178,8 +178,8 @@ class Delegation(Machine):
             self.holding.put_back(peer, to_hold)
 
     def _return_again(self, host: Peer, message: Undelivered, gone: bool) -> None:
-        """A host did not hear that this node could not deliver. If it is gone this node takes its
-        place."""
+        """Report again to a host that this node could not deliver. If the host is gone this node
+        takes its place."""
         if gone or not self.relays.is_worth_retrying(host.id):
             self.on_undelivered(self.port.me, message)
         else:

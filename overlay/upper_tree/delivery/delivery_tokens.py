@@ -53,13 +53,13 @@ class DeliveryTokens:
         self._by_node: dict[NodeId, dict[bytes, int]] = {}  # with how many have it
 
     def add(self, registration: Registration) -> None:
-        """A registration is installed here."""
+        """Count the token of a registration that is installed here."""
         if registration.token:
             counts = self._by_node.setdefault(registration.subscriber.id, {})
             counts[registration.token] = counts.get(registration.token, 0) + 1
 
     def remove(self, registration: Registration) -> None:
-        """A registration is no longer installed here."""
+        """Uncount the token of a registration that is no longer installed here."""
         counts = self._by_node.get(registration.subscriber.id)
         if counts is None or registration.token not in counts:
             return

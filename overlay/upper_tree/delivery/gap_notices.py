@@ -83,7 +83,7 @@ class PendingNotice:
         self._lapsed_since = min(self._lapsed_since, since)
 
     def _concern(self, attributes: Iterable[str] | None) -> None:
-        """Events with these attributes, or in these trees, may be missing; None: with any."""
+        """Add attributes, or names of trees, whose events may be missing; None: any may be."""
         if attributes is None or self._attributes is None:
             self._attributes = None
             return

@@ -251,7 +251,7 @@ class Holding(Machine):
             self.port.send(relay, passing)
 
     def put_back(self, peer: Peer, messages: Sequence[Deliver]) -> None:
-        """These deliveries, in order, did not reach the node: it is out of reach."""
+        """Hold deliveries, in order, that did not reach their node, which is out of reach."""
         if self._is_leaving:
             self._hand_over(peer, messages)
             return
@@ -280,7 +280,7 @@ class Holding(Machine):
                 held.came_back()
 
     def not_sent(self, peer: Peer, message: Deliver, can_be_sent: bool) -> None:
-        """A delivery found no room on the link, or can never be sent."""
+        """Handle a delivery that found no room on the link, or that can never be sent."""
         if not can_be_sent:
             self._give_up(peer, (message,), TOO_LARGE)
             return
@@ -301,9 +301,9 @@ class Holding(Machine):
         return self.port.now - max(self._congested.values()) < HOLD_BACK_MOST
 
     def process_ended(self, peer: Peer, messages: Iterable[Deliver]) -> None:
-        """The node's process is gone, and with it the subscriptions that these deliveries, and
-        those that are held, were for. Its programs may be at its next process soon: that one gets a
-        notice."""
+        """Send a notice in place of these deliveries and of the held ones, whose subscriptions are
+        gone with the node's process. The programs may be at the node's next process soon, which
+        gets the notice."""
         held = self.held.find(peer.id)
         self._to_ended(peer, (*messages, *(() if held is None else self.held.forget(held))))
 
@@ -405,7 +405,7 @@ class Holding(Machine):
             self.held.forget(held)
 
     def _look_after(self, held: HeldNode) -> None:
-        """A node is out of reach: is it still?"""
+        """Check whether a node is still out of reach."""
         attempt, waited = held.attempt, self.port.now - held.tried_at
         if attempt is None:
             self._try(held)

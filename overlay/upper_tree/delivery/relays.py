@@ -149,13 +149,13 @@ class Relays:
     # --- lost links ---
 
     def link_lost(self, node: NodeId) -> None:
-        """The link to the node is lost, and with it what waited there."""
+        """Note that the link to the node is lost, with the messages that waited there."""
         self._suspected.pop(node, None)
         if node not in self._unreachable:
             self._unreachable[node] = UnreachableNode(self.port.now)
 
     def forget(self, node: NodeId) -> None:
-        """A link to the node came up, or its process ended: nothing is known against it."""
+        """Forget all suspicions of a node whose link came up, or whose process ended."""
         self._unreachable.pop(node, None)
         self._suspected.pop(node, None)
 

@@ -55,7 +55,7 @@ class Unsent(msgspec.Struct):
     events: int = 0
 
     def add(self, taken: Sequence[Taken]) -> None:
-        """These were taken as well."""
+        """Add further events that were taken."""
         for trees, numbers in taken:
             self.taken.setdefault(trees, []).extend(numbers)
             self.events += len(numbers)
@@ -92,7 +92,8 @@ class Acceptances:
         taken: Sequence[Taken],
         locations: Sequence[Location],
     ) -> None:
-        """The publisher `origin` is to hear that these events were taken."""
+        """Tell the publisher `origin`, now or with later acceptances, that these events were
+        taken."""
         load = self._reporter.load
         is_news = bool(locations) or load is not None
         unsent = self._unsent.get(origin.id)

@@ -82,11 +82,11 @@ class OwnerEpochs:
         """By an arc's end its start and the highest epoch of an owner that named its trees."""
 
     def heard(self, attribute: str, epoch: int) -> None:
-        """An owner of the tree has this epoch."""
+        """Note that an owner of the tree has this epoch."""
         self._trees.renew(attribute, epoch)
 
     def heard_of_arc(self, start: Key, key: Key, epoch: int) -> None:
-        """An owner of this epoch has named the trees of an arc."""
+        """Note that an owner of this epoch has named the trees of an arc."""
         if epoch >= self._arcs.get(key, ("", 0))[1]:
             self._arcs[key] = (start, epoch)
 
@@ -116,13 +116,13 @@ class FormerTrees(Machine):
         self._alarm = Alarm(port, FormerOver())
 
     def add(self, attribute: str) -> None:
-        """The tree was taken away just now."""
+        """Remember for `FORMER_FOR` seconds that the tree was taken away."""
         self._until.pop(attribute, None)
         self._until[attribute] = self.port.now + FORMER_FOR
         self._alarm.within(FORMER_FOR)
 
     def clear(self) -> None:
-        """All trees have ended."""
+        """Forget all trees, which have ended."""
         self._until.clear()
 
     def on_former_over(self, timer: FormerOver) -> None:
@@ -171,7 +171,7 @@ class TreesTogether(msgspec.Struct, eq=False):
     """The events that were drawn, until they are handed over."""
 
     def visited(self, events: Sequence[Event], rng: Random) -> None:
-        """These events have visited all of the trees."""
+        """Count and sample events that have visited all of these trees."""
         self.events += len(events)
         self.until_next -= len(events)
         while self.until_next < 0:
@@ -205,7 +205,8 @@ class KnownTogether:
         return found if found is not None and found.until > now else None
 
     def add(self, names: tuple[str, ...], trees: Mapping[str, HostedTree], until: float) -> None:
-        """These are served until then, whole, if no owner says anything else."""
+        """Note that these trees are served here as a whole until `until`, unless an owner says
+        otherwise."""
         before = self._known.pop(names, None)
         if before is not None:
             before.hand_over()
@@ -220,7 +221,7 @@ class KnownTogether:
             together.hand_over()
 
     def forget(self) -> None:
-        """An owner has said something: nothing is known any more but how to count."""
+        """Forget what is served, because an owner has changed something; keep the counting."""
         for together in self._known.values():
             together.until = float("-inf")
 

@@ -59,7 +59,7 @@ class ServingLeases:
         self._replied: BoundedDict[tuple[NodeId, Key], dict[int, float]] = BoundedDict(LEASES_MOST)
 
     def take(self, sender: NodeId, beat: ServingBeat, now: float) -> None:
-        """A beat of an owner came: it may prolong a lease. It is answered at `now`."""
+        """Take a beat of an owner, which may prolong a lease. It is answered at `now`."""
         replied = self._replied.setdefault((sender, beat.key), {})
         self._replied.move_to_end((sender, beat.key))
         since = replied.get(beat.heard)
@@ -137,8 +137,8 @@ class OrphanedTrees(Machine):
         self._orphan_check.within(ORPHAN_PERIOD)
 
     def tree_assigned(self) -> None:
-        """The host was given a tree: if its owner has a fork beside it, look when its leases
-        end."""
+        """Note that the host was given a tree: if its owner has a fork beside it, check the tree
+        when the leases end."""
         if self._forks:
             self._fork_check.within(self._lease_most)
 

@@ -42,7 +42,8 @@ class VisitSample:
         self._drawn = 0
 
     def visited(self, events: Sequence[Event], trees: int) -> None:
-        """Events have visited `trees` trees here together, this one among them."""
+        """Count and sample events that have visited `trees` trees here together, this one among
+        them."""
         self.count(len(events), trees)
         self._until_next -= len(events)
         while self._until_next < 0:
@@ -50,7 +51,7 @@ class VisitSample:
             self._until_next += 1 + self._rng.randrange(2 * self._stride - 1)
 
     def count(self, events: int, trees: int) -> None:
-        """`events` events have visited `trees` trees here together, this one among them."""
+        """Count events that have visited `trees` trees here together, this one among them."""
         self._events += events / trees
         if trees == 1:
             self._alone += events

@@ -258,7 +258,8 @@ class ShardGathering(Machine):
         self._events -= len(gathering.missing)
 
     def _give_back(self, number: int) -> None:
-        """No host of some shard is known here: the publisher looks for the tree again."""
+        """Give a visit back to its publisher, which looks for the tree again: no host of some shard
+        is known here."""
         gathering = self._open[number]
         sequences = tuple(gathering.missing)
         self._close(number)

@@ -128,24 +128,24 @@ class MatchedEvents:
         self._events = visit.events
 
     def add_all(self, trees: dict[str, HostedTree]) -> None:
-        """All events, each of which visits all of these trees."""
+        """Set the trees that all events visit."""
         self.whole = trees
 
     def add_whole(self, attribute: str, tree: HostedTree) -> None:
-        """All events that visit this tree."""
+        """Add a tree for all events that visit it."""
         self.whole[attribute] = tree
         if len(self.groups) > 1:
             numbers = [event.sequence for event in self.visiting(attribute)]
             self._visitors[attribute] = dict.fromkeys(numbers)
 
     def add(self, attribute: str, spans: Mapping[int, Interval]) -> None:
-        """Events of a tree, by sequence number the part of it that is here."""
+        """Add events of a tree: for each sequence number the part of the tree that is here."""
         self.parts.setdefault(attribute, {}).update(spans)
 
     def add_shards(
         self, attribute: str, sequence: int, value: Interval, shards: Sequence[Interval]
     ) -> None:
-        """An event with this value, which is matched by these shards of it."""
+        """Add an event with this value, which is matched by these shards of the value."""
         self.add(attribute, {sequence: value})
         self.shards[attribute, sequence] = shards
 
@@ -286,7 +286,8 @@ class VisitHandler:
             self.deliveries.copies.add((event,))  # now, since it leaves less for deliveries
 
     def _take_shards(self, attribute: str, tree: HostedTree, event: Event, value: Interval) -> None:
-        """Match an event by a shard of its value that is here; others are asked for the others."""
+        """Match an event by the shards of its value that are here; ask other hosts for the other
+        shards."""
         cut = self._cut.get((attribute, value))
         if cut is None:
             cut = self._cut[attribute, value] = (self.gathering.choose(tree, value), [])
@@ -434,7 +435,8 @@ class VisitHandler:
         return found
 
     def _match_counting(self) -> None:
-        """Each tree by itself, with the registrations that matched, as in the paper (C8)."""
+        """Match each tree by itself, and count the registrations that matched, as in the paper
+        (C8)."""
         recipients: Recipients = {}
         for attribute in self.accepted.trees():
             tree = self.trees[attribute]

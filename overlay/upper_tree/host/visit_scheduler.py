@@ -98,7 +98,7 @@ class QueuedEvents:
         return sum(len(each.events) for each in self._waiting.values())
 
     def add(self, visit: Visit, now: float) -> None:
-        """These events, at least one, begin to wait."""
+        """Note that the events of a visit begin to wait."""
         if visit.part is not None:
             return
         key = self._key(visit)
@@ -113,7 +113,7 @@ class QueuedEvents:
             events[event.sequence] = (event, trees)
 
     def remove(self, visit: Visit) -> None:
-        """These events wait no longer."""
+        """Note that the events of a visit no longer wait."""
         key = self._key(visit)
         waiting = self._waiting.get(key)
         if waiting is None or visit.part is not None:
@@ -136,7 +136,7 @@ class QueuedEvents:
         return visit if len(new) == len(visit.events) else select_events(visit, new)
 
     def answered(self, visit: Visit, now: float) -> None:
-        """The publisher of this visit hears of events of it that were matched."""
+        """Note that the publisher of this visit is told of matched events."""
         waiting = self._waiting.get(self._key(visit))
         if waiting is not None:
             waiting.told_at = now
@@ -259,7 +259,7 @@ class VisitScheduler:
         )  # when an event last came that a subscription names a level for
 
     def take(self, visit: Visit) -> None:
-        """A visit has come: serve it now or later."""
+        """Serve a visit now, or queue it."""
         now = self.port.now
         waiting = len(self.queue)
         if waiting:

@@ -246,7 +246,7 @@ class HostPool(Machine):
         self.drop(event.peer.id)
 
     def drop(self, node: NodeId) -> None:
-        """A host is to be given nothing more."""
+        """Remove a host from the pool, so that it is given nothing more."""
         self._hosts.pop(node, None)
         self._asked.pop(node, None)
         self._candidates.pop(node, None)

@@ -79,8 +79,8 @@ class SilentHosts:
         self._due = Alarm(port, SilenceDue())
 
     def suspected(self, node: NodeId, heard_at: float, round_trip: float) -> None:
-        """The link to a host is suspected; it has answered last at `heard_at`, and takes
-        `round_trip` seconds for that."""
+        """Suspect a host: its link is suspected. It has answered last at `heard_at`, and usually
+        takes `round_trip` seconds for an answer."""
         known = self._suspected.get(node)
         if known is not None and (known.until == inf or known.is_silent):
             known.until = inf
@@ -92,7 +92,7 @@ class SilentHosts:
         self._due.within(silent_at - now)
 
     def heard(self, node: NodeId) -> None:
-        """The host answers again."""
+        """Note that the host answers again."""
         known = self._suspected.get(node)
         if known is not None and not known.is_silent:
             del self._suspected[node]
@@ -100,7 +100,7 @@ class SilentHosts:
             known.until = self._port.now + RELIEVED_FOR
 
     def forget(self, node: NodeId) -> None:
-        """The link to the host was given up: its virtual nodes move."""
+        """Forget a host whose link was given up: its virtual nodes move."""
         self._suspected.pop(node, None)
 
     def clear(self) -> None:
@@ -154,7 +154,7 @@ class ServingAuthority(Protocol):
         """(start, key] of the arc for which serving leases may be granted now; None: for none."""
 
     def transfer_if_settled(self) -> None:
-        """A host stopped serving: an arc that waits for that may be able to leave."""
+        """Transfer an arc, if it waited for hosts to stop serving and none serves any more."""
 
     def rebalance_soon(self, delay: float = REBALANCE_DELAY) -> None:
         """Look at the load in `delay` seconds."""
@@ -366,7 +366,8 @@ class HostSupervisor(Machine):
         return sum([busy for busy, _ in each])
 
     def watch(self) -> None:
-        """The hosts are others than before: notice when one falls silent, and let them serve."""
+        """Watch the present hosts of all trees: notice when one falls silent, and let them
+        serve."""
         hosts: dict[NodeId, Peer] = {}
         for owned in self._trees.values():
             for map_ in owned.maps():
@@ -378,9 +379,9 @@ class HostSupervisor(Machine):
         self.port.watch("hosts", tuple(hosts.values()))
 
     def attend(self, owned: OwnedTree) -> None:
-        """The hosts of this tree may be others than before. Hosts that it has left are found by the
-        next `watch`: one that looked through all trees for each tree that changes would take as
-        many steps as the square of their number."""
+        """Watch the hosts of this tree, which may have changed. Hosts that it has left are found by
+        the next `watch`: looking through all trees for each tree that changes would take a number
+        of steps that grows with the square of their number."""
         hosts = [host for map_ in owned.maps() for host in map_.hosts()]
         if all(map(self.leases.attends, (*hosts, *self.reachable(owned)))):
             self._grant(self.leases.due())

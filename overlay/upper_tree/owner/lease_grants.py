@@ -56,7 +56,8 @@ class LeaseGrant(msgspec.Struct):
     _rttvar: float = 0.0  # … and its variance
 
     def measured(self, took: float) -> None:
-        """An answer took `took` seconds: update the round-trip estimate (RFC 6298, section 2)."""
+        """Update the round-trip estimate by an answer that took `took` seconds (RFC 6298, section
+        2)."""
         if not self._srtt:
             self._srtt, self._rttvar = took, took / 2.0
         self._rttvar += (abs(self._srtt - took) - self._rttvar) / 4.0
@@ -98,7 +99,8 @@ class LeaseGrants:
         self._due.cancel()
 
     def attend(self, hosts: Iterable[Peer]) -> None:
-        """From now on renew the leases of these hosts; a new host is granted one at once."""
+        """Renew the leases of these hosts from now on, and grant a lease to each new one at
+        once."""
         self._attended = {host.id: host for host in hosts}
         for host in self._attended.values():
             if host.id not in self._hosts:
@@ -138,7 +140,7 @@ class LeaseGrants:
         return grant.owed or grant.sent_at <= self.port.now - NEARLY * pause
 
     def send(self, node: NodeId, start: Key, key: Key, epoch: int) -> None:
-        """A beat from the owner of the arc (start, key]."""
+        """Send a beat from the owner of the arc (start, key] to a host."""
         grant = self._hosts[node]
         self._number += 1
         grant.number, grant.sent_at, grant.owed = self._number, self.port.now, False

@@ -52,7 +52,7 @@ class SummaryState:
         self._pause = 0.0
 
     def replace(self, summary: Summary, digest: int, size: int, now: float) -> None:
-        """A summary was made, of `size` registrations."""
+        """Set a new summary, made from `size` registrations."""
         self.current, self.digest = summary, digest
         self._size, self._made_at = size, now
 
@@ -66,8 +66,8 @@ class SummaryState:
         return self._contradicted_at + self._pause <= now
 
     def contradicted(self, now: float, term: float) -> None:
-        """A new registration lies outside of the summary, which is dropped. `term`: seconds for
-        which publishers may cache one."""
+        """Drop the summary, which does not cover a new registration. `term`: seconds for which
+        publishers may cache a summary."""
         self._contradicted_at = now
         if self.current is not None and now - self._made_at < term:
             self._pause = min(2.0 * self._pause, SUMMARY_PAUSE_MOST)
@@ -101,7 +101,7 @@ class HostLoads:
         return changed
 
     def count(self, attribute: str, shares: Iterable[tuple[NodeId, int]]) -> None:
-        """The tree adds this to the hosts' loads from now on; nothing if it is gone."""
+        """Replace the tree's part in the loads of hosts by `shares`; without shares, remove it."""
         for host, load in self._by_tree.pop(attribute, {}).items():
             self._total[host] -= load
             if not self._total[host]:
@@ -150,7 +150,8 @@ class PendingRegistration(msgspec.Struct):
     """By which maps a host has to match it that had not acknowledged it at the last look."""
 
     def await_invalidation(self, holder: NodeId, until: float) -> None:
-        """`holder` may use a summary that does not admit this registration, `until` at most."""
+        """Wait for `holder`, which may use a summary that does not admit this registration, at most
+        until `until`."""
         self.holders[holder] = until
 
     def invalidated(self, holder: NodeId) -> None:
@@ -256,7 +257,7 @@ class TreeSize:
         return self._scan.is_due(tree.map, tree.registration_changes, size, now)
 
     def scanned(self, now: float) -> None:
-        """No virtual node is too large or too small."""
+        """Note that a scan found no virtual node too large or too small."""
         self._scan.done(self._tree.map, self._tree.registration_changes, now)
 
 
@@ -338,15 +339,15 @@ class OwnedTree:
                 pending.installed[host] = None
 
     def doubt_acknowledgements(self, restored_index: int = 0) -> None:
-        """Another primary took the registrations: that they are here does not say that they were
-        acknowledged. `restored_index`: the last log entry by which this primary wrote them itself,
-        from the replica of a lost cluster's log."""
+        """Take no present registration as acknowledged, since another primary took them.
+        `restored_index`: the last log entry by which this primary wrote registrations itself, from
+        the replica of a lost cluster's log."""
         self._acknowledged_unknown = True
         self._restored_index = max(restored_index, self._restored_index)
 
     def trust_acknowledgements(self) -> None:
-        """Every host has what the log has, and no publisher a summary of a former owner: whatever
-        is not pending was acknowledged, or may be."""
+        """Take all registrations that are not pending as acknowledged: every host has the whole
+        log, and no publisher has a summary of a former owner."""
         self._acknowledged_unknown = False
 
     def was_acknowledged(self, committed: int) -> bool:
@@ -470,8 +471,8 @@ class OwnedTree:
         self._prepared.clear()
 
     def await_host(self, host: Peer) -> None:
-        """The host was sent an `Assign` of the change; one of step 1 has to be given everything
-        again if the change is abandoned."""
+        """Await the answer of a host to an `Assign` of the change. A host of step 1 has to be given
+        everything again if the change is abandoned."""
         self._awaited[host.id] = host
         if self._next is not None:
             self._prepared[host.id] = host
@@ -513,7 +514,8 @@ class OwnedTree:
         return new
 
     def finish_change(self) -> None:
-        """Every awaited host has answered: all serve by the present map, or are stale."""
+        """End the change: every awaited host has answered, and all serve by the present map, or are
+        stale."""
         self._previous = None
 
     # --- a ring that ends (registry_merge.py) ---
@@ -530,8 +532,8 @@ class OwnedTree:
         return self._stopping
 
     def cancel_stop(self) -> None:
-        """The arc stays here: the hosts, which have dropped everything, are stale and are given it
-        again."""
+        """Keep serving: the arc stays here. The hosts, which have dropped everything, are stale and
+        are given it again."""
         self._stopping.clear()
         for host in self.all_hosts().values():
             self.mark_stale(host)

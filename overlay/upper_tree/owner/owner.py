@@ -160,7 +160,8 @@ class Owner(Machine):
         return index
 
     def write_map(self, attribute: str, map_: PartitionMap, reason: MapReason) -> None:
-        """The tree is created with this map, or its map changes to it."""
+        """Write to the log that the tree is created with this map, or that its map changes to
+        it."""
         epoch, version = map_.version
         self.append(MapChanged(attribute, map_.version, map_.entries))
         self.port.trace(
@@ -236,9 +237,9 @@ class Owner(Machine):
         self.rebalance_soon()
 
     def _lay_down(self, void: bool) -> None:
-        """No primary any more. `void`: no other took these trees over (the node was fenced, or gave
-        its own ring up for a better one), so no event may find them at their hosts. What a leaving
-        primary handed over is gone from `trees` before."""
+        """Stop being the primary. `void`: no other took these trees over (the node was fenced, or
+        gave its own ring up for a better one), so no event may find them at their hosts. Trees that
+        a leaving primary handed over are no longer in `trees`."""
         if void and self._merge_phase < MergePhase.STOPPED:  # else hosts have dropped them already
             epoch, number = self._state.highest()
             for attribute, owned in self.trees.items():
@@ -271,7 +272,7 @@ class Owner(Machine):
         self._rebalance.within(delay)
 
     def rebalance_rang(self) -> None:
-        """`RebalanceDue` has come: to be called first in its handler."""
+        """Note that `RebalanceDue` has fired. To be called first in its handler."""
         self._rebalance.rang()
 
     # --- an arc that leaves ---

@@ -255,8 +255,8 @@ class RunAssignment:
             self._cover_regions()
 
     def _cover_regions(self) -> None:
-        """A host in each region for each run that has none there, where one has room: one that has
-        most of it already."""
+        """Add a host in each region for each run that has none there, if one has room: the host
+        that has most of the run already."""
         for number, chosen in enumerate(self.chosen):
             present = self._present[number]
             for region in self.regions:
@@ -487,8 +487,8 @@ class LoadRelief:
             at = self._at[number]
 
     def _relieve(self, busy: NodeId) -> bool:
-        """Move one virtual node away from this host: the largest that has room elsewhere, or the
-        smallest of those that are enough. Whether there was one."""
+        """Move one virtual node away from a busy host: the largest that has room elsewhere, or the
+        smallest that is enough. Return whether one was moved."""
         excess = self._busy[busy] - self._share
         there = [n for n, at in enumerate(self._at) if busy in at and self._may_move(n)]
         there.sort(key=lambda n: (self._part(n) < excess, abs(self._part(n) - excess)))

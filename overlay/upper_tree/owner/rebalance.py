@@ -124,8 +124,8 @@ class SilentRelief:
         return next(there, None) or self._selector.relief()
 
     def placed(self, attribute: str, is_relieved: bool, is_changed: bool) -> None:
-        """The hosts of a tree were decided: whether some virtual node has one more, and whether the
-        map has to change."""
+        """Note the placement of a tree: whether some virtual node has an additional host, and
+        whether the map has to change."""
         if is_relieved or (is_changed and attribute in self._trees):
             self._trees[attribute] = is_relieved
         else:
@@ -422,7 +422,7 @@ class Rebalance(Machine):
         return reachable or self._selector.emptiest_hosts()
 
     def _restore(self, owned: OwnedTree) -> None:
-        """The same map under a new version, which gives stale hosts everything again."""
+        """Give stale hosts everything again, by the same map under a new version."""
         version = self._owner.next_version()
         self._prepare(owned, PartitionMap(version, owned.tree.map.entries), "restored")
 

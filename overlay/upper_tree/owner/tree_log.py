@@ -40,7 +40,7 @@ class LeafHoldings:
         return attribute in self._trees.get(subscriber, ())
 
     def added(self, registration: Registration) -> None:
-        """A tree has one more."""
+        """Count a registration that a tree has taken."""
         if registration.confined is None:
             return
         node, attribute = registration.subscriber.id, registration.attribute
@@ -49,7 +49,7 @@ class LeafHoldings:
         self._total[node] = self._total.get(node, 0) + 1
 
     def removed(self, registration: Registration) -> None:
-        """A tree has one less, which was `added`."""
+        """Uncount a registration that was `added` and that a tree no longer has."""
         if registration.confined is None:
             return
         node, attribute = registration.subscriber.id, registration.attribute
@@ -179,7 +179,7 @@ class Tree:
         return [registration.interval for registration in self.registrations.values()]
 
     def add(self, registration: Registration, incarnation: int) -> None:
-        """A registration of a subscriber's incarnation, in the place of one with its id."""
+        """Add a registration of a subscriber's incarnation. It replaces one with the same id."""
         former = self.registrations.get(registration.id)
         if former is not None:
             self.interest[former.subscriber.region] -= 1
@@ -191,7 +191,7 @@ class Tree:
         self.registration_changes += 1
 
     def remove(self, ids: Iterable[str]) -> None:
-        """These registrations are over; those that are not there are passed over."""
+        """Remove these registrations. Unknown ids are ignored."""
         for id_ in ids:
             former = self.registrations.pop(id_, None)
             if former is not None:
@@ -201,7 +201,7 @@ class Tree:
         self.registration_changes += 1
 
     def dropped(self) -> None:
-        """The tree is no longer this cluster's."""
+        """Uncount the registrations of a tree that is no longer this cluster's."""
         for registration in self.registrations.values():
             self._leaves.removed(registration)
 
@@ -302,7 +302,7 @@ class ClusterState:
         self.directory = {n: v for n, v in self.directory.items() if not gone(key_of(n))}
 
     def drop(self, attribute: str) -> None:
-        """The tree is no longer this cluster's. Nothing happens if it is not there."""
+        """Drop a tree that is no longer this cluster's. Unknown trees are ignored."""
         tree = self.trees.pop(attribute, None)
         if tree is not None:
             tree.dropped()

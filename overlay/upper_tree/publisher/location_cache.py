@@ -302,14 +302,14 @@ class LocationCache:
             self.changes += 1
 
     def hold(self, attribute: str) -> None:
-        """An event waits for this tree: where it is will not be forgotten for want of room. (An
-        event that waits for more trees than there is room for would wait for ever: each that is
-        found evicted one that was found before.)"""
+        """Keep the location of this tree, for which an event waits, even without room. (An event
+        that waits for more trees than there is room for would otherwise wait for ever: each tree
+        that is found would evict one that was found before.)"""
         self._held.add(attribute)
 
     def release(self, attribute: str) -> None:
-        """No event waits for this tree any more. It is kept until the next `trim`: those that have
-        waited are to be routed first."""
+        """Release a tree for which no event waits any more. It is kept until the next `trim`: the
+        events that have waited are to be routed first."""
         self._held.discard(attribute)
 
     def doubt(self, attribute: str) -> None:
@@ -318,7 +318,8 @@ class LocationCache:
         self._doubted.add(attribute)
 
     def settle(self, attribute: str) -> None:
-        """The owner's answer is being looked at: no acceptance waits for it any more."""
+        """End the doubt about a tree: the owner's answer is being looked at, and no acceptance
+        waits for it."""
         self._doubted.discard(attribute)
 
     def forget(self, attribute: str, node: NodeId) -> None:
@@ -389,7 +390,7 @@ class LocationCache:
         self.changes += 1
 
     def learn_summary(self, found: TreeSummary, until: float, epoch: int, now: float) -> None:
-        """The owner says who subscribes; ignored if that answer is stale."""
+        """Take the owner's summary of a tree; ignored if the answer is stale."""
         if not self._is_stale(found.attribute, epoch, now):
             self.summaries.learn(found.attribute, found.digest, found.summary, until, now)
             self.changes += 1

@@ -161,7 +161,7 @@ class RouteQueue:
         self._more = Alarm(port, RouteDue())
 
     def route_due(self) -> None:
-        """`RouteDue` has come: another turn, perhaps at the same time."""
+        """Begin another turn of routing: `RouteDue` has fired, perhaps at the same time."""
         self._more.rang()
         self._routed = 0
 
@@ -208,16 +208,16 @@ class FirstSearches:
             self.unfinished[attribute] = self._port.now
 
     def found(self, attribute: str) -> None:
-        """The tree is found: `take` says when it may be visited."""
+        """Note that the tree is found; `take` returns when it may be visited."""
         self.early.setdefault(attribute, self._port.now)
 
     def ended(self, attribute: str) -> None:
-        """The tree has no subscribers."""
+        """Forget the search: the tree has no subscribers."""
         self.unfinished.pop(attribute, None)
         self.early.pop(attribute, None)
 
     def search_over(self) -> None:
-        """`SearchOver` has come: `take` has to follow."""
+        """Note that `SearchOver` has fired. `take` has to follow."""
         self._over.rang()
 
     def take(self) -> tuple[list[str], list[str]]:

@@ -72,7 +72,8 @@ class CachedCopy(msgspec.Struct):
 
 
 class InvalidationTable:
-    """Bounded memory of copies. Times are the Port's seconds."""
+    """Remembers, in bounded memory, which publishers hold copies of summaries. Times are the Port's
+    seconds."""
 
     def __init__(self, capacity: int = COPIES_MOST) -> None:
         """`capacity`: the number of copies that are known at most."""

@@ -65,8 +65,8 @@ class RegistrationLeases:
     def renew(
         self, subscriber: NodeId, incarnation: int, now: float, trees: Iterable[str] | None = None
     ) -> None:
-        """The subscriber was heard: its leases run for a full term from `now`, those of its older
-        incarnations lapse at once. `trees`: all in which it says that it has registrations; None if
+        """Renew a subscriber's leases for a full term from `now`, and end those of its older
+        incarnations at once. `trees`: all trees in which it says that it has registrations; None if
         it did not say."""
         terms = self._until.setdefault(subscriber, {})
         for older in [known for known in terms if known < incarnation]:
@@ -240,7 +240,7 @@ class RegistrationEnds(Machine):
     # --- leases ---
 
     def registered(self, subscriber: NodeId, taken: Iterable[Registration]) -> None:
-        """The subscriber has asked for these registrations, perhaps again."""
+        """Note that the subscriber has asked for these registrations, perhaps again."""
         if self._claims.is_any_unconfirmed:
             for one in taken:
                 self._claims.registered(subscriber, one.attribute, one.id)

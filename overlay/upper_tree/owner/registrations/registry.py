@@ -182,7 +182,7 @@ class FreshRegistrations:
         return (registration.attribute, registration.id) in self._by_key
 
     def add(self, registration: Registration, incarnation: int) -> None:
-        """This one is taken."""
+        """Add a registration that was taken."""
         self._by_key[registration.attribute, registration.id] = FreshRegistration(
             registration, incarnation
         )
@@ -499,7 +499,8 @@ class Registry(Machine):
         self._acknowledge_all_due()
 
     def _acknowledge_logged(self) -> None:
-        """The log has more than before: look at the registrations that it has now."""
+        """Handle the registrations that the log has stored meanwhile, and acknowledge those that
+        may be."""
         logged: dict[str, list[str]] = {}
         while self._unlogged and self._is_logged(self._unlogged[0][0]):
             _, attribute, id_ = self._unlogged.popleft()

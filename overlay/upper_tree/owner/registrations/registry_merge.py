@@ -78,7 +78,7 @@ class TreeStop:
         self._stopping = False
 
     def cancel(self) -> None:
-        """The trees stay: hosts, which may have dropped everything, are given it again."""
+        """Keep the trees: hosts, which may have dropped everything, are given it again."""
         stopped, self._stopping = self._stopping, False
         if stopped:
             for owned in self._trees.values():
