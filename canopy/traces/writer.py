@@ -285,7 +285,7 @@ class TraceLosses:
         """The reason for the last loss."""
 
     def add(self, records: int, error: Exception) -> None:
-        """So many records are lost through this."""
+        """Count records as lost because of this error."""
         self.records += records
         self.error = str(error) or type(error).__name__
 

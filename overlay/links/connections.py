@@ -141,8 +141,8 @@ class LinkConnection(HasDeadline):
         self.candidate_for = session
 
     def answered(self, now: float) -> None:
-        """Note that the right node answers by way of another one: its own link may still take over
-        for a moment."""
+        """Note that the right node answers by way of another one. Its own link has a moment more to
+        answer before this connection takes over."""
         self.take_over_at = now + DETOUR_GRACE
 
     def may_take_over(self, now: float) -> bool:

@@ -145,7 +145,8 @@ class RecentVisits:
         self._visits: BoundedDict[NodeId, deque[RecentVisit]] = BoundedDict(RECENT_HOSTS_MOST)
 
     def note(self, host: NodeId, trees: Iterable[str], first: int, last: int, now: float) -> None:
-        """Events with these numbers, and perhaps some between, leave for these trees at a host."""
+        """Note that events with numbers from `first` to `last`, perhaps with gaps, leave for these
+        trees at a host."""
         visits = self._visits.get(host)
         if visits is None:
             visits = self._visits[host] = deque()

@@ -91,7 +91,7 @@ class NodeLoad(msgspec.Struct):
         return busy, busy * (1 - together) if together <= 1 - ALONE_SHARE else 0.0
 
     def hold(self, now: float) -> None:
-        """The load has changed: keep the recent most."""
+        """Keep the recent maximum, since the load has changed."""
         together = self.together(now)
         self.most, self.most_together, self.most_at = self.recent(now)[0], together, now
 
@@ -131,7 +131,7 @@ class ReportedLoads:
     # --- learning ---
 
     def reported(self, host: NodeId, load: ServedLoad | None, now: float) -> None:
-        """A host's report, which replaces the one before; None: it has next to nothing to do."""
+        """Replace a host's former report by this one; None: it has next to nothing to do."""
         before = self.forget(host, now)
         busy = 0.0 if load is None else load.busy
         state = HostState(now, busy, before is not None and before.busy >= BUSY)
@@ -173,7 +173,8 @@ class ReportedLoads:
         parts: Sequence[tuple[Interval, float]],
         now: float,
     ) -> None:
-        """A virtual node was cut into these parts, each with this share of its load."""
+        """Divide the load of a virtual node among the parts into which it was cut, each with its
+        share."""
         whole = self._nodes.get((attribute, interval))
         if whole is None:
             return

@@ -369,8 +369,8 @@ class PendingStore:
     # --- new events ---
 
     def add_batch(self, events: Sequence[Event], route: Route, largest: int) -> None:
-        """These events, none over `largest` bytes, leave now for the hosts of `route`. If it names
-        none they are done: none of their trees has a subscriber."""
+        """Add events, none over `largest` bytes, that leave now for the hosts of `route`. If
+        `route` is empty they are done: none of their trees has a subscriber."""
         sequences = tuple([event.sequence for event in events])
         if not route:
             self._emit_done(sequences)
@@ -407,13 +407,13 @@ class PendingStore:
     # --- from state to state ---
 
     def sent(self, pair: PendingPair, host: NodeId) -> None:
-        """The pair leaves now for this host."""
+        """Note that the pair leaves now for this host."""
         record, attribute = pair
         state = PAIR_MOVES[record.pairs[attribute].state, ROUTED]
         record.pairs[attribute] = PairStatus(state, self.port.now, host)
 
     def seek(self, pair: PendingPair) -> None:
-        """The pair waits until its tree is located."""
+        """Let the pair wait until its tree is located."""
         record, attribute = pair
         state = PAIR_MOVES[record.pairs[attribute].state, UNLOCATED]
         record.pairs[attribute] = PairStatus(state, self.port.now)
@@ -421,8 +421,8 @@ class PendingStore:
         self._locations.hold(attribute)
 
     def enqueue(self, pairs: Sequence[PendingPair], why: PairMove, stale: bool) -> None:
-        """The pairs wait to be routed, in the order of publication, behind those that wait.
-        `stale`: hosts that were known for them proved wrong."""
+        """Queue pairs to be routed, in the order of publication, behind those that wait. `stale`:
+        hosts that were known for them proved wrong."""
         now = self.port.now
         for record, attribute in pairs:
             state = PAIR_MOVES[record.pairs[attribute].state, why]
@@ -557,7 +557,7 @@ class PendingStore:
     def _note_host(
         self, host: NodeId, attributes: tuple[str, ...], sequences: Sequence[int]
     ) -> None:
-        """For the receipts: a host has accepted these events (the first, if two did)."""
+        """Note for receipts that a host has accepted these events (the first host, if two did)."""
         for sequence in sequences:
             hosts = self._receipts.get(sequence)
             if hosts is not None:
@@ -565,7 +565,7 @@ class PendingStore:
                     hosts.setdefault(attribute, host)
 
     def drop(self, pairs: Iterable[PendingPair]) -> None:
-        """These pairs need no host: their trees have no subscriber for the event."""
+        """End pairs that need no host: their trees have no subscriber for the event."""
         done: list[int] = []
         for record, attribute in pairs:
             self._end(record, (attribute,), done)

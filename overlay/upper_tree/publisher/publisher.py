@@ -410,8 +410,8 @@ class Publisher(Machine):
             self.replicas.waits(sender.id, now, message.pace)
 
     def _settle(self, attribute: str) -> None:
-        """The owner has said where this tree is: what its hosts have accepted is done, and what
-        others have goes to its hosts."""
+        """End the doubt about a tree, which the owner has located: events that its hosts have
+        accepted are done, and events that other nodes accepted go to its hosts."""
         if self._doubts is None:
             return
         again: dict[int, PendingPair] = {}  # each once, though several hosts have accepted it

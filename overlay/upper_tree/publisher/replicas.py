@@ -189,8 +189,8 @@ class ReplicaSelector:
     def accepted(
         self, node: NodeId, took: float | None, now: float, load: HostLoad | None = None
     ) -> None:
-        """A host has accepted, `took` seconds after it was sent (None: not known), and reports its
-        load (None: nothing waits)."""
+        """Note that a host has accepted, `took` seconds after it was sent (None: not known), and
+        reports its load (None: nothing waits)."""
         self.predictor.reported(node, load, now, None if took is None else now - took)
         self._heard(node, took or 0.0, now, load)
         if took is not None:
@@ -198,7 +198,7 @@ class ReplicaSelector:
             self._smoothed = smoothed + SMOOTHING * (took - smoothed)
 
     def waits(self, node: NodeId, now: float, load: HostLoad | None) -> None:
-        """A host has accepted nothing more, but works, and reports its load."""
+        """Note that a host has accepted nothing more, but works, and reports its load."""
         self.predictor.reported(node, load, now, -math.inf)
         self._heard(node, 0.0, now, load)
 
@@ -232,7 +232,7 @@ class ReplicaSelector:
         return (since if last is None else max(since, last.at)) + self.timeout
 
     def suspect_silent(self, node: NodeId, now: float) -> None:
-        """The host is silent: choose other hosts for a while."""
+        """Choose other hosts for a while, since this one is silent."""
         self._suspect(("", node), now + SILENT_FOR)
 
     def suspect_moved(self, attribute: str, node: NodeId, now: float) -> None:
@@ -257,8 +257,8 @@ class ReplicaSelector:
             self.changes += 1
 
     def _choose_again(self) -> None:
-        """A host was behind. A publisher's trees share few sets of hosts: where these are few, it
-        is told from them whether any choice is another one."""
+        """Choose hosts again, since one was behind. A publisher's trees share few sets of hosts;
+        where these are few, they show whether any choice changes."""
         if self._suspected or len(self._rankings) > RANKINGS_WATCHED:
             self._rankings.clear()  # those that are still asked for come back
             self.changes += 1

@@ -96,8 +96,8 @@ class CachedSummary(msgspec.Struct):
         return now < self.refresh_at or (self.is_useless and now < self.until + USELESS_FOR)
 
     def replace(self, summary: Summary, digest: int) -> None:
-        """The owner has another summary now. Each box is indexed by the attribute that fewest boxes
-        ask for: it is missing most often."""
+        """Replace the summary by the owner's new one. Each box is indexed by the attribute that
+        fewest boxes ask for: it is missing most often."""
         asked: dict[str, int] = {}
         for box in summary.boxes:
             for name, _ in box:
@@ -246,7 +246,7 @@ class SummaryCache:
     def learn(
         self, attribute: str, digest: int, summary: Summary | None, until: float, now: float
     ) -> None:
-        """The owner's answer. Without a summary: the one with this digest is still valid."""
+        """Take the owner's answer. Without a summary, the one with this digest is still valid."""
         cached = self._entry(attribute)
         if summary is not None:
             cached.replace(summary, digest)

@@ -50,27 +50,27 @@ class EndedRegistrations:
         return dict.fromkeys(attribute for attribute, _ in keys)
 
     def end(self, keys: Sequence[RegistrationKey]) -> None:
-        """These end: their owners hear it in a moment, in one message with others that end
+        """End registrations: their owners are told soon, in one message with others that end
         meanwhile."""
         if keys:
             self._new.update(dict.fromkeys(keys))
             self._unregister.within(0.0)
 
     def leave(self) -> None:
-        """The node leaves: a registration that its owner does not end when it is asked once ends
-        with its lease."""
+        """Note that the node leaves: it asks an owner only once to end a registration, which
+        otherwise ends with its lease."""
         self._leaving = True
 
     def owner_refused(self, attributes: Collection[str]) -> None:
-        """The node that was asked does not own these trees. Where this node leaves, no other one is
-        asked."""
+        """Handle the answer of a node that does not own these trees. If this node leaves, it asks
+        no other node."""
         if self._leaving:
             for keys in (self._new, self._asked):
                 for key in [key for key in keys if key[0] in attributes]:
                     del keys[key]
 
     def owner_lost(self) -> None:
-        """Some owner may be lost. Where this node leaves, none is asked again."""
+        """Handle that some owner may be lost. If this node leaves, it asks none again."""
         if self._leaving:
             self._new.clear()
             self._asked.clear()

@@ -80,13 +80,14 @@ class InnerParts:
         return found
 
     def came(self, tree: str, hull: Interval) -> None:
-        """A subscription is registered in this tree alone, and needs that of it."""
+        """Note a subscription that is registered in this tree alone, and needs the part `hull` of
+        it."""
         for (name, part), found in self._inner.items():
             if name == tree:
                 self._inner[name, part] = _without(found, part, hull)
 
     def gone(self, left: int) -> None:
-        """A subscription has ended; `left` are left."""
+        """Note that a subscription has ended; `left` remain."""
         self._gone += 1
         if self._gone > left:
             self._inner.clear()
@@ -243,7 +244,7 @@ class PublicationOrder(Machine):
     # --- subscriptions ---
 
     def register(self, subscription: str, predicate: Predicate, trees: Sequence[str]) -> None:
-        """The subscription is registered in these trees (now)."""
+        """Note in which trees the subscription is registered now."""
         if subscription in self._ways:
             self.end(subscription)
         if self.hold:
@@ -255,7 +256,7 @@ class PublicationOrder(Machine):
                 self._inner.came(ways.trees[0], ways.hull)
 
     def end(self, subscription: str) -> None:
-        """The subscription has ended."""
+        """Forget a subscription that has ended."""
         ways = self._ways.pop(subscription, None)
         if ways is not None:
             self._inner.gone(len(self._ways))

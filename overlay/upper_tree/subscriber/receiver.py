@@ -105,7 +105,7 @@ class GatheredSubscriptions(GroupedIndex[str, int]):
     def begin(
         self, predicates: Sequence[tuple[str, Predicate]], client: int, trees: Sequence[Trees]
     ) -> None:
-        """The client has these subscriptions from now on, each in these trees."""
+        """Add subscriptions of a client, each with the trees in which it is registered."""
         self.add_many(predicates, client)
         self._predicates.update(predicates)
         by_trees: dict[Trees, list[str]] = {}
@@ -115,7 +115,7 @@ class GatheredSubscriptions(GroupedIndex[str, int]):
             self.by_trees.put_many(some, mine)
 
     def end(self, subscription: str, conjunctions: int) -> None:
-        """The subscription, with `conjunctions` conjunctions, has ended."""
+        """Remove a subscription, which has `conjunctions` conjunctions."""
         self.by_trees.take_out(subscription)
         self.remove(subscription)
         del self._predicates[subscription]
@@ -254,7 +254,7 @@ class Receiver(Machine):
         return range(before + 1, self.latest + 1)
 
     def move(self, subscription: str, predicate: Predicate, pivots: Sequence[str]) -> None:
-        """The subscription, with this predicate, is registered in these trees now."""
+        """Note that the subscription with this predicate is registered in these trees now."""
         mine = self.pivots[subscription] = tuple(dict.fromkeys(pivots))
         if subscription in self.gathering:
             self.gathering.by_trees.put(subscription, mine)
@@ -358,8 +358,8 @@ class Receiver(Machine):
             self.port.trace("recheck_failed", event=event.identity, peer=sender.id)
 
     def _refuse_earlier(self, message: Deliver) -> None:
-        """A host has matched events for subscriptions of an earlier process, which have come late.
-        Whether that process had them is not known: programs that were there may miss them."""
+        """Refuse late events that a host has matched for subscriptions of an earlier process of
+        this node. Whether that process had them is not known: its programs may miss them."""
         events = message.events
         self.port.count("deliveries_of_earlier_life", len(events))
         self._missed(events, "they came late, for an earlier process of this node")

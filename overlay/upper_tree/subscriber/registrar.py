@@ -208,8 +208,8 @@ class Registrar(Machine):
         self._unpark(self._window.owners())
 
     def leave(self) -> None:
-        """The node leaves: a registration that its owner does not end when it is asked once ends
-        with its lease."""
+        """Note that the node leaves: it asks an owner only once to end a registration, which
+        otherwise ends with its lease."""
         self._ended.leave()
 
     @property
@@ -286,7 +286,8 @@ class Registrar(Machine):
             self._retry.within(0.0)
 
     def _unpark(self, owners: Iterable[NodeId]) -> None:
-        """These owners may have answered some: send as many of those that wait for that."""
+        """Send registrations that waited for answers of these owners, as far as their windows have
+        room."""
         for owner in owners:
             if room := self._window.take(owner):
                 self._waiting += room

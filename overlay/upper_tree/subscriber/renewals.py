@@ -114,11 +114,11 @@ class Confirmations:
         return renewal
 
     def registered(self, attribute: str, now: float) -> None:
-        """The owner has acknowledged a registration in this tree."""
+        """Note that the owner has acknowledged a registration in this tree."""
         self._confirmed_at.setdefault(attribute, now)
 
     def forget(self, attribute: str) -> None:
-        """The tree has no registrations, or all are made again."""
+        """Forget a tree that has no registrations, or whose registrations are all made again."""
         self._confirmed_at.pop(attribute, None)
         self._unanswered.pop(attribute, None)
 
@@ -185,12 +185,12 @@ class Renewals:
         return min([since for since in found if since is not None], default=None)
 
     def registered(self, attribute: str) -> None:
-        """An owner has acknowledged registrations in this tree."""
+        """Note that an owner has acknowledged registrations in this tree."""
         self._confirmations.registered(attribute, self.port.now)
 
     def refused(self, attributes: Iterable[str]) -> None:
-        """Another node owns these trees, in which registrations are acknowledged: look it up, so
-        that the next renewal goes there."""
+        """Look up the owners of these trees, in which registrations are acknowledged and which
+        another node owns, so that the next renewal goes there."""
         attributes = list(attributes)
         for attribute in attributes:
             self._ring.find(attribute_key(attribute))
@@ -198,7 +198,7 @@ class Renewals:
             self._renew.within(RETRY_PAUSE)
 
     def lost(self, messages: Iterable[Message]) -> None:
-        """These messages did not arrive for certain: a renewal among them is repeated."""
+        """Repeat the renewals among these messages, which may not have arrived."""
         if any(isinstance(message, Renew) for message in messages):
             self._answers.within(RETRY_PAUSE)
 
@@ -257,8 +257,8 @@ class Renewals:
             self._hosts_known(renewal, message)
 
     def _hosts_known(self, renewal: Renewal, message: Renewed) -> None:
-        """An owner says whether its trees have lost hosts since this node stood still. It may not
-        know of those that ended just now, so it is asked until `UNDER_WAY` later."""
+        """Take an owner's answer whether its trees have lost hosts since this node stood still. The
+        owner may not know of hosts that ended just now, so it is asked until `UNDER_WAY` later."""
         seconds = self.port.now - self._stood_since
         lost = [name for name, ago in message.replaced if name in self._unasked and ago <= seconds]
         is_final = renewal.sent_at >= self._woke_at + UNDER_WAY
@@ -298,8 +298,8 @@ class Renewals:
             self.confirm_soon()
 
     def confirm_soon(self) -> None:
-        """An owner was lost: renew soon, and often for a while, to find out what its successor
-        lacks."""
+        """Renew soon, and often for a while, since an owner was lost: its successor may lack
+        registrations."""
         self._confirm_until = self.port.now + CONFIRM_FOR
         self._renew.within(self.port.rng.random() * RENEW_WITHIN)
 

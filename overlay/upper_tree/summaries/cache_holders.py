@@ -79,7 +79,7 @@ class InvalidationTable:
         """`capacity`: the number of copies that are known at most."""
         self.capacity = capacity
         self.number = 0
-        """Of the last copy that was granted."""
+        """The number of the last granted copy."""
         self._copies: OrderedDict[tuple[str, NodeId], CachedCopy] = OrderedDict()
         self._by_tree: dict[str, dict[NodeId, CachedCopy]] = {}
         self.unknown_until = 0.0
@@ -87,15 +87,16 @@ class InvalidationTable:
         room, or since a former owner granted them (cache_holders.py)."""
 
     def inherit(self, attribute: str, peer: Peer, now: float, left: float, digest: int) -> None:
-        """A former owner has granted `peer` a copy, which it may use for `left` seconds."""
+        """Add a copy that a former owner has granted `peer`, which may use it for `left`
+        seconds."""
         self.grant(attribute, peer, now, left, digest)
         copy = self._copies.get((attribute, peer.id))
         if copy is not None:
             copy.inherited_until = now + left
 
     def grant(self, attribute: str, peer: Peer, now: float, term: float, digest: int = 0) -> None:
-        """`peer` is sent the tree's summary with this digest (0: the tree has no subscribers), and
-        may use it for `term` seconds."""
+        """Grant `peer` a copy of the tree's summary with this digest (0: the tree has no
+        subscribers) for `term` seconds."""
         self.number += 1
         until = now + term
         key = (attribute, peer.id)
@@ -133,7 +134,7 @@ class InvalidationTable:
         return self.unknown_until > now or any(copy.inherited_until > now for copy in copies)
 
     def invalidated(self, attribute: str, node: NodeId, number: int) -> None:
-        """`node` has dropped its copies of the tree's summary up to this number."""
+        """Note that `node` has dropped its copies of the tree's summary up to this number."""
         copy = self._copies.get((attribute, node))
         if copy is not None and copy.number <= number:
             self._forget(attribute, node)
@@ -299,7 +300,7 @@ class CacheHolders(Machine):
             self._unasked[event.peer.id] = None
 
     def _reported(self, node: NodeId) -> None:
-        """All copies of this holder are known."""
+        """Note that all copies of this holder are known."""
         self._unasked.pop(node, None)
         if self._unreported.pop(node, None) is not None and not self._unreported:
             self._emit_all_known()
