@@ -46,12 +46,13 @@ class Claim(NamedTuple):
 
 
 WIRE_CHANGES: Final = (
-    *("78d79175~1 --keys", "f81b9366~1 --keys", "3b6c6d00~1 --keys", "00a757c6~1 --keys"),
-    "0391c383",
+    *("78d79175~1 --keys", "f81b9366~1 --keys", "3b6c6d00~1 --keys"),
+    *("00a757c6~1", "0391c383"),
 )
 """Commits before changes of the wire that an overlay may be upgraded from: orders that a host has
 not believed, signed records in the directory, one conversation of programs with leaders, the
-beginning of a gap; and the first of whose nodes two versions can be one overlay, without keys."""
+beginning of a gap; and the first of whose nodes two versions can be one overlay. The last two
+without keys: with them their hosts do not show the tokens that receivers ask for."""
 
 FORMER_SEEDS: Final = (
     ("", (709,)),
