@@ -545,7 +545,7 @@ class Node:
         self._finish_turn()
 
     def on_stored(self, ticket: int) -> None:
-        """What was to be stored behind the turns is durable, up to this ticket."""
+        """Note that records stored behind the turns are durable up to this ticket."""
         self._turn(self.emit, Stored(ticket))
 
     def on_documents(self) -> None:

@@ -80,8 +80,8 @@ class Quotas:
         self._buckets: BoundedDict[tuple[NodeId, str], Bucket] = BoundedDict(KEYS_MOST)
 
     def pardons(self, sender: Principal) -> bool:
-        """A node has sent what its role may not. Whether that is not held against it: it was not
-        much."""
+        """Return whether to tolerate a message that the sender's role may not send, because it has
+        sent few of them."""
         return self._takes(sender, "refused", 1.0, REFUSED_RATE, REFUSED_MOST / REFUSED_RATE)
 
     def outcome(self, sender: Principal, message: Message) -> Ruling | None:

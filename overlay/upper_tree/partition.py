@@ -278,8 +278,9 @@ def best_cut(interval: Interval, intervals: list[Interval]) -> Cut | None:
 
 
 def short_cut(below: Cut, above: Cut) -> Cut:
-    """A cut between two values, given as their places, of as few digits or letters as there may be:
-    people read it. `above` itself where they are of different types."""
+    """Return a cut between two values, given as their places, with as few digits or letters as
+    possible, because people read it. Returns `above` itself if the values are of different
+    types."""
     (rank, low, _), (other, high, _) = below, above
     if isinstance(low, str) and isinstance(high, str):
         common = next(n for n in range(len(high)) if low[n : n + 1] != high[n])

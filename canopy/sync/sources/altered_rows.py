@@ -120,8 +120,8 @@ class Resending:
             yield from changes
 
     def replaced(self, table: Table, rows: Iterable[Row]) -> Iterator[Change]:
-        """A table that is new, or in the place of another one of its name: its shape, and its rows
-        as they are by now in place of those that the other had."""
+        """Yield the changes for a new table, or for one that replaces another of its name: its
+        shape, the removal of the former rows, and its present rows."""
         is_other = table.name in self.known
         self.learn(table)
         yield Change(SCHEMA, table.name, schema=table)
@@ -136,9 +136,9 @@ class Resending:
         return msgspec.structs.replace(table, is_partial=True)
 
     def piece(self, commit: Commit) -> Iterator[Change]:
-        """The next piece of a table as one transaction, the last with the whole shape; nothing, if
-        there is none, or not yet: a table that was altered once more begins again when that is read
-        in the log. What follows in the log leads to the same rows."""
+        """Yield the next piece of a table as one transaction, the last with the whole shape;
+        nothing if there is none, or not yet: a table that was altered once more begins again when
+        that is read in the log. The changes that follow in the log lead to the same rows."""
         for name in list(self._after):
             table, after = self._after[name]
             rows = self._read(table, after, PIECE_ROWS)

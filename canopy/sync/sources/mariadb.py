@@ -125,8 +125,8 @@ class MariadbSource:
     def __init__(
         self, name: str, url: str, tables: Sequence[str] = (), echoes: bool = False
     ) -> None:
-        """`name`: of the sync; `tables`: those that are captured, () for all that there are and
-        will be; `echoes`: also what other syncs apply here."""
+        """`name`: the name of the sync; `tables`: the captured tables, () for all present and
+        future ones; `echoes`: also capture what other syncs apply here."""
         self._url = url
         self._wanted = tuple(tables)
         self._echoes = echoes

@@ -319,7 +319,7 @@ class Ring(Machine):
         self.ring_walk.answered(sender, message)
 
     def on_moved(self, sender: Peer, message: Moved) -> None:
-        """A node that was taken for a primary knows better."""
+        """Learn the cluster that a node names, which was wrongly taken for its primary."""
         if self.state.roles.votes(message.cluster.primary.id) is False:
             self.port.count("claims_refused")
             return

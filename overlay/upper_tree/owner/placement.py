@@ -151,8 +151,8 @@ def plan_placement(
     replicas: int = 1,
     use: HostUse = UNUSED,
 ) -> Plan:
-    """Hosts for each virtual node; where they are too few for one replica of everything, all are
-    overfilled alike."""
+    """Choose hosts for each virtual node. If the hosts are too few for one replica of everything,
+    all are overfilled equally."""
     size = max(1, int(room * FILL))
     wanted = len(runs_of(nodes, popularity, size)) * replicas
     share = fair_share(nodes, use.worth or len(hosts), sum(use.elsewhere.values()))
@@ -293,8 +293,9 @@ class RunAssignment:
 
 
 class Relief:
-    """Soon where the load has grown, and less and less often where it keeps hosts busy whatever is
-    done, as where they share one machine. Times are the Port's seconds."""
+    """Decides when to relieve busy hosts: soon if the load has grown, and at growing intervals if
+    hosts stay busy whatever is done, as where they share one machine. Times are the Port's
+    seconds."""
 
     def __init__(self) -> None:
         self._at = float("-inf")  # when something was done last, …

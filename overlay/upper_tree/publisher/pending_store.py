@@ -572,9 +572,8 @@ class PendingStore:
         self._emit_done(done)
 
     def refuse(self, sequences: Sequence[int], reason: str) -> list[int]:
-        """A host has refused these events, for this reason: none of their trees has to accept them
-        any more. Returns those that were pending. `PublicationsRefused` and then
-        `EventsAccepted` follow for them."""
+        """End events that a host has refused for this reason, in all of their trees. Returns those
+        that were pending, for which `PublicationsRefused` and then `EventsAccepted` are emitted."""
         self._part(sequences)
         done: list[int] = []
         for sequence in sequences:

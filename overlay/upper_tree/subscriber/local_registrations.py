@@ -104,7 +104,8 @@ class EndedRegistrations:
             self._unregister.within(next_at - now)
 
     def _take(self, now: float) -> list[RegistrationKey]:
-        """Take out some whose owners are to be asked now."""
+        """Remove and return at most `UNREGISTERED_AT_ONCE` registrations whose owners are to be
+        asked now."""
         taken: list[RegistrationKey] = []
         while self._new and len(taken) < UNREGISTERED_AT_ONCE:
             taken.append(self._new.popitem(last=False)[0])

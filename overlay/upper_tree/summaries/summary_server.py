@@ -210,8 +210,8 @@ class SummaryServer(Machine):
             self._deferred.clear()
 
     def _answer(self, sender: Peer, message: AskTree, may_cache: bool) -> None:
-        """Not `may_cache`: the term is 0, so the answer is good only for events that wait for it
-        already, and brings no summaries."""
+        """Answer where the trees are. Without `may_cache` the term is 0, so that the answer is good
+        only for events that wait for it already, and it brings no summaries."""
         term = self.holders.lease(sender) if may_cache else 0.0
         cached = dict(zip(message.attributes, message.cached, strict=False))
         entries: list[Location] = []

@@ -345,7 +345,7 @@ class AskedChecks(Machine):
         self._run: _Run | None = None
 
     def commands(self) -> dict[type, Callable[..., None]]:
-        """Commands with the method that carries each out."""
+        """Return the method that carries out each type of command."""
         return {BeginLogCheck: self.begin, GetLogCheck: self.get}
 
     def begin(self, client: int, command: BeginLogCheck) -> None:

@@ -34,8 +34,8 @@ def check(
     clock: Callable[[], float] = time.time,
     window: TimeWindow = ALWAYS,
 ) -> TraceCheck:
-    """Check the trace folder `traces`. `clock` gives seconds since 1970, as file systems do. Of
-    the `window` the files of its days are read; that a run goes on before or after is no finding.
+    """Check the trace folder `traces`. `clock` gives seconds since 1970, as file systems do. Reads
+    only the files of the days in `window`; a run that goes on before or after them is no finding.
     Raises AnalysisError for a folder without trace files (of that time)."""
     with suppress(OSError):  # a file that cannot be opened is a finding
         check_folder(traces, window)
