@@ -131,7 +131,7 @@ class SendBuffer:
         if self._urgent and room < worth:  # these need not wait until the peer has caught up
             room, worth, most = self.credit - used, 0, self._urgent
         size = len(queued[0][0])
-        if (room < worth or size > room) and not self._goes_beyond(size, window):
+        if (room < worth or size > room) and not self._goes_beyond():
             self.is_blocked = True
             return None
         limit = min(frame, room)
@@ -156,15 +156,15 @@ class SendBuffer:
         self.in_flight_bytes += len(body) + BATCH_OVERHEAD
         return batch
 
-    def _goes_beyond(self, size: int, window: int) -> bool:
-        """Whether the first message may go although it does not fit: nothing is in flight, or the
-        message is larger than the window and only urgent ones that overtook it are in flight.
-        These may be there all the time."""
+    def _goes_beyond(self) -> bool:
+        """Whether the first message may go although it does not fit: nothing is in flight, or only
+        urgent ones that overtook it. These may be there all the time, and leave too little of the
+        window for a message that is not much smaller."""
         if not self.in_flight or self.credit <= 0:
             return self.credit > 0
-        if self._urgent or size + BATCH_OVERHEAD + LIST_HEAD <= window:
-            return False
-        return all(each.overtakes for batch in self.in_flight for each in batch.messages)
+        return not self._urgent and all(
+            each.overtakes for batch in self.in_flight for each in batch.messages
+        )
 
     def acknowledge(self, number: int, credit: int) -> bool:
         """The peer has every batch before `number` and grants `credit`. Returns whether something
