@@ -58,7 +58,7 @@ FORMER_SEEDS: Final = (
     ("", (709,)),
     (
         "--keys",
-        (10, 19, 47, 88, 143, 155, 182, 394, 397, 404, 448, 479, 543, 615, 616, 673),
+        (10, 19, 47, 88, 143, 155, 170, 182, 253, 394, 397, 404, 448, 479, 543, 615, 616, 673),
     ),
 )
 """Seeds of the soak at which a former commit lost something or had an arc without an owner."""
