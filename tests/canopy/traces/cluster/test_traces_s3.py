@@ -12,7 +12,6 @@ from canopy.traces.analysis import AnalysisError, TimeWindow
 from canopy.traces.analysis.output import FORMAT
 from canopy.traces.analysis.remote import S3Folder
 
-server = pytest.importorskip("moto.server")
 pytestmark = pytest.mark.cluster
 
 
@@ -21,6 +20,7 @@ def settings() -> Iterator[dict[str, str]]:
     """The settings of a server with an empty bucket."""
     from pyarrow import fs
 
+    server = pytest.importorskip("moto.server")
     running = server.ThreadedMotoServer(port=0)
     running.start()
     host, port = running.get_host_and_port()
