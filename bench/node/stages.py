@@ -281,7 +281,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     stages.watch(bench.output, "reply", "encode for clients (control)")
     stages.watch(bench.output, "share", "encode for clients (control)")
     stages.watch(bench.output, "flush", "frames for clients (control)")
-    stages.watch(node.clients, "_admit", "admission (clients)")
+    stages.watch(node.publications, "_admit", "admission (publications)")
     owners = node.turns._owners
     for kind, handler in list(owners.items()):
         if kind.__name__ == "Visit":
