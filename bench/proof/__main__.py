@@ -282,7 +282,6 @@ def main(args: Sequence[str] | None = None) -> int:
         print(listed())
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what runs is ended as well
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # nodes compile what they import once
     STATE.mkdir(parents=True, exist_ok=True)
     with (STATE / "lock").open("w", encoding="utf-8") as lock:
         try:
