@@ -65,8 +65,8 @@ def without(found: Any, keys: Sequence[str]) -> Any:
 
 def measure(command: Sequence[str], left_out: Sequence[str] = ()) -> dict[str, Any]:
     """Run `command` and return its rows, without the keys `left_out`, with where and when they were
-    measured. Its programs keep the bytecode that they compile, as installed ones do: eight nodes that
-    compile the overlay each would be measured with that.
+    measured. Its programs keep the bytecode that they compile, as installed ones do: else eight
+    nodes would be measured with eight compilations of the overlay.
 
     Raises ValueError if it prints no JSON. An exit code other than 0 is kept with the rows: a bench
     that has found a loss says so with both."""

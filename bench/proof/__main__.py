@@ -23,7 +23,6 @@ from __future__ import annotations
 import argparse
 import fcntl
 import json
-import os
 import shlex
 import signal
 import sys
