@@ -172,7 +172,7 @@ class CheckedSubscriber(EnduranceClient):
                 session.until = min(session.until, time.monotonic())
 
     def stay(self) -> float:
-        """Seconds to listen."""
+        """Return the seconds for which the client listens before it leaves."""
         return inf
 
     def leave(self, client: ControlClient, sessions: dict[str, Session]) -> None:

@@ -239,10 +239,10 @@ class TraceFile:
         return len(data)
 
     def flush(self) -> None:
-        """Nothing is buffered."""
+        """Do nothing, since no byte is buffered."""
 
     def close(self) -> None:
-        """One less is open."""
+        """Count one open file less."""
         self._files.open -= 1
 
 

@@ -66,7 +66,7 @@ def measure(
 
 
 class Revocation:
-    """One run."""
+    """One run of the experiment: a key is revoked, and its links end."""
 
     def __init__(self, plan: RevocationPlan, codec: Codec, progress: Progress) -> None:
         self.plan = plan

@@ -1,13 +1,13 @@
 """What many nodes on one machine cost while nothing happens: processor time and memory of each.
 
-`python -m bench.node.crowd --nodes 200 --json` starts so many nodes as processes of this machine
-with default settings, some at a time, waits until all are ready and are one ring, and `--settle`
-seconds more; then nothing is published for `--seconds`. `cpu_seconds_per_minute` are processor
-seconds that a node needs a minute, on average, `most_cpu` those of the busiest. `uss_mb` is what is
-a node's alone (it would be free if it ended), `rss_mb` what is resident of it, shared libraries
-included; averages, after the quiet. Then a program at the first node subscribes, and one at each of
-`PUBLISHERS` others publishes an event: `lost` of them did not come. `ended` nodes ended by
-themselves.
+`python -m bench.node.crowd --nodes 200 --json` starts 200 nodes as processes of this machine with
+default settings, some at a time, waits until all are ready and form one ring, and another
+`--settle` seconds; then nothing is published for `--seconds`. `cpu_seconds_per_minute` are the
+processor seconds that a node needs a minute, on average, `most_cpu` those of the busiest. `uss_mb`
+is the memory of a node alone, which is free when it ends, `rss_mb` its resident memory with shared
+libraries; both are averages, after the quiet. Then a program at the first node subscribes, and one
+at each of `PUBLISHERS` others publishes an event: `lost` of them did not come. `ended` nodes ended
+by themselves.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class Steps:
 
     def __init__(self) -> None:
         self.hops: Counter[Key] = Counter()
-        """Messages of walks."""
+        """Messages of walks, by event and attribute."""
         self.entered: Counter[Key] = Counter()
         """From the publisher to the tree."""
         self.passed: Counter[Key] = Counter()

@@ -181,7 +181,7 @@ class DeliveryTimes:
     def __init__(self, clients: Clients, levels: Mapping[str, int]) -> None:
         """`levels`: by the identity of a subscription."""
         self.times: list[list[float]] = [[] for _ in range(LEVELS)]
-        """Seconds, by level."""
+        """Latencies in seconds, by level of urgency."""
         self._clients = clients
         self._levels = levels
         self._unnamed: list[Publication] = []  # the node has not answered yet
