@@ -20,10 +20,12 @@ For `canopy.aio` only: SQLAlchemy's drivers need asyncio. (Programs of trio use
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Generic, TypeVar
 
+from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker
+from sqlalchemy.orm import Session
 
 from canopy.client.client import AsyncClient
 from canopy.sinks.alchemy import make_table, runner
@@ -31,71 +33,47 @@ from canopy.sinks.asynchronous import AsyncOutbox, AsyncSink
 from canopy.sinks.database import ColumnDefinition, Run, Runner, SinkError
 
 Sessions = async_sessionmaker[AsyncSession]
+Handle = TypeVar("Handle", AsyncConnection, AsyncSession)
 
 
-class EngineDatabase:
-    """Implements `canopy.sinks.database.AsyncDatabase` on an engine."""
-
-    def __init__(self, engine: AsyncEngine) -> None:
-        self._engine = engine
-        self._connection: AsyncConnection | None = None  # of the transaction that is open
-
-    async def make(self, table: str, columns: Sequence[ColumnDefinition]) -> None:
-        """Make a table, unless it is there."""
-        async with self._engine.begin() as connection:
-            await connection.run_sync(make_table, table, columns)
-
-    @asynccontextmanager
-    async def opened(self) -> AsyncIterator[tuple[AsyncConnection, Runner]]:
-        """A transaction, and how jobs are carried out in it."""
-        async with self._engine.begin() as connection:
-            self._connection = connection
-
-            async def inside(job: Callable[[Run], Any]) -> Any:
-                return await connection.run_sync(lambda sync: job(runner(sync)))
-
-            yield connection, inside
-
-    def check_open(self) -> None:
-        """SinkError if a program has ended the transaction."""
-        _check(self._connection)
-
-
-class SessionDatabase:
-    """Implements `canopy.sinks.database.AsyncDatabase` on sessions, which are bound to one
+class AsyncAlchemyDatabase(Generic[Handle]):
+    """Implements `canopy.sinks.database.AsyncDatabase` on an engine, or on sessions of one
     engine."""
 
-    def __init__(self, sessions: Sessions) -> None:
-        self._sessions = sessions
-        self._session: AsyncSession | None = None  # of the transaction that is open
+    def __init__(self, begin: Callable[[], AbstractAsyncContextManager[Handle]]) -> None:
+        """`begin` makes a transaction: of a connection, or of a session."""
+        self._begin: Callable[[], AbstractAsyncContextManager[Handle]] = begin
+        self._handle: Handle | None = None  # of the transaction that is open
 
     async def make(self, table: str, columns: Sequence[ColumnDefinition]) -> None:
         """Make a table, unless it is there."""
-        async with self._sessions.begin() as session:
-            await session.run_sync(lambda sync: make_table(sync.connection(), table, columns))
+        async with self._begin() as handle:
+            await handle.run_sync(lambda sync: make_table(_connection(sync), table, columns))
 
     @asynccontextmanager
-    async def opened(self) -> AsyncIterator[tuple[AsyncSession, Runner]]:
-        """A session with its transaction, and how jobs are carried out in it."""
-        async with self._sessions.begin() as session:
-            self._session = session
+    async def opened(self) -> AsyncIterator[tuple[Handle, Runner]]:
+        """A transaction, and how jobs are carried out in it."""
+        async with self._begin() as handle:
+            self._handle = handle
 
             async def inside(job: Callable[[Run], Any]) -> Any:
-                await (
-                    session.flush()
-                )  # what the program has left to it; else it comes at the commit
-                return await session.run_sync(lambda sync: job(runner(sync.connection())))
+                return await handle.run_sync(lambda sync: job(runner(_connection(sync))))
 
-            yield session, inside
+            yield handle, inside
 
     def check_open(self) -> None:
         """SinkError if a program has ended the transaction."""
-        _check(self._session)
+        if self._handle is None or not self._handle.in_transaction():
+            raise SinkError("the transaction was ended from inside: leave that to the library")
 
 
-def _check(handle: AsyncConnection | AsyncSession | None) -> None:
-    if handle is None or not handle.in_transaction():
-        raise SinkError("the transaction was ended from inside: leave that to the library")
+def _connection(sync: Connection | Session) -> Connection:
+    """The connection of a transaction. A session first writes what the program has left to it,
+    which would otherwise come at the commit."""
+    if isinstance(sync, Connection):
+        return sync
+    sync.flush()
+    return sync.connection()
 
 
 class AsyncEngineSink(AsyncSink[AsyncConnection]):
@@ -105,7 +83,7 @@ class AsyncEngineSink(AsyncSink[AsyncConnection]):
     def __init__(self, engine: AsyncEngine, client: AsyncClient, durable: str) -> None:
         """`client`: of `canopy.aio`; `durable`: the consumer's name in the table
         `canopy_positions`."""
-        super().__init__(EngineDatabase(engine), client, durable)
+        super().__init__(AsyncAlchemyDatabase(engine.begin), client, durable)
 
 
 class AsyncSessionSink(AsyncSink[AsyncSession]):
@@ -114,7 +92,7 @@ class AsyncSessionSink(AsyncSink[AsyncSession]):
 
     def __init__(self, sessions: Sessions, client: AsyncClient, durable: str) -> None:
         """`sessions`: bound to one engine; the others as for `AsyncEngineSink`."""
-        super().__init__(SessionDatabase(sessions), client, durable)
+        super().__init__(AsyncAlchemyDatabase(sessions.begin), client, durable)
 
 
 class AsyncEngineOutbox(AsyncOutbox[AsyncConnection]):
@@ -125,7 +103,7 @@ class AsyncEngineOutbox(AsyncOutbox[AsyncConnection]):
         self, engine: AsyncEngine, client: AsyncClient, stream: str, producer: str
     ) -> None:
         """`client`: of `canopy.aio`; the others are those of `AsyncOutbox`."""
-        super().__init__(EngineDatabase(engine), client, stream, producer)
+        super().__init__(AsyncAlchemyDatabase(engine.begin), client, stream, producer)
 
 
 class AsyncSessionOutbox(AsyncOutbox[AsyncSession]):
@@ -134,4 +112,4 @@ class AsyncSessionOutbox(AsyncOutbox[AsyncSession]):
 
     def __init__(self, sessions: Sessions, client: AsyncClient, stream: str, producer: str) -> None:
         """`sessions`: bound to one engine; the others as for `AsyncEngineOutbox`."""
-        super().__init__(SessionDatabase(sessions), client, stream, producer)
+        super().__init__(AsyncAlchemyDatabase(sessions.begin), client, stream, producer)
