@@ -86,14 +86,14 @@ to notice a dead host and to replace it (`links.dead_after`)."""
 WAIT_FACTOR, WAIT_MOST = 2.0, 60.0
 """An event counts as lost if its host has not accepted it within `WAIT_FACTOR` times the recent
 time of an acceptance there, or within `WAIT_MOST` seconds. Longer times delay events that are lost
-between two hosts; with shorter ones, hosts that are behind get everything several times (`python -m
-bench.simulator.overload`)."""
+between two hosts; with shorter ones, hosts that are behind get everything several times
+(docs/design/timeliness.md)."""
 
 LATE_CHECK, LATE_AT_ONCE = 0.5, 64
 """Seconds between two looks whether another host is free for what has waited for `tree.retry`, and
 how many events that may be given at one look, if it does not match fewer in a moment: what
 publishers give it together, knowing nothing of each other, shall not keep it busy. By the events
-that are matched twice (`python -m bench.simulator.overload`)."""
+that are matched twice (docs/design/timeliness.md)."""
 
 WAIT_HALF_LIFE = 5.0
 """Seconds in which half of what events took at a host is forgotten, where they take less."""
