@@ -83,8 +83,9 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+# What an event, a subscription, a row and an hour cost, counted in the simulator, beside the file.
 bench: setup
-	$(BIN)/python -m bench.node.smoke
+	$(BIN)/python -m bench.lab.ledger
 
 # The data plane at its defaults, traced and not, beside two yardsticks: some ten minutes. Its rows are
 # kept in bench/results/guard.json, and docs/lab/performance.md shows them.

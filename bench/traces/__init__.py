@@ -1,2 +1,1 @@
-"""What the analysis of traces costs: ``analysis`` makes a run's traces and has them analysed;
-``matching`` measures its matcher alone."""
+"""What the analysis of traces costs: ``analysis`` makes a run's traces and has them analysed."""

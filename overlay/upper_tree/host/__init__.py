@@ -17,5 +17,5 @@ hear of that), and ``shard_gatherings`` (an event whose value is cut into shards
 every number that is no setting.
 
 Owners call by messages; publishers send `Visit`; matched events go to delivery/. The hot path is
-`Hosting.on_visit` to `VisitHandler.finish`: `python -m bench.node.stages` measures it.
+`Hosting.on_visit` to `VisitHandler.finish`: `python -m bench.lab.ledger --top 30` counts it.
 """
