@@ -85,7 +85,7 @@ from streams.tenant_rules import STREAM_RULES
 
 
 class LocalNode(NamedTuple):
-    """Which node this is, and which process of it."""
+    """This node's identity, and that of its process."""
 
     me: Peer
     incarnation: int
@@ -93,13 +93,13 @@ class LocalNode(NamedTuple):
     overlay: str = "canopy"
     """Nodes of two overlays never link."""
     name: str = ""
-    """What its operators call it."""
+    """The name that its operators gave it."""
     boot: int = 0
     """When the process was started: it distinguishes copies of a data folder. 0: unknown."""
 
 
 class Credentials(NamedTuple):
-    """What a node has where nodes have keys."""
+    """The certificate, keys and trust of a node, in an overlay with keys."""
 
     role: Role | None = None
     """None: nodes have no keys."""
@@ -335,7 +335,7 @@ class Node:
         return self.hosting.load if self.health.own is None else 100
 
     def _build_subscriber(self, settings: Settings) -> None:
-        """What registers subscriptions, and shows what comes for them."""
+        """Build the machines that register subscriptions and show deliveries."""
         own = OwnToken(Tokens(self.signer), self.incarnation, self.now)
         self.registrar = Registrar(
             self, settings, self.incarnation, self.ring, self.guard.is_leaf, own.token
@@ -343,7 +343,7 @@ class Node:
         self.receiver = Receiver(self, settings, self.history, self.incarnation, own)
 
     def _build_owner(self, settings: Settings) -> None:
-        """What decides about the trees that this node owns."""
+        """Build the machines that decide about the trees that this node owns."""
         self.owner = Owner(self, settings, self.clusters, self.ring, self.signer)
         self.restoration = TreeRestoration(self, self.owner)
         self.cache_holders = CacheHolders(self, settings, self.owner, self.restoration)
@@ -538,7 +538,7 @@ class Node:
             self.reply(client, Failed(command.request, "fault", f"{what}: {FAULT}"))
 
     def on_disk(self, events: Sequence[LocalEvent]) -> None:
-        """What the disk of its shards has done."""
+        """Take the results of disk operations of its shards."""
         self.now = self.turns.begin()
         for event in events:
             self.emit(event)
@@ -572,7 +572,7 @@ class Node:
     # --- health ---
 
     def vitals(self) -> Vitals:
-        """What the node measures of itself, for a health record."""
+        """Return the node's measurements for a health record."""
         return self.reports.vitals(self.turns.take_latest(), self.counters)
 
     def judge_health(self, measured: Mapping[str, float]) -> None:
@@ -590,7 +590,7 @@ class Node:
 
     @property
     def schemas(self) -> Any:
-        """What events of this node's programs have to be; None: anything."""
+        """The schemas of this node's programs' events; None: anything is allowed."""
         return self.driver.schemas
 
     @property
@@ -616,7 +616,7 @@ class Node:
 
     @property
     def neighbours(self) -> int:
-        """How many nodes are in its view; 0: it is alone."""
+        """The number of nodes in its view; 0: it is alone."""
         return len(self.view)
 
     @property
@@ -632,13 +632,13 @@ class Node:
 
     @property
     def unfinished(self) -> Mapping[str, int]:
-        """What keeps the node from being drained, by kind (overlay/reports.py)."""
+        """The work that keeps the node from being drained, by kind (overlay/reports.py)."""
         mine = {"appends": self.streams.unanswered, "shards": self.streams.unreleased}
         return {**self.reports.unfinished, **{kind: n for kind, n in mine.items() if n}}
 
     @property
     def numbered(self) -> Mapping[str, int]:
-        """How many events and subscriptions it has given an identity, for its last record."""
+        """The number of events and subscriptions it has given an identity, for its last record."""
         return {
             "published": self.publisher.numbered,
             "subscribed": self.clients.numbered,

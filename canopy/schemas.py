@@ -79,7 +79,8 @@ class Schema:
         self._hidden = {"id", "type"} - named
 
     def fault(self, draft: Draft) -> str:
-        """Where and why an event is not so, as `mag: "x" is not of type "number"`; "": it is."""
+        """The first place at which an event violates its schema, and the reason, as `mag: "x" is
+        not of type "number"`; "": it conforms."""
         event = document(draft)
         for name in self._hidden:
             event.pop(name, None)

@@ -28,7 +28,7 @@ from matching.selector.unparse import unparse
 from matching.values import EVERYTHING, Attributes, Interval
 
 ALWAYS: Final = all_of(())
-"""What is left to check where everything was found by an index."""
+"""The conjunction that is left to check where an index has found everything."""
 
 
 class Conjunction:

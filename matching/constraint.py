@@ -1,4 +1,4 @@
-"""What a conjunction asks of one attribute: its terms, and intervals that cover what they allow.
+"""A conjunction's conditions on one attribute: its terms, and intervals that cover what they allow.
 
 A constraint is *null-rejecting*: it is never true of an event without the attribute. That makes the
 attribute a possible pivot (C9) and lets `counting` routing (C8) register the constraint alone in

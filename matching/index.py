@@ -1,4 +1,4 @@
-"""Which of many predicates match an event: the index that hosts and subscribers use.
+"""Finds which of many predicates match an event: the index that hosts and subscribers use.
 
 A facade of two engines that give the same answers. The plain engine contains all conjunctions at
 first, and always those without a constraint; once there are many, they move to the block engine.

@@ -1,4 +1,4 @@
-"""How much to keep for one peer that may be out of reach for a while (T3).
+"""Sizes the backlog that is kept for one peer that may be out of reach for a while (T3).
 
 Tensor sizes the backlog of its replication so: it starts at a floor; every 30 s it is to hold what
 is written in the mean time of a disconnect, over those of the last 24 hours; a larger size is taken

@@ -1,4 +1,4 @@
-"""What a program may ask of its node (commands), and what it receives (replies and news).
+"""The vocabulary between a program and its node: commands, replies and news.
 
 One vocabulary for the control socket (canopy/wire/control/server), the terminal UI, the simulator
 and tests: `Node.commands(client, commands)` takes any `Command`s; answers and deliveries leave
@@ -536,8 +536,8 @@ class Status(Reply, frozen=True):
     shards: tuple[HeldShard, ...] = ()
     """Of streams, the first 256."""
     health: str = ""
-    """What the node finds of itself, or its health file says of it: "healthy", or "sub-healthy: "
-    and the reason; "": it has not measured itself yet, and there is no valid file."""
+    """The node's health by its own measurements, or by its health file: "healthy", or "sub-healthy:
+    " and the reason; "": it has not measured itself yet, and there is no valid file."""
     way: str = ""
     """To the owners of keys: "lease" (this node is one, and a majority follows it), "no lease",
     "member" (of a cluster whose primary is reached), "primary silent", "known"; "": none."""
@@ -679,8 +679,8 @@ class Explained(Reply, frozen=True):
     path: tuple[str, ...]
     reasons: tuple[Reason, ...]
     shown_at: tuple[tuple[NodeId, str], ...] = ()
-    """Where this node published the event: the nodes whose subscriptions it was shown to, with
-    their addresses, as far as they have answered."""
+    """At the event's publisher: the nodes whose subscriptions it was shown to, with their
+    addresses, as far as they have answered."""
     alike: int = 1
     """Events that this node remembers with the id that was asked for; this is the newest one."""
     others: tuple[str, ...] = ()

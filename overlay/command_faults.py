@@ -1,4 +1,4 @@
-"""What is wrong with a program's command, as far as the command alone says it.
+"""Finds faults of a program's command in the command alone.
 
 The client library looks before it sends a command, and the node when it has come, with these
 functions: a program is refused at once, and in the same words. A fault is the code and the reason

@@ -1,4 +1,4 @@
-"""What a driver calls on a node, and what a node asks of its driver.
+"""The calls of a driver on its node, and those of a node on its driver.
 
 A driver brings a node its inputs and carries out what it asks for: over trio in canopy/wire, in a
 virtual world in canopy/sim. Each input is one turn (overlay/turns.py). Methods of the driver only

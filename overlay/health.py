@@ -1,4 +1,5 @@
-"""Which nodes are sub-healthy, by their own word and by a health file (T6, docs/design/health.md).
+"""Knows which nodes are sub-healthy, by their own word and by a health file (T6,
+docs/design/health.md).
 
 Every node judges itself by what it measures (`judge`), needs nobody for it, and says what it found
 to the primary of its cluster with each answer to a heartbeat (`hear`). A health file, which the
@@ -62,7 +63,7 @@ class NodeHealth(msgspec.Struct, frozen=True, array_like=True):
 
     severity: Severity
     reason: Annotated[str, Meta(max_length=1_000)]
-    """What was found, for people."""
+    """The reason, for people."""
 
 
 class HealthReport(msgspec.Struct, frozen=True):
@@ -86,12 +87,12 @@ class Health:
 
     def __init__(self, clock: Clock) -> None:
         self.own: NodeHealth | None = None
-        """What this node found of itself; None: it is healthy, or has not measured yet."""
+        """This node's finding about itself; None: it is healthy, or has not measured yet."""
         self.is_judged = False
         """Whether it has measured."""
         self.words: dict[NodeId, tuple[NodeHealth, float]] = {}
-        """What sub-healthy nodes say of themselves, and until when that holds: of members of the
-        own cluster, who alone are heard."""
+        """The words of sub-healthy nodes about themselves, and until when each holds: of members of
+        the own cluster, who alone are heard."""
         self._clock = clock
         self._nodes: dict[NodeId, NodeHealth] = {}
         self._until = float("-inf")

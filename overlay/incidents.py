@@ -59,7 +59,7 @@ class Alarmed(LocalEvent, frozen=True):
 
 
 FAULT = "a fault of this node, which its operators have to look at"
-"""What others hear."""
+"""The error as others see it."""
 
 
 def contain(port: Port, what: str, error: Exception) -> str:

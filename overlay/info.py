@@ -215,7 +215,7 @@ class ReplicaInfo(msgspec.Struct, frozen=True):
     forks: tuple[ForkInfo, ...] = ()
     """Those of which it is the holder; of the leader also those that were copied."""
     region: str = ""
-    """Where it was, as the stream's owner knows it."""
+    """Its region, as the stream's owner knows it."""
     lost: tuple[tuple[Uint53, Uint53], ...] = ()
     """Of the leader: rows that its log has lost at its end, by damage that no replica could mend,
     the last ones: the first offset, and that behind the last one, or the next
@@ -328,7 +328,7 @@ class AppendReceipt(msgspec.Struct, frozen=True):
     replicas: tuple[NodeId, ...]
     """The nodes that had it on disk when it was acknowledged."""
     places: tuple[int, ...] = ()
-    """Which events of the command they are; (): all."""
+    """Positions of the events in the command; (): all."""
     fork: str = ""
     """The place is in this fork of the shard, and not yet in its main log; "": in the main log."""
 

@@ -1,4 +1,4 @@
-"""What every protocol machine is: handlers in, a Port out.
+"""The interface of every protocol machine: handlers in, a Port out.
 
 A machine is a class with one handler per message, timer and local event. It reads and changes its
 own state, and speaks only through the injected `Port`, whose methods queue and return and never
@@ -43,11 +43,11 @@ Version = tuple[Uint53, Uint53]
 
 
 Region = Annotated[str, msgspec.Meta(max_length=64)]
-"""Where a node is, a path: ``eu``, ``eu/de`` (overlay/regions.py). "": it has no region."""
+"""A node's region, a path: ``eu``, ``eu/de`` (overlay/regions.py). "": it has no region."""
 
 Tier = Annotated[int, msgspec.Meta(ge=0, le=100)]
-"""How much a node is meant to pass on for others: what enters a region enters it at a node of the
-highest tier."""
+"""A node's tier, which says how much it is meant to pass on for others: what enters a region enters
+it at a node of the highest tier."""
 
 
 class Peer(msgspec.Struct, frozen=True, array_like=True):
@@ -64,7 +64,7 @@ class Peer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class NodeRoles(Protocol):
-    """What the roles of nodes permit, as far as they are known here (overlay/guard.py)."""
+    """The permissions of nodes' roles, as far as they are known here (overlay/guard.py)."""
 
     def takes_part(self, node: NodeId) -> bool:
         """Whether a node may be in views: not if it is known to be a leaf."""
@@ -102,9 +102,9 @@ class Message(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     up: heartbeats, votes, questions that a person asks. They keep their order among themselves."""
 
     capability: ClassVar[str] = ""
-    """What a peer must have named when it connected (`CAPABILITIES` in overlay/links/messages.py),
-    else it is not sent this: nodes of an older version would take it for garbage. "": all nodes
-    know it."""
+    """The capability that a peer must have named when it connected (`CAPABILITIES` in
+    overlay/links/messages.py), else it is not sent this: nodes of an older version would take it
+    for garbage. "": all nodes know it."""
 
     def data_units(self) -> int:
         """Return the number of data-plane messages that this counts for, as compared with the lower

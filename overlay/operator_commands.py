@@ -1,5 +1,5 @@
-"""What a person who runs a node may ask of it, beside what `overlay.client` has: `canopy reload`,
-`canopy doctor` and `canopy schema`."""
+"""Commands of a node's operator, beside those of `overlay.client`: `canopy reload`, `canopy doctor`
+and `canopy schema`."""
 
 from __future__ import annotations
 

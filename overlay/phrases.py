@@ -50,12 +50,12 @@ def duration(seconds: float) -> str:
 # --- texts of users in tables for spreadsheets ---
 
 FORMULA: Final = re.compile(r"\s*[=+\-@\t\r\uff1d\uff0b\uff0d\uff20]")
-"""How a text begins that spreadsheets calculate, which may send what is beside it elsewhere (OWASP,
-CSV injection)."""
+"""The beginning of a text that spreadsheets calculate, which may send what is beside it elsewhere
+(OWASP, CSV injection)."""
 
 NUMBER: Final = re.compile(r"[+-]?[0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?")
 CONTROL: Final = re.compile(f"[\0-\x08\x0b\x0c\x0e-\x1f]|{ACTING.pattern}")
-"""What a terminal acts on, other than tabs and line ends."""
+"""Characters that a terminal acts on, other than tabs and line ends."""
 
 
 def harmless(text: str) -> str:

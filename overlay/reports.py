@@ -1,5 +1,5 @@
-"""What a node reports about itself: `canopy status`, `canopy peers`, and the node's part of its
-health records (used by node.py only)."""
+"""A node's reports about itself: `canopy status`, `canopy peers`, and the node's part of its health
+records (used by node.py only)."""
 
 from __future__ import annotations
 

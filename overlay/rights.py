@@ -1,5 +1,5 @@
-"""Which node may send which message, by the role in its certificate: one table (docs/design/
-security.md).
+"""The messages that a node may send, by the role in its certificate: one table
+(docs/design/security.md).
 
 Asked once for each message that comes over a link whose peer is authenticated. Where nodes have no
 keys nothing is asked. A role may do all that the roles before it may. What the roles of a cluster
@@ -90,8 +90,8 @@ LEAST: Final[dict[Role, str]] = {
 """By the least role that may send them, the messages by name."""
 
 NOBODY: Final = frozenset(("Relayed",))
-"""What is only said where nodes have no keys: what a helper carries is not authenticated from end
-to end, so there are no detours here (`overlay/lower_random/relays.py`)."""
+"""Messages that are only sent where nodes have no keys: what a helper carries is not authenticated
+from end to end, so there are no detours here (`overlay/lower_random/relays.py`)."""
 
 RIGHTS: Final[dict[str, Role]] = {
     name: role for role, names in LEAST.items() for name in names.split()
@@ -117,8 +117,8 @@ LEAF_RULES: Final[dict[type[Message], Callable[[NodeId, Any], bool]]] = {
     Find: _own,
     Visit: _own_visit,
 }
-"""What a leaf may say only of itself: it asks for neighbours and names none, walks and publishes in
-its own name."""
+"""Messages that a leaf may send only about itself: it asks for neighbours and names none, walks and
+publishes in its own name."""
 
 
 def _register(sender: NodeId, message: Register) -> bool:
@@ -142,7 +142,7 @@ RULES: Final[dict[type[Message], Callable[[NodeId, Any], bool]]] = {
     Register: _register,
     Visit: _visit,
 }
-"""What everybody may say only of itself."""
+"""Messages that everybody may send only about itself."""
 
 
 def refusal(sender: Principal, message: Message) -> str:

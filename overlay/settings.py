@@ -90,9 +90,9 @@ class ViewSettings(SettingsGroup, frozen=True):
     """Exchanges after which an unconfirmed access point is dropped."""
     sampling: Literal["auto", "shuffle", "ranked"] = "auto"  # Cyclon; Basalt. Without keys ids mean
     # little, since anybody may have many (docs/lab/security.md)
-    """How views are filled: `shuffle`, with the neighbours of exchanges; `ranked`, by secret ranks,
-    so that a node that pushes more often does not get a larger share; `auto`: ranked where nodes
-    have keys ([security](docs/design/security.md#members-that-lie))."""
+    """The way views are filled: `shuffle`, with the neighbours of exchanges; `ranked`, by secret
+    ranks, so that a node that pushes more often does not get a larger share; `auto`: ranked where
+    nodes have keys ([security](docs/design/security.md#members-that-lie))."""
 
 
 class WalkSettings(SettingsGroup, frozen=True):
@@ -150,7 +150,7 @@ class ClusterSettings(SettingsGroup, frozen=True):
     """Number of hosts whose whole time the events of its trees take, above which a cluster
     splits."""
     commit: Literal["auto", "majority", "more"] = "auto"
-    """How many voters need an entry of the log before it counts as stored: `majority`; `more`: with
+    """The voters that need an entry of the log before it counts as stored: `majority`; `more`: with
     five voters four, so that one voter that [lies](docs/design/security.md#members-that-lie) loses
     nothing; `auto`: `more` where nodes have keys."""
     merge_below: Annotated[int, Meta(ge=0, le=64)] = 3  # with fewer than three voters the first
@@ -201,8 +201,8 @@ class TreeSettings(SettingsGroup, frozen=True):
     """Seconds (0 to 1) that an event waits at a subscriber's node for earlier ones of its publisher
     that may come over another host; 0: never."""
     sign: bool | Literal["lenient"] = False
-    """Where the node has keys: sign its events, and take only signed ones; `lenient`: take unsigned
-    ones as well, while nodes are switched over ([what it protects
+    """In an overlay with keys: sign the node's events, and take only signed ones; `lenient`: take
+    unsigned ones as well, while nodes are switched over ([what it protects
     against](docs/design/security.md#signed-events))."""
     history: Count = 2_000  # guess
     """Events that `canopy why` can explain, the last ones that a node published or received. Each
@@ -225,8 +225,8 @@ class TreeSettings(SettingsGroup, frozen=True):
     """`pivot` (C9: an event goes once to each interested node) or `counting` (C8, as in the CBDLO
     paper, for comparison); the same on all nodes. Flag `--routing`."""
     delegates: Literal["auto", "members", "voters"] = "auto"
-    """Which nodes forward copies where an event has more recipients than `fan_out`: `members`, any
-    that receives the event itself; `voters`, since a member may
+    """The nodes that forward copies where an event has more recipients than `fan_out`: `members`,
+    any that receives the event itself; `voters`, since a member may
     [lie](docs/design/security.md#members-that-lie) and drop them; `auto`: `voters` where nodes have
     keys."""
     fan_out: Count = 16
@@ -261,10 +261,10 @@ class TreeSettings(SettingsGroup, frozen=True):
     retry: Seconds = 3.0
     """Seconds after which a visit or registration without an answer is repeated."""
     choice: Literal["time", "hash"] = "time"
-    """Which replica is visited: the one that is predicted to finish first (P7, `time`), or always
+    """The choice of a replica: the one that is predicted to finish first (P7, `time`), or always
     the same one (`hash`)."""
     placement: Literal["members", "subscribers"] = "members"  # C6, owner/subscriber_placement.py
-    """Which nodes host a tree: `members` of the owning cluster, and other nodes where these are
+    """The nodes that host a tree: `members` of the owning cluster, and other nodes where these are
     busy; or, as in the CBDLO paper, the `subscribers` of the attribute, with a virtual node for
     each end of a subscription's interval. `subscribers` is for comparison, and for overlays in
     which nodes work for their own subscriptions only: an event visits as many hosts as it has

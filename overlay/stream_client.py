@@ -373,12 +373,12 @@ GROUP_COMMANDS = (
     | EditGroup
     | RemoveGroup
 )
-"""What the control socket decodes of these."""
+"""The commands of these that the control socket decodes."""
 
 CHECK_COMMANDS = BeginLogCheck | GetLogCheck
 
 GROUP_REPLIES = GroupReady | RowsTaken | RowsSettled | Groups | DeadEnded
-"""What the control socket sends of these."""
+"""The replies to these that the control socket sends."""
 
 
 class PrepareEvents(Command, frozen=True):
@@ -452,7 +452,7 @@ class ReviewsAsked(Reply, frozen=True):
 TRANSACTION_COMMANDS = (
     PrepareEvents | DecideTransaction | GetTransactions | TakeReviews | LeaveUnknown
 )
-"""What the control socket decodes of these."""
+"""The commands of these that the control socket decodes."""
 
 TRANSACTION_REPLIES = TransactionState | Transactions | ReviewsAsked
-"""What the control socket sends of these."""
+"""The replies to these that the control socket sends."""

@@ -12,18 +12,18 @@ from typing import Final
 # --- the connection to a node ---
 
 WAIT: Final = 5.0
-"""How long to wait for a node that was just started. It listens after 0.5 to 2 s on a machine with
+"""Seconds to wait for a node that was just started. It listens after 0.5 to 2 s on a machine with
 other work."""
 
 WAIT_INTERVAL: Final = 0.1
 """The pause between two attempts to connect."""
 
 COMPLETION_TIMEOUT: Final = 0.5
-"""How long the completion of a word waits for the node's answer, while the user waits for the
-shell."""
+"""Seconds for which the completion of a word waits for the node's answer, while the user waits for
+the shell."""
 
 WAIT_SILENTLY: Final = 1.0
-"""How long a command waits for a node before it says so."""
+"""Seconds for which a command waits for a node before it says so."""
 
 # --- pub and sub ---
 
@@ -31,8 +31,8 @@ EVENTS_LOOKED_AT: Final = 100
 """The number of recent events from which the types of an attribute's values are found."""
 
 NAMES_TIMEOUT: Final = 2.0
-"""How long `sub` waits for the names of attributes, which it needs only for hints. A node knows
-them without asking others. Guess; to be measured on a busy machine."""
+"""Seconds for which `sub` waits for the names of attributes, which it needs only for hints. A node
+knows them without asking others. Guess; to be measured on a busy machine."""
 
 PUB_BATCH: Final = 512
 """The most events of one command. Guess; to be measured by the throughput of publishing."""
@@ -68,8 +68,8 @@ WATCH_INTERVAL: Final = 2.0  # between two looks, as `top` of the system's
 # --- stop ---
 
 STOP_WAIT: Final = 60.0
-"""How long `stop` waits for a node to drain and end: its `drain_timeout` (10 s by default), and a
-margin for a loaded machine."""
+"""Seconds for which `stop` waits for a node to drain and end: its `drain_timeout` (10 s by
+default), and a margin for a loaded machine."""
 
 # --- bench ---
 
@@ -88,11 +88,11 @@ STARTING_AT_ONCE: Final = 2 * (os.cpu_count() or 1)
 time."""
 
 START_TIMEOUT: Final = 60.0
-"""How long one process may take to listen while others start. Guess; to be measured on a machine
-with one core."""
+"""Seconds that one process may take to listen while others start. Guess; to be measured on a
+machine with one core."""
 
 READY_TIMEOUT: Final = 60.0
-"""How long thirty nodes may take to be ready; more nodes get proportionally more. Guess; to be
+"""Seconds that thirty nodes may take to be ready; more nodes get proportionally more. Guess; to be
 measured on a machine with one core."""
 
 SMALL_TABLES: Final = {"CANOPY_VIEW__SIZE": "5", "CANOPY_VIEW__ACCESS_POINTS": "6"}
@@ -105,12 +105,12 @@ DRAIN_TIMEOUT: Final = "3"
 another. Guess; to be measured by the time that stopping a demo takes."""
 
 STOP_TIMEOUT: Final = 30.0
-"""How long a process may take to end after SIGTERM, before it gets SIGKILL. Guess; to be measured
-by the time that stopping a demo takes."""
+"""Seconds that a process may take to end after SIGTERM, before it gets SIGKILL. Guess; to be
+measured by the time that stopping a demo takes."""
 
 DEATH_TIMEOUT: Final = 3.0
-"""How long a failed command waits for the end of the node's process, to report the reason from its
-log. Guess; to be measured by the time that a crashing node takes to write its log."""
+"""Seconds that a failed command waits for the end of the node's process, to report the reason from
+its log. Guess; to be measured by the time that a crashing node takes to write its log."""
 
 LOG_TAIL: Final = 12  # lines of a dead node's log that are shown
 POLL: Final = 0.05  # between two checks of the processes
@@ -122,11 +122,11 @@ DEMO_SUBSCRIPTIONS: Final = 20_000
 subscriptions per second of a demo."""
 
 SUBACK_TIMEOUT: Final = 60.0
-"""How long one SUBACK may take: the walk, the lookup on the ring and the trees of all conjunctions.
-Guess; to be measured by the slowest SUBACK while 200 nodes start."""
+"""Seconds that one SUBACK may take: the walk, the lookup on the ring and the trees of all
+conjunctions. Guess; to be measured by the slowest SUBACK while 200 nodes start."""
 
 DELIVERY_WAIT: Final = 0.5
-"""How long a thread waits for deliveries before it checks whether the demo has ended."""
+"""Seconds for which a thread waits for deliveries before it checks whether the demo has ended."""
 
 DEMO_BATCH: Final = 64
 """The number of events that a node publishes before the next node's turn. It is small, so that
@@ -135,7 +135,7 @@ every node publishes part of a short feed. Guess; to be measured by events per s
 DEMO_BATCH_BYTES: Final = 256 * 1024  # bytes at which a batch is sent
 
 ADMISSION_TIMEOUT: Final = 120.0
-"""How long the admission of one batch may take. Guess; to be measured in an overlay under
+"""Seconds that the admission of one batch may take. Guess; to be measured in an overlay under
 overload."""
 
 TAKEN_PAUSE: Final = 0.02
@@ -172,10 +172,10 @@ TOUR_BANDS, TOUR_NEWS, TOUR_ROWS = 24, 20, 200
 """Subscriptions to one attribute, events that cross regions, rows of a stream (twice)."""
 
 TOUR_TIMEOUT: Final = 60.0
-"""How long one scene of the tour may take. Guess; to be measured on a machine with one core."""
+"""Seconds that one scene of the tour may take. Guess; to be measured on a machine with one core."""
 
 STALL_TIMEOUT: Final = 60.0
-"""How long nothing may change before waiting for quiescence ends: longer than any retry of the
+"""Seconds without any change after which waiting for quiescence ends: longer than any retry of the
 overlay. Guess; to be measured by the longest retry under load."""
 
 PROGRESS_INTERVAL: Final = 5.0  # between two plain lines of one step, so that a log stays short
@@ -183,8 +183,8 @@ SUMMARY_REFUSED_PRINTED: Final = 10  # refused lines in the printed summary
 SUMMARY_REFUSED_LISTED: Final = 1_000  # refused lines in summary.json
 
 FETCH_TIMEOUT: Final = 20.0
-"""How long the connection to the USGS, and each read from it, may take. Guess; to be measured on
-slow connections."""
+"""Seconds that the connection to the USGS, and each read from it, may take. Guess; to be measured
+on slow connections."""
 
 FETCH_LIMIT: Final = 64 * 1024 * 1024  # the size of the USGS feed; a week has 1 to 3 MB
 
@@ -201,7 +201,7 @@ REDRAW_INTERVAL: Final = 0.1
 """The pause between two updates of a bar: a run reports progress for every node and event."""
 
 SHRINK_TIME: Final = 30.0
-"""How long a bad seed is shrunk by default: some fifty runs of a small overlay."""
+"""Seconds of shrinking a bad seed, by default: some fifty runs of a small overlay."""
 
 VIOLATIONS_PRINTED: Final = 20  # violations of a bad seed that are printed
 

@@ -1,4 +1,4 @@
-"""How `canopy sub` prints a delivery: for people, as JSON, by a template, or as a whole event."""
+"""Prints deliveries of `canopy sub`: for people, as JSON, by a template, or as a whole event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a node's control socket is, and why it cannot be reached."""
+"""Finds a node's control socket, and explains why it cannot be reached."""
 
 from __future__ import annotations
 

@@ -21,17 +21,17 @@ MESSAGE_LIMIT: Final = 2 * EVENT_LIMIT
 """The largest WebSocket message or MQTT packet: one event in its JSON form."""
 
 HEAD_TIMEOUT: Final = 10.0
-"""How long a new connection may take to send the head of a request, or an MQTT CONNECT. Ends
+"""Seconds that a new connection may take to send the head of a request, or an MQTT CONNECT. Ends
 connections that send nothing (slow loris)."""
 
 BODY_TIMEOUT: Final = 30.0
-"""How long the body of a request may take to arrive."""
+"""Seconds that the body of a request may take to arrive."""
 
 IDLE_TIMEOUT: Final = 60.0
 """The longest pause between two requests of a connection."""
 
 SEND_TIMEOUT: Final = 30.0
-"""How long a follower may take to read what is written to it, before it is disconnected: its
+"""Seconds that a follower may take to read what is written to it, before it is disconnected: its
 waiting events use memory at the node."""
 
 KEEP_ALIVE: Final = 15.0
@@ -44,14 +44,14 @@ RETRY_AFTER: Final = 2
 """The delay after which browsers and clients are asked to try again."""
 
 PUBLISH_TIMEOUT: Final = 30.0
-"""How long the node may take to answer a publication."""
+"""Seconds that the node may take to answer a publication."""
 
 ANSWER_TIMEOUT: Final = 10.0
-"""How long the node may take to answer a question of the console. Some questions go around the
+"""Seconds that the node may take to answer a question of the console. Some questions go around the
 ring."""
 
 SUBSCRIBE_TIMEOUT: Final = 30.0
-"""How long the overlay may take to acknowledge a subscription."""
+"""Seconds that the overlay may take to acknowledge a subscription."""
 
 IN_FLIGHT: Final = 64
 """The most unacknowledged MQTT messages of quality of service 1 to a client, and the most

@@ -1,4 +1,4 @@
-"""What sinks and outboxes use of a program's database."""
+"""The database of a program, as sinks and outboxes use it."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class OutboxTransaction(Generic[H]):
         self.id = transaction
         self.events: list[Attributes | Draft] = []
         self.decided: Decided | None = None
-        """What the stream has said to the commit; None: it has said nothing yet."""
+        """The stream's answer to the commit; None: there is none yet."""
 
     def send(self, event: Attributes | Draft) -> None:
         """Append this event to the stream if the transaction commits."""

@@ -85,7 +85,7 @@ class Position(NamedTuple):
     next_offset: int
     stream_id: str
     losses: int = 0
-    """How many times the shard's log had lost rows by then."""
+    """Number of times that the shard's log had lost rows by then."""
     selector: str = ""
 
 

@@ -1,4 +1,4 @@
-"""What a program's database says of its transactions with a stream.
+"""Records of transactions with a stream, in a program's database.
 
 A transaction is *preparing* from before its half leaves until its local transaction commits, which
 makes it *committed*; only from preparing can it become *rolled-back*. Both are one UPDATE that

@@ -46,7 +46,7 @@ _ALLOWED: Final[dict[pa.DataType, frozenset[type]]] = {
     **dict.fromkeys((pa.float32(), pa.float64()), frozenset((int, float, type(None)))),
     pa.string(): frozenset((str, type(None))),
 }
-"""What a column of this type takes, by exact type of the value."""
+"""The exact types of values that a column of this type takes."""
 
 
 class BatchColumns:

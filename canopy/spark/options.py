@@ -32,9 +32,9 @@ SAMPLE: Final = 1_000
 
 
 class ReadingBound(NamedTuple):
-    """Where reading begins or ends: "first", "new" (what is there now), "time" (nanoseconds since
-    1970 in `at`), an offset of each shard in `at`, or those of `offsets` by shard, in the stream
-    with the id `stream` ("": in any)."""
+    """The bound at which reading begins or ends: "first", "new" (what is there now), "time"
+    (nanoseconds since 1970 in `at`), an offset of each shard in `at`, or those of `offsets` by
+    shard, in the stream with the id `stream` ("": in any)."""
 
     kind: str
     at: int = 0

@@ -48,7 +48,7 @@ VALUES: Final = ("boolean", "tinyint", "smallint", "int", "bigint", "float", "do
 """Types of columns that are attributes."""
 
 ROW_BYTES: Final = 32
-"""What a row takes beside its values, about."""
+"""Bytes of a row beside its values, about."""
 
 
 @dataclass

@@ -47,7 +47,7 @@ class Applier:
         `conflicts`: by table, the rule for rows that were changed here, too."""
         self._conflicts = Conflicts(conflicts or {}, destination.dialect)
         self.conflicts = 0
-        """How many changes have met another row than they were made from."""
+        """Number of changes that met another row than they were made from."""
         self.foreign = 0
         """Events of the stream that were no changes, and were passed over."""
         self._stream = stream
@@ -191,8 +191,8 @@ class Applier:
             self._destination.apply(step)
 
     def _without_conflicts(self, changes: list[Change]) -> list[Change]:
-        """What is to be applied of changes of rows that may have been changed here, table by table:
-        these are independent of one another as far as the destination's rows go."""
+        """The changes to apply, table by table, where rows may have been changed here as well: they
+        are independent of one another as far as the destination's rows go."""
         by_table: dict[str, list[Change]] = {}
         for change in changes:
             by_table.setdefault(change.table, []).append(change)

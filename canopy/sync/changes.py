@@ -87,13 +87,13 @@ class Table(msgspec.Struct, frozen=True, array_like=True):
     """Of one in another schema than `public` of a PostgreSQL, `schema.name`."""
     columns: tuple[Column, ...]
     key: tuple[int, ...]
-    """Where the columns of the primary key are."""
+    """Indices of the primary key's columns."""
     dialect: str = ""
     """The kind of database that it is in: sqlite, postgresql, mariadb."""
     schema: str = ""
     """The schema that it is in, where its name has that."""
     options: str = ""
-    """What SQLite's CREATE TABLE says behind the columns: STRICT, or nothing."""
+    """The text behind the columns in SQLite's CREATE TABLE: STRICT, or nothing."""
     is_partial: bool = False
     """Whether rows that were there before it are still to come in this shape."""
 
@@ -121,7 +121,7 @@ class Commit(msgspec.Struct, frozen=True, array_like=True):
     """The end of a transaction; its last change carries it."""
 
     position: int
-    """How far the source was read with it: the log's id (SQLite), the LSN behind the transaction
+    """The source's position after it: the log's id (SQLite), the LSN behind the transaction
     (PostgreSQL), the sequence of its GTID (MariaDB)."""
     transaction: int
     """The source's id of it: that of the transaction (PostgreSQL), its last change's (SQLite), the
@@ -129,7 +129,7 @@ class Commit(msgspec.Struct, frozen=True, array_like=True):
     time: float
     """When it was committed, seconds since 1970 by the source's clock."""
     source: str
-    """Which database it is: SQLite's random id, PostgreSQL's system identifier and database."""
+    """The database: SQLite's random id, PostgreSQL's system identifier and database."""
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):

@@ -158,8 +158,8 @@ def to_bool(value: Value) -> Value:
 
 
 _NUMBER: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|NaN|-?Infinity")
-"""What `Decimal` reads, without the underscores, blanks and digits of other scripts that it
-allows."""
+"""The texts that `Decimal` reads, without the underscores, blanks and digits of other scripts that
+it allows."""
 
 
 def to_decimal(value: Value) -> Value:

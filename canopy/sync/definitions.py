@@ -1,4 +1,4 @@
-"""What is to be kept in sync here: a JSON file, ``syncs.json`` beside the user's contexts.
+"""The syncs defined on this machine: a JSON file, ``syncs.json`` beside the user's contexts.
 
 It may have passwords (in URLs), so only the user can read it. It has no positions: the stream has
 the source's, the destination its own.

@@ -37,19 +37,19 @@ class Dialect:
     fit: Fit
     """The same of any other meaning."""
     own: Fit = conversions.kept
-    """What is done to values of a database of the same kind."""
+    """The conversion of values for a database of the same kind."""
     literals_refused: frozenset[str] = frozenset()
     """Meanings of columns that keep nothing for which Python has no type."""
     has_days_0: bool = False
     """Whether it keeps MariaDB's dates with a day, month or year of 0."""
     mark: str = "?"
-    """How its driver spells a parameter in a statement."""
+    """The driver's spelling of a parameter in a statement."""
     kinds: Mapping[str, str] = field(default_factory=dict)
     """Other words for types of a sync's own tables (`canopy.sinks.database.Column`)."""
     begin_view: str = "BEGIN"
     """The statement that begins a transaction for reading, which sees one moment."""
     overriding: str = ""
-    """What INSERT needs to write to a column that the database numbers itself."""
+    """The words in INSERT that allow it to write to a column that the database numbers itself."""
     spelled_keys: frozenset[str] | None = frozenset()
     """Meanings of columns of a key that take values for the same which are spelled otherwise (0.0
     and -0.0), so that an upsert has to write the key as well; None: all."""

@@ -1,4 +1,4 @@
-"""What can go wrong with a sync. The text says what a person has to do."""
+"""The errors of a sync. The text says what a person has to do."""
 
 from __future__ import annotations
 

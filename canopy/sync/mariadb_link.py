@@ -28,7 +28,7 @@ SILENCE: Final = 60.0
 """Seconds without any word from the server after which it counts as gone."""
 _LARGEST: Final = 0xFFFFFF
 _KIND: Final = 9
-"""Where a packet says of which kind its event is."""
+"""Offset of the kind of event in a packet."""
 _GTID: Final = 162
 _LOG_LOST: Final = 1236
 

@@ -15,8 +15,7 @@ SESSION: Final = (
     "SET SESSION sql_mode = 'ANSI_QUOTES,STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,"
     "NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES', time_zone = '+00:00'"
 )
-"""What sessions have in common: names in double quotes, no value is bent to fit, days 0 are
-values."""
+"""Settings of every session: names in double quotes, no value is bent to fit, days 0 are values."""
 CHARSETS: Final = {
     **dict.fromkeys(("utf8", "utf8mb3", "utf8mb4"), "utf-8"),
     "latin1": "cp1252",

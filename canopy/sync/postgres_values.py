@@ -73,7 +73,7 @@ TYPES: Final[dict[int, tuple[str, Decoder]]] = {
     2950: ("uuid", str),
     3802: ("json", str),
 }
-"""What the columns of a type mean, by the type's id in pg_type; any other is kept as its text."""
+"""The meaning of a type's columns, by the type's id in pg_type; any other is kept as its text."""
 OTHER: Final = ("other", str)
 DOMAINS: Final = "SELECT oid::bigint, typbasetype::bigint FROM pg_type WHERE typtype = 'd'"
 """The domains of a database, and of which type each is, which may be a domain as well."""

@@ -1,4 +1,4 @@
-"""Which rows of a table belong to a sync, as they change: by a selector over the row's columns.
+"""Decides by a selector over a table's columns which rows belong to a sync, as they change.
 
 A row that begins to match is an insert for the destination, and one that ceases to match a delete,
 whatever the source has done to it.

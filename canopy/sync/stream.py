@@ -97,7 +97,7 @@ class ClientStream:
         if found.mirror and not found.writers:  # it has the rows of its origin, and no others
             origin = client.ask(GetStreams(0, found.mirror), Streams, TIMEOUT).streams[0]
             self.writers = origin.writers
-        """Who may append; (): anybody, which nobody has asked for."""
+        """The producers that may append; (): anybody, which nobody has asked for."""
         self.name = name
         self._client = client
         self._name = producer

@@ -47,8 +47,8 @@ class RowDifference(msgspec.Struct, frozen=True):
 
 
 class VerifiedRows(msgspec.Struct):
-    """What was compared: the source's position, the stream's offset, and by table how many rows
-    were compared and differ; of `differences` the first ones."""
+    """The result of a comparison: the source's position, the stream's offset, and by table the
+    numbers of rows that were compared and that differ; of `differences` the first ones."""
 
     position: int = 0
     offset: int = 0
@@ -65,7 +65,7 @@ class VerifiedRows(msgspec.Struct):
 
 
 class _Changed:
-    """What the stream says of rows that were changed between the two positions."""
+    """The rows that changed between the two positions, as the stream has them."""
 
     def __init__(self) -> None:
         self.rows: dict[str, dict[Row, Row | None]] = {}
@@ -164,7 +164,7 @@ class SyncComparison:
         return found
 
     def _run(self, timeout: float, only: Believed | None) -> tuple[VerifiedRows, Believed] | None:
-        """What is found, and of which rows the stream was believed. `only`: rows to be compared.
+        """The result, and the rows for which the stream was believed. `only`: rows to be compared.
         None: a snapshot was taken meanwhile, which says nothing of what was before."""
         begin = self._destination.progress().offset
         with self._source.view() as source:
@@ -322,7 +322,7 @@ class SyncComparison:
 
 
 def _together(first: VerifiedRows, second: VerifiedRows) -> VerifiedRows:
-    """What two looks have found, of which the second was at some rows only."""
+    """The joint result of two looks, of which the second was at some rows only."""
     known = {(each.table, each.key) for each in first.differences}
     more = [each for each in second.differences if (each.table, each.key) not in known]
     differing = dict(first.differing)

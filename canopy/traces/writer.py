@@ -119,7 +119,7 @@ class AdaptiveShare:
 # equal values of one run are seen to be equal, and nobody can try values until a hash agrees.
 
 MARK: Final = "redacted:"
-"""What texts begin with that stand for values."""
+"""The prefix of texts that stand for values."""
 
 HASHED: Final = ("id", "selector", "lo", "hi")
 """Fields with values, or with selectors, as texts."""
@@ -175,7 +175,7 @@ ENCODE: Final = msgspec.json.Encoder(order="deterministic").encode
 """Objects as JSON, the same text for the same object: an event's digest is of it."""
 
 UNREPRESENTABLE: Final = (TypeError, ValueError, msgspec.MsgspecError)
-"""What encoding raises for a value that JSON has not."""
+"""The errors of encoding a value that JSON does not have."""
 
 HEAD: Final = b'{"v":%d,"time":%%b,"hlc":%%d,%%b' % VERSION
 """The beginning of a record, up to its number: of its times, and of `RecordEncoder._own`."""
@@ -486,8 +486,8 @@ class TraceWriter:
         return self._losses.error
 
     def trace_marks(self, incarnation: int, first: int, count: int) -> Sequence[bool] | None:
-        """Which of so many events that this node publishes now, numbered from `first` on, are to be
-        traced; None: all of them. A share that has changed is recorded."""
+        """Which of this node's next `count` events, numbered from `first` on, are to be traced;
+        None: all of them. A share that has changed is recorded."""
         of_events = self._shares[PUBLISH]
         if of_events.publishes(count, self._clock()):
             self.write("sampling", {"first": first, "share": of_events.share})

@@ -47,8 +47,8 @@ REQUESTS: Final = 64  # requests that may be queued. Guess: a person makes one a
 REQUEST_TIMEOUT: Final = 10.0  # for a reply: the traversal of a large ring takes a few seconds
 
 CONNECT_TIMEOUT: Final = 3.0
-"""How long a connection to the control socket may take; it normally takes milliseconds. Guess; to
-be measured on a machine that swaps."""
+"""Seconds that a connection to the control socket may take; it normally takes milliseconds. Guess;
+to be measured on a machine that swaps."""
 
 STOP_CHECK: Final = 0.25
 """The pause between two checks of a subscriber's thread whether it has to stop; too short to be

@@ -153,7 +153,7 @@ class SchemaConfig(SettingsGroup, frozen=True):
     """The folder with a JSON Schema `TYPE.json` for the events of a type; needs the extra
     *schema*."""
     otherwise: Otherwise = "refuse"
-    """What happens to events that do not conform: `refuse`; `park`: an event of the type
+    """The treatment of events that do not conform: `refuse`; `park`: an event of the type
     `schema.parked` is published instead, with the event as its payload; `count`: published, and
     counted."""
 
@@ -208,7 +208,7 @@ class NodeConfig(Settings, frozen=True):
     """Seed of the node's random choices, for repeatable experiments; null: from the system. Flag
     `--seed`."""
     region: Region = ""
-    """Where the node is: names joined by `/` (`eu`, `eu/de`), up to 64 characters, the same at all
+    """The node's region: names joined by `/` (`eu`, `eu/de`), up to 64 characters, the same at all
     nodes of one place; empty: no region. An event crosses into each region once and is forwarded
     there ([why](docs/design/regions.md)). Flag `--region`."""
     tier: Tier = 0

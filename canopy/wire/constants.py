@@ -61,8 +61,8 @@ SEND_TIMEOUT: Final = 10.0
 measured by how long a loaded peer's socket stays full."""
 
 LINGER: Final = 2.0
-"""How long written bytes may still leave after `close`. Guess; to be measured by how long a `Bye`
-takes to a loaded peer."""
+"""Seconds in which written bytes may still leave after `close`. Guess; to be measured by how long a
+`Bye` takes to a loaded peer."""
 
 BODY_LIMIT: Final = 1 << 20  # bytes of a batch's body after decompression (docs/reference/wire.md)
 
@@ -138,17 +138,17 @@ time that a small reply waits behind such a frame."""
 # --- the process ---
 
 SETTLE: Final = 2.0
-"""How long a leaving process waits until its last frames (Bye) are written. Guess; to be measured
-by the time from *left* of a node to its last frame's arrival at a loaded peer."""
+"""Seconds for which a leaving process waits until its last frames (Bye) are written. Guess; to be
+measured by the time from *left* of a node to its last frame's arrival at a loaded peer."""
 
 END_MOST: Final = 15.0
-"""How long after `drain_timeout` a process that has not ended by itself is ended: once in some
-hundred trials on an overloaded machine one did not, for an unknown reason. Several times
+"""Seconds after `drain_timeout` at which a process that has not ended by itself is ended: once in
+some hundred trials on an overloaded machine one did not, for an unknown reason. Several times
 `SETTLE`."""
 
 TELL_OTHER: Final = 2.0
-"""How long a process that stops because another process has its node's id tries to tell that
-process. Guess; a dial on a slow network."""
+"""Seconds for which a process that stops because another process has its node's id tries to tell
+that process. Guess; a dial on a slow network."""
 
 TRACE_FLUSH: Final = 0.5
 """The pause between two writes of the trace buffer: a killed process may lose this much. Guess; to
@@ -172,8 +172,8 @@ SHARDS_OPEN: Final = 256
 after a pause. Guess; to be measured by appends per second at a node with more busy shards."""
 
 SHARDS_CLOSE: Final = 5.0
-"""How long an ending process waits for the pending disk operations of its shards. None of them was
-acknowledged. Guess; to be measured by the longest fdatasync of a loaded disk."""
+"""Seconds for which an ending process waits for the pending disk operations of its shards. None of
+them was acknowledged. Guess; to be measured by the longest fdatasync of a loaded disk."""
 
 # --- exit codes of `canopy node` beside those of all commands (docs/reference/commands.md) ---
 
@@ -244,15 +244,15 @@ ANNOUNCED_HOSTS: Final = 4
 """The most addresses of one announcement on the local network: IPv4 and IPv6, of two interfaces."""
 
 NEAR_ANSWER: Final = 1_000
-"""How long to wait for the missing records of an announcement, in milliseconds. Guess; most
-announcements are complete."""
+"""Milliseconds to wait for the missing records of an announcement. Guess; most announcements are
+complete."""
 
 ENTRY_ADDRESSES: Final = 16
 """The most addresses of one entry. Guess; to be measured by how many of them a joining node
 tries."""
 
 THREAD_STOP_WAIT: Final = 1.0
-"""How long to wait for the directory's thread to end; it is a daemon thread, so nothing is lost."""
+"""Seconds to wait for the directory's thread to end; it is a daemon thread, so nothing is lost."""
 
 BUCKET_SIZE: Final = 8
 """Kademlia's k: contacts per bucket and copies of a value. The paper's 20 is for millions of nodes
@@ -261,8 +261,8 @@ BUCKET_SIZE: Final = 8
 PARALLEL_QUERIES: Final = 3  # Kademlia's alpha (Maymounkov and Mazières 2002, section 2.3)
 
 CONTACT_TIMEOUT: Final = 0.3
-"""How long a contact on loopback may take to answer before it counts as dead; an answer takes about
-a millisecond. The library's five seconds held up every lookup next to a dead contact."""
+"""Seconds that a contact on loopback may take to answer before it counts as dead; an answer takes
+about a millisecond. The library's five seconds held up every lookup next to a dead contact."""
 
 WELCOME_MOST: Final = 8
 """The most values that are pushed to one new contact. Guess; to be measured by the bytes that one

@@ -1,4 +1,4 @@
-"""Which block takes the next subscription of each leaf of the placement tree.
+"""Assigns a block to the next subscription of each leaf of the placement tree.
 
 A leaf is assigned one block at a time, a block some leaves that are neighbours in the tree. A full
 block is split: half of its leaves, with their subscriptions, are assigned a fresh block; if it has

@@ -30,7 +30,7 @@ that the publishers of one tree use in turn."""
 VALUES = E_VALUES * 8  # offset of an event's values in bytes
 ONLY_FLOATS, ONLY_STRINGS, ONLY_BOOLEANS = {float}, {str}, {bool}
 BOOLEAN_BITS = (FALSE_CODE ^ HIGHEST, (FALSE_CODE + 1) ^ HIGHEST)
-"""What `write_values` writes for FALSE_CODE and for TRUE."""
+"""The codes that `write_values` writes for FALSE_CODE and for TRUE."""
 
 
 def write_values(

@@ -118,7 +118,7 @@ class PairDivider:
 
 
 FIELDS = (D_EVENTS, D_WITNESSES, D_PLACES, D_ORDER)
-"""Where the addresses are of what is made, in the order of `DividedPairs`."""
+"""Indices of the result's addresses, in the order of `DividedPairs`."""
 
 
 PAIRS = 16_384

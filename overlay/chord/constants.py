@@ -26,8 +26,8 @@ UNREACHABLE_MOST: Final = 256
 primaries that a node loses within `UNREACHABLE_FOR` in a mass failure."""
 
 UNREACHABLE_FOR: Final = 10.0
-"""How long routes avoid a node that did not answer. Guess; to be measured by the hops of lookups
-under churn."""
+"""Seconds for which routes avoid a node that did not answer. Guess; to be measured by the hops of
+lookups under churn."""
 
 MOST_HOPS: Final = 64
 """Hops after which a lookup is taken to go around in circles: O(log n) needs 64 hops only where
@@ -52,8 +52,8 @@ measured by the clusters of the largest overlay."""
 # --- ring: other rings, contradictions ---
 
 RING_MET_AGAIN: Final = 1.0
-"""How long the same other ring is no news: gossip repeats itself. Guess; to be measured by the time
-that two rings take to merge against the number of `RingMet` messages."""
+"""Seconds for which the same other ring is no news: gossip repeats itself. Guess; to be measured by
+the time that two rings take to merge against the number of `RingMet` messages."""
 
 RINGS_MOST: Final = 16
 """Other rings, and rings that have ended, that are remembered. Guess: one is rare; to be measured
@@ -65,8 +65,8 @@ lost: many rounds (`ring.stabilise`), and longer than a split or a merge leaves 
 descriptions. Guess; to be measured by `predecessors_unheard` while clusters split and merge."""
 
 CONTRADICTION_AGAIN: Final = 2.0
-"""How long a primary is not asked again that gossip names and our pointers contradict. Guess; to be
-measured by how soon a ring is one again after a partition."""
+"""Seconds for which a primary that gossip names and our pointers contradict is not asked again.
+Guess; to be measured by how soon a ring is one again after a partition."""
 
 CONTRADICTIONS_MOST: Final = 64
 """Such primaries that are remembered. Guess; to be measured like `CONTRADICTION_AGAIN`."""
@@ -79,11 +79,12 @@ Guess: as many clusters as change their primary within seconds; to be measured b
 in a mass failure."""
 
 CLAIM_SETTLED_FOR: Final = 60.0
-"""How long a claim that was believed is not looked at again. Its epoch is known by then."""
+"""Seconds for which a claim that was believed is not looked at again. Its epoch is known by
+then."""
 
 CLAIM_REFUSED_FOR: Final = 3.0
-"""How long a claim that was refused is not looked at again: what is true is known to more by then.
-Guess; to be measured by the time until all know who leads in the place of a lost cluster."""
+"""Seconds for which a claim that was refused is not looked at again: more nodes know the truth by
+then. Guess; to be measured by the time until all know who leads in the place of a lost cluster."""
 
 CLAIM_FORKS_MOST: Final = 1_024
 """By how many forks (`epochs`) a claim may be above what is known. A cluster that is lost once a
@@ -172,9 +173,9 @@ LEADERLESS_AFTER: Final = 5.0
 two. Guess; to be measured by the times of elections (bench/recovery)."""
 
 STALLED_FOR: Final = 60.0
-"""How long a node that stood still for a heartbeat of its links lets others stand for election
-first (T6: Tensor looks back on half an hour of logs). Guess; to be measured by how soon nodes that
-stalled once stall again."""
+"""Seconds for which a node that stood still for a heartbeat of its links lets others stand for
+election first (T6: Tensor looks back on half an hour of logs). Guess; to be measured by how soon
+nodes that stalled once stall again."""
 
 # --- membership ---
 
@@ -183,11 +184,11 @@ RECRUITS_ASKED: Final = 2
 from founding to a full cluster."""
 
 RECRUIT_AGAIN: Final = 5.0
-"""How long a node that refused is not asked again. Guess; to be measured by the share of `Recruit`
-messages that are refused."""
+"""Seconds for which a node that refused is not asked again. Guess; to be measured by the share of
+`Recruit` messages that are refused."""
 
 IDLE_LEAST: Final = 3.0
-"""How long an idle node has to be idle before it serves in a cluster that has its size already and
+"""Seconds for which a node must be idle before it serves in a cluster that has its size already and
 grows for a split or its load: a cluster that has lost members comes first. By then its primary has
 noticed (a closed link at once) and knows of the idle node. Guess; to be measured by the time for
 which clusters lack members under churn."""
@@ -224,13 +225,13 @@ EXHAUSTED_AFTER: Final = 5.0
 be measured by how often an idle node appears later."""
 
 QUIESCE_MOST: Final = 5.0
-"""How long a split may quiesce its arc: no registration is taken and no summary given in it
-meanwhile. What is under way takes some round trips, or the time to install some thousand
+"""Seconds for which a split may quiesce its arc: no registration is taken and no summary given in
+it meanwhile. What is under way takes some round trips, or the time to install some thousand
 registrations; what waits for a lost host's lease (`tree.serving_most`) makes the split wait, not
 the arc. Guess; to be measured by the splits that are given up under load."""
 
 HAND_OVER_MOST: Final = 30.0
-"""How long a hand-over may take, quiescing included. Guess; to be measured by the longest that
+"""Seconds that a hand-over may take, quiescing included. Guess; to be measured by the longest that
 succeeds under load."""
 
 ASK_ARC_EVERY: Final = 1.0
@@ -246,9 +247,9 @@ MERGE_ROOM: Final = 0.5
 split is from merging. By how often a cluster that merged splits again."""
 
 MERGE_AGAIN: Final = 10.0
-"""How long a merge that was refused or given up is not tried again, half more or less by chance, so
-that two clusters that offer themselves to each other do not go on so. Guess; to be measured by the
-merges that are given up."""
+"""Seconds for which a merge that was refused or given up is not tried again, half more or less by
+chance, so that two clusters that offer themselves to each other do not go on so. Guess; to be
+measured by the merges that are given up."""
 
 MERGE_STATE_AGAIN: Final = 5.0
 """After so long the state of an arc is offered again to the cluster that should have it by then.
@@ -269,18 +270,18 @@ OBSERVER_HEARD_EVERY: Final = 0.5
 primary looks at its members (`ClusterSettings.recruit_period`)."""
 
 OBSERVER_AWAITED: Final = 2.0
-"""How long a SUBACK waits for an observer that does not answer: four of its heartbeats. Guess; to
-be measured by the slowest SUBACK when an observer dies."""
+"""Seconds for which a SUBACK waits for an observer that does not answer: four of its heartbeats.
+Guess; to be measured by the slowest SUBACK when an observer dies."""
 
 OBSERVER_SILENT_MOST: Final = 6.0
-"""How long an observer that does not answer stays one, while its link lives: as long as links wait
-(`LinkSettings.dead_after`). Another one costs the whole state, with which a busy machine becomes
-busier: replaced after `OBSERVER_AWAITED` at a load of 18, two observers of 10,000 subscriptions
-took a megabyte a second, for ever."""
+"""Seconds for which an observer that does not answer stays one, while its link lives: as long as
+links wait (`LinkSettings.dead_after`). Another one costs the whole state, with which a busy machine
+becomes busier: replaced after `OBSERVER_AWAITED` at a load of 18, two observers of 10,000
+subscriptions took a megabyte a second, for ever."""
 
 OBSERVER_AGAIN: Final = 10.0
-"""How long an observer that did not answer is not asked again. Guess; to be measured by how often
-it answers then."""
+"""Seconds for which an observer that did not answer is not asked again. Guess; to be measured by
+how often it answers then."""
 
 OBSERVER_LAG_MOST: Final = 4_096
 """Entries that an observer may not have acknowledged; then it gets none until it answers. Beyond
@@ -291,8 +292,8 @@ OBSERVED_LOGS_MOST: Final = 4
 changes. Guess; to be measured by `observing_refused`."""
 
 OBSERVED_LOG_KEPT: Final = 60.0
-"""How long a copy is kept whose primary is not heard: longer than any recovery, and as long as a
-registration lives that is not renewed (`TreeSettings.lease`)."""
+"""Seconds for which a copy is kept after its primary was heard last: longer than any recovery, and
+as long as a registration lives that is not renewed (`TreeSettings.lease`)."""
 
 WHOLE_WITHIN: Final = LEASE_SHARE * OBSERVER_AWAITED
 """A copy is whole if its primary was heard so shortly before its link was lost; the margin is that
@@ -309,12 +310,12 @@ LOST_ROUND_TRIPS: Final = 4.0
 this: an election that may still succeed has had two rounds. Guess."""
 
 RESTARTING: Final = 10.0
-"""How long after its own start a node takes no cluster for lost: nodes that were stopped with it
-may be starting as well. One with as much of the log may act meanwhile. Guess."""
+"""Seconds after its own start for which a node takes no cluster for lost: nodes that were stopped
+with it may be starting as well. One with as much of the log may act meanwhile. Guess."""
 
 AGREE_AFTER: Final = 0.9
-"""How long a node has looked for a leader itself before it agrees with another: nearly two rounds.
-Guess."""
+"""Seconds for which a node has looked for a leader itself before it agrees with another: nearly two
+rounds. Guess."""
 
 RANK_WAIT: Final = 0.2
 """Seconds that each rank of members waits longer than the one before it, before it asks …"""
@@ -326,15 +327,15 @@ OUTSIDER_WAIT: Final = 0.3
 """… and that outsiders wait longer, with up to half a second by chance. Guesses."""
 
 COPY_WAIT: Final = 0.5
-"""How much longer an outsider without a copy of the log waits than one with it, so that the other
-was agreed to before. Guess."""
+"""Seconds that an outsider without a copy of the log waits longer than one with it, so that the
+other was agreed to before. Guess."""
 
 ISOLATED_WAIT: Final = 12.0
 """After so long a node acts that reaches no other node: long enough for a pause or a short
 partition to end. Guess."""
 
 ANSWER_WITHIN: Final = 0.4
-"""How long those have who are asked, at least …"""
+"""Seconds for an answer, at least …"""
 
 ANSWER_MOST: Final = 2.0
 """… and at most, where members of the lost cluster did not answer and their links are not known to
@@ -344,10 +345,10 @@ NEIGHBOURS_ASKED: Final = 6
 """Neighbours in the view that are asked beside the members. Guess."""
 
 AGREED_FOR: Final = 3.0
-"""How long a node that has agreed to one agrees to no other that is less fit. Guess."""
+"""Seconds for which a node that has agreed to one agrees to no other that is less fit. Guess."""
 
 RECOVERY_AGAIN: Final = 1.5
-"""How long a node waits after a refusal, half more or less by chance. Guess."""
+"""Seconds for which a node waits after a refusal, half more or less by chance. Guess."""
 
 LOST_MOST: Final = 64
 """Lost clusters that a node keeps in mind. Guess."""
@@ -363,8 +364,8 @@ MERGE_ROUND: Final = 0.3
 time that two rings take to merge (soak, rings), as are all numbers of this section."""
 
 MERGE_PHASE_MOST: Final = 20.0
-"""How long a phase may take: longer than `tree.summary_term`, which a registration may have to wait
-for, and as long as the longest serving lease. Guess."""
+"""Seconds that a phase may take: longer than `tree.summary_term`, which a registration may have to
+wait for, and as long as the longest serving lease. Guess."""
 
 MERGE_REST: Final = 3.0
 """Time until a merge that took too long is tried again. Guess."""

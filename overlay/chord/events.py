@@ -1,4 +1,4 @@
-"""What the ring and the cluster emit for the machines above."""
+"""Events of the ring and the cluster for the machines above."""
 
 from __future__ import annotations
 
@@ -234,7 +234,7 @@ class ClusterMoved(LocalEvent, frozen=True):
 
 
 class ClaimBelieved(LocalEvent, frozen=True):
-    """Where nodes have keys: a description that contradicted the known state is now believed
+    """In an overlay with keys: a description that contradicted the known state is now believed
     (`ring.claims`)."""
 
     cluster: Cluster

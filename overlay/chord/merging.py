@@ -136,7 +136,7 @@ class Merging:
     heartbeat: Heartbeat
     members: ClusterMembers
     arc_changes: Sequence[OtherChanges]
-    """What has to end before this cluster takes part."""
+    """Changes of arcs that have to end before this cluster takes part."""
 
     def __post_init__(self) -> None:
         self.state = self.ring.state

@@ -37,9 +37,9 @@ class Cluster(msgspec.Struct, frozen=True, array_like=True):
     """Its log has given the arc to the cluster after it: it owns nothing any more, and ends when
     that cluster has everything."""
     grants: Annotated[tuple[Signature, ...], msgspec.Meta(max_length=64)] = ()
-    """Where nodes have keys: the signed votes by which its primary leads under this epoch."""
+    """In an overlay with keys: the signed votes by which its primary leads under this epoch."""
     seal: Signature | None = None
-    """Where nodes have keys: its primary's signature over all of this, the grants included."""
+    """In an overlay with keys: its primary's signature over all of this, the grants included."""
 
     @property
     def epoch(self) -> int:

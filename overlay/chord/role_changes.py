@@ -1,4 +1,4 @@
-"""What follows when this node begins or ceases to lead (P4, P5).
+"""Carries out that this node begins or ceases to lead (P4, P5).
 
 Here meet `election` and `recovery`, which decide that this node leads, and `fence`, by which it
 hears that another node does. A primary that is fenced is one of four:

@@ -9,9 +9,9 @@ from __future__ import annotations
 # --- acknowledgements and retransmission ---
 
 ACK_DELAY = 0.1
-"""How long an acknowledgement waits for a batch to ride on. A frame of its own costs both nodes a
-turn: with the 25 ms of QUIC (RFC 9000, section 18.2) one turn in three was for that. Nothing waits
-for it as long as the window is not used up, and it is well below `MIN_RTO`."""
+"""Seconds for which an acknowledgement waits for a batch to ride on. A frame of its own costs both
+nodes a turn: with the 25 ms of QUIC (RFC 9000, section 18.2) one turn in three was for that.
+Nothing waits for it as long as the window is not used up, and it is well below `MIN_RTO`."""
 
 ACK_SHARE = 4
 """An acknowledgement is sent at once when 1/4 of the window is unacknowledged, so that the sender
@@ -31,7 +31,7 @@ LATE_REMEMBERED = 10.0
 processor are late every few seconds. Guess; to be measured by `indirect_probes` as well."""
 
 QUEUE_DELAY = 0.25
-"""What is in flight beyond the link's own round trip, in seconds of the peer's work: half of
+"""Bytes in flight beyond the link's own round trip, in seconds of the peer's work: half of
 `MIN_RTO`, and twice and a half the delay of acknowledgements, so that a link is never idle between
 two of them. What waits longer waits with the sender, where heartbeats overtake it."""
 
@@ -49,7 +49,7 @@ the window is too large again, so that a congested link is seen to drain (`HOLD_
 delivery)."""
 
 LIST_HEAD = 5
-"""What joining adds to the messages' own bytes: MessagePack's longest array header."""
+"""Bytes that joining adds to the messages' own: MessagePack's longest array header."""
 
 COMPRESS_FROM = 1_024
 """Smaller bodies are not worth zlib's 10 to 20 µs (setting `links.compress`)."""
@@ -111,7 +111,7 @@ DETOUR_GRACE = 0.05
 may have come together, and be read in any order. A tenth of `MIN_RTO`."""
 
 DETOUR_TIMEOUT = 2.5
-"""How long an answer by way of another node may take: four hops of half a second, and some.
+"""Seconds that an answer by way of another node may take: four hops of half a second, and some.
 Guess."""
 
 # --- dialling ---

@@ -1,4 +1,4 @@
-"""What all parts of the links share: who this node is, and its way to speak."""
+"""The context that all parts of the links share: this node's identity, and its way to speak."""
 
 from __future__ import annotations
 

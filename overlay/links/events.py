@@ -1,4 +1,4 @@
-"""What links emit for the machines above, and the two Protocols that they need from below."""
+"""Events of the links for the machines above, and the two Protocols that they need from below."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ OLDEST_PROTOCOL = 10
 peer whose versions are all older or all newer is refused with a reason."""
 
 CAPABILITIES: Final = ("clocks", "documents", "forks", "groups", "quotas", "refusals")
-"""What this code knows beyond what every node of an overlay knows: messages that name one of these
-(`Message.capability`) go only to peers that have named it as well."""
+"""The capabilities of this code beyond those of every node of an overlay: messages that name one of
+these (`Message.capability`) go only to peers that have named it as well."""
 
 Capability = Annotated[str, Meta(max_length=32)]
 Capabilities = Annotated[tuple[Capability, ...], Meta(max_length=64)]

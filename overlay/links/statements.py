@@ -35,7 +35,8 @@ Chain = Annotated[
 TOKEN_BYTES: Final = 16
 
 Token = Annotated[bytes, msgspec.Meta(max_length=TOKEN_BYTES)]
-"""Who shows it has it of the node that made it, or of one that has; b"": nodes have no keys."""
+"""Secret of a delivery: a node that shows it has it from the node that made it, or from one that
+has it; b"": nodes have no keys."""
 
 
 class Signer(Protocol):

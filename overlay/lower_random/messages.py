@@ -14,7 +14,7 @@ Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
 
 
 class PeerRecord(msgspec.Struct, frozen=True, array_like=True):
-    """Where nodes have keys: a node's signature over its addresses, or over a cluster that it
+    """In an overlay with keys: a node's signature over its addresses, or over a cluster that it
     leads, valid until a time in seconds since 1970, with the certificates which prove that the node
     exists (`peer_records`)."""
 

@@ -1,5 +1,5 @@
-"""Where a node is, and what it leads, by its own signed word: what others say of either is not
-believed.
+"""A node's signed records of its addresses and of the cluster that it leads: what others say of
+either is not believed.
 
 Where nodes have keys an entry of a view carries its node's signature over id, address, region and
 tier, with the time until when it holds, and its certificate. An entry without one, or whose

@@ -54,7 +54,7 @@ class Policies(Machine):
         self._store = store
         self._reason = "counting routing cannot confine tenants" if counts_constraints else ""
         self.confinement = self._read()
-        """What holds now."""
+        """The confinement that holds now."""
 
     def _read(self) -> Confinement:
         return Confinement(None if self._store is None else self._store.policy, self._reason)

@@ -1,4 +1,4 @@
-"""Who is in a view where members may lie: the peers of lowest rank, by secret random ranks.
+"""Fills a view where members may lie: with the peers of lowest rank, by secret random ranks.
 
 Basalt (Auvolat, Bromberg, Frey and Taïani 2021, section 3): a view has slots, each with a random
 seed of its own that nobody else knows, and in a slot is the peer whose hash under this seed is the

@@ -1,4 +1,5 @@
-"""What an overlay's tenants may publish and see, by content (docs/design/security.md#policy).
+"""Confines an overlay's tenants to what they may publish and see, by content
+(docs/design/security.md#policy).
 
 Promises: only what a policy is true for passes, whatever a tenant asks for or says. Without a
 policy nothing passes.

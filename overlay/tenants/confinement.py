@@ -1,5 +1,5 @@
-"""What becomes of a tenant's messages before a machine sees them: one table (docs/design/
-security.md).
+"""Confines or refuses a tenant's messages before a machine sees them: one table
+(docs/design/security.md).
 
 Asked for each message of a node whose certificate names a tenant, after its rights
 (overlay/rights.py). A rule returns the message as it is to be taken, without what the tenant may
@@ -44,9 +44,9 @@ HARMLESS_NAMES: Final = (
     "KeepReadings EndReadings"
 )
 HARMLESS: Final = frozenset(HARMLESS_NAMES.split())
-"""What a tenant may say as it is: it brings no events, and asks for none. (`EventFacts` answers a
-question that this node asked; of where trees are and what their summaries admit a tenant learns as
-much as any publisher.)"""
+"""Messages that a tenant may send unchanged: they bring no events, and ask for none. (`EventFacts`
+answers a question that this node asked; of where trees are and what their summaries admit a tenant
+learns as much as any publisher.)"""
 
 
 def _register(known: Confinement, sender: Principal, message: Register) -> Ruling:
@@ -94,7 +94,7 @@ RULES: Final[Mapping[type[Message], Rule]] = {
     AskTrees: refuse,
     AskMatches: refuse,
 }
-"""What is intersected, looked at or refused."""
+"""The rule for each message that is intersected, looked at or refused."""
 
 
 def outcome(

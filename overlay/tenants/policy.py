@@ -1,4 +1,5 @@
-"""What an overlay's tenants may publish and subscribe to, by content (docs/design/security.md).
+"""The policy of an overlay's tenants: what they may publish and subscribe to, by content
+(docs/design/security.md).
 
 A policy is one document for the whole overlay, signed by its operators. For each tenant it has two
 selectors. What a tenant asks for is *intersected* with what it may see, so that a broad selector is
@@ -56,7 +57,7 @@ Selector = Annotated[str, msgspec.Meta(max_length=SELECTOR_MOST)]
 
 
 class Quota(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """How much one node of a tenant may ask of each other node; 0: as much as any leaf."""
+    """Bounds of one tenant's node's requests to each other node; 0: as much as any leaf."""
 
     events: Uint53 = 0
     """Events per second."""
@@ -157,7 +158,7 @@ class Remainder(NamedTuple):
 
 
 class PolicySource(Protocol):
-    """What knows the present policy (overlay/lower_random/policies.py)."""
+    """Gives the present policy (overlay/lower_random/policies.py)."""
 
     @property
     def confinement(self) -> Confinement:

@@ -1,4 +1,4 @@
-"""How much a leaf may ask of this node: token buckets by key (docs/design/security.md#quotas).
+"""Bounds a leaf's requests to this node: token buckets by key (docs/design/security.md#quotas).
 
 A leaf works for its own programs alone, so what it asks for is bounded by what one machine's
 programs do. What is over the quota is refused and counted, and so costs no more than decoding. The

@@ -1,4 +1,4 @@
-"""How much fits into one message: a message that no frame can carry would be lost on the link.
+"""Divides work into messages that fit: one that no frame can carry would be lost on the link.
 
 Weights are estimates of the encoded size that are never far too low; `BATCH_BYTES` leaves room for
 a batch's one last item of the largest size, so that a message stays under the links' bound.

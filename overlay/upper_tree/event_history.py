@@ -1,4 +1,4 @@
-"""What this node remembers of events, for `canopy why`: bounded, newest kept.
+"""This node's memory of events, for `canopy why`: bounded, newest kept.
 
 Written for every event and read for hardly any: so what is noted are the facts as they come, once
 for all events of a batch, and they become text when `canopy why` asks, which scans all notes.
@@ -109,7 +109,7 @@ class Refused(NamedTuple):
 
 
 HistoryNote = PublishedHere | AcceptedAt | Skipped | ShownTo | Refused
-"""What is noted of several events at once."""
+"""A note of several events at once."""
 
 
 class Remembered(msgspec.Struct):

@@ -53,7 +53,7 @@ Fault = Literal[
     "it is not what its publisher's node has signed",
     "it was signed too long ago",
 ]
-"""What is wrong with an event, for people; "": nothing."""
+"""The fault of an event, for people; "": it has none."""
 
 SignMode = bool | Literal["lenient"]
 """`tree.sign`: whether events are signed, and only signed ones are taken; lenient: signed, and

@@ -150,6 +150,6 @@ class Visited(LocalEvent, frozen=True):
     hop: int
     events: Sequence[Event]
     trees: Mapping[str, Served]
-    """What is served here of the trees that the events visit."""
+    """The served parts of the trees that the events visit."""
     before: tuple[SentBefore, ...] = ()
     through: int = 0  # as in `Deliver`

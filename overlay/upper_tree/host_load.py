@@ -1,4 +1,4 @@
-"""How fast a host works, and how much waits there (P7, C6).
+"""A host's speed and its queue (P7, C6).
 
 Publishers choose a host by it (`HostLoad`, publisher/load_prediction.py), and owners split, merge
 and place virtual nodes by it (`ServedLoad`, owner/reported_loads.py).
@@ -20,8 +20,8 @@ import msgspec
 from matching import Cut, Interval
 
 KEEP = 0.9
-"""How much of what was measured counts on at the next sample of the service rate: about the last
-ten samples. Not measured; would be measured by bench/experiments/timeliness over this value."""
+"""The weight of what was measured before at the next sample of the service rate: about the last ten
+samples count. Not measured; would be measured by bench/experiments/timeliness over this value."""
 
 PERIOD = 0.25
 """Seconds over which arrivals are counted before they change the rate: long enough for some events

@@ -1,4 +1,5 @@
-"""What nodes ask one another for a program: `canopy ring`, `where`, `why` and `pub --dry-run`.
+"""Messages between nodes for the questions of programs: `canopy ring`, `where`, `why` and `pub
+--dry-run`.
 
 None of it changes anything at the node that is asked. A question's `number` comes back with the
 answer, so that a late one is known as such.

@@ -1,4 +1,4 @@
-"""How many hosts the machines of an overlay are worth (C6).
+"""Computes how many hosts the machines of an overlay are worth (C6).
 
 Processes on one machine share its processors: where these are busy, one host more does not serve an
 event more, and each event costs a visit more. Hosts take about half of what an event costs all

@@ -26,7 +26,7 @@ OTHERS_MOST = 16
 overlay (bench/experiments/scaling)."""
 
 Processors = Annotated[int, msgspec.Meta(ge=1, le=65_536)]
-"""How many the machine of a node has that the node may use."""
+"""Number of processors of the node's machine that the node may use."""
 
 
 def value_in(event: Event, attribute: str) -> bool | int | float | str | None:
@@ -80,7 +80,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Location(msgspec.Struct, frozen=True, array_like=True):
-    """Where one virtual node was, at some version of its tree's map: at each of its hosts."""
+    """The hosts of one virtual node, at some version of its tree's map."""
 
     attribute: str
     version: Version

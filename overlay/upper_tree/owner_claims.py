@@ -1,4 +1,4 @@
-"""Who speaks for a tree's owner: the primary of the cluster that covers it, by the ring.
+"""Knows who speaks for a tree's owner: the primary of the cluster that covers it, by the ring.
 
 A host obeys whoever speaks of a tree under the highest epoch, and a publisher rejects answers under
 lower ones than that of an `Invalidate`, since epochs are unique and grow. With keys that is not

@@ -1,4 +1,4 @@
-"""How a node takes much work at once without keeping events waiting (C6, P1).
+"""Lets a node take much work at once without keeping events waiting (C6, P1).
 
 A registration costs an owner or a host some 0.1 ms, and thrice that where no selector of its shape
 was compiled before: it is compiled, and put into a log or an index.

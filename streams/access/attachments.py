@@ -1,4 +1,5 @@
-"""What programs have at all shards of a stream, with a session for each: readings, memberships.
+"""Attachments of programs to all shards of a stream, with a session for each: readings,
+memberships.
 
 An attachment begins when its stream is located, is ready when each shard's leader has opened its
 session, and ends with its program, with an error, or when the program says so. While it lasts, its

@@ -1,4 +1,4 @@
-"""Which streams there are, where their shards are, and who leads each of them.
+"""The directory of streams: their shards, replicas and leaders.
 
 *Promises*: a stream's name belongs to one founding id, in the log of the cluster that owns the key
 of the name; a removed stream keeps its name and its id, so that none of its shards comes back

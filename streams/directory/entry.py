@@ -88,8 +88,8 @@ class StreamOptions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     """Whether replicas without a majority refuse rows, or take them into a fork
     (streams/services/fork/)."""
     writers: Names = ()
-    """Who may append (streams/log/writers.py): producer:NAME, node:ID, tenant:NAME; (), or *:
-    anybody."""
+    """The producers that may append (streams/log/writers.py): producer:NAME, node:ID, tenant:NAME;
+    (), or *: anybody."""
 
 
 class ShardPlace(msgspec.Struct, frozen=True, array_like=True):

@@ -1,4 +1,4 @@
-"""What a node asks of the owners of streams' names: asked again until there is an answer.
+"""Questions of a node to the owners of streams' names: asked again until there is an answer.
 
 A stream that copies others must not copy itself over them. Sources and mirrors never change after
 the founding, so the last stream to be founded closes a circle: it is refused. Two streams founded

@@ -1,4 +1,4 @@
-"""What a shard's log says beside its rows: producers, consumers, groups, replicas, the floor of
+"""The state in a shard's log beside its rows: producers, consumers, groups, replicas, the floor of
 retention.
 
 The state is the fold of the chunks in their order. Each segment begins with the whole state, in one
@@ -304,7 +304,7 @@ class ShardState:
         self.forks = ForkStates()
         self.groups = GroupStates()
         self.table = NO_TABLE
-        """Where the newest rows below the floor are, in a stream with a key."""
+        """The place of the newest rows below the floor, in a stream with a key."""
         self._former_table: TableWritten | None = None  # the table before; None: not known
         self._loading: ShardState | None = None  # a state of several chunks, not yet complete
 

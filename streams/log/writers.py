@@ -1,4 +1,4 @@
-"""Who may append to a stream, by its entry and by the policy; the leader of a shard asks.
+"""Decides who may append to a stream, by its entry and by the policy; the leader of a shard asks.
 
 A stream names its writers (`StreamOptions.writers`): producers, nodes or tenants. A stream without
 writers takes rows from everybody who may append at all. A tenant appends only to streams that the

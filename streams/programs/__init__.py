@@ -1,4 +1,4 @@
-"""What programs ask of their node's streams, each part a conversation with shards' leaders on
+"""Requests of programs to their node's streams, each part a conversation with shards' leaders on
 `streams.access`.
 
 *Called by*: `streams.machines` builds the machines; programs reach them by commands.

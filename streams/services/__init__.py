@@ -1,4 +1,4 @@
-"""What a node offers for the shards that it leads.
+"""Services of a node for the shards that it leads.
 
 *Promises*: a service keeps something for a shard from the first request on until the leadership
 ends, and nothing beyond: another epoch gets another one, also when the same node leads again. Who

@@ -206,7 +206,7 @@ class _Subscription:
         self.is_ready = False
         self.has_failed = False
         self.gaps = 0
-        """How often events may have been missed."""
+        """Number of times that events may have been missed."""
 
     @property
     def selector(self) -> str:

@@ -84,7 +84,7 @@ class OriginReading:
         """The origin's shard."""
         self.where = where
         self.name = f"{COPIED}{id_}/{number}"
-        """What the log calls it."""
+        """Its name in the log."""
         self.id = id_
         self.client = 0
         self.retry_at = 0.0
@@ -93,11 +93,11 @@ class OriginReading:
         """Retention has removed rows behind the copied ones: begin with the oldest."""
         self.has_begun = False
         self.taken: EventsTaken | None = None
-        """What waits to be appended."""
+        """Events that wait to be appended."""
         self.scanned = 0
         """All rows below it are in the log, or are not wanted."""
         self.losses = 0
-        """How many times the origin's log has lost rows."""
+        """Number of times that the origin's log has lost rows."""
         self.noted_at = 0.0
         """When `scanned` was last written to the log without a row."""
         self.fault = ""

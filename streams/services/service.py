@@ -239,7 +239,7 @@ class ShardService(Machine, Generic[Kept]):
     """The base of machines that keep something for each shard that this node leads."""
 
     kind: type[Kept]
-    """What is kept of each leadership."""
+    """The class of the record kept for each leadership."""
 
     def __init__(self, leaderships: Leaderships, leading: ReplicaOf) -> None:
         """`leading`: a shard's replica if this node leads it, a chunk of its epoch is committed,

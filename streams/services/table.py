@@ -58,7 +58,7 @@ UNDER_WAY: Final = 4
 """Chunks that are appended and not committed, from which on no more are: as those of producers."""
 
 CHUNK_WORK: Final = 50
-"""What reading a chunk counts for, in rows: as `streams.services.read.history.CHUNK_WORK`."""
+"""Rows that reading a chunk counts for: as `streams.services.read.history.CHUNK_WORK`."""
 
 BUDGET: Final = 1_000
 """Rows' worth of work in a turn: half of `streams.services.read.shard_readings.BUDGET`."""

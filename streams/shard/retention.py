@@ -36,7 +36,7 @@ file."""
 
 
 class Keep(NamedTuple):
-    """How long rows are kept (nanoseconds), and how many bytes of a shard's log; 0: no limit."""
+    """Bounds of kept rows: their age (nanoseconds), and the bytes of a shard's log; 0: no limit."""
 
     time: int = 0
     bytes: int = 0

@@ -27,7 +27,7 @@ from overlay.phrases import counted
 
 @dataclass
 class PublishedFeed:
-    """How many events were published, and which lines were refused."""
+    """The number of published events, and the lines that were refused."""
 
     published: int = 0
     refused: list[Refusal] = field(default_factory=list)

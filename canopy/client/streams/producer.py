@@ -75,7 +75,7 @@ class ProducerStart:
     def __init__(self) -> None:
         self.token = secrets.token_hex(8)
         self.begun = 0
-        """How many times a producer was, or may have been, begun with this start."""
+        """Number of producers begun, or perhaps begun, with this start."""
 
 
 class _Batch:

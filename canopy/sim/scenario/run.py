@@ -71,8 +71,8 @@ PHASE_REST = 10.0
 """Virtual seconds before a further phase: nodes that were started again have become voters."""
 
 LOOKS, LOOK_AGAIN = 3, 5.0
-"""How often a state must be found wrong, and virtual seconds in between: longer than a message and
-its retransmission (3 s) take."""
+"""Number of looks that must find a state wrong, and virtual seconds between them: longer than a
+message and its retransmission (3 s) take."""
 
 Progress = Callable[[str, float, float], None]
 """Called with the stage, the virtual time, and the completed share (0 to 1)."""

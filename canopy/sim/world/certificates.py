@@ -40,7 +40,7 @@ class SimulatedCertificates:
         self.life = life
         self.renewed = 0
         self.failed = 0
-        """How often a node has asked in vain."""
+        """Number of a node's requests without an answer."""
         self.cut_off = 0
         """Connections whose certificate has ended, at each of their ends that noticed."""
         self._make = renewals

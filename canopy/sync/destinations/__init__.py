@@ -1,4 +1,4 @@
-"""Where changes go: one module for each kind of database.
+"""Destinations of changes: one module for each kind of database.
 
 A `Destination` (``destination``) is a sink that has a schema: it applies what was folded, and keeps
 the sync's position in the same transaction. It does so over any DBAPI connection (``statements``

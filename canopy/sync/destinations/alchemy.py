@@ -32,7 +32,7 @@ _MYSQL: Final = ("mysql", "mariadb")
 _SAID: Final = re.compile(
     r"(?<=^DOUBLE PRECISION)\(\d+\)|(?<=^BIGINT)\(\d+\)| CHARACTER SET \w+(?= COLLATE)"
 )
-"""What databases say of a type though it could not be otherwise."""
+"""The parts of a type's text that databases add, though it could not be otherwise."""
 
 
 def _type(means: str, is_key: bool) -> sa.types.TypeEngine[Any]:

@@ -69,13 +69,13 @@ class SyncProgress(msgspec.Struct):
     offset: int = 0
     """Of the stream, behind everything that was applied."""
     losses: int = 0
-    """How many times the stream's log had lost rows at its end when that was told."""
+    """Number of times that the stream's log had lost rows at its end when that was told."""
     commit: Commit | None = None
     """Of the source, the newest that was applied."""
     tables: dict[str, Table] = msgspec.field(default_factory=dict)
     """The shapes of the tables, as the stream has said them so far."""
     name: str = ""
-    """What the stream is called."""
+    """The stream's name."""
     applied: float = 0.0
     """When, seconds since 1970 by the clock of the side that applies."""
 

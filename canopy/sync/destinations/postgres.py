@@ -40,7 +40,7 @@ LONG_NAMES: Final = {
     "timestamp": "timestamp without time zone",
     "timestamptz": "timestamp with time zone",
 }
-"""How the catalogue spells them."""
+"""The catalogue's spelling of types."""
 WHOLE: Final = ("smallint", "integer", "bigint")
 """Types that refuse what they cannot hold."""
 ECHO: Final = "canopy"

@@ -1,4 +1,4 @@
-"""Where changes come from: one module for each kind of database.
+"""Sources of changes: one module for each kind of database.
 
 A `Source` (``source``) hands out what a database has committed, in order; ``sqlite`` logs changes
 by triggers (``sqlite_triggers``; ``sqlite_unique`` finds the rows that a new row replaces).

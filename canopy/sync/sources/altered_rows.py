@@ -1,4 +1,4 @@
-"""How the rows of a table that was altered come to the destination.
+"""Brings the rows of an altered table to the destination.
 
 A new column mostly has one value in all rows that are there: the default that it was added with.
 Then the stream has that value once (`FILL`), and behind it only the rows that have another. Which

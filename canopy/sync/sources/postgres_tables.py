@@ -20,7 +20,7 @@ from canopy.sync.values import ABSENT, Row
 
 PUBLIC: Final = "public"
 TAKEN_IN: Final = b"table "
-"""What a note in the log begins with that a table was published."""
+"""The prefix of a note in the log that a table was published."""
 ALTERED: Final = b"altered "
 """And that a table has got another shape."""
 LOCK_TIMEOUT: Final = 2

@@ -46,7 +46,7 @@ class Replication:
         self._confirmed = 0
         self._told = 0.0  # when the server was
         self.end = 0
-        """How far the server's log had gone when it spoke last; all before it was received."""
+        """The end of the server's log when it spoke last; all before it was received."""
 
     def close(self) -> None:
         """End the connection to the server."""

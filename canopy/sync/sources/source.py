@@ -1,4 +1,4 @@
-"""What captures the changes of one kind of database."""
+"""The interface that captures the changes of one kind of database."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from canopy.sync.errors import SchemaError, SourceLostError
 from canopy.sync.values import Row
 
 ASKED: Final = "canopy"
-"""What a MARK that was asked for (`Source.mark`) has instead of a table."""
+"""The word in place of a table in a MARK that was asked for (`Source.mark`)."""
 
 
 def is_wanted(name: str, wanted: Sequence[str]) -> bool:
@@ -88,7 +88,7 @@ class Source(Protocol):
     """A database whose changes are captured. One thread uses it."""
 
     id: str
-    """Which database it is, for good: a copy that was restored has the same."""
+    """The database's lasting id: a copy that was restored has the same."""
 
     mark_every: int
     """So far the positions may go without a change that is wanted until the stream is told: the

@@ -1,4 +1,5 @@
-"""Which rows of a SQLite table a new row replaces: conditions for each of its unique indexes.
+"""Finds the rows of a SQLite table that a new row replaces, by conditions for each of its unique
+indexes.
 
 SQLite compares as the index says, which may be otherwise than the column (`COLLATE NOCASE`), and an
 index may be of expressions, of which the catalogue has the text of CREATE INDEX only
@@ -66,7 +67,7 @@ def _index(database: sqlite3.Connection, table: str, name: str) -> Unique:
 
 
 EXPRESSION: Final = -2
-"""What `index_xinfo` has in place of a column's number."""
+"""The number that `index_xinfo` gives in place of a column's."""
 
 
 def _new(database: sqlite3.Connection, table: str) -> str:

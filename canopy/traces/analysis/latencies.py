@@ -1,4 +1,4 @@
-"""How latencies are spread: over the time of the run, by hops, by attribute, by host and by link.
+"""Distributes latencies over the time of the run, hops, attributes, hosts and links.
 
 Spark counts the judged pairs in bins of latency 0.5 % wide, so that a few thousand rows come to
 this process however many pairs there are. Within a bin every latency counts as the bin's mean:
@@ -138,7 +138,7 @@ def count_verdicts(bins: Iterable[Row]) -> VerdictCounts:
 
 @dataclass(frozen=True)
 class Latencies:
-    """What the report shows of the latencies in parts."""
+    """The parts of the report about latencies."""
 
     over_time: dict[int, Spread]  # by time bin of the publication
     by_hops: dict[int, Spread]
@@ -236,8 +236,8 @@ def by_attribute(
 def compared_places(
     spark: SparkSession, records: DataFrame, tally: Iterable[Row], clocks_agree: bool
 ) -> tuple[list[Row], float]:
-    """How long events took at hosts (`sender` None) and on links, those whose p90 is longest first:
-    rows of sender, node and `PLACE_NUMBERS`; and the share of the events that they are of.
+    """The latencies at hosts (`sender` None) and on links, the longest p90 first: rows of sender,
+    node and `PLACE_NUMBERS`; and the share of the events that they are of.
 
     A host took from the last visit that was sent to it until its match, a link from the last
     forward until the arrival, of the same event and attribute.

@@ -69,7 +69,7 @@ T = TypeVar("T")
 
 
 class AnalysisOptions(TypedDict, total=False):
-    """How an analysis is run."""
+    """The options of an analysis."""
 
     master: str | None
     """The URL of a Spark cluster whose machines see all folders under the same paths; None: this
@@ -167,7 +167,7 @@ class Analysis:
         self._undrawn: list[str] = []
         self.permits = 0  # records of what a policy left of a subscription
         self.confined: DataFrame | None = None
-        """What policies left of subscriptions, if there are tenants'."""
+        """Subscriptions as policies narrowed them, if there are tenants'."""
         self.kinds = EVERY_KIND
         """The kinds of records that there may be: others are not looked for."""
 

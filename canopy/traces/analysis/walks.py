@@ -1,4 +1,5 @@
-"""How events found their trees: walks (C3, C4, C10), lookups on the ring (C5), the tree (C7).
+"""Describes the ways of events to their trees: walks (C3, C4, C10), lookups on the ring (C5), the
+tree (C7).
 
 A walk searches each of its attributes separately, so everything is counted per (walk, attribute). A
 walk *hits* when it meets an access point. Where the publisher's own table has one, at hop 0, there

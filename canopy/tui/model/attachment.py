@@ -78,7 +78,7 @@ class SubscriptionEntry:
 
 
 class Changes(NamedTuple):
-    """What changed since the last tick."""
+    """The changes since the last tick."""
 
     events: bool
     subscriptions: bool

@@ -34,7 +34,7 @@ from overlay.stream_client import GetGroups, Groups, RowExplained, WhyRow
 
 
 class ReplayRequest(NamedTuple):
-    """Where to begin to read (`Client.read`), and the selector; "": all events."""
+    """The start of a reading (`Client.read`), and its selector; "": all events."""
 
     start: Start | int
     at: int

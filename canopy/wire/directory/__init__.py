@@ -1,4 +1,4 @@
-"""How nodes find each other beyond their seeds: the Kademlia directory, names to addresses (T5,
+"""Finds other nodes beyond the seeds: the Kademlia directory, names to addresses (T5,
 docs/design/chord-ring.md), and multicast DNS on the local network.
 
 ``discovery`` has the node's announcements and lookups; ``directory`` runs the library in a thread

@@ -61,7 +61,7 @@ Chain = tuple[bytes, ...]
 
 @dataclass(frozen=True, slots=True)
 class Beliefs:
-    """What a node trusts. Immutable."""
+    """The authorities, nodes and revocations that a node trusts. Immutable."""
 
     overlay: str
     own: NodeCertificate

@@ -1,5 +1,4 @@
-"""How a node gets its certificates: the first with a token (`join`), later ones with the last
-(`renew`).
+"""Gets a node's certificates: the first with a token (`join`), later ones with the last (`renew`).
 
 The private key never leaves the node: the node sends the public one, and signs the issuer's nonce.
 To join it connects twice: the first time it trusts nobody, and only accepts the root whose

@@ -88,7 +88,7 @@ def line_load(builder: Any, address: Any) -> Any:
 
 @_instruction(types.int64, ADDRESS, types.int64)
 def line_reached(builder: Any, address: Any, code: Any) -> Any:
-    """How many of the eight integers at an address (a multiple of 64) are at most `code`."""
+    """The number of the eight integers at an address (a multiple of 64) that are at most `code`."""
     place = builder.inttoptr(address, VECTOR.as_pointer())
     alike = ir.Constant(VECTOR, ir.Undefined)
     for lane in range(8):

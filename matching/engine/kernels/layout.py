@@ -1,4 +1,5 @@
-"""What lies where: sizes, the memory of a segment, and the header of addresses that kernels get.
+"""The layout of memory: sizes, the memory of a segment, and the header of addresses that kernels
+get.
 
 See the drawing in `matching.engine`. A *segment* is the unit of allocation: growing never copies
 subscriptions, so no match has to wait for that. A subscription's *place* is the number of its block

@@ -195,7 +195,7 @@ def first_row(h: int, column: int) -> int:
 
 @kernel
 def column_rows(h: int, column: int) -> int:
-    """How many rows a column has."""
+    """The number of a column's rows."""
     return first_row(h, column + 1) - first_row(h, column)
 
 

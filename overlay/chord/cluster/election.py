@@ -91,7 +91,7 @@ class Election:
     heartbeat: Heartbeat
     health: Health
     signer: Signer | None = None
-    """Where nodes have keys: votes are signed, and others believe who has a majority of them."""
+    """In an overlay with keys: votes are signed, and others believe who has a majority of them."""
 
     def __post_init__(self) -> None:
         self.port = self.role.port

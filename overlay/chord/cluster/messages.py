@@ -144,7 +144,7 @@ class VoteReply(Message, frozen=True):
     voted_epoch: Uint53
     timeout: Duration = 0.0
     grant: Signature | None = None
-    """Where nodes have keys: the vote, signed."""
+    """In an overlay with keys: the vote, signed."""
 
 
 class VoteRecord(msgspec.Struct, frozen=True, array_like=True, tag=True):

@@ -1,4 +1,4 @@
-"""Who serves in a cluster: founding, recruiting, joining, leaving, and arcs that change hands (P1).
+"""Membership of a cluster: founding, recruiting, joining, leaving, and arcs that change hands (P1).
 
 *Promises*: the primary alone changes the membership; at no moment do two nodes serve a key; no
 majority depends on a node that has been released (docs/design/clusters.md: *Splitting, handing

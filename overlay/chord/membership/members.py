@@ -1,4 +1,4 @@
-"""Who serves in the cluster: joining, leaving in order, and being lost (P1).
+"""The members of the cluster: joining, leaving in order, and being lost (P1).
 
 The primary changes the membership, one version per change, and announces each to all members. A
 member accepts a description that is newer than its own and comes from a node that may speak for the

@@ -1,4 +1,4 @@
-"""What makes keys survive the loss of their whole cluster (P5; Phoenix section 2, cluster failure).
+"""Keeps keys through the loss of their whole cluster (P5; Phoenix section 2, cluster failure).
 
 *Promises*: a copy that is called whole lacks nothing that was acknowledged; two forks of one
 cluster never have the same epoch; of clusters that claim overlapping arcs the lower epoch stops

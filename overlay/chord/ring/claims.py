@@ -1,4 +1,4 @@
-"""Which descriptions of clusters are believed, where nodes have keys.
+"""Decides which descriptions of clusters are believed, in an overlay with keys.
 
 A description is its primary's word: it is *sealed* with that node's signature, so that who passes
 it on can change nothing. What it says against what is known already, that another node leads a
@@ -88,7 +88,7 @@ class Claims:
         self._wait = wait
         self._doubts: dict[Claim, Doubt] = {}
         self._settled: BoundedDict[Claim, tuple[bool, float]] = BoundedDict(CLAIMS_MOST)
-        """What was decided, and until when that holds."""
+        """The decisions, and until when each holds."""
         self._verified: BoundedDict[bytes, bytes] = BoundedDict(SEALS_KEPT)  # statement, by seal
         self._former: BoundedDict[Key, Cluster] = BoundedDict(CLAIMS_MOST)
         self._asked: BoundedDict[NodeId, float] = BoundedDict(CLAIMS_MOST)

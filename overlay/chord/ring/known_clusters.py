@@ -1,4 +1,4 @@
-"""What this node has heard of the ring: a bounded cache of cluster descriptions (P2).
+"""A bounded cache of the clusters that this node has heard of (P2).
 
 A description says whom to ask, never who owns a key: a node that is asked wrongly knows better (a
 former owner knows to whom it gave the arc). So a description may be as old as it likes; of two of

@@ -1,4 +1,4 @@
-"""What a node knows of the ring, and the next step towards any key (P2).
+"""A node's knowledge of the ring, and the next step towards any key (P2).
 
 A node is one of three: a *primary*, which takes part in the ring with pointers of its own; another
 *member* of a cluster, which leaves routing to its primary; an *outsider*, which enters through any

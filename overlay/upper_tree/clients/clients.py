@@ -1,4 +1,4 @@
-"""What local programs ask for: subscriptions (overlay/client.py). What they publish is admitted by
+"""Subscriptions of local programs (overlay/client.py). What they publish is admitted by
 ../publisher/publications.py.
 
 A subscription belongs to the client that made it and ends with it. Questions about the overlay are
@@ -97,7 +97,7 @@ class LocalClients(Machine):
         self.ended: BoundedDict[str, LocalSubscription] = BoundedDict(ENDED_MOST)
         """The last that have ended, by id, for `canopy why`."""
         self._new: list[tuple[int, Subscribe, bool]] = []
-        """What this turn has brought, by client, and whether it gathers."""
+        """The subscriptions that this turn has brought, by client, and whether it gathers."""
         self._by_client: dict[int, dict[str, None]] = {}  # ids of its subscriptions
         self._ending: deque[LocalSubscription] = deque()  # of clients that have closed
         self._end_more = Alarm(port, EndDue())

@@ -1,4 +1,4 @@
-"""What of the work for clients is bounded and timed, and what each number would be measured by.
+"""Bounds and times of the work for clients, and what each number would be measured by.
 
 Unless a line says that a number was measured, it was not.
 """

@@ -1,4 +1,4 @@
-"""Who would get an event if it were published: `canopy pub --dry-run`.
+"""Finds who would get an event if it were published: `canopy pub --dry-run`.
 
     program's node ── FindHosts ──► owner of each attribute        which hosts have its tree?
                    ── AskMatches ─► a host of the value's virtual node    who matches?

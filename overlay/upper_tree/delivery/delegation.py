@@ -1,4 +1,4 @@
-"""What delegates do, and what becomes of deliveries that their link does not carry (C11, P3).
+"""Delegates, and deliveries that their link does not carry (C11, P3).
 
     host ── Deliver(onward) ──► delegate ── Deliver(host) ──► interested node
                                    └────── Undelivered ─────► host ── Deliver ──► interested node

@@ -1,4 +1,4 @@
-"""What leaves for interested nodes, collected so that it leaves together (C11).
+"""Collects deliveries to interested nodes, so that they leave together (C11).
 
 A host has a batch of events and knows for each the nodes that want it. As long as no event has more
 of them than this node may send copies of it (fan_out.py), each node gets one message with all that

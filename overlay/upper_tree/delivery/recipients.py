@@ -1,4 +1,4 @@
-"""Who is to get an event: one by one, and as the shares that delegates are handed (C11)."""
+"""The recipients of an event: one by one, and as the shares that delegates are handed (C11)."""
 
 from __future__ import annotations
 

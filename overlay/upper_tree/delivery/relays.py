@@ -79,7 +79,7 @@ class SuspectedNode(msgspec.Struct):
 
     peer: Peer
     copied: Counter[DeliveryKey] = msgspec.field(default_factory=Counter)
-    """What a relay has as well, how often."""
+    """Deliveries that a relay has as well, with the number of copies."""
     is_stalled: bool = False  # a relay cannot reach the node either
 
 

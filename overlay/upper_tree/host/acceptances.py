@@ -1,5 +1,5 @@
-"""What publishers hear that trees here have taken: at once, or together for events that come one by
-one.
+"""Tells publishers which events trees here have taken: at once, or together for events that come
+one by one.
 
 An event that comes alone costs its publisher's node two turns: one in which it is published, and
 one in which it is accepted. Where the next come within a few milliseconds, what was taken of them

@@ -1,4 +1,4 @@
-"""What of a host's work is bounded and timed, and what each number would be measured by.
+"""Bounds and times of a host's work, and what each number would be measured by.
 
 Unless a line says that a number was measured, it was not. Times are seconds. Numbers that a user
 may set are in overlay/settings.py.
@@ -17,8 +17,8 @@ EPOCHS_MOST = 4_096
 as many as a publisher's cached locations. By the trees that one host serves within a day."""
 
 FORMER_FOR = 5.0
-"""What a host had of a tree that was taken away is kept for so long: a new primary takes all trees
-away from all hosts and gives them back at once. By the time that it takes to send them."""
+"""Seconds for which a host keeps what it had of a tree that was taken away: a new primary takes all
+trees away from all hosts and gives them back at once. By the time that it takes to send them."""
 
 RETAKEN = 7
 """A registration that the host has already costs 1 / (RETAKEN + 1) of one that it installs
@@ -95,10 +95,10 @@ is, the larger they are, and the less they cost. (Slices of a few milliseconds w
 host that gets too little of its machine seems slow, so its slices become small, and it slower.)"""
 
 SLICE_CALM, SLICE_SECONDS = 8, 0.05
-"""Where no subscriber names a level nothing is urgent, and a slice has the events that are matched
-within `SLICE_SECONDS`: with a turn of a second, the events of a whole second and all messages of
-owners would wait for its end. It has at least `SLICE_CALM` events, which a turn makes dearer by
-half."""
+"""Bounds of a slice where no subscriber names a level and so nothing is urgent: it has the events
+that are matched within `SLICE_SECONDS`: with a turn of a second, the events of a whole second and
+all messages of owners would wait for its end. It has at least `SLICE_CALM` events, which a turn
+makes dearer by half."""
 
 SLICE_BYTES = 1 << 20
 """Bytes of a slice's events, beyond which one event more may go: a link that carries less than

@@ -201,7 +201,8 @@ class Hosting(Machine):
         self._is_keyed = is_keyed
         self._room = settings.tree.host_entries
         self.copies = CopyBudget(settings.tree.fan_out, window=settings.tree.order_hold)
-        """How many copies of an event may leave this node, also as publisher and delegate (C11)."""
+        """The budget of copies of an event that may leave this node, also as publisher and delegate
+        (C11)."""
         trees: dict[str, HostedTree] = {}
         self.scheduler = VisitScheduler(port, settings.tree, trees, self)
         self.assigned = AssignedTrees(
@@ -216,7 +217,7 @@ class Hosting(Machine):
         self.trees: Mapping[str, HostedTree] = trees
         self.index = self.assigned.index
         self.holding = Holding(port, settings, relays, notices, self.assigned)
-        """What is for nodes out of reach, as whatever this node owes it: host or delegate."""
+        """Deliveries for nodes out of reach, whether this node owes them as host or as delegate."""
         self.gathering = ShardGathering(port, trees, self.scheduler)
         self.sharing = QueueSharing(port, trees, self.copies)
         self._acceptances = Acceptances(port, self.scheduler)

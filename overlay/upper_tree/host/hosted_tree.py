@@ -1,4 +1,4 @@
-"""What a host has of the trees: its intervals, and one index of all registrations (C6, C9).
+"""A host's part of the trees: its intervals, and one index of all registrations (C6, C9).
 
 One index serves all trees of a host in pivot routing. So an event that visits ten trees here is
 matched once, not ten times: with an index per virtual node the lookups cost more than all the rest
@@ -115,7 +115,7 @@ class HostedTree:
         self.key = attribute_key(attribute)
         self.version: Version = (0, 0)
         self.owner: Peer | None = None
-        """Who has assigned the present version."""
+        """The owner that has assigned the present version."""
         self.served = ServedParts((), Slice(0, {}))
         self.hosts_grew_at = float("-inf")
         """When a part of the tree that is served here was given more hosts last."""

@@ -1,4 +1,4 @@
-"""What each virtual node asks of this host, as its owner learns it (C6).
+"""Measures the load of each virtual node at this host, for its owner (C6).
 
 A host measures how much of its time events take (`LoadMeter`), and counts which trees they visit.
 What an event costs is divided evenly among the trees that it visits here, since it is matched once

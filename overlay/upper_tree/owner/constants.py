@@ -1,4 +1,4 @@
-"""What of the owner's work is bounded and timed, and what each number would be measured by.
+"""Bounds and times of the owner's work, and what each number would be measured by.
 
 Unless a line says that a number was measured, it was not. Times are seconds. Numbers that a user
 may set are in overlay/settings.py.
@@ -72,7 +72,7 @@ than are under way within `tree.serving_most`."""
 # --- host_selector.py, placement.py ---
 
 FEWEST_HOSTS = 2
-"""Where there are fewer match brokers, standby and primary host as well: with one host more, losing
+"""Number of match brokers below which standby and primary host as well: with one host more, losing
 one costs no event."""
 
 FILL = 0.75
@@ -212,8 +212,8 @@ SHARDED_BUSY = 0.15
 neighbours are merged below (`MERGED_BUSY`)."""
 
 HOT_SHARE = 0.5
-"""Where the events of a virtual node take long, one value is cut out of it only if it has this
-share of the events: how long the others take is not known."""
+"""Share of a slow virtual node's events that one value must have to be cut out of it: how long the
+others take is not known."""
 
 SHARDS_IDLE = 0.02
 """Shards of a value that together ask for less of a host's time of late are merged: next to no

@@ -1,4 +1,5 @@
-"""Which hosts of the owned trees can be reached, may serve, and are to be relieved (C6).
+"""Supervises the hosts of the owned trees: which can be reached, may serve, and are to be relieved
+(C6).
 
 The primary keeps a link to every host, so that it notices when one falls silent, and grants serving
 leases (lease_grants.py) to those whose registrations it can rely on. A host that comes back as a

@@ -220,8 +220,8 @@ class RegistrationBoxes(dict[str, tuple[Box, ...]]):
 
 
 class TreeSize:
-    """How many registrations a tree has, and when to look whether its virtual nodes have too many
-    or too few. Times are the Port's seconds."""
+    """The number of a tree's registrations, and when to look whether its virtual nodes have too
+    many or too few. Times are the Port's seconds."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -546,7 +546,7 @@ class OwnedTrees(dict[str, OwnedTree]):
     def __init__(self) -> None:
         super().__init__()
         self.popularity = Popularity()
-        """How many of their conjunctions ask for each attribute (pivots.py)."""
+        """Counts the conjunctions that ask for each attribute (pivots.py)."""
         self._loads = HostLoads()
 
     def loads(self) -> Mapping[NodeId, int]:

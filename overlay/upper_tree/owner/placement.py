@@ -67,7 +67,7 @@ class HostUse(NamedTuple):
     are_overloaded: bool = False
     """Whether some host was asked for more time than it has."""
     regions: tuple[Region, ...] = ()
-    """Where each run is to have a host (M1), that of most interest first."""
+    """The regions in which each run is to have a host (M1), that of most interest first."""
 
 
 UNUSED = HostUse()
@@ -203,7 +203,7 @@ class RunAssignment:
             min(max(replicas, ceil(each / share - SPARE)), REPLICAS_MOST, len(hosts))
             for each in busy
         ]
-        """How many each run is to have, …"""
+        """Number of replicas of each run, …"""
         self.parts = [each / count for each, count in zip(busy, self.replicas, strict=True)]
         """… and what it asks of each."""
         self.chosen: list[list[Peer]] = [[] for _ in runs]

@@ -1,4 +1,4 @@
-"""What hosts report of their loads, and what it says of each virtual node (C6).
+"""The loads that hosts report, and the load of each virtual node by them (C6).
 
 Hosts report with each answer to a serving beat (lease_grants.py) what every virtual node asks of
 them. A virtual node's load is the sum over its replicas, in shares of one host's time. Two values

@@ -1,4 +1,4 @@
-"""What a cluster knows of its trees, and of other things whose key it owns, as a state machine over
+"""The state of a cluster's trees, and of other things whose key it owns, as a state machine over
 its replicated log (P1).
 
 The primary changes the state only by applying an operation that it appends to the cluster's log.
@@ -172,7 +172,7 @@ class Tree:
         self.interest: Counter[Region] = Counter()
         """Registrations by the region of their subscriber ("": none)."""
         self.registration_changes = 0
-        """How often `registrations` has changed so far."""
+        """Number of changes of `registrations` so far."""
 
     def intervals(self) -> list[Interval]:
         """The interval of each registration, in the order of registration."""
@@ -222,9 +222,9 @@ class ClusterState:
         self._highest: Version | None = (0, 0)  # None: to be found among the trees
         self.trees: dict[str, Tree] = {}
         self.leaves = LeafHoldings()
-        """What leaves and tenants have in these trees."""
+        """The holdings of leaves and tenants in these trees."""
         self.directory: dict[str, bytes] = {}
-        """What is kept by name, as bytes that this state does not look into."""
+        """Values by name, as bytes that this state does not look into."""
         self.cache_holders: dict[NodeId, Peer] = {}
         """Publishers that may have a cached summary of a tree."""
         self.has_unknown_holders = False

@@ -1,4 +1,4 @@
-"""What a program may publish: an event's attributes, their values and its size.
+"""Admits what a program publishes, by an event's attributes, their values and its size.
 
 Nearly all is admissible, and what a program publishes together looks alike. So a batch is checked
 attribute by attribute, in a few calls for all its events; only where that does not settle it each

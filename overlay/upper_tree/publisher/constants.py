@@ -30,7 +30,7 @@ message comes in that time, and at that rate no event would arrive sooner withou
 # --- how many there may be (pending_store.py) ---
 
 WINDOW_SECONDS = 0.25
-"""What hosts accept within so long may be pending: many times what an acceptance takes where hosts
+"""Seconds of what hosts accept that may be pending: many times what an acceptance takes where hosts
 keep up, and a quarter of the shortest election timeout. By the events per second of hosts that are
 just kept busy, beside the elections of a machine that is not (`tests/overlay`)."""
 

@@ -66,7 +66,8 @@ class HostEstimate(msgspec.Struct):
     sends: deque[tuple[float, int]] = msgspec.field(
         default_factory=lambda: deque(maxlen=SENDS_MOST)
     )
-    """What was sent and not accepted since: when, and how many events; the oldest first."""
+    """Messages that were sent and not accepted since: the time, and the number of events; the
+    oldest first."""
 
     def queue(self, now: float, service: float) -> float:
         """Return the predicted number of events waiting at the host. `service`: the host's assumed

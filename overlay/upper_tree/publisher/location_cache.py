@@ -1,4 +1,5 @@
-"""What a publisher knows of trees: entry points, virtual nodes, which have no subscribers (C5, C7).
+"""A publisher's knowledge of trees: entry points, virtual nodes, which have no subscribers (C5,
+C7).
 
 Everything here is a hint: a host that does not serve the tree any more answers `TreeMoved`, and *no
 subscribers* ends with its term or is invalidated. So do summaries of who subscribes

@@ -111,7 +111,7 @@ class Coalescer:
         self._by_names: ByNames = {}  # by the names of their attributes
         self._largest = 0  # bytes that none of them exceeds
         self.count = 0
-        """How many events wait."""
+        """Number of waiting events."""
         self._over = Alarm(port, HoldOver())
 
     @property
@@ -322,8 +322,8 @@ class PendingStore:
         self._is_room_awaited = False
         self._locations = locations
         self.coalescer = Coalescer(port)
-        """What waits for a fuller message: what it returns is to be added, by `add_batch` or
-        `add_single`."""
+        """Events that wait for a fuller message: those it returns are to be added, by `add_batch`
+        or `add_single`."""
         self._single: dict[int, PendingEvents] = {}  # records of one event, by its number …
         self._batches: dict[int, PendingEvents] = {}  # … and of several, by that of the first
         self.queue = RouteQueue(port)

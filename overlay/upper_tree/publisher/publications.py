@@ -1,4 +1,4 @@
-"""What programs publish, until it is answered (overlay/client.py)."""
+"""The publications of programs, until they are answered (overlay/client.py)."""
 
 from __future__ import annotations
 

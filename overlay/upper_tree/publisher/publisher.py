@@ -55,7 +55,7 @@ class RetryDue(Timer, frozen=True):
 
 
 VisitsByHost = dict[NodeId, tuple[Peer, list[Group]]]
-"""What is to be sent to each host."""
+"""The groups to send to each host."""
 
 
 class SilentTrees:

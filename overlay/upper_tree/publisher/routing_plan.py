@@ -1,4 +1,4 @@
-"""Where the events of a batch go that have the same attributes: decided once for all of them (C7).
+"""Decides where events that have the same attributes go, once for a whole batch of them (C7).
 
 For most trees the answer is the same for every event: it has no subscribers, or one host serves all
 values that this publisher has heard of. For two kinds of trees it depends on the event's values:
@@ -80,7 +80,7 @@ class BatchPlan(NamedTuple):
     """The trees that events with certain attributes visit."""
 
     fixed: Route
-    """What all these events visit."""
+    """The trees that all these events visit."""
     spread: list[tuple[str, KnownTree, CachedSummary | None]]
     """Trees of several hosts, with the summary that may skip them."""
     skippable: list[SkippableHost]

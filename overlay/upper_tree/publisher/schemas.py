@@ -1,4 +1,4 @@
-"""What becomes of events that are not what the schema of their type says.
+"""Treats events that violate the schema of their type.
 
 The driver knows the schemas (`Port.schemas`, an `EventSchemas`); nobody else looks at what is in
 them. Where it has none, events cost nothing more.
@@ -20,7 +20,7 @@ class EventSchemas(Protocol):
     """The schemas that a node has been given, by type of event."""
 
     otherwise: Otherwise
-    """What becomes of others: they are refused; published as a parked event in their place; or
+    """The treatment of others: they are refused; published as a parked event in their place; or
     published, and counted."""
 
     def fault(self, draft: Draft) -> str:

@@ -33,7 +33,7 @@ class DeliveredLookup:
 
     def __init__(self, message: Deliver, sender: NodeId) -> None:
         self.own = EventArrival(message.attribute, message.interval, message.hop, sender)
-        """How events came, but for those in `apart`."""
+        """The arrival of all events but those in `apart`."""
         self._message = message
         self._apart: dict[int, EventArrival] | None = None
 

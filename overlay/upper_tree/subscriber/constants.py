@@ -1,4 +1,4 @@
-"""What of a subscriber's work is bounded and timed, and what each number would be measured by.
+"""Bounds and times of a subscriber's work, and what each number would be measured by.
 
 None of them was measured. Times are seconds. Numbers that a user may set are in
 overlay/settings.py.

@@ -137,7 +137,7 @@ class LocalRegistration:
         self.subscription = subscription
         self.registration = registration
         self.key: RegistrationKey = (registration.attribute, registration.id)
-        """What it is known by at owner and hosts: its attribute and its id."""
+        """The key by which owner and hosts know it: its attribute and its id."""
         self.acknowledged = False
         self.sent_to: NodeId = ""  # the owner that it was sent to last (`LocalRegistrations.move`)
         self.sends = 0  # how often it was sent
@@ -160,7 +160,7 @@ class LocalRegistrations:
         self._ownerless: dict[RegistrationKey, LocalRegistration] = {}
         """Those whose owner is looked for."""
         self._unanswered_by: dict[NodeId, int] = {}
-        """How many are not acknowledged, by what `sent_to` says."""
+        """The number of unanswered registrations, by the node in `sent_to`."""
 
     @property
     def settled(self) -> bool:
@@ -314,8 +314,8 @@ class LocalRegistrations:
 
 
 class OwnerWindow:
-    """How many registrations a node may have unanswered at one owner, and those that wait since
-    there are as many."""
+    """A node's registrations that one owner has not answered, up to a bound, and those that wait
+    because of it."""
 
     def __init__(self, local: LocalRegistrations, most: float) -> None:
         """`local`: all registrations of the node; `most`: the bound, for each owner."""

@@ -113,7 +113,7 @@ class ArrivalTable(Protocol):
 
     @property
     def own(self) -> EventArrival:
-        """How all of them came …"""
+        """The arrival of all of them …"""
 
     @property
     def apart(self) -> Mapping[int, EventArrival]:
@@ -121,7 +121,7 @@ class ArrivalTable(Protocol):
 
 
 class Passage(NamedTuple):
-    """How events of one publisher came to this node together."""
+    """A group of events of one publisher that came to this node together."""
 
     host: NodeId
     """That matched them."""
@@ -133,7 +133,7 @@ class Passage(NamedTuple):
     arrival: Callable[[Sequence[str], Event], EventArrival]
     """Of a subscription registered in these trees."""
     ways: ArrivalTable | None = None
-    """How they came; None: that is not the same for all subscriptions."""
+    """The ways of arrival; None: they are not the same for all subscriptions."""
 
 
 class OpenWay(NamedTuple):
@@ -160,7 +160,8 @@ class Ways(NamedTuple):
 
     trees: tuple[str, ...]
     hull: Interval
-    """What it needs of the one tree's value space; if it is registered in several, everything."""
+    """The part of the one tree's value space that it needs; if it is registered in several,
+    everything."""
 
 
 Trees = tuple[str, ...]
@@ -230,7 +231,7 @@ class PublicationOrder(Machine):
         self.hold = hold
         self._receiver = receiver
         self.events = 0
-        """How many wait."""
+        """Number of waiting events."""
         self.bytes = 0
         self._ways: dict[str, Ways] = {}  # by subscription
         self._inner = InnerParts()

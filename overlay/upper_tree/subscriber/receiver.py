@@ -88,7 +88,7 @@ class GatheredSubscription(msgspec.Struct):
     id: str
     truth: Truth
     named: int = 0
-    """How many events it was shown that a host named it for."""
+    """Number of events it was shown because a host named it for them."""
 
 
 class GatheredSubscriptions(GroupedIndex[str, int]):

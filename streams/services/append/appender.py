@@ -102,7 +102,8 @@ class LookAtAppends(Timer, frozen=True):
 
 
 Join = Callable[[JoinFork, ProducerState | None], ProducerState | Wrong]
-"""What a fork is to say of a producer that goes on in it, and of whom it says this by now."""
+"""Gives the state of a producer that goes on in a fork, by its request and by the state that the
+shard has now."""
 
 
 class _Queued(NamedTuple):

@@ -1,4 +1,4 @@
-"""What a producer's numbers say of a batch, by what the log knows of the producer.
+"""Judges a batch by its producer's numbers and the log's knowledge of the producer.
 
 A row's identity in a shard is (producer, sequence) (V7). The sequence has no gaps and goes on from
 session to session, so that a program that starts again repeats what it is not sure of, and a batch

@@ -86,7 +86,7 @@ def _spans(zone: Zone) -> list[Interval]:
 
 
 CHUNK_WORK: Final = 50
-"""What passing over a chunk counts for, in rows: reading one of 256 KiB takes 0.3 ms, testing a row
+"""Rows that passing over a chunk counts for: reading one of 256 KiB takes 0.3 ms, testing a row
 some 2 microseconds, most are smaller. Guess; would be measured by `bench.streams`."""
 
 MESSAGE_BYTES: Final = 512 * 1024

@@ -1,4 +1,4 @@
-"""Where a start is in a shard's log, and single rows: only what is committed."""
+"""Finds the place of a start in a shard's log, and single rows: only what is committed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What became of one row: is it kept, who appended it, and who has read it (`canopy why --stream`).
+"""Explains one row: whether it is kept, who appended it, and who has read it (`canopy why
+--stream`).
 
 The leader of the shard says it, from its log's state and the row's chunk. What a durable consumer
 has done with a row follows from its position and its selector: below the position it was handed

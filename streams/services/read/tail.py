@@ -145,7 +145,7 @@ class ShardReading:
         self.kept_at = 0.0
         """When its node last kept it alive."""
         self.permitted = ""
-        """What its tenant may see; "": all."""
+        """The selector of its tenant's confinement; "": it may see all."""
         self.shares = False
         """Its node takes rows for several readings in one message."""
         self.durable = ""
@@ -158,7 +158,7 @@ class ShardReading:
 
     @property
     def credit(self) -> int:
-        """How much may be sent now."""
+        """The number that may be sent now."""
         return self.granted - self.used
 
 

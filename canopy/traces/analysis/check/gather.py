@@ -49,7 +49,7 @@ class RunPart:
     stretches: tuple[RecordStretch, ...]
     name: str | None  # the node's
     kinds: dict[str, int]
-    """How many records there are of each kind."""
+    """Number of records of each kind."""
     steps: tuple[float, ...]
     """Seconds by which its wall clock was set while it ran, each time."""
     illegible: int

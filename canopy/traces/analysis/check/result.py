@@ -16,7 +16,7 @@ KILLED: Final = "killed"
 WRITING: Final = "still writing"
 OPEN: Final = "no end"
 LATER: Final = "not read on"  # its node has files of later days, which were not read
-"""How a run of a node's process ended, as far as the records say it."""
+"""The end of a run of a node's process, as far as the records know it."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class RunCheck:
     last: float
     end: str  # STOPPED, KILLED, WRITING, OPEN or LATER
     kinds: dict[str, int]
-    """How many records there are of each kind, copies counted again."""
+    """Number of records of each kind, copies counted again."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class TraceCheck:
     last: float | None
     findings: tuple[TraceFinding, ...]
     notes: tuple[TraceFinding, ...]
-    """What an analysis takes into account without losing anything."""
+    """Facts that an analysis takes into account without losing anything."""
     overlays: tuple[OverlayCheck, ...]
     nodes: tuple[NodeCheck, ...]
 

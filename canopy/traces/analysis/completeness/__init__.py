@@ -1,4 +1,4 @@
-"""Which records exist and which are absent, before anything is judged.
+"""Determines which records exist and which are absent, before anything is judged.
 
 A node numbers the records of each run of its process, and the first record of each file says whose
 it is, what share of the events it keeps, and how many records were lost. ``facts`` has these

@@ -17,7 +17,7 @@ EVENTS_COUNTED: Final = 1_000
 """Different events of a run that are counted at most: they show a share that is 2 % too large."""
 
 HASHES: Final = 2**32
-"""How many CRC-32 there are; an event is kept where that of its identity is below the share."""
+"""Number of CRC-32 values; an event is kept where that of its identity is below the share."""
 
 UNLIKELY: Final = 1e-6
 """The probability below which it counts as no chance that all events of a run have hashes in a

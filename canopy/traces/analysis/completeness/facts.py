@@ -32,7 +32,7 @@ class FileFacts:
     """Seconds by which the wall clock was ahead of the hybrid logical clock, in the median."""
     stopped: bool
     discarded: int
-    """What it dropped, since a program did not read it."""
+    """Records that it dropped, since a program did not read it."""
     acts: int
     """Its publish and subscribe records."""
     highest: int = -1

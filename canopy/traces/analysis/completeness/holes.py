@@ -66,7 +66,8 @@ class RunFacts:
     """The share of its own events that it traces, from the event with this number on, where that is
     not `sample`; by number."""
     doubts: tuple[str, ...] = ()
-    """What its records say of themselves and others contradict (``claims.py``), in sentences."""
+    """Contradictions between its records' claims about themselves and about others (``claims.py``),
+    in sentences."""
 
     @property
     def begins_earlier(self) -> bool:

@@ -43,7 +43,7 @@ FEATURES: Final = (
     *("crashes", "records", "reporters", "resent", "late_ms", "round_trip_ms"),
     *("cpu", "memory", "disk", "clients", "queue"),
 )
-"""What the tree may ask of a window, in the order of the classifier's vector."""
+"""The features of a window, in the order of the classifier's vector."""
 
 SEVERITIES: Final = {
     NONE: 0,

@@ -24,7 +24,7 @@ FAULT_NAMES: Final = {
     "unpublished": "events that nobody published",
     "contradictions": "numbers of records that different records have",
 }
-"""What each kind of fault (`outcome.FAULTS`) is called behind its number."""
+"""The noun behind the number of each kind of fault (`outcome.FAULTS`)."""
 
 WRONG_KINDS: Final = {
     "missing": "missing",
@@ -36,7 +36,7 @@ WRONG_KINDS: Final = {
     "discarded": "not read",
     "unjudged": "not judged",
 }
-"""What is wrong with a delivery (`wrong.KINDS`) in the words of the report, the worst first."""
+"""The report's words for each kind of wrong delivery (`wrong.KINDS`), the worst first."""
 
 IN_SENTENCES: Final = (
     *("missing", "dropped", "discarded", "corrupted", "duplicates", "spurious", "unknown"),

@@ -74,7 +74,7 @@ rm -f "$2" "$3"
 
 
 def cache_folder() -> Path:
-    """Where the archives are: ``$XDG_CACHE_HOME/canopy/java``, else under ``~/.cache``."""
+    """The folder of the archives: ``$XDG_CACHE_HOME/canopy/java``, else under ``~/.cache``."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "canopy" / "java"
 

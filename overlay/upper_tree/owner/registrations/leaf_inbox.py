@@ -1,4 +1,4 @@
-"""What leaves ask an owner for, a little at a time (docs/design/security.md#quotas).
+"""Registers what leaves ask an owner for, a little at a time (docs/design/security.md#quotas).
 
 A leaf may have 20,000 registrations, and each costs the owner, its voters and the hosts as much as
 one of any subscriber. Taken as they come, as those of other nodes are (../../sliced_inbox.py), they

@@ -1,4 +1,4 @@
-"""How registrations end, at the primary of the cluster that owns the tree (P1).
+"""Ends registrations at the primary of the cluster that owns the tree (P1).
 
 Their subscriber ends them (`Unregister`); or its leases run out, or its renewals claim another set
 (`RegistrationLeases`). A subscriber that may have missed events because it was not matched for is

@@ -244,7 +244,7 @@ class Registry(Machine):
         }
         self.inbox = SlicedInbox(port, RegisterMoreDue(), handlers_of, self._finish)
         self.leaves = LeafInbox(port, handlers_of, self._finish, self._put_off)
-        """Where leaves' messages wait."""
+        """The queue of leaves' messages."""
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
