@@ -14,7 +14,7 @@ from overlay.chord.cluster.election import Election
 from overlay.chord.cluster.follower_log import FollowerLog
 from overlay.chord.cluster.heartbeat import Heartbeat
 from overlay.chord.cluster.journal import Journal
-from overlay.chord.cluster.leader_log import LeaderLog
+from overlay.chord.cluster.leader_log import Departures, LeaderLog
 from overlay.chord.epochs import above_fork
 from overlay.chord.events import (
     ArcTaken,
@@ -27,7 +27,7 @@ from overlay.chord.events import (
 )
 from overlay.chord.membership.cluster_merge import ClusterLoad, ClusterMerges
 from overlay.chord.membership.handover import HandOvers
-from overlay.chord.membership.members import ClusterMembers, Departures, LeaveAnyway
+from overlay.chord.membership.members import ClusterMembers, LeaveAnyway
 from overlay.chord.membership.recruitment import Founding, FoundingDue, Recruiting, RecruitRound
 from overlay.chord.membership.taking_in import TakingIn
 from overlay.chord.membership.taking_over import TakingOver

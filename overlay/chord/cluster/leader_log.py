@@ -15,9 +15,8 @@ follow as learners, so that they can vote soon.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -88,11 +87,53 @@ class FollowerProgress(Progress):
         """The number of the last question how far it is."""
 
 
-class VoterCandidates(Protocol):
-    """The members that may become voters: those that stay (`membership.departures.Departures`)."""
+class Departures:
+    """The primary's lists of the members that are about to leave, and of those that go to a cluster
+    that splits off (P1). They go on serving, but should not vote nor become the standby. The lists
+    end when another node leads."""
+
+    def __init__(self) -> None:
+        self._leaving: dict[NodeId, Peer] = {}
+        self._moving: dict[NodeId, None] = {}
+
+    def clear(self) -> None:
+        """Forget all departures, because this node begins or ceases to lead."""
+        self._leaving.clear()
+        self._moving.clear()
+
+    def start_leaving(self, peer: Peer) -> None:
+        """Note that `peer` wants to be released, or is lost and only a member until it is voted
+        out."""
+        self._leaving[peer.id] = peer
+
+    def end_leaving(self, node: NodeId) -> None:
+        """Forget that `node` is about to leave, because it no longer serves, or stays after all."""
+        self._leaving.pop(node, None)
+
+    def is_leaving(self, node: NodeId) -> bool:
+        """Whether `node` has asked to be released."""
+        return node in self._leaving
+
+    def start_moving(self, peers: Iterable[Peer]) -> None:
+        """Let exactly these members go to a cluster that splits off."""
+        self._moving = {peer.id: None for peer in peers}
+
+    def end_moving(self) -> None:
+        """Forget which members were to go to a split-off cluster, because the split is done or
+        given up."""
+        self._moving.clear()
+
+    def is_moving(self, node: NodeId) -> bool:
+        """Whether `node` goes to a cluster that splits off."""
+        return node in self._moving
+
+    def stays(self, node: NodeId) -> bool:
+        """Whether `node` neither leaves nor moves."""
+        return node not in self._leaving and node not in self._moving
 
     def staying(self, cluster: Cluster) -> tuple[Peer, ...]:
-        """The members of `cluster` that are not about to go, the primary first."""
+        """The members of `cluster` that stay, the primary first: who may vote."""
+        return tuple(peer for peer in cluster.members() if self.stays(peer.id))
 
 
 @dataclass(eq=False)
@@ -104,7 +145,7 @@ class LeaderLog:
 
     role: ClusterRole
     local: FollowerLog
-    candidates: VoterCandidates
+    departures: Departures
     heartbeat: Heartbeat
     most_voters: int
     one_may_lie: bool = False
@@ -118,6 +159,7 @@ class LeaderLog:
         """Of the present epoch. (A follower that catches up waits for the whole state, which the
         registry was asked for.)"""
         self._growth_announced = False  # LogGrown is on its way
+        self._settled: Cluster | None = None  # the members of which all vote who should
         self._when_configured: Callable[[], None] | None = None
 
     def when_configured(self, call: Callable[[], None]) -> None:
@@ -168,6 +210,7 @@ class LeaderLog:
         """Append an entry that changes the configuration. Returns its number."""
         own = self.role.own
         self.local.vote(own.key, own.epoch, self.port.me.id, config.voters)
+        self._settled = None
         self.tracker.check_change(self.local.voters, config.voters)
         self.tracker.change(self.local.next + 1)
         return self._add((LogEntry(own.epoch, config=config),))
@@ -263,23 +306,29 @@ class LeaderLog:
         """Return the members that should vote. Their number is odd, since four voters tolerate
         no more losses than three, and two tolerate none. A primary that leaves counts only the
         others."""
-        wanted = [p for p in self.candidates.staying(self.role.own) if p.id != self.port.me.id]
-        wanted[1:] = sorted(wanted[1:], key=lambda p: not self.local.is_voter(p.id))
+        me = self.port.me
+        wanted = [p for p in self.departures.staying(self.role.own) if p.id != me.id]
+        voting = {p.id for p in self.local.voters}
+        wanted[1:] = sorted(wanted[1:], key=lambda p: p.id not in voting)
         if self.role.leaving:
             most = min(self.most_voters, len(wanted))
             others = most - 1 + most % 2 if most else 0
         else:
             others = min(self.most_voters - 1, len(wanted)) // 2 * 2
-        return {p.id: p for p in (self.port.me, *wanted[:others])}
+        return {p.id: p for p in (me, *wanted[:others])}
 
     def _change_voters(self) -> None:
         """Vote one in or out (Raft dissertation, section 4), if one should be and can be."""
-        config, staying = self.local.config, self.candidates.staying(self.role.own)
+        config, wanted = self.local.config, self._wanted_voters()
         voters = list(config.voters)
-        wanted = self._wanted_voters()
-        coming = [p for p in wanted.values() if not self.local.is_voter(p.id)]
+        voting = {p.id for p in voters}
+        coming = [p for p in wanted.values() if p.id not in voting]
         ready = [p for p in coming if self.tracker.is_caught_up(p.id, self.committed)]
         out = [p for p in voters if p.id not in wanted]
+        if not coming and not out:
+            self._settled = self.role.own
+            return
+        staying = self.departures.staying(self.role.own)
         out.sort(key=lambda p: p in staying)  # the lost ones first
         if len(voters) == 1 and coming:
             # Alone it committed all there is, so that each node with the entry that names the other
@@ -339,6 +388,7 @@ class LeaderLog:
             return
         if self._follower(event.peer, key, epoch) is not None:
             self.tracker.forget(event.peer.id)
+            self._settled = None
 
     def on_ack(self, sender: Peer, message: LogAck) -> None:
         """A follower has everything before `next`: commit what a majority has by now."""
@@ -347,7 +397,8 @@ class LeaderLog:
             return
         follower.acknowledge(message.next, self.port.now)
         self._commit()
-        self.reconfigure()
+        if self._settled is not self.role.cluster:
+            self.reconfigure()
 
     def send_snapshot(self, entries: Sequence[bytes]) -> None:
         """Send the whole state to all followers that need it: the answer to

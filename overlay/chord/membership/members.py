@@ -15,14 +15,13 @@ whose ClusterHello carries a description of a higher epoch.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from overlay.bounded import BoundedDict
 from overlay.chord.cluster.election import Election
 from overlay.chord.cluster.follower_log import FollowerLog
 from overlay.chord.cluster.heartbeat import Heartbeat
-from overlay.chord.cluster.leader_log import LeaderLog
+from overlay.chord.cluster.leader_log import Departures, LeaderLog
 from overlay.chord.cluster.messages import ClusterHello
 from overlay.chord.constants import CONTACT_AGAIN, LEAVE_WITHIN, REMOVED_MOST
 from overlay.chord.epochs import fork_id
@@ -34,58 +33,6 @@ from overlay.chord.role import ClusterRole
 from overlay.health import Health
 from overlay.links.events import LinkUp
 from overlay.machine import Key, NodeId, Peer, Timer
-
-# --- members that are about to go: those who leave, and those who move to a new cluster (P1) ---
-#
-# They go on serving, but should not vote (`cluster.leader_log`) nor become the standby. Only the
-# primary keeps these lists; they end when another node leads.
-
-
-class Departures:
-    """Members that are about to leave, and members that go to a cluster that splits off."""
-
-    def __init__(self) -> None:
-        self._leaving: dict[NodeId, Peer] = {}
-        self._moving: dict[NodeId, None] = {}
-
-    def clear(self) -> None:
-        """Forget all departures, because this node begins or ceases to lead."""
-        self._leaving.clear()
-        self._moving.clear()
-
-    def start_leaving(self, peer: Peer) -> None:
-        """Note that `peer` wants to be released, or is lost and only a member until it is voted
-        out."""
-        self._leaving[peer.id] = peer
-
-    def end_leaving(self, node: NodeId) -> None:
-        """Forget that `node` is about to leave, because it no longer serves, or stays after all."""
-        self._leaving.pop(node, None)
-
-    def is_leaving(self, node: NodeId) -> bool:
-        """Whether `node` has asked to be released."""
-        return node in self._leaving
-
-    def start_moving(self, peers: Iterable[Peer]) -> None:
-        """Let exactly these members go to a cluster that splits off."""
-        self._moving = {peer.id: None for peer in peers}
-
-    def end_moving(self) -> None:
-        """Forget which members were to go to a split-off cluster, because the split is done or
-        given up."""
-        self._moving.clear()
-
-    def is_moving(self, node: NodeId) -> bool:
-        """Whether `node` goes to a cluster that splits off."""
-        return node in self._moving
-
-    def stays(self, node: NodeId) -> bool:
-        """Whether `node` neither leaves nor moves."""
-        return node not in self._leaving and node not in self._moving
-
-    def staying(self, cluster: Cluster) -> tuple[Peer, ...]:
-        """The members of `cluster` that stay, the primary first: who may vote."""
-        return tuple(peer for peer in cluster.members() if self.stays(peer.id))
 
 
 class AskPrimary(Timer, frozen=True):

@@ -20,9 +20,9 @@ from overlay.chord.cluster.election import Election
 from overlay.chord.cluster.follower_log import FollowerLog
 from overlay.chord.cluster.heartbeat import Heartbeat
 from overlay.chord.cluster.journal import Journal, OfferedArc
-from overlay.chord.cluster.leader_log import LeaderLog
+from overlay.chord.cluster.leader_log import Departures, LeaderLog
 from overlay.chord.constants import ASK_ARC_EVERY
-from overlay.chord.membership.members import ClusterMembers, Departures
+from overlay.chord.membership.members import ClusterMembers
 from overlay.chord.membership.recruitment import Recruiting
 from overlay.chord.messages import ArcGiven, AskArc, Cluster, TakenOver, TakeOver
 from overlay.chord.ring.ring import Ring
