@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from typing import Final
 
 UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60))
@@ -24,6 +25,17 @@ def shown_json(text: str) -> str:
 def _escaped(found: re.Match[str]) -> str:
     units = found[0].encode("utf-16-be").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
+def as_argument(path: object) -> str:
+    """A path as one argument of a command that a person is to copy into a shell."""
+    return shlex.quote(str(path))
+
+
+def readable_by_others(path: object, mode: str = "600") -> str:
+    """Say that others can read a secret file, and what to do."""
+    command = f"chmod {mode} {as_argument(path)}"
+    return f"{path} can be read by other users; see who has, and then: {command}"
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:

@@ -25,6 +25,7 @@ from canopy.cli.constants import BENCH_WAIT, PUB_BATCH
 from canopy.cli.context_store import resolve_folder
 from canopy.cli.errors import FAILURE, OK
 from canopy.cli.output import console, print_json, table
+from canopy.cli.parameters import Number
 from overlay.client import Draft
 
 if TYPE_CHECKING:
@@ -254,14 +255,14 @@ def _nodes(ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...
 )
 @click.option(
     "--rate",
-    type=click.FloatRange(min=0),
+    type=Number(min=0),
     default=0.0,
     help="Events per second; 0: as fast as the overlay takes them.",
 )
 @click.option("--receipt", is_flag=True, help="Wait for each batch until all trees accepted it.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     default=30.0,
     help="Seconds to wait for an answer, and for a delivery when all is published.",
 )

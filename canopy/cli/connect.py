@@ -10,6 +10,7 @@ import click
 
 from canopy.cli.completion import context_names
 from canopy.cli.constants import WAIT, WAIT_INTERVAL, WAIT_SILENTLY
+from canopy.cli.parameters import Number
 from canopy.feeds.constants import FORMATS
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ quiet_option = click.option("--quiet", is_flag=True, help="No progress on standa
 
 timeout_option = click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     default=30.0,
     help="Seconds to wait for the node's answer; exit code 5 if there is none.",
 )
@@ -51,7 +52,7 @@ def connect_option(command: F) -> F:
     waiting = click.option(
         "--wait",
         envvar="CANOPY_WAIT",
-        type=click.FloatRange(min=0),
+        type=Number(min=0),
         default=WAIT,
         metavar="SECONDS",
         help="Seconds to wait for a node that is starting. [env: CANOPY_WAIT]",

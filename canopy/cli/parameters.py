@@ -1,8 +1,9 @@
-"""The option `--set NAME=VALUE`, which changes one of many parameters of a command."""
+"""Parameters of several commands: numbers, and the option `--set NAME=VALUE`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+import math
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -11,6 +12,25 @@ if TYPE_CHECKING:
 
 Parameters = TypeVar("Parameters", bound="Struct")
 """A struct of values and groups of values."""
+
+MOST: Final = 1e9
+"""The largest number of seconds or of events per second that is kept: some 30 years. No timer of
+the system takes infinity, and each takes this."""
+
+
+class Number(click.FloatRange):
+    """A number within a range: seconds, or a rate. Infinity is `MOST`; NaN, which every comparison
+    with an end of the range lets pass, is refused."""
+
+    def convert(
+        self, value: Any, parameter: click.Parameter | None, context: click.Context | None
+    ) -> float:
+        """Return the number; UsageError for a text that is none, and outside of the range."""
+        found = float(super().convert(value, parameter, context))
+        if math.isnan(found):
+            self.fail(f"{value} is not a number.", parameter, context)
+        return min(found, MOST)
+
 
 set_option = click.option(
     "--set",

@@ -14,6 +14,7 @@ from canopy.cli.connect import connect_option, json_option, open_client
 from canopy.cli.constants import POLL, STOP_WAIT
 from canopy.cli.errors import TIME_OUT, CommandError
 from canopy.cli.output import print_json
+from canopy.cli.parameters import Number
 
 if TYPE_CHECKING:
     from canopy.client.client import Client
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     default=STOP_WAIT,
     help="Seconds to wait for the end of the process; exit code 5 if it goes on.",
 )

@@ -18,6 +18,7 @@ from canopy.cli.constants import EVENTS_LOOKED_AT, NAMES_TIMEOUT, REMIND_EVERY
 from canopy.cli.delivery import Show, printer, template_of, warn_of_absent
 from canopy.cli.errors import OK, TIME_OUT
 from canopy.cli.output import on_reader_gone, visible
+from canopy.cli.parameters import Number
 from canopy.cli.streams.read import FollowOptions
 from canopy.cli.streams.share import GroupNotice, from_stream, group_options
 from overlay.client import LEVELS
@@ -118,7 +119,7 @@ class NodeSearch:
 @click.option(
     "--for",
     "seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     help="End after this number of seconds; exit code 5 if --count was not reached.",
 )
 @click.option(

@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from canopy.client.control_socket import connection_error, find_socket
 from canopy.client.errors import CommandTimeoutError, ControlError
@@ -47,6 +47,10 @@ from overlay.client import CREDIT, Command, Delivery, Reply
 
 R = TypeVar("R", bound=Reply)
 T = TypeVar("T")
+
+LONGEST: Final = 86_400.0
+"""The longest wait in seconds that is asked of the system, which takes no infinity, and less than a
+month of `poll`. Whoever waits for longer asks again."""
 
 
 class ControlClient(ResumableConnection):
@@ -86,12 +90,12 @@ class ControlClient(ResumableConnection):
         path = find_socket(where)
         if is_access_file(path):
             try:
-                return cls(open_remote(path, timeout), str(path), credit, sealer)
+                return cls(open_remote(path, min(timeout, LONGEST)), str(path), credit, sealer)
             except OSError as error:
                 raise connection_error(error, path) from None
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            sock.settimeout(timeout)
+            sock.settimeout(min(timeout, LONGEST))
             sock.connect(str(path))
         except OSError as error:
             sock.close()
@@ -299,10 +303,10 @@ class ControlClient(ResumableConnection):
 
     def _poll(self, events: int, timeout: float | None) -> int:
         """Wait until the socket is ready for one of `events`, and return the ready events; 0 after
-        a time-out. Uses poll because select limits the number of open files."""
+        a time-out, or `LONGEST`. Uses poll because select limits the number of open files."""
         poll = select.poll()
         poll.register(self._sock, events)
-        found = poll.poll(None if timeout is None else max(0.0, timeout) * 1000)
+        found = poll.poll(None if timeout is None else min(max(0.0, timeout), LONGEST) * 1000)
         return found[0][1] if found else 0
 
     def _wait(self, until: float | None, number: int | None) -> None:
@@ -318,7 +322,7 @@ class ControlClient(ResumableConnection):
                     return
                 tried = True
                 if self._reading:
-                    self._changed.wait(left)
+                    self._changed.wait(None if left is None else min(left, LONGEST))
                     continue
                 self._reading = True
             self._read(left)
@@ -441,7 +445,7 @@ class _Runtime:
 
     async def pause(self, signal: Signal, seconds: float) -> bool:
         assert isinstance(signal, threading.Event)
-        return signal.wait(seconds)
+        return signal.wait(min(seconds, threading.TIMEOUT_MAX))
 
 
 def blocking_node(link: Callable[[int], ControlClient], reconnect: float = math.inf) -> ClientNode:

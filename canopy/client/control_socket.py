@@ -15,6 +15,7 @@ from canopy.client.errors import (
     UnreachableError,
 )
 from canopy.wire.folder import control_path, default_folder
+from overlay.phrases import as_argument
 
 ADDRESS: Final = re.compile(r"[^/\\]+:\d+")
 
@@ -37,7 +38,7 @@ def find_socket(where: str | Path | None) -> Path:
                 )
             raise UnreachableError(
                 f"there is no node at {where}: no such folder or socket; "
-                f"start one with `canopy node --data {where}`"
+                f"start one with `canopy node --data {as_argument(where)}`"
             )
         if not where.is_dir():
             return where
@@ -46,7 +47,7 @@ def find_socket(where: str | Path | None) -> Path:
             raise DeniedError(f"the data folder {where} belongs to another user")
         if not path.exists():
             raise UnreachableError(
-                f"no node runs at {where}; start it with `canopy node --data {where}`"
+                f"no node runs at {where}; start it with `canopy node --data {as_argument(where)}`"
             )
     except PermissionError:
         raise DeniedError(f"the data folder {where} belongs to another user") from None

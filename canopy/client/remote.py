@@ -26,6 +26,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from canopy.client.errors import ControlError, DeniedError, UnreachableError
+from overlay.phrases import readable_by_others
 
 FILE_MOST: Final = 64 * 1024
 """The largest access file, in bytes."""
@@ -64,9 +65,7 @@ def read_access(path: Path) -> AccessFile:
     try:
         found = path.stat()
         if stat.S_IMODE(found.st_mode) & 0o077:
-            raise DeniedError(
-                f"{path} can be read by other users; see who has, and then: chmod 600 {path}"
-            )
+            raise DeniedError(readable_by_others(path))
         if found.st_size > FILE_MOST:
             raise ControlError(f"{path} is no access file: it has more than {FILE_MOST} bytes")
         return msgspec.json.decode(path.read_bytes(), type=AccessFile)

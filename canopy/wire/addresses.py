@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -31,4 +32,17 @@ def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
+        return False
+
+
+def is_every_address(host: str) -> bool:
+    """Return whether `host` is each address of the machine that listens there, in any notation that
+    the system takes (::, 0::0, 0.0.0.0, 0), so that nobody can dial it."""
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        pass
+    try:
+        return not any(socket.inet_aton(host))
+    except OSError:
         return False

@@ -22,12 +22,13 @@ import msgspec
 import yaml
 from msgspec import Meta
 
-from canopy.wire.addresses import is_loopback, split_address
+from canopy.wire.addresses import is_every_address, is_loopback, split_address
 from canopy.wire.constants import CLIENTS, CONFIG_FILE_LIMIT, PARKED, RESUME
 from canopy.wire.control.credit_window import QUEUE
 from canopy.wire.folder import default_folder
 from overlay.links.messages import MAX_BODY, OLDEST_PROTOCOL, PROTOCOL
 from overlay.machine import Region, Tier
+from overlay.phrases import as_argument
 from overlay.settings import Bytes, Count, Seconds, Settings, SettingsGroup
 from overlay.upper_tree.publisher.schemas import Otherwise
 
@@ -469,22 +470,23 @@ def check_addresses(config: NodeConfig) -> None:
                 raise ConfigError(f"{key}: {error}") from None
             if port == 0 and not key.endswith("listen"):
                 raise ConfigError(f"{key}: {address!r}: port 0 cannot be dialled")
+    keys_init = f"canopy keys init --data {as_argument(config.folder)}"
     if config.clients.listen and not config.is_secured:
         raise ConfigError(
             f"clients.listen: {config.clients.listen}: programs that come over TCP are served in "
-            f"TLS, and this node has neither a key nor a certificate; make them with canopy keys "
-            f"init --data {config.folder}, or join an overlay that has keys with --join"
+            f"TLS, and this node has neither a key nor a certificate; make them with "
+            f"{keys_init}, or join an overlay that has keys with --join"
         )
     host, _ = split_address(config.listen)
     if not is_loopback(host) and not config.insecure and not config.is_secured:
         raise ConfigError(
             f"listen: {config.listen} can be reached by other machines, and this node has neither "
             f"a key nor a certificate: any program could join, read and forge. For a new overlay: "
-            f"canopy keys init --data {config.folder}; to join one: canopy keys invite at its "
+            f"{keys_init}; to join one: canopy keys invite at its "
             f"first node, and canopy node --join @FILE here. Or listen on 127.0.0.1, or add "
             f"--insecure if you trust all users of the network"
         )
-    if host in ("0.0.0.0", "::") and not config.advertise:
+    if is_every_address(host) and not config.advertise:
         raise ConfigError(
             f"listen: {config.listen} is every address of this machine; set "
             f"`advertise: HOST:PORT` to the one that other nodes can reach"

@@ -31,6 +31,7 @@ from typing import Final
 from canopy.wire.constants import SOCKET_PATH_LIMIT, START_ROOM
 from canopy.wire.durable import CopiedFolderError, FolderError, refused, require_room, write_durably
 from canopy.wire.state_file import NodeIdentity, StateCommits, StateFile, StoredState, read_state
+from overlay.phrases import as_argument
 
 # One process per node id on a machine: a copied data folder has the same id in another folder.
 #
@@ -265,7 +266,8 @@ class DataFolder:
         if self._wanted:
             raise FolderError(
                 f"{path} is damaged or missing, so that this node has to take another id, which "
-                f"its issuer has to sign: canopy keys renew --new-id --data {self.path}"
+                f"its issuer has to sign: canopy keys renew --new-id "
+                f"--data {as_argument(self.path)}"
             )
         if path.exists():
             self.kept = "state.damaged"

@@ -20,6 +20,7 @@ from typing import Final, Literal
 import msgspec
 
 from canopy.wire.durable import PRIVATE, write_durably
+from overlay.phrases import as_argument
 
 Scope = Literal["publish", "subscribe", "observe", "admin"]
 """The scopes of tokens; the gateway uses the first three."""
@@ -78,7 +79,9 @@ class TokenFile:
             self._tokens, self._seen = (), None
             return ()
         if stat.S_IMODE(found.st_mode) & 0o077:
-            raise TokensError(f"{self.path} is open to other users; run: chmod 600 {self.path}")
+            raise TokensError(
+                f"{self.path} is open to other users; run: chmod 600 {as_argument(self.path)}"
+            )
         mark = (found.st_mtime_ns, found.st_size, found.st_ino)
         if mark != self._seen:
             self._tokens, self._seen = self._read(), mark

@@ -11,6 +11,7 @@ import click
 from canopy.cli.connect import format_option, json_option
 from canopy.cli.constants import DEMO_NODES
 from canopy.cli.extras import require
+from canopy.cli.parameters import Number
 
 
 @click.command()
@@ -19,7 +20,7 @@ from canopy.cli.extras import require
 )
 @click.option(
     "--duration",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     default=20.0,
     metavar="SECONDS",
     help="How long an endless feed (telemetry) is published.",
@@ -37,9 +38,7 @@ from canopy.cli.extras import require
     metavar="FILE",
     help="YAML: a list of {name, where, node}; needed for feeds that are not built in.",
 )
-@click.option(
-    "--rate", type=click.FloatRange(min=0), default=0.0, help="Events per second; 0: no limit."
-)
+@click.option("--rate", type=Number(min=0), default=0.0, help="Events per second; 0: no limit.")
 @click.option(
     "--routing",
     type=click.Choice(["pivot", "counting"]),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from canopy.wire.durable import sync_data
+from overlay.phrases import as_argument
 
 if TYPE_CHECKING:
     from canopy.wire.config import NodeConfig
@@ -146,7 +147,7 @@ def look_at_folder(folder: Path) -> Iterator[Finding]:
             "folder",
             "warning",
             f"{folder} has the mode {mode:04o}: others may read what is there",
-            f"chmod 700 {folder}; the next start does it as well",
+            f"chmod 700 {as_argument(folder)}; the next start does it as well",
         )
     else:
         yield Finding("folder", "ok", f"{folder} is private ({mode:04o})")

@@ -13,6 +13,7 @@ from canopy.cli.connect import node_options, open_client
 from canopy.cli.constants import WATCH_INTERVAL
 from canopy.cli.display import Screen, paced
 from canopy.cli.output import console, label, plain, print_json, table
+from canopy.cli.parameters import Number
 from overlay.phrases import counted, duration
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ SHORT = 8  # digits of a ring key that tables show; --json has all 40
     "--watch",
     is_flag=False,
     flag_value=WATCH_INTERVAL,
-    type=click.FloatRange(min=0.1),
+    type=Number(min=0.1),
     metavar="[SECONDS]",
     help="Repeat every SECONDS (2) until Ctrl-C, with the increase of the counters.",
 )

@@ -12,6 +12,7 @@ from canopy.cli.connect import node_options, open_client
 from canopy.cli.constants import WATCH_INTERVAL
 from canopy.cli.display import Screen, paced
 from canopy.cli.output import label, plain, print_json, table
+from canopy.cli.parameters import Number
 from overlay.phrases import counted, duration
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def _row(
 @click.command()
 @click.option(
     "--interval",
-    type=click.FloatRange(min=0.1),
+    type=Number(min=0.1),
     default=WATCH_INTERVAL,
     help="Seconds between two samples.",
 )

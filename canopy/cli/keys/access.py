@@ -19,7 +19,7 @@ from canopy.cli.keys.tokens import (
     term_option,
     where_option,
 )
-from canopy.cli.output import console, print_json
+from canopy.cli.output import print_json
 
 
 @click.group(cls=HintingGroup)
@@ -120,7 +120,7 @@ def add(
         about = {"name": name, "file": str(path), "address": address}
         print_json({**about, "scopes": kept, "expires": until})
         return
-    console().print(f"{path} lets its program in at {address}; send it as you would a password")
+    click.echo(f"{path} lets its program in at {address}; send it as you would a password")
 
 
 @access.command()

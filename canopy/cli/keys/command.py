@@ -15,6 +15,7 @@ from canopy.cli.completion import context_names
 from canopy.cli.connect import json_option
 from canopy.cli.hints import HintingGroup
 from canopy.cli.output import console, print_json, table
+from overlay.phrases import as_argument
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
@@ -76,9 +77,9 @@ def init(data: Path | None, overlay: str, as_json: bool) -> None:
     if as_json:
         print_json({"overlay": overlay, "node": node, "root": str(folder.path / "root.key")})
         return
-    console().print(f"the overlay {overlay} has keys; this node is {node}")
-    console().print(f"move {folder.path / 'root.key'} to a safe place, offline: only")
-    console().print("  another issuer needs it")
+    click.echo(f"the overlay {overlay} has keys; this node is {node}")
+    click.echo(f"move {folder.path / 'root.key'} to a safe place, offline: only")
+    click.echo("  another issuer needs it")
 
 
 @keys.command()
@@ -219,8 +220,8 @@ def issuer(
         about = {"id": made.id, "folder": str(into), "node": own.principal.id}
         print_json({**about, **signs, "until": ends_of(made)})
         return
-    console().print(f"issuer {made.id} in {into} may sign {restriction}", highlight=False)
-    console().print(f"its node is {own.principal.id}; until {when(ends_of(made))}", highlight=False)
+    click.echo(f"issuer {made.id} in {into} may sign {restriction}")
+    click.echo(f"its node is {own.principal.id}; until {when(ends_of(made))}")
 
 
 @keys.command()
@@ -254,7 +255,7 @@ def limit(data: Path | None, tenant: str, ids: int, per_hour: int, as_json: bool
     if as_json:
         print_json({"tenant": tenant, "ids": ids, "per_hour": per_hour})
     else:
-        console().print(f"{limit_text(tenant, ids, per_hour)}", highlight=False)
+        click.echo(f"{limit_text(tenant, ids, per_hour)}")
 
 
 @keys.command()
@@ -333,7 +334,7 @@ def ls(data: Path | None, as_json: bool) -> None:
         print_json(found)
         return
     if not rows:
-        console().print(f"no keys in {folder.path}")
+        click.echo(f"no keys in {folder.path}")
         return
     shown = table("", "=id", "role", "tenant", "")
     for row in rows:
@@ -368,7 +369,7 @@ def revoke(data: Path | None, nodes: tuple[str, ...], as_json: bool) -> None:
     if as_json:
         print_json({"version": changed.version, "revoked": list(changed.ids)})
     else:
-        console().print(f"list {changed.version}: {len(changed.ids)} revoked")
+        click.echo(f"list {changed.version}: {len(changed.ids)} revoked")
 
 
 @keys.command()
@@ -406,7 +407,7 @@ def renew(data: Path | None, new_id: bool, as_json: bool) -> None:
     if as_json:
         print_json({"node": found.principal.id, "until": found.ends})
     else:
-        console().print(f"node {found.principal.id}, until {when(found.ends)}")
+        click.echo(f"node {found.principal.id}, until {when(found.ends)}")
 
 
 @keys.command()
@@ -588,7 +589,7 @@ def new_seal(file: Path, as_json: bool) -> None:
     if as_json:
         print_json({"file": str(file), "key": key})
     else:
-        console().print(f"{file}: key {key}")
+        click.echo(f"{file}: key {key}")
 
 
 @seal.command("rotate")
@@ -613,14 +614,14 @@ def rotate_seal(file: Path, finish: bool, as_json: bool) -> None:
         if as_json:
             print_json({"file": str(file), "key": seals, "use": "seals"})
         else:
-            console().print(f"{file}: the key {seals} seals")
+            click.echo(f"{file}: the key {seals} seals")
         return
     key = add_key(file).keys[-1]
     if as_json:
         print_json({"file": str(file), "key": key.id, "use": "opens"})
         return
-    console().print(f"{file}: key {key.id} opens; copy the file to all programs, and then:")
-    console().print(f"  canopy keys seal rotate {file} --finish")
+    click.echo(f"{file}: key {key.id} opens; copy the file to all programs, and then:")
+    click.echo(f"  canopy keys seal rotate {as_argument(file)} --finish")
 
 
 @seal.command("forget")
@@ -639,7 +640,7 @@ def forget_seal(file: Path, key: str, as_json: bool) -> None:
     if as_json:
         print_json({"file": str(file), "removed": key})
     else:
-        console().print(f"{file}: the key {key} is gone")
+        click.echo(f"{file}: the key {key} is gone")
 
 
 @seal.command("ls")

@@ -12,7 +12,7 @@ from canopy.cli.connect import json_option
 from canopy.cli.hints import HintingGroup
 from canopy.cli.keys.command import data_option, key_folder
 from canopy.cli.output import console, print_json
-from overlay.phrases import counted
+from overlay.phrases import as_argument, counted
 
 if TYPE_CHECKING:
     from canopy.wire.keys.key_folder import KeyFolder
@@ -117,7 +117,7 @@ def sign(file: Path, data: Path | None, out: Path | None, as_json: bool) -> None
     if as_json:
         print_json({"file": str(target)})
         return
-    console().print(f"signed: {target}; canopy policy push {target}", markup=False)
+    click.echo(f"signed: {target}; canopy policy push {as_argument(target)}")
 
 
 @policy.command()

@@ -20,6 +20,7 @@ from canopy.cli.constants import (
 )
 from canopy.cli.errors import FAILURE, OK
 from canopy.cli.output import print_json, visible
+from canopy.cli.parameters import Number
 from canopy.cli.publish.feed_batches import FeedTotals
 from overlay.phrases import counted
 
@@ -55,9 +56,7 @@ def _types(ctx: click.Context, parameter: click.Parameter, value: str) -> dict[s
     show_default=False,
     help="Types of columns of a CSV file: text, int, float, bool.  [default: as they look]",
 )
-@click.option(
-    "--rate", type=click.FloatRange(min=0), default=0.0, help="Events per second; 0: no limit."
-)
+@click.option("--rate", type=Number(min=0), default=0.0, help="Events per second; 0: no limit.")
 @click.option(
     "--receipt",
     is_flag=True,
@@ -98,7 +97,7 @@ def _types(ctx: click.Context, parameter: click.Parameter, value: str) -> dict[s
 @click.option("--strict", is_flag=True, help="Exit code 1 if any line was refused.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Number(min=0, min_open=True),
     default=120.0,
     help="Seconds that a batch may wait for the node.",
 )

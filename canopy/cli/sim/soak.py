@@ -18,6 +18,7 @@ import click
 
 from canopy.cli.connect import json_option, quiet_option
 from canopy.cli.constants import REPORT_INTERVAL, SHRINK_TIME, VIOLATIONS_PRINTED
+from canopy.cli.parameters import Number
 
 if TYPE_CHECKING:
     from canopy.sim.scenario.run import Verdict
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 shrink_option = click.option(
     "--shrink",
-    type=click.FloatRange(0),
+    type=Number(0),
     default=SHRINK_TIME,
     metavar="SECONDS",
     help="How long to look for a smaller scenario that fails in the same way.",
@@ -149,12 +150,12 @@ class SoakTotals:
 @click.command(short_help="Run random scenarios with faults, seed after seed.")
 @click.option("--seed", "first", type=int, default=1, help="The first seed.")
 @click.option("--seeds", type=click.IntRange(1), help="Stop after this many seeds (never).")
-@click.option("--minutes", type=click.FloatRange(0, min_open=True), help="Stop after this time.")
+@click.option("--minutes", type=Number(0, min_open=True), help="Stop after this time.")
 @click.option("--keep-going", is_flag=True, help="Go on after a seed that fails.")
 @click.option("--keys", is_flag=True, help="Nodes have keys.")
 @click.option(
     "--length",
-    type=click.FloatRange(0),
+    type=Number(0),
     default=0.0,
     metavar="SECONDS",
     help="Virtual seconds of a seed, about: further phases of faults are drawn (one phase).",

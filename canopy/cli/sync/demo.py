@@ -20,6 +20,7 @@ from canopy.cli.bars import Bars
 from canopy.cli.connect import json_option, open_client
 from canopy.cli.errors import FAILURE, OK
 from canopy.cli.output import print_json
+from canopy.cli.parameters import Number
 from canopy.cli.sync.manage import lag_picture
 
 WHERE: Final = "total > 100"
@@ -28,7 +29,7 @@ PAUSE: Final = 0.01
 
 
 @click.command()
-@click.option("--duration", type=click.FloatRange(min=1), default=20.0, help="Seconds of business.")
+@click.option("--duration", type=Number(min=1), default=20.0, help="Seconds of business.")
 @click.option("--to", "target", default="", metavar="URL", help="The copy; default: a SQLite file.")
 @json_option
 @click.pass_context

@@ -18,6 +18,7 @@ from canopy.cli.errors import OK, UNDECIDED, WRONG, CommandError
 from canopy.cli.extras import require
 from canopy.cli.hints import HintingGroup
 from canopy.cli.output import console, label, plain, print_json, table
+from canopy.cli.parameters import Number
 from canopy.cli.traces.check import PIPE_WIDTH, check, time_text, window_of
 from canopy.cli.traces.export import export
 from canopy.cli.traces.from_stream import streams
@@ -209,7 +210,7 @@ def _settings(driver_memory: str | None, conf: tuple[str, ...]) -> dict[str, str
 @click.option("--follow", is_flag=True, help="Continue with new records until Ctrl-C.")
 @click.option(
     "--every",
-    type=click.FloatRange(min=1.0),
+    type=Number(min=1.0),
     default=60.0,
     metavar="SECONDS",
     help="Seconds between two rounds of --follow.  [default: 60]",

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import trio
 
-from canopy.wire.addresses import is_loopback, split_address
+from canopy.wire.addresses import is_every_address, is_loopback, split_address
 from canopy.wire.constants import ENTRY_ADDRESSES, FOUND_MOST, THREAD_STOP_WAIT
 from canopy.wire.directory.signed_records import DirectoryKeys, entry_key
 from canopy.wire.log import Forward, Log
@@ -58,7 +58,7 @@ def is_dialable(address: str) -> bool:
         host, port = split_address(address)
     except ValueError:
         return False
-    return port > 0 and host not in ("0.0.0.0", "::")
+    return port > 0 and not is_every_address(host)
 
 
 def is_reachable(address: str) -> bool:

@@ -51,6 +51,7 @@ from canopy.wire.keys.policies import believed_policy
 from canopy.wire.keys.revocations import Revocations, believed_list
 from canopy.wire.keys.tokens import Invitation
 from overlay.machine import NodeId
+from overlay.phrases import readable_by_others
 from overlay.tenants.policy import Policy
 
 
@@ -110,9 +111,7 @@ class KeyFolder:
                 raise KeyFolderError(f"{path} is a link; put the file itself there")
             if found.st_uid != os.getuid() or found.st_mode & 0o077:
                 wanted = "700" if path == self.path else "600"
-                raise KeyFolderError(
-                    f"{path} can be read by others; see who has, and then: chmod {wanted} {path}"
-                )
+                raise KeyFolderError(readable_by_others(path, wanted))
 
     # --- keys ---
 

@@ -31,6 +31,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from canopy.wire.constants import SEALED
 from canopy.wire.durable import PRIVATE, write_durably
 from overlay.bounded import BoundedDict
+from overlay.phrases import readable_by_others
 
 VERSION: Final = b"\x01"
 ID: Final = 8
@@ -158,9 +159,7 @@ def read_seals(path: Path) -> SealFile:
         if not stat.S_ISREG(status.st_mode) or status.st_size > FILE_MOST:
             raise SealFileError(f"{path} is no seal file")
         if status.st_mode & 0o077 or status.st_uid != os.geteuid():
-            raise SealFileDeniedError(
-                f"{path} can be read by other users; see who has, and then: chmod 600 {path}"
-            )
+            raise SealFileDeniedError(readable_by_others(path))
         return parse_seals(os.read(descriptor, FILE_MOST), str(path))
     finally:
         os.close(descriptor)

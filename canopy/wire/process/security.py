@@ -59,6 +59,7 @@ from canopy.wire.transport.accept_limits import AcceptLimits, HandshakeTurns
 from canopy.wire.transport.tls import Chain, Security, TlsError, TlsPipe, new_context
 from overlay.bounded import BoundedDict
 from overlay.machine import NodeId
+from overlay.phrases import readable_by_others
 from overlay.rights import Principal, Role
 from overlay.tenants.policy import Policy, PolicyError
 
@@ -582,9 +583,7 @@ def token_text(join: str) -> str:
     path = Path(join[1:]).expanduser()
     try:
         if path.stat().st_mode & 0o077:
-            raise StartError(
-                f"{path} can be read by others; see who has, and then: chmod 600 {path}"
-            )
+            raise StartError(readable_by_others(path))
         return path.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise StartError(f"cannot read the token in {path}: {error}") from None

@@ -162,12 +162,12 @@ def test_a_token_is_shown_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_token_may_be_in_a_private_file(tmp_path: Path) -> None:
-    file = tmp_path / "token"
+    file = tmp_path / "a token"
     file.write_text("canopy1.abc\n")
     file.chmod(0o600)
     assert token_text(f"@{file}") == "canopy1.abc"
     file.chmod(0o640)
-    with pytest.raises(StartError, match="can be read by others"):
+    with pytest.raises(StartError, match=r"read by other users; .* chmod 600 '.*/a token'$"):
         token_text(f"@{file}")
     with pytest.raises(StartError, match="cannot read"):
         token_text(f"@{tmp_path}/none")

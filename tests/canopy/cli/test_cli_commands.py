@@ -42,11 +42,12 @@ class TestWaiting:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         monkeypatch.setattr("canopy.cli.connect.WAIT_SILENTLY", 0.0)
-        where = str(tmp_path / "none")
+        where = str(tmp_path / "no node")
         assert main(["status", "--connect", where, "--wait", "0.2"]) == 3
         first, last = capsys.readouterr().err.splitlines()
         assert first.startswith("waiting 0.2 s for a node: there is no node at")
         assert last.startswith("Error: there is no node at")
+        assert last.endswith(f"`canopy node --data '{where}'`"), "a shell takes it as it is"
 
 
 class TestStandardOutput:

@@ -14,6 +14,7 @@ import pytest
 
 from canopy.cli.hints import ALIASES, SYNONYMS, HintingGroup
 from canopy.cli.main import canopy, main
+from canopy.cli.parameters import MOST, Number
 from tests.canopy.cli.scripted_node import out_of
 from tests.support.real.fake_control import FakeControl
 
@@ -113,6 +114,21 @@ def test_an_option_that_may_be_left_out_takes_no_empty_value(
     assert tried > 30
     assert "value is empty" in hint(capsys, "pub", "--stream", "s", "--producer", "")
     assert "value is empty" in hint(capsys, "gateway", "token", "add", "phone", "--where", "")
+
+
+def test_a_number_of_an_option_is_one_that_a_timer_takes() -> None:
+    """NaN passes each comparison with a range, and infinity is more than the system's timers."""
+    numbers = [
+        one
+        for command in LEAVES.values()
+        for one in command.params
+        if isinstance(one.type, click.FloatRange)
+    ]
+    assert len(numbers) > 50
+    assert all(isinstance(one.type, Number) for one in numbers)
+    with pytest.raises(click.BadParameter, match="nan is not a number"):
+        Number(min=0).convert("nan", None, None)
+    assert Number(min=0).convert("inf", None, None) == MOST
 
 
 class Terminal(io.TextIOWrapper):

@@ -18,11 +18,14 @@ import canopy
 import canopy.aio
 import canopy.trio
 from canopy.client import client, consumer
+from canopy.client.blocking import ControlClient
+from canopy.client.errors import UnreachableError
 from canopy.client.faces import run
 from canopy.client.link import pipelined
 from canopy.client.node import ClientNode
 from canopy.client.resubscription import KeptSelector
 from canopy.client.streams import membership, producer, reading, transaction
+from overlay.client import GetStatus
 
 
 class Requests:
@@ -97,6 +100,17 @@ FACES = [
 ]
 ASYNC_ONLY = {"in_thread"}
 """What a program that blocks does by itself."""
+
+
+@pytest.mark.parametrize("timeout", [math.inf, 1e12, 3e6])
+def test_a_wait_may_be_longer_than_the_system_waits(timeout: float) -> None:
+    """`poll` takes less than a month, and no infinity."""
+    ours, theirs = socket.socketpair()
+    with ControlClient(ours, "node") as client:
+        number = client.begin(GetStatus(0), timeout)
+        theirs.close()
+        with pytest.raises(UnreachableError):
+            client.finish(number, timeout)
 
 
 def methods(face: type) -> dict[str, FunctionType]:

@@ -143,6 +143,8 @@ def test_a_mistake_in_the_environment_names_the_variable(
         ({"listen": "192.0.2.1:1"}, "--insecure"),
         ({"listen": "example.org:1"}, "--insecure"),
         ({"listen": "0.0.0.0:1", "insecure": True}, "advertise"),
+        ({"listen": "0:1", "insecure": True}, "advertise"),
+        ({"listen": "[0::0]:1", "insecure": True}, "advertise"),
     ],
 )
 def test_addresses_and_sizes_are_checked(flags: dict[str, Any], expected: str) -> None:
