@@ -534,7 +534,7 @@ class Status(Reply, frozen=True):
     tier: int = 0
     clients: tuple[ClientInfo, ...] = ()  # filled by the process
     shards: tuple[HeldShard, ...] = ()
-    """Of streams, the first 256."""
+    """The shards of streams, the first 256."""
     health: str = ""
     """The node's health by its own measurements, or by its health file: "healthy", or "sub-healthy:
     " and the reason; "": it has not measured itself yet, and there is no valid file."""

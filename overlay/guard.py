@@ -52,7 +52,7 @@ class Guard:
         self.role = role
         self.is_leaf = role is Role.LEAF
         self.dispatch = dispatch if role is None else self._check
-        """To be called with each message that came over a link."""
+        """The function to call with each message that came over a link."""
         self._dispatch = dispatch
         self._port = port
         self._known: BoundedDict[NodeId, Principal] = BoundedDict(PRINCIPALS_MOST)

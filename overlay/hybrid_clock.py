@@ -29,7 +29,8 @@ MOST_AHEAD: Final = 86_400 * 10**9
 that one that lies cannot take all clocks to `LATEST`, where they would part."""
 
 SET: Final = 1_700_000_000 * 10**9
-"""Of an earlier time, in 2023, a machine's clock has not been set yet, and follows any other."""
+"""A time in 2023, in nanoseconds: a machine's clock with an earlier one has not been set yet, and
+follows any other."""
 
 
 class HybridClock:

@@ -203,24 +203,24 @@ class ReplicaInfo(msgspec.Struct, frozen=True):
     """Its log was torn or damaged: it proves nothing in a campaign until a leader has completed
     it."""
     behind: tuple[tuple[NodeId, Uint53], ...] = ()
-    """Of the leader: how many chunks its followers have not acknowledged."""
+    """At the leader: the number of chunks that each follower has not acknowledged."""
     consumers: tuple[ConsumerInfo, ...] = ()
-    """Of the leader: its durable consumers, the first 100 by name."""
+    """At the leader: its durable consumers, the first 100 by name."""
     halves: Uint53 = 0
     """Transactions that are not decided."""
     parked: Uint53 = 0
-    """Those of them that wait for an operator."""
+    """Number of dead rows that wait for an operator."""
     keys: Uint53 | None = None
-    """Of the leader of a stream with a key: how many there are; None also while it counts them."""
+    """At the leader of a stream with a key: the number of keys; None also while it counts them."""
     forks: tuple[ForkInfo, ...] = ()
-    """Those of which it is the holder; of the leader also those that were copied."""
+    """The forks of which it is the holder; at the leader also those that were copied."""
     region: str = ""
     """Its region, as the stream's owner knows it."""
     lost: tuple[tuple[Uint53, Uint53], ...] = ()
-    """Of the leader: rows that its log has lost at its end, by damage that no replica could mend,
-    the last ones: the first offset, and that behind the last one, or the next
-    one, where nobody knows how many there were. Other rows may have them since.
-    Those that retention would have removed by now are not named."""
+    """At the leader: rows that its log has lost at its end, by damage that no replica could mend,
+    the last ones: the first offset, and that behind the last one, or the next one, where nobody
+    knows how many there were. Other rows may have them since. Those that retention would have
+    removed by now are not named."""
 
 
 class HeldShard(msgspec.Struct, frozen=True):

@@ -75,7 +75,7 @@ class OutboxCore:
         inside: Callable[[Callable[[Run], Any]], Awaitable[Any]],
         timeout: float,
     ) -> None:
-        """At the end of the transaction of the database, in which `inside` carries jobs out."""
+        """Carries out `inside` at the end of the database's transaction."""
         if not made.events:
             await inside(lambda run: self._records.drop(run, half.id))
             return

@@ -31,8 +31,8 @@ COLUMNS: Final = (
 SYNCS: Final = "canopy_syncs"
 """The table in which `canopy sync` keeps what it needs beside positions."""
 FORMER_COLUMN: Final = "progress"
-"""By which a table `canopy_positions` is known that an earlier `canopy sync` has made for itself,
-with other columns. It is what `canopy_syncs` is now."""
+"""A column of the table `canopy_positions` that an earlier `canopy sync` made for itself. It is
+what `canopy_syncs` is now."""
 TAKE_OVER: Final = f"ALTER TABLE {TABLE} RENAME TO {SYNCS}"
 MERGE: Final = (
     f"INSERT INTO {SYNCS} SELECT name, next_offset, progress FROM {TABLE}"
@@ -203,8 +203,9 @@ class PositionTable:
             )
 
     def move(self, run: Run, followed: Followed) -> dict[int, int]:
-        """At the end of a transaction, before its commit: move on to where the reading is, which is
-        returned for `moved`. SinkMovedError if another process has moved a position."""
+        """Move the stored positions on to those of the reading, at the end of a transaction, before
+        its commit; return them for `moved`. SinkMovedError if another process has moved a
+        position."""
         wanted = dict(followed.positions)
         for shard, position in sorted(wanted.items()):
             if position != self._at[shard]:

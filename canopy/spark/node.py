@@ -23,7 +23,8 @@ OUT_OF_RANGE: Final = "offset-out-of-range"
 LOST: Final = "position-lost"
 
 _clients: Final[dict[tuple[str | None, float], Client]] = {}
-"""Of this process, in which tasks follow on one another: connecting costs as much as reading."""
+"""The clients of this process, in which tasks follow on one another: connecting costs as much as
+reading."""
 
 
 def client_of(node: str | None, timeout: float) -> Client:

@@ -37,8 +37,8 @@ HEADS: Final = 64 * 1024
 one."""
 
 _opened: Final[dict[tuple[tuple[str, ...], str], FolderRows]] = {}
-"""Of this process, in which tasks follow on one another: each would read the newest segments to
-learn what is committed."""
+"""The opened folders of this process, in which tasks follow on one another: each would read the
+newest segments to learn what is committed."""
 
 
 def folder_rows(folders: tuple[str, ...], stream: str) -> FolderRows:
@@ -136,7 +136,7 @@ class FolderRows:
         self._shards = {number: _shard_of(found) for number, found in sorted(by_shard.items())}
 
     def _folders(self) -> Iterator[Path]:
-        """Those of shards: they have segments."""
+        """The folders of shards: they have segments."""
         for path in self._paths:
             if not path.is_dir():
                 raise SparkSourceError(
@@ -282,7 +282,7 @@ def _walk(folder: Path, begin: int, end: int) -> Iterator[Chunk]:
 
 
 def _chunks_of(file: BinaryIO, begin: int, end: int) -> Iterator[Chunk]:
-    """Those of one segment with offsets, up to one that is not whole."""
+    """The chunks of one segment with offsets, up to one that is not whole."""
     at = begin
     while at < end and len(head := file.read(HEAD.size)) == HEAD.size and head.startswith(MARK):
         length, first, count = itemgetter(1, 8, 9)(HEAD.unpack(head))

@@ -25,7 +25,7 @@ from canopy.sync.values import pack
 from overlay.client import Draft
 
 BYTES: Final = 384 * 1024
-"""Of one batch, about: far below what a stream takes (BATCH_MOST in
+"""Bytes of one batch, about: far below what a stream takes (BATCH_MOST in
 streams/programs/producer/messages.py), as weights are estimates."""
 
 Report = Callable[[int, Commit | None], None]

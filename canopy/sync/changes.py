@@ -84,7 +84,7 @@ class Table(msgspec.Struct, frozen=True, array_like=True):
     """The shape that rows of a table have from a SCHEMA on."""
 
     name: str
-    """Of one in another schema than `public` of a PostgreSQL, `schema.name`."""
+    """The table's name; `schema.name` of a PostgreSQL table in another schema than `public`."""
     columns: tuple[Column, ...]
     key: tuple[int, ...]
     """Indices of the primary key's columns."""
@@ -141,7 +141,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     """The row as it was; ABSENT where the source does not say it."""
     after: Row | None = None
     schema: Table | None = None
-    """Of a row: its table, at the source side only. Of SCHEMA: the shape of what follows."""
+    """The row's table, at the source side only. Of SCHEMA: the shape of what follows."""
     commit: Commit | None = None
 
 

@@ -321,7 +321,7 @@ PASSING: Final[dict[Fit, frozenset[type]]] = {
 """Types of which a value is handed on as it is: an integer that is small enough, a text without the
 character 0."""
 ANY_TEXT: Final = (to_sqlite, to_words)
-"""Those by which texts may have the character 0."""
+"""The conversions by which texts may have the character 0."""
 
 
 def exact(value: Value) -> Value:

@@ -29,7 +29,7 @@ class Definition(msgspec.Struct):
     target: str = ""
     """The URL of the database to which they are applied; "": not by this machine."""
     tables: tuple[str, ...] = ()
-    """Those that are captured; (): all."""
+    """The captured tables; (): all."""
     where: dict[str, str] = msgspec.field(default_factory=dict)
     """By table, a selector of the rows that belong to the sync."""
     snapshot: bool = True

@@ -27,7 +27,7 @@ class Dialect:
     """The SQL and the types of one kind of database."""
 
     name: str
-    """As of a source in `Table.dialect`."""
+    """The dialect's name, as `Table.dialect` has it."""
     types: Mapping[str, str]
     """By its meaning, the type of a column."""
     text: str
@@ -179,9 +179,10 @@ FINITE: Final[Mapping[str, Fit]] = {
 """For databases that have no infinity, and keep moments in UTC."""
 
 EXACT: Final = "CHARACTER SET utf8mb4 COLLATE utf8mb4_nopad_bin"
-"""Such that texts that differ in case, accents or blanks at the end are different."""
+"""Character set and collation by which texts that differ in case, accents or blanks at the end are
+different."""
 KEY_BYTES: Final = 3_000
-"""Of all columns of a key together, in MariaDB."""
+"""Bytes of all columns of a key together, in MariaDB."""
 _LONG: Final = re.compile(r"(tiny|medium|long)?(text|blob)\b")
 """Types of which MariaDB has a prefix in a key, on which the key of a copy does not rest."""
 

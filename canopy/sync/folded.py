@@ -14,7 +14,7 @@ from canopy.sync.changes import DELETE, TRUNCATE, UPDATE, Change, Table, merged
 from canopy.sync.values import ABSENT, Row
 
 SPELLED: Final = frozenset(("decimal", "float"))
-"""Of columns of a key whose values Python does not compare as databases do."""
+"""Meanings of key columns whose values Python does not compare as databases do."""
 NAN: Final = float("nan")
 
 

@@ -91,7 +91,7 @@ class Declared(msgspec.Struct, frozen=True):
     name: str
     type: str
     charset: str
-    """Of a text, as is `collation`; "" of another type."""
+    """The character set of a text, as `collation` is; "" of another type."""
     collation: str
     nullable: bool
     generated: bool

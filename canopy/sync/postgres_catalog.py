@@ -21,7 +21,7 @@ class CatalogColumn(NamedTuple):
     """The type as the server writes it."""
     is_required: bool
     place_in_key: int | None
-    """Of the primary key; None: it is none of its columns."""
+    """The column's position in the primary key; None: it is not in it."""
     is_key_immediate: bool
     """Whether the primary key is checked at once, and not DEFERRABLE."""
     is_generated: bool

@@ -39,7 +39,7 @@ class RowFilter:
         return tuple(self._predicates)
 
     def learn(self, table: Table) -> None:
-        """From here on rows of this table have this shape. Raises SchemaError when the selector
+        """Give rows of this table this shape from here on. Raises SchemaError when the selector
         asks for a column that it lacks."""
         predicate = self._predicates.get(table.name)
         if predicate is None:

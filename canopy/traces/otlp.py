@@ -295,7 +295,7 @@ class SpanReader:
         self._parser = LineParser()
         self.found = Exported()
         self.names: dict[str, str] = {}
-        """Of nodes, as their users call them."""
+        """The names of nodes, as their users call them."""
 
     def spans(self) -> Iterator[Span]:
         """The spans of all such events, event by event."""

@@ -74,9 +74,9 @@ class DividedPairs(NamedTuple):
     witnesses: Found
     """The first label of each of these."""
     places: Found
-    """Of each pair, by group: the place of its event in `events`."""
+    """The position of each pair's event in `events`, by group."""
     order: Found
-    """Of each pair, by group: its number."""
+    """The number of each pair, by group."""
     runs: list[tuple[int, slice]]
     """The groups that have pairs, and which in `places` and `order` these are."""
 

@@ -74,7 +74,7 @@ PlainTerm: TypeAlias = tuple[str, str, Value, Value | None]
 """An attribute, an operator, and the constant that it is compared with, or the two of BETWEEN."""
 
 Plan: TypeAlias = tuple[tuple[str, str, int, int], ...]
-"""Of each term its attribute and operator, and the places of its constants (-1: no second one)."""
+"""For each term its attribute and operator, and the places of its constants (-1: no second one)."""
 
 Shape: TypeAlias = tuple[str, ...]
 """A text in pieces, of which every second one is the place of a constant, or a quoted name."""

@@ -69,7 +69,8 @@ CONTRADICTION_AGAIN: Final = 2.0
 Guess; to be measured by how soon a ring is one again after a partition."""
 
 CONTRADICTIONS_MOST: Final = 64
-"""Such primaries that are remembered. Guess; to be measured like `CONTRADICTION_AGAIN`."""
+"""Number of such primaries that are remembered. Guess; to be measured like
+`CONTRADICTION_AGAIN`."""
 
 # --- ring: claims ---
 

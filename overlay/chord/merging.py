@@ -99,7 +99,8 @@ class Backing:
                 self._port.send(peer, Contact(self._port.me.id))
 
     def asked_for(self, ring: str) -> float:
-        """For how many seconds has it been asked who serves in a ring? 0.0: not at all."""
+        """The seconds for which it has been asked who serves in a ring; 0.0: it has not been
+        asked."""
         since = self._since.get(ring)
         return 0.0 if since is None else self._port.now - since
 

@@ -216,7 +216,7 @@ class ArcGiven(Message, frozen=True):
 
 
 Load = Annotated[float, msgspec.Meta(ge=0.0, le=1e9)]
-"""Of a node's time that is asked of it: 1 is all of it."""
+"""The share of a node's time that is asked of it: 1 is all of it."""
 
 
 class MergeOffer(Message, frozen=True):

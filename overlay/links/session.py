@@ -573,7 +573,8 @@ class LinkSession(HasDeadline):
         return NEVER if self.candidate is not None else max(self._silent_at(), self._look_at)
 
     def look_back_due(self) -> float:
-        """On a detour: when to try whether the peer can be reached without."""
+        """The time at which to try whether the peer can be reached directly; NEVER unless on a
+        detour."""
         is_due = self.is_detoured and self.candidate is None
         return self._look_back_at if is_due else NEVER
 

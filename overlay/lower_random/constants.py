@@ -106,7 +106,8 @@ LOST_FOR = 3.0
 `links.dead_after`, in which they would dial a dead node again for each probe. Guess."""
 
 LOST_NODES_MOST = 1_024
-"""Such nodes that are remembered, the latest ones: more than die within that time. Guess."""
+"""Number of lost nodes that are remembered, the latest ones: more than die within that time.
+Guess."""
 
 # --- peer_records.py ---
 
@@ -115,7 +116,7 @@ RECORD_HOLDS = 86_400.0
 and a node that has moved is named at its former address no longer than that."""
 
 RECORD_SKEW = 3_600.0
-"""By which clocks may differ, as for certificates."""
+"""Seconds by which clocks may differ, as for certificates."""
 
 RECORDS_KEPT = 1_024
 """Records whose signature was verified: entries come again and again."""

@@ -27,7 +27,7 @@ from overlay.bounded import BoundedDict
 from overlay.machine import Uint53
 
 FORMAT: Final = 1
-"""Of policies that this version reads."""
+"""The format of policies that this version reads."""
 
 TENANTS_MOST: Final = 10_000
 SELECTOR_MOST: Final = 2_048
@@ -81,7 +81,8 @@ class TenantPolicy(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkno
     publish: Selector = ""
     subscribe: Selector = ""
     streams: Streams = ()
-    """Those that it may append to, by names or patterns (`*`, `?`); none where none is named."""
+    """The streams that it may append to, by names or patterns (`*`, `?`); none where none is
+    named."""
     quota: Quota = Quota()
     exports: Annotated[dict[str, Export], msgspec.Meta(max_length=EXPORTS_MOST)] = {}
     """By name, which says nothing to nodes."""

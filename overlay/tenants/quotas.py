@@ -68,7 +68,7 @@ QUESTION_COSTS: Final = {
     **dict.fromkeys(("AskTrees", "Renew"), 10),  # all registrations of a tree are gone through
     **dict.fromkeys(("DocumentVersion", "RevocationsKnown"), 20),  # answered by up to 1 MB
 }
-"""For how many questions one counts, by the name of the message."""
+"""The number of questions that one counts for, by the name of the message."""
 
 
 class Quotas:

@@ -89,7 +89,7 @@ class ShownTo(NamedTuple):
     """Events came to this node, each its own way, and were shown to subscriptions."""
 
     arrivals: Callable[[int], EventArrival]
-    """Of an event, by its place among them."""
+    """Gives the arrival of an event by its place among them."""
     to: Callable[[Event], Mapping[str | int, Delivery | None]]
     """Subscriptions of this node that an event was shown to, each with its delivery, and clients
     that gather."""

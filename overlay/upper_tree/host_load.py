@@ -52,8 +52,8 @@ class HostLoad(msgspec.Struct, frozen=True, array_like=True):
 
 
 Share = Annotated[float, msgspec.Meta(ge=0, le=1e6)]
-"""Of one host's time: 1.0 is all of it, or a second of it. What a host is asked for can be more
-than it has."""
+"""A share of one host's time: 1.0 is all of it, or a second of it. What a host is asked for can be
+more than it has."""
 
 
 class VirtualNodeLoad(msgspec.Struct, frozen=True, array_like=True):
@@ -63,12 +63,12 @@ class VirtualNodeLoad(msgspec.Struct, frozen=True, array_like=True):
     interval: Interval
     busy: Share
     alone: Share
-    """Of `busy` the part for events that visit no other tree here: what another host could take
+    """The part of `busy` for events that visit no other tree here: what another host could take
     over without another visit for any event."""
     places: tuple[Cut, ...]
-    """Of events that came lately, drawn by chance."""
+    """The places of events that came lately, drawn by chance."""
     seconds: Share = 0.0
-    """Of this host's time that one event takes here, by its service rate; 0: not known."""
+    """Seconds of this host's time that one event takes here, by its service rate; 0: not known."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for a place that no order has, which a peer could send."""

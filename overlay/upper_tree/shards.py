@@ -25,7 +25,7 @@ from overlay.machine import Peer
 from overlay.upper_tree.messages import Entry, Registration
 
 SUBSCRIBER_BITS, ID_BITS = 24, 28
-"""Of a place: together as many as a double has, less one."""
+"""Bits of a place: together as many as a double has, less one."""
 
 
 def shard_place(registration: Registration) -> float:

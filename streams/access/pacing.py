@@ -35,8 +35,8 @@ slow fdatasync at a majority. An origin of copies that cannot be read, for a rea
 to look at, is tried again after it."""
 
 FORK_AFTER: Final = 5.0
-"""For which a replica has to be without a leader or a majority before it opens a fork, and for
-which a producer waits before it asks for one: twice an election with a lost owner, so that a
+"""Seconds for which a replica has to be without a leader or a majority before it opens a fork, and
+for which a producer waits before it asks for one: twice an election with a lost owner, so that a
 failover alone makes no fork; and more than the 3 s at which a leader asks followers that are
 idle."""
 

@@ -332,7 +332,7 @@ class StreamOwner(Machine):
             self._doubted_until = self.port.now + DOUBTED
 
     def on_replanted(self, event: Replanted) -> None:
-        """So may the copy of a lost cluster's log, if there is one."""
+        """Allow the copy of a lost cluster's log to lead as well, if there is one."""
         self._doubted_until = self.port.now + DOUBTED
 
     def _answer_due(self) -> None:

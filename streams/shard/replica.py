@@ -206,8 +206,8 @@ class Replica(StoredReplica):
 
     @property
     def followed(self) -> Peer | None:
-        """For whom this replica has voted last; None: for nobody, or itself, or a node that is no
-        replica."""
+        """The node for which this replica has voted last; None: nobody, or itself, or a node that
+        is no replica."""
         candidate = self.hard_state.candidate
         return None if candidate == self.port.me.id else by_id(self.replicas).get(candidate)
 

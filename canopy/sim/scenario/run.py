@@ -116,7 +116,7 @@ class ScenarioRun:
         self.faults_at = 0.0
         """When the first event is published: the start of the faults' times."""
         self.later_faults: list[Fault] = []
-        """Those of further phases with what is done before each, in seconds after the first
+        """The faults of later phases with what is done before each, in seconds after the first
         event."""
         self._named: dict[str, SimulatedSubscription] = {}  # of the timeline
         self._progress = progress or (lambda stage, time, share: None)

@@ -34,7 +34,7 @@ _MOVED: Final = ("UniqueViolation", "ExclusionViolation", "IntegrityError")
 READ: Final = 1_000
 """Rows that are read together."""
 SHARD: Final = 0
-"""Of a stream that is synced, which has one."""
+"""The shard of a synced stream, which has one."""
 CHECKED: Final = 1_000
 """Rows that are read back together."""
 SYNC_COLUMNS: Final = (
@@ -67,11 +67,11 @@ class SyncProgress(msgspec.Struct):
     stream: str = ""
     """The stream's founding id; "": nothing was applied yet."""
     offset: int = 0
-    """Of the stream, behind everything that was applied."""
+    """The offset in the stream behind everything that was applied."""
     losses: int = 0
     """Number of times that the stream's log had lost rows at its end when that was told."""
     commit: Commit | None = None
-    """Of the source, the newest that was applied."""
+    """The newest of the source's commits that was applied."""
     tables: dict[str, Table] = msgspec.field(default_factory=dict)
     """The shapes of the tables, as the stream has said them so far."""
     name: str = ""

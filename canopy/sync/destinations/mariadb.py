@@ -29,7 +29,7 @@ AT_ONCE: Final = 500
 ROOM: Final = 4 * 1024 * 1024
 """Characters of one statement, about: servers take 16 MiB."""
 OVERHEAD: Final = 64 * 1024
-"""Of a packet, for what a statement has beside its rows."""
+"""Bytes of a packet beside a statement's rows."""
 APPLYING: Final = (
     "CREATE TABLE IF NOT EXISTS canopy_applying (name varchar(60) PRIMARY KEY, n bigint NOT NULL)"
 )

@@ -25,9 +25,9 @@ YEAR, NEWDATE, VARCHAR, BIT, TIMESTAMP, DATETIME, TIME = 13, 14, 15, 16, 17, 18,
 DECIMAL, ENUM, SET, BLOB, VAR_STRING, STRING, GEOMETRY = 246, 247, 248, 252, 253, 254, 255
 
 NUMERIC: Final = frozenset((TINY, SHORT, LONG, FLOAT, DOUBLE, LONGLONG, INT24, YEAR, DECIMAL))
-"""Those that the server says a sign of."""
+"""Types of which the server says whether they have a sign."""
 CHARACTER: Final = frozenset((VARCHAR, BLOB, VAR_STRING, STRING, GEOMETRY))
-"""Those that it says a character set of."""
+"""Types of which it says the character set."""
 COLLATIONS: Final = {8: "latin1", 33: "utf8mb3", 45: "utf8mb4", 46: "utf8mb4", 63: "binary"}
 
 Reader: TypeAlias = Callable[[bytes, int], tuple[Value, int]]
@@ -39,8 +39,9 @@ class Field(msgspec.Struct, frozen=True):
     name: str
     kind: int
     detail: int
-    """Of texts the most bytes, of blobs the bytes of their length, of decimals the digits times 256
-    plus those behind the point, of times the digits of a second, of bits how many."""
+    """A detail of the type: of texts the most bytes, of blobs the bytes of their length, of
+    decimals the digits times 256 plus those behind the point, of times the digits of a second, of
+    bits their number."""
     nullable: bool
     unsigned: bool = False
     charset: str = "binary"

@@ -62,7 +62,7 @@ TABLES: Final = (
     "INSERT IGNORE INTO canopy_marks VALUES (1, 0)",
 )
 APPLYING: Final = "canopy_applying"
-"""Of which a destination changes a row first in each of its transactions."""
+"""The table of which a destination changes a row first in each of its transactions."""
 NEEDED: Final = {
     "log_bin": ("1", "log_bin (and a restart)"),
     "binlog_format": ("ROW", "binlog_format = ROW"),

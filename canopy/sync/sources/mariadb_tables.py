@@ -18,7 +18,7 @@ from canopy.sync.sources.binlog import Layout
 from canopy.sync.values import NativeText, Row, decoding
 
 PREFIX: Final = "canopy_"
-"""Of tables that are a sync's own."""
+"""The prefix of the names of a sync's own tables."""
 SCANNED: Final = 1_000
 
 _KINDS: Final = {

@@ -22,7 +22,7 @@ PUBLIC: Final = "public"
 TAKEN_IN: Final = b"table "
 """The prefix of a note in the log that a table was published."""
 ALTERED: Final = b"altered "
-"""And that a table has got another shape."""
+"""The prefix of a note in the log that a table has got another shape."""
 LOCK_TIMEOUT: Final = 2
 """Seconds to wait for those who write to a new table."""
 

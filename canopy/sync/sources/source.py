@@ -91,8 +91,8 @@ class Source(Protocol):
     """The database's lasting id: a copy that was restored has the same."""
 
     mark_every: int
-    """So far the positions may go without a change that is wanted until the stream is told: the
-    source keeps what it has logged until then."""
+    """The distance by which positions may move without a wanted change until the stream is told:
+    the source keeps what it has logged until then."""
 
     def resume(self, commit: Commit, known: Mapping[str, Table]) -> None:
         """Go on behind what the stream has; `known`: its tables, by name. Raises SourceLostError

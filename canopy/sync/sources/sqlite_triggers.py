@@ -43,7 +43,7 @@ CREATE TABLE IF NOT EXISTS canopy_changes (
 CREATE TABLE IF NOT EXISTS canopy_candidates (tab INTEGER NOT NULL);
 """
 APPLYING: Final = "CREATE TABLE IF NOT EXISTS canopy_applying (name TEXT)"
-"""Also made by a destination, which marks what it applies."""
+"""Creates the table in which a destination marks what it applies."""
 
 
 def user_tables(database: sqlite3.Connection) -> list[str]:

@@ -30,7 +30,7 @@ class Unique(NamedTuple):
     """The condition, in a trigger of the table, that a row has the values of NEW; it may be wider
     than the index, which may have a condition of its own."""
     columns: tuple[str, ...] | None
-    """Those that it is of; None: of expressions, which may look at any."""
+    """The index's columns; None: it is of expressions, which may look at any."""
 
 
 def unique_indexes(database: sqlite3.Connection, table: str) -> list[Unique]:

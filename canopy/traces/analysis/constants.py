@@ -38,8 +38,8 @@ it runs: the fixed costs of a stage are all that there is. Measured on 0.1 MB, p
 one analysis more in the same JVM: 9.1 s instead of 15.5 s."""
 
 PARTITION_BYTES: Final = 32 * 1024 * 1024
-"""Of input, for each partition of a shuffle: its rows fit a task's share of a heap of 1 GB with
-room to sort. Spark joins partitions that turn out to be smaller."""
+"""Bytes of input for each partition of a shuffle: its rows fit a task's share of a heap of 1 GB
+with room to sort. Spark joins partitions that turn out to be smaller."""
 
 MAX_DEPTH: Final = 600
 """Levels of a selector's JSON tree. Matching allows 128 levels of selector, each at most 3 of JSON;
@@ -54,7 +54,8 @@ PAIRS_AT_ONCE: Final = 100_000_000
 of them matched, a worker would take 3 GB."""
 
 LINE_BYTES: Final = 16 * 1024 * 1024
-"""Of a line beyond this no more is read. An event's attributes are smaller than a frame of 1 MB."""
+"""Bytes of a line beyond which no more of it is read. An event's attributes are smaller than a
+frame of 1 MB."""
 
 OPEN_BYTES: Final = 64 * 1024
 """The cost of opening a file, in bytes, when Spark combines files into tasks. Spark's default (4
@@ -66,7 +67,8 @@ WRITERS: Final = 40
 they are written into the state."""
 
 BLOCK_BYTES: Final = 16 * 1024 * 1024
-"""Of Parquet, for one of `WRITERS`: all of them and two tasks have to fit the heap."""
+"""Bytes of a block of Parquet, for one of `WRITERS`: all of them and two tasks have to fit the
+heap."""
 
 # --- judging ---
 
@@ -80,8 +82,8 @@ or are absent may have been delivered within the absent stretch. A delivery on a
 up to 8.5 s. A SUBACK that takes longer leaves the pairs of its subscription unjudged."""
 
 FLUSH_SECONDS: Final = 2.0
-"""By which a killed node may have outlived its last written record: nodes write every half second.
-Guess; to be measured with nodes on a busy machine."""
+"""Seconds by which a killed node may have outlived its last written record: nodes write every half
+second. Guess; to be measured with nodes on a busy machine."""
 
 CLOCKS_AGREE: Final = 0.05
 """Seconds by which wall clocks may differ so that latencies are taken from them. The two clocks
@@ -122,8 +124,8 @@ EXAMPLES_SHOWN: Final = 20
 GROUPS_SHOWN: Final = 20  # groups of wrong pairs of each kind that are listed. Guess, as above
 
 EPISODE_SECONDS: Final = 60.0
-"""By which the publications of two wrong pairs of one node and cause may be apart to be in one
-group. Guess: longer than an election or a lost link lasts."""
+"""Seconds by which the publications of two wrong pairs of one node and cause may be apart to be in
+one group. Guess: longer than an election or a lost link lasts."""
 
 CORRUPT_SHOWN: Final = 100  # reasons of corrupt lines that are counted. Guess, as above
 

@@ -36,8 +36,8 @@ class Waits:
     p50: float | None
     most: float | None
     slowest: list[Row]
-    """Those with deliveries of events that were published before it, then those that waited
-    longest: rows of `subscription_table` with `waited_ms`."""
+    """The subscriptions with deliveries of events that were published before them, then those that
+    waited longest: rows of `subscription_table` with `waited_ms`."""
 
 
 @dataclass(frozen=True)

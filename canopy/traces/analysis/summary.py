@@ -38,8 +38,8 @@ class AnalysisSummary:
     faults: dict[str, int]  # what is wrong, by kind (`outcome.FAULTS`)
     reasons: list[str]  # why it is not judged
     overlays: list[dict[str, Any]]
-    """Of each overlay in the folder: `name`, `nodes`, `result`, `faults`, `reasons`, `expected`,
-    `delivered`, `withheld`, `unjudged`, `latency_ms`."""
+    """A row for each overlay in the folder: `name`, `nodes`, `result`, `faults`, `reasons`,
+    `expected`, `delivered`, `withheld`, `unjudged`, `latency_ms`."""
     clocks: dict[str, float]
     """By node, seconds by which its wall clock was ahead of the median node's."""
     clock_steps: dict[str, float]
@@ -68,7 +68,7 @@ class AnalysisSummary:
     blocked: int
     recovered: int
     walk_messages: int
-    """Of `messages`: steps of walks, which carry an attribute and no event."""
+    """Number of the `messages` that are steps of walks, which carry an attribute and no event."""
     tree_hops: dict[str, float | None]
     messages: int
     other_messages: int

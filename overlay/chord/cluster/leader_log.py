@@ -156,8 +156,8 @@ class LeaderLog:
         self.committed = 0  # how many entries are committed
         self._questions = 0
         self.tracker = Tracker[FollowerProgress](self.port.me.id, 1)
-        """Of the present epoch. (A follower that catches up waits for the whole state, which the
-        registry was asked for.)"""
+        """The followers' progress in the present epoch. (A follower that catches up waits for the
+        whole state, which the registry was asked for.)"""
         self._growth_announced = False  # LogGrown is on its way
         self._settled: Cluster | None = None  # the members of which all vote who should
         self._when_configured: Callable[[], None] | None = None

@@ -78,7 +78,7 @@ class ClusterHello(Message, frozen=True):
 
     cluster: Cluster
     number: Uint53 = 0
-    """Of this question; 0: the sender's release does not number them."""
+    """The number of this question; 0: the sender's release does not number them."""
 
 
 class ClusterHelloReply(Message, frozen=True):
@@ -88,8 +88,8 @@ class ClusterHelloReply(Message, frozen=True):
     epoch: Uint53
     position: Version
     number: Uint53 = 0
-    """Of the last question that was answered, by this or before. What answers an older one was said
-    before the sender has got what was sent since."""
+    """The number of the last question that was answered, by this or before. What answers an older
+    one was said before the sender has got what was sent since."""
 
 
 class ClusterHeartbeat(Message, frozen=True):

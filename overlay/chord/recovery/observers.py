@@ -1,5 +1,5 @@
-"""At the primary: who keeps a copy of the log outside of the cluster, and how far each copy is
-(P5).
+"""Keeps copies of the log outside of the cluster, and knows how far each copy is (P5). At the
+primary.
 
 Where the whole cluster is lost, the node that takes its place begins with such a copy (`recovery`).
 So it is kept by those that will: the ring successor's primary and its standby; in a ring of one

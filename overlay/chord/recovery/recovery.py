@@ -108,7 +108,8 @@ Standing = tuple[bool, Version]
 
 
 class Agreement(NamedTuple):
-    """To whom this node has agreed; until then it agrees only to a node that is fitter."""
+    """The node to which this node has agreed; until then it agrees only to a node that is
+    fitter."""
 
     node: NodeId
     standing: Standing

@@ -51,7 +51,7 @@ class NodeMatches(msgspec.Struct):
     places: list[int]
     """The events' indexes in the batch."""
     trees: list[str]
-    """Of each, the tree whose registrations matched it …"""
+    """For each, the tree whose registrations matched it …"""
     spans: list[Interval] | None = None
     """… and in which part of its value space; None: each tree is wholly here."""
     found: list[str] = []

@@ -147,7 +147,7 @@ class GapNotices(Machine):
         self._relays: Relays | None = None  # set while this node leaves
 
     def __len__(self) -> int:
-        """For how many nodes a notice waits or is under way."""
+        """The number of nodes for which a notice waits or is under way."""
         return len(self._pending)
 
     def given_up(self, peer: Peer, events: Sequence[Event], reason: str) -> None:

@@ -189,7 +189,7 @@ class Holding(Machine):
         super().__init__(port)
         self.relays = relays
         self.access = AccessNodes(port, relays)
-        """By which nodes deliveries enter other regions."""
+        """The nodes by which deliveries enter other regions."""
         self.notices = notices
         self.held = HeldDeliveries(settings.tree.held, settings.tree.held_events)
         self._lease = settings.tree.lease

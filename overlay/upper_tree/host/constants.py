@@ -53,8 +53,8 @@ little less than what makes a publisher ask elsewhere (`TIMEOUT_LEAST` in publis
 which would have all shards match the event again."""
 
 GATHERED_FOR = 5.0
-"""For so long an event is gathered at most, and a silent host is asked last: its publisher has
-visited others by then (`tree.retry`)."""
+"""Seconds for which an event is gathered at most, and a silent host is asked last: its publisher
+has visited others by then (`tree.retry`)."""
 
 SILENT_HOSTS = 256
 """Silent hosts that are remembered: more than there are of one value (`REPLICAS_MOST` in
@@ -73,8 +73,8 @@ are lost within a day in the largest simulated overlay."""
 # --- orphaned_trees.py: leases ---
 
 LEASE_SHARE = 0.8
-"""Of the term, as the host counts it: clocks may differ in rate by a fifth, as between voters
-(overlay/chord/cluster/heartbeat.py)."""
+"""The share of the term for which a host serves, as it counts the term: clocks may differ in rate
+by a fifth, as between voters (overlay/chord/cluster/heartbeat.py)."""
 
 REPLIES_MOST = 32
 """Own answers that a host remembers, per owner: more than fit into a term."""

@@ -124,14 +124,14 @@ class HostedTree:
         self.latency = LatencyMap()
         self.visits = VisitSample(attribute, rng)
         self.tokens = DeliveryTokens()
-        """Of the nodes with registrations here."""
+        """The tokens of the nodes with registrations here."""
         self.shared_token = b""
-        """That this tree's hosts have of its owner."""
+        """The token that this tree's hosts have of its owner."""
         self.former: dict[str, None] = {}
         """Registrations of before the tree was taken away, which its owner has not sent again."""
         self._shared = shared
         self._shard_places: dict[str, float] = {}
-        """Of registrations, where it was asked for."""
+        """The places of registrations among shards, as far as they were asked for."""
 
     def assign(self, message: Assign, owner: Peer | None = None, now: float = 0.0) -> None:
         """Serve exactly the intervals of `message`, with the registrations already installed.

@@ -141,12 +141,12 @@ ASKED_MOST = 32
 """Nodes that are asked to host in one step."""
 
 ASK_TIMEOUT, ASK_AGAIN = 1.0, 5.0
-"""For so long a node that was asked may answer, and after so long it is asked again: as recruits
-are (overlay/chord/constants.py)."""
+"""Seconds for which a node that was asked may answer, and after which it is asked again: as
+recruits are (overlay/chord/constants.py)."""
 
 CONFIRM_WITHIN = 3.0
-"""For so long a new primary takes the hosts that it finds in the maps to be there, though they do
-not answer."""
+"""Seconds for which a new primary takes the hosts that it finds in the maps to be there, though
+they do not answer."""
 
 CANDIDATES_MOST = 1_024
 """Nodes that are remembered as possible hosts, or as having refused."""

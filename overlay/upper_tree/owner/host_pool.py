@@ -45,7 +45,7 @@ class PoolOwner(Protocol):
 
 
 class HostPool(Machine):
-    """At the primary; elsewhere it is empty."""
+    """Nodes that may become hosts, at the primary; elsewhere it is empty."""
 
     def __init__(
         self, port: Port, clusters: Clusters, owner: PoolOwner, machines: Machines

@@ -174,7 +174,7 @@ class HostSelector:
 
 
 class WantedRegions:
-    """In which regions a cluster's trees are to have a host (M1): those with a share of its
+    """The regions in which a cluster's trees are to have a host (M1): those with a share of its
     registrations. One that is wanted stays so until it has less than half of that, so that hosts do
     not come and go with single registrations."""
 

@@ -63,7 +63,7 @@ class Suspicion(msgspec.Struct):
     """A host whose link is suspected, or was of late."""
 
     silent_at: float
-    """From when it counts as silent if it is not heard."""
+    """The time from which it counts as silent if it is not heard."""
     wait: float
     """Seconds that the other ways to it take."""
     is_silent: bool = False
@@ -72,7 +72,7 @@ class Suspicion(msgspec.Struct):
 
 
 class SilentHosts:
-    """At the primary. Times are the Port's seconds."""
+    """Notices hosts that fall silent, at the primary. Times are the Port's seconds."""
 
     def __init__(self, port: Port) -> None:
         self._port = port
@@ -162,7 +162,8 @@ class ServingAuthority(Protocol):
 
 
 class HostSupervisor(Machine):
-    """At the primary; where a node is no primary it only remembers who cannot be reached."""
+    """Supervises hosts at the primary; where a node is no primary it only remembers who cannot be
+    reached."""
 
     def __init__(
         self,

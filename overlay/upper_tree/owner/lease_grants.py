@@ -74,7 +74,7 @@ class LeaseGrant(msgspec.Struct):
 
 
 class LeaseGrants:
-    """At the owner: who may serve, and whose lease is over for certain."""
+    """Knows at the owner who may serve, and whose lease is over for certain."""
 
     def __init__(self, port: Port, least: float, most: float) -> None:
         """`least` and `most` seconds of a lease."""

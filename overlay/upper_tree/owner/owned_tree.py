@@ -45,7 +45,7 @@ class SummaryState:
     def __init__(self) -> None:
         self.current: Summary | None = None
         self.digest = 0
-        """Of the last summary that was made, by which publishers name it."""
+        """The digest of the last summary that was made, by which publishers name it."""
         self._size = 0  # registrations that the summary was made of
         self._made_at = 0.0
         self._contradicted_at = float("-inf")
@@ -147,7 +147,7 @@ class PendingRegistration(msgspec.Struct):
     unknown_holders_until: float = 0.0
     """Until then a publisher that the owner does not know of may have such a summary."""
     lacks: tuple[PartitionMap, PartitionMap | None, NodeId] | None = None
-    """By which maps a host has to match it that had not acknowledged it at the last look."""
+    """The maps by which a host has to match it that had not acknowledged it at the last look."""
 
     def await_invalidation(self, holder: NodeId, until: float) -> None:
         """Wait for `holder`, which may use a summary that does not admit this registration, at most

@@ -63,7 +63,7 @@ class HostUse(NamedTuple):
     elsewhere: Mapping[NodeId, float] = {}
     busy: tuple[NodeId, ...] = ()
     worth: int = 0
-    """As many hosts as are to be counted with, since some share a machine; 0: all."""
+    """The number of hosts to be counted with, since some share a machine; 0: all."""
     are_overloaded: bool = False
     """Whether some host was asked for more time than it has."""
     regions: tuple[Region, ...] = ()

@@ -215,9 +215,10 @@ SEARCH_PAUSE = 0.25
 long arcs move."""
 
 SEARCH_PAUSE_SHARE = 0.25
-"""Of the time that an event has waited for a tree that no host serves now: its outage is a quarter
-longer at most, and needless questions and visits are few. (At a fixed pace they filled slow links,
-and what hosts wait for came too late: a seed of the soak.)"""
+"""The share of the time that an event has waited for a tree that no host serves now, for which the
+next search waits: its outage is a quarter longer at most, and needless questions and visits are
+few. (At a fixed pace they filled slow links, and what hosts wait for came too late: a seed of the
+soak.)"""
 
 SEARCH_PAUSE_MOST = 4.0
 """Seconds of such a pause at most. Not measured; would be measured as the one before."""

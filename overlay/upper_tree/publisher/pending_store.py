@@ -154,7 +154,7 @@ class RouteQueue:
     def __init__(self, port: Port) -> None:
         self._port = port
         self.waiting: deque[tuple[deque[PendingPair], bool]] = deque()
-        """Those that were queued together, and whether hosts that were known for them proved
+        """The pairs that were queued together, and whether hosts that were known for them proved
         wrong."""
         self._turn = float("-inf")  # in the turn of this time …
         self._routed = 0  # … so many were routed
@@ -313,7 +313,7 @@ class PendingStore:
         self._window = PendingWindow(capacity, port.now)
         self.most = most
         self.bytes = 0
-        """Of the events in flight, at most."""
+        """Bytes of the events in flight, at most."""
         self.pairs = 0
         """(event, tree) pairs of the events in flight that are not accepted yet."""
         self.in_flight = 0

@@ -164,8 +164,8 @@ class ReplicaSelector:
         return self.by_time and self.predictor.is_behind(other.id, one.id, now)
 
     def at_once(self, events: int) -> int:
-        """For how many of `events` events a host is to be chosen together, at least one: for all of
-        them where there is nothing to choose."""
+        """The number of `events` events for which a host is to be chosen together, at least one:
+        all of them where there is nothing to choose."""
         most = self.predictor.at_once if self.by_time else None
         if most is None or not any(each.is_choice for each in self._rankings.values()):
             return max(1, events)

@@ -66,8 +66,8 @@ an owner has noticed that a host has ended: longer than a silent link is waited 
 # --- renewals.py: confirmations ---
 
 DOUBT_SHARE = 0.8
-"""Of a lease: after so long without an answered renewal it may have ended. The clocks of two nodes
-differ in rate by less than a fifth, as for the other leases (docs/design/clusters.md)."""
+"""The share of a lease after which, without an answered renewal, it may have ended. The clocks of
+two nodes differ in rate by less than a fifth, as for the other leases (docs/design/clusters.md)."""
 
 RENEWALS_KEPT = 1_024
 """Renewals without an answer that are remembered: one per owner and round. By the clusters in which
@@ -106,9 +106,9 @@ SAMPLED_EVENTS = 8
 comes together is mostly of one kind. By the attributes that completion misses."""
 
 HELD_SHARE = 0.8
-"""Of the time for which a host says that it held a delivery: so long ago at least, by this node's
-clock, it has matched. The clocks of two nodes differ in rate by less than a fifth, as for leases
-(docs/design/clusters.md)."""
+"""The share of the time for which a host says that it held a delivery: so long ago at least, by
+this node's clock, it has matched. The clocks of two nodes differ in rate by less than a fifth, as
+for leases (docs/design/clusters.md)."""
 
 NAMED_ATTRIBUTES = 64
 """Attributes of refused deliveries that a notice names, as in those of hosts

@@ -158,7 +158,7 @@ class LocalRegistrations:
         """By subscription, those that are not acknowledged; none is empty."""
         self._by_subscription: dict[str, dict[RegistrationKey, None]] = {}
         self._ownerless: dict[RegistrationKey, LocalRegistration] = {}
-        """Those whose owner is looked for."""
+        """The registrations whose owner is looked for."""
         self._unanswered_by: dict[NodeId, int] = {}
         """The number of unanswered registrations, by the node in `sent_to`."""
 
@@ -168,7 +168,7 @@ class LocalRegistrations:
         return not self._unacknowledged
 
     def trees_with(self, attributes: Iterable[str]) -> int:
-        """In how many trees there are some, if there are some in these trees too."""
+        """The number of trees with registrations, if some were in these trees too."""
         new = {name for name in attributes if name not in self._by_tree}
         return len(self._by_tree) + len(new)
 

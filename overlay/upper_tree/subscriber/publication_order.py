@@ -124,14 +124,14 @@ class Passage(NamedTuple):
     """A group of events of one publisher that came to this node together."""
 
     host: NodeId
-    """That matched them."""
+    """The host that matched them."""
     before: Sequence[SentBefore]
     through: int
     """All that visited the host up to this number has been sent here; 0: not known."""
     previous: Sequence[int]
     """Events that the host sent here another way before."""
     arrival: Callable[[Sequence[str], Event], EventArrival]
-    """Of a subscription registered in these trees."""
+    """Gives the arrival at a subscription registered in these trees."""
     ways: ArrivalTable | None = None
     """The ways of arrival; None: they are not the same for all subscriptions."""
 
@@ -141,9 +141,9 @@ class OpenWay(NamedTuple):
 
     before: SentBefore
     trees: Set[str]
-    """Of these, the ones in which subscriptions of this node are registered."""
+    """Those of these trees in which subscriptions of this node are registered."""
     for_any: bool
-    """Also to subscriptions that match events without these attributes."""
+    """Whether it goes to subscriptions that match events without these attributes as well."""
     through: int
     """Up to this number the host has delivered."""
 
@@ -165,8 +165,8 @@ class Ways(NamedTuple):
 
 
 Trees = tuple[str, ...]
-"""Those in which a subscription is registered. Events for subscriptions of the same trees are kept
-in order together: that takes one match for a batch, whatever matches in each group."""
+"""The trees in which a subscription is registered. Events for subscriptions of the same trees are
+kept in order together: that takes one match for a batch, whatever matches in each group."""
 
 
 NO_GROUPS: Final[Set[Trees]] = frozenset()
@@ -181,7 +181,7 @@ class WaitingEvent(NamedTuple):
     needs: Sequence[tuple[NodeId, int]]
     """Hosts, and the number that they must have come to."""
     host: NodeId
-    """That matched it."""
+    """The host that matched it."""
     until: float
     """When it waits for these no longer …"""
     latest: float

@@ -156,7 +156,7 @@ class GatheredSubscriptions(GroupedIndex[str, int]):
 
 
 class RecipientLookup:
-    """To which subscriptions and clients an event of a batch was shown; looked up when called."""
+    """Finds the subscriptions and clients to which an event of a batch was shown, when called."""
 
     def __init__(self, arrived: Arrived) -> None:
         self._arrived = arrived
@@ -201,7 +201,7 @@ class Receiver(Machine):
         self._ages: dict[str, float] = {}
         """When each subscription was added (Port's seconds), the latest last."""
         self._younger: BoundedDict[Identity, Mapping[str, None]] = BoundedDict(YOUNGER_MOST)
-        """Of events that a host has held, subscriptions that are younger than its match."""
+        """The subscriptions that are younger than the match of an event that a host has held."""
         self.settings = settings.tree
         self.history = history
         self.index: Index[str] = Index()

@@ -75,8 +75,8 @@ from overlay.upper_tree.subscriber.local_registrations import (
 from overlay.upper_tree.subscriber.renewals import Renewals
 
 WAITING = "-"
-"""In the place of a node id: to be sent in this turn, or in a later one, since a turn sends no
-more."""
+"""The mark in place of a node id of what is to be sent in this turn, or in a later one, since a
+turn sends no more."""
 
 
 PUT_OFF = "~"
@@ -112,7 +112,7 @@ class Registrar(Machine):
         self._local = LocalRegistrations()
         self._window = OwnerWindow(self._local, LEAF_WINDOW if is_leaf else math.inf)
         self._waiting: deque[LocalRegistration] = deque()
-        """To be sent next: these are `WAITING`, or have ended."""
+        """The registrations to be sent next: these are `WAITING`, or have ended."""
         self._retry = Alarm(port, RegisterDue())
         self._refused_at = -math.inf
         self._refused: dict[str, NodeId] = {}
@@ -123,7 +123,7 @@ class Registrar(Machine):
             port, self.settings, incarnation, ring, self._local, self._ended, self
         )
         self.popularity: BoundedDict[str, int] = BoundedDict(POPULARITY_MOST)
-        """Of attributes, as owners reported it (pivots.py)."""
+        """The popularity of attributes, as owners reported it (pivots.py)."""
 
     def handlers(self) -> Handlers:
         """Messages, timers and events with their handlers."""
@@ -141,7 +141,7 @@ class Registrar(Machine):
         return self._local.by_key
 
     def trees_with(self, planned: Iterable[LocalRegistration]) -> int:
-        """In how many trees this node has registrations, together with these."""
+        """The number of trees in which this node has registrations, together with these."""
         return self._local.trees_with(one.registration.attribute for one in planned)
 
     def plan(

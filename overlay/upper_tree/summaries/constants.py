@@ -24,8 +24,8 @@ else be put in and taken out all the time. Not measured; would be measured by lo
 hour."""
 
 SWEEP_SHARE = 0.5
-"""Of the term: the time between two looks for holders that have no valid copy any more. Not
-measured; would be measured by its processor time with `HOLDERS_MOST` holders."""
+"""The share of the term that is the time between two looks for holders that have no valid copy any
+more. Not measured; would be measured by its processor time with `HOLDERS_MOST` holders."""
 
 REPORTS_TOGETHER = 0.5
 """Seconds within which holders that report no copy leave the log together. Not measured; ample for

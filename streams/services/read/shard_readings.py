@@ -71,7 +71,7 @@ SHARED_BYTES: Final = 512 * 1024
 """Bytes of a message, unless one reading's rows have more: as `history.MESSAGE_BYTES`."""
 
 MARK_BYTES: Final = 20
-"""Of a reading's number and position in a message, at most; a row's place takes less."""
+"""Bytes of a reading's number and position in a message, at most; a row's place takes less."""
 
 Mark = tuple[int, int]
 """A reading's number, and the position at which it was."""

@@ -112,7 +112,7 @@ class TailIndex:
 
 
 def _pin(conjunction: Conjunction) -> Pin | None:
-    """By which values a conjunction can be looked up; None: by few values it cannot."""
+    """The values by which a conjunction can be looked up; None: it cannot be by few values."""
     pivots = conjunction.pivots()
     constraint = conjunction.constraints.get(pivots[0][0]) if pivots else None
     if constraint is None or not 0 < len(constraint.intervals) <= ALIKE_MOST:
@@ -166,10 +166,10 @@ class Matched(NamedTuple):
     """The rows of some chunks for the readings at the tail. No reading is in both parts."""
 
     everything: list[ShardReading]
-    """Those that get all rows: `pieces`."""
+    """The readings that get all rows: `pieces`."""
     pieces: tuple[Piece, ...]
     rows: ChunkRows
-    """Of which others get some."""
+    """The rows of which others get some."""
     shares: list[tuple[list[ShardReading], list[int]]]
     """Readings, and the places of the rows that they get."""
 

@@ -84,8 +84,8 @@ OWNER_AWAY: Final = 2.0
 four heartbeats."""
 
 EPOCHS_AHEAD: Final = 1 << 32
-"""By which an epoch may be higher than that of a replica's vote: more than there are elections, and
-a small part of those that there can be."""
+"""The distance by which an epoch may be higher than that of a replica's vote: more than there are
+elections, and a small part of those that there can be."""
 
 SHOWN: Final = 256
 """Shards that a node's status lists: more than a person looks at, and 100 KiB."""

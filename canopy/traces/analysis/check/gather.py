@@ -71,7 +71,7 @@ class GatheredFile:
     torn: bool = False  # it ends within a line
     error: str = ""  # why it could not be read (to its end)
     digest: bytes = b""
-    """Of its text; that of a compressed file is the text's, too."""
+    """The digest of its text; that of a compressed file is the text's, too."""
 
     @property
     def unreadable(self) -> int:

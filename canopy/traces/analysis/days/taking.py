@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 DAY_BYTES: Final = 256 * 1024 * 1024
-"""Of text, for each file of a day's table: some 20 MB of Parquet. Guess; to be measured by the time
-of a query that reads one node."""
+"""Bytes of text for each file of a day's table: some 20 MB of Parquet. Guess; to be measured by the
+time of a query that reads one node."""
 
 NO_DAY: Final = "1970-01-01"
 """The day of lines that have no time and lie in no folder of a day."""
@@ -192,8 +192,8 @@ def write_by_day(
 
 
 def _events(spark: SparkSession, new: DataFrame, held: StateFolder) -> tuple[tuple[str, str], ...]:
-    """On which days the events of the `new` records were published, by the numbers that the
-    publishers gave to events on each day; and notes these of the new publications."""
+    """Find the days on which the events of the `new` records were published, by the numbers that
+    the publishers gave to events on each day; and note these of the new publications."""
     named = new.where("kind IN ('publish', 'deliver', 'drop') AND event IS NOT NULL").selectExpr(
         "kind", "day", f"{RUN_OF_EVENT} AS run", f"{NUMBER_OF_EVENT} AS number"
     )

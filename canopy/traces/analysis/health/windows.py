@@ -30,7 +30,7 @@ READ: Final = (
 """The fields of a record that are looked at."""
 
 WORST: Final = ("cpu", "memory", "disk", "clients", "queue", "late_ms", "round_trip_ms")
-"""Of these the greatest value in a window counts."""
+"""Signals of which the greatest value in a window counts."""
 
 SILENCES: Final = ("silent", "link down")
 """Kinds of incidents in which a node says that it does not hear another."""
@@ -41,9 +41,9 @@ class NodeWindow:
     """One node in one window. Values that no record of the window has are None."""
 
     records: int = 0
-    """That the node wrote."""
+    """Number of the node's records."""
     measured: int = 0
-    """Of them, health records."""
+    """Number of health records among them."""
     first: float | None = None
     """Time of its first record here, …"""
     last: float | None = None

@@ -63,7 +63,7 @@ def _group(findings: Findings, row: dict[str, Any]) -> str:
 
 
 def period(first: float | None, last: float | None) -> str:
-    """From when to when the events were published, in UTC."""
+    """The time in which the events were published, in UTC."""
     if first is None or last is None:
         return NONE
     begin, end = (datetime.fromtimestamp(at, UTC) for at in (first, last))

@@ -24,7 +24,7 @@ FAULTS: Final = (
     *("missing", "dropped", "discarded", "corrupted", "duplicates", "spurious", "unknown"),
     *("unreadable", "altered", "republished", "unpublished", "contradictions"),
 )
-"""Of which none may be in an exact run."""
+"""The kinds of faults; an exact run has none."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class OverlayOutcome:
 
     @property
     def unjudged_share(self) -> float | None:
-        """Of all pairs that should be judged; None without any."""
+        """The share of all pairs that should be judged; None without any."""
         every = self.counts.expected + self.unjudged
         return self.unjudged / every if every else None
 

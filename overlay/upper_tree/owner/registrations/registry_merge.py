@@ -43,7 +43,7 @@ from overlay.upper_tree.owner.tree_log import CacheHoldersChanged, encode
 
 
 class TreeStop:
-    """At the primary: how far the trees that it owns have stopped."""
+    """Follows at the primary how far the trees that it owns have stopped."""
 
     def __init__(self, port: Port, owner: Owner, summaries: Summaries) -> None:
         self.port = port
