@@ -3,7 +3,7 @@
 ``main`` has the table of commands and turns every exception into a message and an exit code
 (``errors``); ``hints`` suggests the command that a wrong name may have meant. Each command is a
 file: ``node``, ``stop`` and ``tui`` start or end something, ``sub``
-and ``publishing/`` carry events, ``sample`` makes some up, ``traces/`` and ``config`` read files.
+and ``publish/`` carry events, ``sample`` makes some up, ``traces/`` and ``config`` read files.
 ``inspection/`` has the commands that ask a node what it knows (status, top, peers, ring, where,
 subs, why); ``demo/`` and ``sim/``, and the modules ``bench``, ``contexts``, ``gateway`` and
 ``shells`` (completion scripts) are one command each. ``difference`` is `canopy sub --diff`.

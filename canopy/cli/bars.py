@@ -1,7 +1,6 @@
 """Progress bars, one after another, on standard error if that is a terminal.
 
-Without a terminal `sim/progress` prints lines for a simulated world, and `display` for the steps
-of a command.
+Without a terminal nothing is shown; `display` then prints lines for the steps of a command.
 """
 
 from __future__ import annotations
