@@ -16,7 +16,9 @@ that is owed is held against what came (`Account`), and each that is missing is 
 
 `early`: events with a receipt of before the program's node was started that its program was given
 when it was subscribed again, and `twice`: events that came twice to one subscription; both must
-be 0. `--runs N` makes N runs, with this seed and those after it. Progress goes to standard error.
+be 0. `after_heal_s`: seconds from publication to delivery, for the `after_heals` deliveries of
+events published within ten seconds after the last silent node is back, while none is silent.
+`--runs N` makes N runs, with this seed and those after it. Progress goes to standard error.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ import canopy
 from bench.endurance.clients import LoadPublisher
 from bench.endurance.endurance import SETTINGS
 from bench.endurance.load import SELECTORS, attributes
-from bench.endurance.oracle import MARGIN, Ledger
+from bench.endurance.oracle import MARGIN, Ledger, after_heals, is_within, quantiles
 from bench.processes.nodes import ProxiedNodes
 from bench.recovery.measure import Progress
 from canopy.client.errors import ControlError
@@ -90,7 +92,7 @@ class Seen:
     node: str
     wanted: int
     since: float = inf
-    came: dict[int, int] = field(default_factory=dict)
+    came: dict[int, float] = field(default_factory=dict)  # the first time
     gaps: list[Told] = field(default_factory=list)
     early: int = 0
     twice: int = 0
@@ -150,6 +152,9 @@ class Account:
         self.started: dict[str, float] = {}  # by name of a node: when it was started last
         self.kills: list[tuple[float, str, str]] = []  # when, name, id
         self.pauses: list[tuple[str, float, float]] = []  # name, from, to
+        self.silences: list[
+            tuple[str, float, float]
+        ] = []  # … of nodes that were down or stood still
 
     def told(self, seen: Seen, gap: Gap, wall: float) -> None:
         """A program was told a gap at `wall`."""
@@ -167,7 +172,7 @@ class Account:
                 self.early.append(self._named(number, seen) | {"subscribed": round(subscribed, 2)})
         elif number in seen.came and self.ledger.asked[number] > subscribed:
             seen.twice += 1
-        seen.came[number] = seen.came.get(number, 0) + 1
+        seen.came.setdefault(number, time.monotonic())
 
     def sort(self, number: int, seen: Seen) -> str:
         """What a missing delivery is."""
@@ -198,11 +203,14 @@ class Account:
         """Judge all that had its receipt `MARGIN` before `end`."""
         counts = dict.fromkeys(OUTCOMES, 0)
         owed = 0
+        delays: list[float] = []
+        healed = after_heals(self.silences)
         named: list[dict[str, Any]] = []
         for number, answered in enumerate(self.ledger.answered):
             if not answered < end - MARGIN:
                 continue
             event = attributes(number)
+            is_healed = is_within(self.ledger.asked[number], healed)
             for seen in self.seen:
                 if self.ledger.asked[number] <= seen.since or not SELECTORS[seen.wanted].means(
                     event
@@ -214,12 +222,16 @@ class Account:
                     counts[what] += 1
                     if what == "untold" and len(named) < SHOWN:
                         named.append(self._named(number, seen))
+                elif is_healed:
+                    delays.append(seen.came[number] - self.ledger.asked[number])
         return {
             "published": len(self.ledger.asked),
             "receipts": self.ledger.receipts(),
             "owed": owed,
             "missing": sum(counts.values()),
             **counts,
+            "after_heals": len(delays),
+            "after_heal_s": quantiles(delays),
             "early": sum(seen.early for seen in self.seen),
             "twice": sum(seen.twice for seen in self.seen),
             "gaps": sum(len(seen.gaps) for seen in self.seen),
@@ -255,6 +267,7 @@ class Churn:
         self.story: list[tuple[float, str]] = []
         self._due: list[tuple[float, str, str]] = []  # what is to be done: when, what, to whom
         self._busy: dict[str, float] = {}
+        self._silent: dict[str, float] = {}  # since when
         self._next = 0.0
         self.faults = 0
 
@@ -286,12 +299,15 @@ class Churn:
     def _carry_out(self, what: str, name: str) -> None:
         now, nodes, account = time.monotonic(), self.nodes, self.account
         self.story.append((now, f"{what} {name}"))
+        if what in ("stop", "kill", "leave"):
+            self._silent.setdefault(name, now)
         if what == "stop":
             nodes.pause(name)
             account.pauses.append((name, now, inf))
         elif what == "go on":
             nodes.resume(name)
             self._went_on(name)
+            self._is_back(name)
         elif what == "kill":
             account.kills.append((now, name, nodes.nodes[name].id))
             nodes.kill(name)
@@ -304,6 +320,10 @@ class Churn:
         else:
             account.started[name] = now
             nodes.restart(name, wiped=False)
+            self._is_back(name)
+
+    def _is_back(self, name: str) -> None:
+        self.account.silences.append((name, self._silent.pop(name), time.monotonic()))
 
     def _went_on(self, name: str) -> None:
         now = time.monotonic()

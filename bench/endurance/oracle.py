@@ -13,6 +13,9 @@ of it, and whether a node was killed on the event's way:
   `lost_in_flight_elsewhere`: none of those killed was a host that the receipt names;
 * `lost`: neither.
 
+`after_heal_s` are the delays of events that were published within `HEALED` after the last silent
+node is back, while none is silent.
+
 `reported` is what the gaps count, where they do; it is at least `lost_reported` when counts are
 exact, since each gap names what was dropped.
 
@@ -24,8 +27,8 @@ from __future__ import annotations
 
 import threading
 from array import array
-from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, nan
 from operator import itemgetter
@@ -49,6 +52,9 @@ waited for it. Others are not excused."""
 
 SHOWN: Final = 40
 """Lost events, and silences, that are named in the report."""
+
+HEALED: Final = 10.0
+"""Seconds after a heal that count as such, unless a node falls silent before."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +80,7 @@ class Session:
         self.duplicates = 0
         self.spurious = 0
         self.gaps: list[AdmittedGap] = []
-        self.delays: list[float] = []  # of one delivery in `EVERY`
+        self.delays: list[tuple[int, float]] = []  # number and delay of one delivery in `EVERY`
 
     def take(self, number: int, delay: float) -> None:
         """Take the delivery of event `number`, `delay` seconds after it was published."""
@@ -86,7 +92,7 @@ class Session:
             self.duplicates += 1
         self.came[number] = 1
         if number % EVERY == 0:
-            self.delays.append(delay)
+            self.delays.append((number, delay))
 
     def reports(self, asked: float, answered: float) -> bool:
         """Whether a gap may cover an event that was published then, and accepted at any time until
@@ -231,7 +237,8 @@ class Ledger:
             elif not set(killed) & set(self.hosts[number].values()):
                 elsewhere += 1
         receipts, quiet = self.receipts(), self.silences_of_others()
-        delays = sorted(delay for session in self.sessions for delay in session.delays)
+        delays = [each for session in self.sessions for each in session.delays]
+        healed = after_heals(self.silences)
         return {
             "published": len(self.asked),
             "receipts": receipts,
@@ -247,7 +254,10 @@ class Ledger:
             "gaps": sum(len(session.gaps) for session in self.sessions),
             "reported": sum(gap.count for session in self.sessions for gap in session.gaps),
             "sessions": len(self.sessions),
-            "delay_s": {name: quantile(delays, at) for name, at in QUANTILES},
+            "delay_s": quantiles(delay for _, delay in delays),
+            "after_heal_s": quantiles(
+                delay for number, delay in delays if is_within(self.asked[number], healed)
+            ),
             "longest_silence_s": round(quiet[0][0], 2) if quiet else 0.0,
             "silences": len(quiet),
             "silent": [
@@ -281,3 +291,27 @@ QUANTILES: Final = (("p50", 0.5), ("p99", 0.99), ("p999", 0.999), ("most", 1.0))
 def quantile(values: Sequence[float], at: float) -> float | None:
     """A quantile of sorted values, by nearest rank; None of none."""
     return round(values[min(len(values) - 1, int(at * len(values)))], 4) if values else None
+
+
+def quantiles(values: Iterable[float]) -> dict[str, float | None]:
+    """The `QUANTILES` of these values by name."""
+    found = sorted(values)
+    return {name: quantile(found, at) for name, at in QUANTILES}
+
+
+def after_heals(silences: Iterable[tuple[str, float, float]]) -> list[tuple[float, float]]:
+    """From, to: the first `HEALED` seconds from when no node is silent any more (node, from, to),
+    or until one is again."""
+    found: list[tuple[float, float]] = []
+    end = -inf
+    for _, since, until in sorted(silences, key=itemgetter(1)):
+        if end < since and end > -inf:
+            found.append((end, min(end + HEALED, since)))
+        end = max(end, until)
+    return [*found, (end, end + HEALED)] if end > -inf else found
+
+
+def is_within(at: float, times: Sequence[tuple[float, float]]) -> bool:
+    """Whether a moment is in one of these times, which are in order and apart."""
+    index = bisect_right(times, at, key=itemgetter(0)) - 1
+    return index >= 0 and at <= times[index][1]

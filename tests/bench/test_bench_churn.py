@@ -8,7 +8,7 @@ import pytest
 
 from bench.endurance.churn import Account, Seen, Told
 from bench.endurance.load import SELECTORS, attributes
-from bench.endurance.oracle import MARGIN, Ledger
+from bench.endurance.oracle import HEALED, MARGIN, Ledger
 from canopy.client.notices import Gap
 
 OFFSET = 1_000.0
@@ -87,3 +87,24 @@ def test_what_was_accepted_before_the_node_was_started_is_early() -> None:
     rig.ledger.answered[rig.number] = 22.5
     rig.account.came(rig.seen, rig.number)
     assert (rig.seen.early, rig.seen.twice) == (1, 0), "a race with the acknowledgement"
+
+
+@pytest.mark.parametrize(
+    ("silences", "is_counted"),
+    [
+        ([("b", 12.0, 19.0)], True),
+        ([("b", 12.0, 19.0), ("c", 15.0, 18.0)], True),
+        ([("b", 12.0, 19.0), ("c", 15.0, 25.0)], False),  # still silent
+        ([("b", 1.0, 20.0 - HEALED - 1.0)], False),  # long ago
+        ([], False),
+    ],
+)
+def test_delays_after_a_heal_are_those_of_events_published_while_nobody_is_silent(
+    silences: list[tuple[str, float, float]], is_counted: bool
+) -> None:
+    rig = Rig()
+    rig.account.silences = silences
+    rig.seen.came[rig.number] = 22.5
+    verdict = rig.account.verdict(21.0 + MARGIN + 1.0)
+    assert verdict["after_heals"] == is_counted
+    assert verdict["after_heal_s"]["p99"] == (2.5 if is_counted else None)
