@@ -11,17 +11,17 @@ node starts within half a second of processor time. `ended` counts nodes that en
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from bench.command import SEED, parser, show
 from bench.endurance.endurance import SETTINGS
 from bench.processes.nodes import ProxiedNodes
+from bench.processes.overlays import folder
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import ControlError
 from harness.fault_proxy import FaultProxy
@@ -119,21 +119,17 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run the command `python -m bench.endurance.blackout` and return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.endurance.blackout",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--nodes", type=int, default=6, help="nodes (6)")
-    parser.add_argument("--times", type=int, default=3, help="how often all are killed (3)")
-    parser.add_argument("--rest", type=float, default=10.0, help="seconds before each (10)")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args(args)
-    with tempfile.TemporaryDirectory(prefix="canopy-bench-") as folder:
-        found = measure(options, Path(folder))
-    print(json.dumps(found, indent=None if options.json else 2))
+    """Return 1 if a node ended by itself, or events never flowed again."""
+    options = parser(
+        __doc__,
+        nodes=(6, "nodes"),
+        times=(3, "how often all are killed"),
+        rest=(10.0, "seconds before each"),
+        seed=SEED,
+    ).parse_args(args)
+    with folder() as place:
+        found = measure(options, place)
+    show(found, options)
     return int(bool(found["ended"] or found["never"]))
 
 

@@ -24,9 +24,7 @@ events published within ten seconds after the last silent node is back, while no
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -37,12 +35,12 @@ from random import Random
 from typing import Any, Final
 
 import canopy
+from bench.command import SEED, Progress, parser, run_seeds
 from bench.endurance.clients import LoadPublisher
 from bench.endurance.endurance import SETTINGS
 from bench.endurance.load import SELECTORS, attributes
 from bench.endurance.oracle import MARGIN, Ledger, after_heals, is_within, quantiles
 from bench.processes.nodes import ProxiedNodes
-from bench.recovery.measure import Progress
 from canopy.client.errors import ControlError
 from canopy.client.notices import Gap
 from harness.fault_proxy import FaultProxy
@@ -394,23 +392,18 @@ def _programs(nodes: ProxiedNodes, account: Account, count: int) -> list[Lasting
 
 
 def parse(args: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.endurance.churn",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add = parser.add_argument
-    add("--seconds", type=float, default=600.0, help="of faults (600)")
-    add("--nodes", type=int, default=9, help="nodes (9)")
-    add("--programs", type=int, default=2, help="subscribing programs at each node (2)")
-    add("--rate", type=float, default=100.0, help="events per second, of all nodes together (100)")
-    add("--every", type=float, default=6.0, help="seconds between two faults, in the mean (6)")
-    add("--seed", type=int, default=1, help="of the faults (1)")
-    add("--runs", type=int, default=1, help="runs, with this seed and those after it (1)")
-    add("--json", action="store_true", help="print the story of the faults as well")
-    add("--keep", type=Path, metavar="DIR", help="keep the nodes' data and logs here")
-    add("--log", default="info", help="what the nodes log (info)")
-    return parser.parse_args(args)
+    return parser(
+        __doc__,
+        seconds=(600.0, "seconds of faults"),
+        nodes=(9, "nodes"),
+        programs=(2, "subscribing programs at each node"),
+        rate=(100.0, "events per second, of all nodes together"),
+        every=(6.0, "seconds between two faults, in the mean"),
+        seed=SEED,
+        runs=(1, "runs, with this seed and those after it"),
+        keep=(Path, "folder where the nodes' data and logs are kept"),
+        log=("info", "what the nodes log"),
+    ).parse_args(args)
 
 
 def is_good(report: dict[str, Any]) -> bool:
@@ -422,17 +415,11 @@ def main(args: Sequence[str] | None = None) -> int:
     """Make the runs and print their reports; the exit code."""
     options = parse(args)
     progress = Progress(options.runs)
-    reports = []
-    for seed in range(options.seed, options.seed + options.runs):
-        options.seed = seed
-        with tempfile.TemporaryDirectory(prefix="canopy-bench-") as work:
-            folder = Path(work) if options.keep is None else options.keep / str(seed)
-            folder.mkdir(parents=True, exist_ok=True)
-            reports.append(run(options, folder, progress))
-        if not options.json:
-            reports[-1].pop("story")
-    print(json.dumps(reports if len(reports) > 1 else reports[0], indent=2))
-    return 0 if all(map(is_good, reports)) else 1
+
+    def one(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+        return run(options, folder, progress)
+
+    return run_seeds(options, options.runs, one, is_good, ["story"])
 
 
 if __name__ == "__main__":

@@ -30,7 +30,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
 import sys
 import time
 from collections import Counter
@@ -42,6 +41,7 @@ from random import Random
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any, Final, NamedTuple
 
+from bench.command import SEED, parser, show
 from canopy.sim.scenario.run import Progress, ScenarioRun, judge_run
 from canopy.sim.scenario.scenario import Fault, FaultPhase, Scenario
 from canopy.sim.scenario.workload import WorkloadShape
@@ -468,30 +468,25 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run the command `python -m bench.endurance.days` and return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.endurance.days",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add = parser.add_argument
-    add("--nodes", type=int, default=12, help="nodes (12)")
-    add("--hours", type=float, default=24.0, help="simulated hours (24) …")
-    add("--minutes", type=float, default=0.0, help="… or minutes instead")
-    add("--attributes", type=int, default=30, help="attributes of the load (30)")
-    add("--split-trees", type=int, default=8, help="trees from which on a cluster splits (8)")
-    add("--subscriptions", type=int, default=60, help="subscriptions at the beginning (60)")
-    add("--rate", type=float, default=0.1, help="events a second (0.1)")
-    add("--trouble", type=float, default=600.0, help="seconds between two faults, average (600)")
-    add("--keys", action="store_true", help="nodes have keys")
-    add("--certificate", type=float, default=6.0, help="hours that a certificate holds (6)")
-    add("--stream", action="store_true", help="append rows to a stream")
-    add("--stories", action="store_true", help="print the records of what was violated")
-    add("--seed", type=int, default=1)
-    add("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args(args)
+    """Return 1 if a promise was broken or a row was lost."""
+    options = parser(
+        __doc__,
+        nodes=(12, "nodes"),
+        hours=(24.0, "simulated hours …"),
+        minutes=(0.0, "… or minutes instead"),
+        attributes=(30, "attributes of the load"),
+        split_trees=(8, "trees from which on a cluster splits"),
+        subscriptions=(60, "subscriptions at the beginning"),
+        rate=(0.1, "events a second"),
+        trouble=(600.0, "seconds between two faults, on average"),
+        keys=(False, "nodes have keys"),
+        certificate=(6.0, "hours that a certificate holds"),
+        stream=(False, "append rows to a stream"),
+        stories=(False, "print the records of what was violated"),
+        seed=SEED,
+    ).parse_args(args)
     found = measure(options)
-    print(json.dumps(found, indent=None if options.json else 2))
+    show(found, options)
     return int(bool(found["violations"] or found["rows_lost"]))
 
 

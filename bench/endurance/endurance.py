@@ -35,9 +35,7 @@ Progress goes to standard error.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -46,6 +44,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from bench.command import SEED, TRACE, Progress, group, parser, run_seeds
 from bench.endurance.clients import (
     CheckedSubscriber,
     EnduranceClient,
@@ -57,8 +56,6 @@ from bench.endurance.load import SELECTORS
 from bench.endurance.oracle import Ledger
 from bench.endurance.pressure import Pressure
 from bench.processes.nodes import ProxiedNodes
-from bench.recovery.measure import Progress
-from bench.tracing import add_option, group
 from harness.fault_proxy import FaultProxy
 from overlay.client import Status
 
@@ -275,57 +272,37 @@ def is_good(report: dict[str, Any]) -> bool:
 
 
 def parse(args: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.endurance.endurance",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    made = parser(
+        __doc__,
+        events=(50_000, "events to publish"),
+        faults=(20, "faults to carry out"),
+        every=(6.0, "seconds between two faults, in the mean"),
+        rate=(500.0, "events per second, at most"),
+        seconds=(3_000.0, "end after so long"),
+        nodes=(9, "nodes"),
+        seed=SEED,
+        seeds=(1, "runs, with this seed and those after it"),
+        passing=(2, "programs at each subscribing node that come and go"),
+        hostile=(False, "harder faults: see above"),
+        keep=(Path, "folder where the nodes' data and logs are kept"),
+        log=("info", "what the nodes log"),
+        trace=TRACE,
     )
-    add = parser.add_argument
-    add("--events", type=int, default=50_000, help="events to publish (50000)")
-    add("--faults", type=int, default=20, help="faults to carry out (20)")
-    add("--every", type=float, default=6.0, help="seconds between two faults, in the mean (6)")
-    add("--rate", type=float, default=500.0, help="events per second, at most (500)")
-    add("--seconds", type=float, default=3_000.0, help="end after so long (3000)")
-    add("--nodes", type=int, default=9, help="nodes (9)")
-    add("--seed", type=int, default=1, help="of the faults (1)")
-    add("--seeds", type=int, default=1, help="runs, with this seed and those after it (1)")
-    add(
-        "--passing",
-        type=int,
-        default=2,
-        help="programs at each subscribing node that come and go (2)",
-    )
-    add("--hostile", action="store_true", help="harder faults: see above")
     kinds = [kind for kind, _ in HOSTILE.kinds]
-    add("--kinds", nargs="+", default=(), choices=kinds, help="with --hostile: only these faults")
-    add("--json", action="store_true", help="print everything, the story of the faults included")
-    add("--keep", type=Path, metavar="DIR", help="keep the nodes' data and logs here")
-    add("--log", default="info", help="what the nodes log (info)")
-    add_option(parser)
-    return parser.parse_args(args)
-
-
-def run(options: argparse.Namespace, progress: Progress) -> dict[str, Any]:
-    """One run with `options.seed`; its report."""
-    with tempfile.TemporaryDirectory(prefix="canopy-bench-") as work:
-        folder = Path(work) if options.keep is None else options.keep / str(options.seed)
-        folder.mkdir(parents=True, exist_ok=True)
-        return Endurance(options, folder, progress).run()
+    words = "with --hostile: only these faults"
+    made.add_argument("--kinds", nargs="+", default=(), choices=kinds, help=words)
+    return made.parse_args(args)
 
 
 def main(args: Sequence[str] | None = None) -> int:
+    """Make the runs and print their reports; the exit code."""
     options = parse(args)
     progress = Progress(options.seeds)
-    reports = []
-    for seed in range(options.seed, options.seed + options.seeds):
-        options.seed = seed
-        report = run(options, progress)
-        if not options.json:
-            for name in ("story", "errors", "missing"):
-                report.pop(name)
-        reports.append(report)
-    print(json.dumps(reports if len(reports) > 1 else reports[0], indent=2))
-    return 0 if all(map(is_good, reports)) else 1
+
+    def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+        return Endurance(options, folder, progress).run()
+
+    return run_seeds(options, options.seeds, run, is_good, ["story", "errors", "missing"])
 
 
 if __name__ == "__main__":

@@ -17,14 +17,11 @@ Medians of all repetitions. The follower reads in a thread of this process, in P
 
 from __future__ import annotations
 
-import argparse
 import http.client
 import json
 import socket
-import statistics
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -35,6 +32,8 @@ from typing import Any, Final, Protocol
 import mqtt5
 import psutil
 
+from bench.command import medians, parser, show
+from bench.processes.overlays import folder
 from bench.security.tls import ROOT, Nodes
 from canopy.cli.bench import percentiles
 from canopy.client.client import Client, connect
@@ -266,9 +265,9 @@ def gateway_of(data: Path) -> Iterator[tuple[subprocess.Popen[str], dict[str, tu
         process.wait()
 
 
-def run(repetitions: int, requests: int, events: int, folder: Path) -> list[dict[str, Any]]:
+def run(repetitions: int, requests: int, events: int, place: Path) -> list[dict[str, Any]]:
     """A row for each face, of medians: events per second, milliseconds, processor µs an event."""
-    nodes = Nodes(folder, 1, False)
+    nodes = Nodes(place, 1, False)
     found: dict[str, list[dict[str, float]]] = {}
     try:
         with gateway_of(nodes.data(0)) as (process, places):
@@ -287,31 +286,20 @@ def run(repetitions: int, requests: int, events: int, folder: Path) -> list[dict
     finally:
         nodes.stop()
     return [
-        {
-            "face": name,
-            "repetitions": repetitions,
-            **{key: statistics.median(one[key] for one in found[name]) for key in found[name][0]},
-        }
-        for name in faces
+        {"face": name, "repetitions": repetitions, **medians(each)} for name, each in found.items()
     ]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--requests", type=int, default=500)
-    parser.add_argument("--events", type=int, default=10_000)
-    parser.add_argument("--json", action="store_true", help="print rows")
-    chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="canopy-gateway-") as folder:
-        rows = run(chosen.repetitions, chosen.requests, chosen.events, Path(folder))
-    if chosen.json:
-        print(json.dumps(rows, indent=1))
-        return
-    for row in rows:
-        print(row)
+    """Print a row for each face."""
+    options = parser(
+        __doc__,
+        repetitions=(5, "of each face, in turns"),
+        requests=(500, "events that are sent one after the other"),
+        events=(10_000, "events in batches"),
+    ).parse_args()
+    with folder() as place:
+        show(run(options.repetitions, options.requests, options.events, place), options)
 
 
 if __name__ == "__main__":

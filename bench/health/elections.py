@@ -5,24 +5,21 @@ python -m bench.health.elections [--trials 10] [--seed 1]
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 
 import msgspec
 
+from bench.command import SEED, parser
 from bench.experiments.health.experiment import analyses, measure
 from bench.experiments.health.trial import HealthPlan
 from canopy.wire.transport.codec import WireCodec
 
 
 def main() -> None:
-    """Run the trials and print the rows as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--trials", type=int, default=10)
-    parser.add_argument("--seed", type=int, default=1)
-    chosen = parser.parse_args()
-    plan = HealthPlan(trials=chosen.trials, seed=chosen.seed)
+    """Run the trials and print the rows."""
+    options = parser(__doc__, trials=(10, "of each way"), seed=SEED).parse_args()
+    plan = HealthPlan(trials=options.trials, seed=options.seed)
     with analyses() as make:
         found = measure(
             plan,

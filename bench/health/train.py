@@ -13,7 +13,6 @@ the same tree with the default thresholds, and by the learnt tree.
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import sys
@@ -24,6 +23,7 @@ from typing import Any, Final
 
 import msgspec
 
+from bench.command import parser
 from bench.experiments.health.faults import KINDS, NONE, FaultyRun
 from canopy.traces.analysis import PAPER, Thresholds, spark_session
 from canopy.traces.analysis.health.history import History, NodeHistory
@@ -167,11 +167,12 @@ def judge(found: Sequence[Sample], classifiers: dict[str, Classifier]) -> list[d
 
 def main() -> None:
     """Learn unless an option says otherwise, judge, and print the rows as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--judge", action="store_true", help="judge the model that is there")
-    parser.add_argument("--runs", type=int, default=8, help="to learn from, and to judge by")
-    parser.add_argument("--keep", type=Path, help="where traces are kept, and are taken from")
-    chosen = parser.parse_args()
+    chosen = parser(
+        __doc__,
+        judge=(False, "judge the model that is there"),
+        runs=(8, "to learn from, and to judge by"),
+        keep=(Path, "where traces are kept, and are taken from"),
+    ).parse_args()
     learn_by = range(LEARNT_FROM, LEARNT_FROM + chosen.runs)
     judge_by = range(JUDGED_BY, JUDGED_BY + chosen.runs)
     with tempfile.TemporaryDirectory() as name, spark_session() as spark:

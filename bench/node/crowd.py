@@ -13,46 +13,24 @@ by themselves.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
-import psutil
-
-from bench.tracing import add_option, flags
-from canopy.cli.demo.overlay import DemoNode, Overlay
+from bench.command import SEED, TRACE, parser, show
+from bench.processes.overlays import PATIENCE, process, spent, started, status
+from canopy.cli.demo.overlay import DemoNode
 from canopy.client.blocking import ControlClient
-from overlay.client import Draft, GetStatus, Publish, Published, Status, Subscribe, Subscribed
+from overlay.client import Draft, Publish, Published, Subscribe, Subscribed
 
 PUBLISHERS: Final = 20
-PATIENCE: Final = 120.0
-"""Seconds for an answer, an event, or one ring; ample."""
-
-
-def process(node: DemoNode) -> psutil.Process:
-    """The process of a node that was started."""
-    assert node.process is not None
-    return psutil.Process(node.process.pid)
-
-
-def spent(processes: Sequence[psutil.Process]) -> list[float]:
-    """Processor seconds of each so far."""
-    times = [each.cpu_times() for each in processes]
-    return [each.user + each.system for each in times]
 
 
 def rings(nodes: Sequence[DemoNode]) -> int:
     """How many rings the nodes that serve in a cluster belong to, by what they say."""
-    found = set()
-    for node in nodes:
-        with ControlClient.connect(node.data) as client:
-            found.add(client.ask(GetStatus(0), Status, PATIENCE).ring)
-    return len(found - {""})
+    return len({status(node).ring for node in nodes} - {""})
 
 
 def lost_events(nodes: Sequence[DemoNode]) -> int:
@@ -70,31 +48,26 @@ def lost_events(nodes: Sequence[DemoNode]) -> int:
     return len(publishers) - len(found)
 
 
-def measure(options: argparse.Namespace, work: Path) -> dict[str, Any]:
+def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Start the nodes, and look at them while nothing happens."""
-    for name in ("nodes", "logs", "traces"):
-        (work / name).mkdir()
 
     def note(what: str) -> None:
         print(f"{time.monotonic() - began:.0f} s: {what}", file=sys.stderr, flush=True)
 
     began = time.monotonic()
-    with Overlay(options.nodes, work, flags(options.trace), seed=options.seed) as overlay:
-        overlay.start(lambda count: None if count % 20 else note(f"{count} nodes started"))
-        overlay.await_ready(lambda count: None)
+    with started(options.nodes, options.trace, options.seed) as overlay:
         joined = time.monotonic() - began
         note("all are ready")
         nodes = overlay.nodes
         while (count := rings(nodes)) > 1 and time.monotonic() < began + joined + PATIENCE:
             time.sleep(1.0)
         time.sleep(options.settle)
-        processes = [process(node) for node in nodes]
-        before, since = spent(processes), time.monotonic()
+        before, since = spent(nodes), time.monotonic()
         time.sleep(options.seconds)
         minutes = (time.monotonic() - since) / 60
-        each = [(now - then) / minutes for now, then in zip(spent(processes), before, strict=True)]
+        each = [(now - then) / minutes for now, then in zip(spent(nodes), before, strict=True)]
         note("measured")
-        memory = [one.memory_full_info() for one in processes]
+        memory = [process(node).memory_full_info() for node in nodes]
         lost = lost_events(nodes)
         ended = sum(node.process is None or node.process.poll() is not None for node in nodes)
     return {
@@ -113,22 +86,17 @@ def measure(options: argparse.Namespace, work: Path) -> dict[str, Any]:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run the command `python -m bench.node.crowd` and return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.node.crowd",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--nodes", type=int, default=200, help="nodes (200)")
-    parser.add_argument("--settle", type=float, default=60.0, help="seconds before (60)")
-    parser.add_argument("--seconds", type=float, default=120.0, help="of quiet (120)")
-    parser.add_argument("--seed", type=int, default=1)
-    add_option(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args(args)
-    with tempfile.TemporaryDirectory(prefix="canopy-crowd-") as work:
-        found = measure(options, Path(work))
-    print(json.dumps(found, indent=None if options.json else 2))
+    """Return 1 if events were lost, nodes ended, or there are several rings."""
+    options = parser(
+        __doc__,
+        nodes=(200, "nodes"),
+        settle=(60.0, "seconds before"),
+        seconds=(120.0, "seconds of quiet"),
+        seed=SEED,
+        trace=TRACE,
+    ).parse_args(args)
+    found = measure(options)
+    show(found, options)
     return int(bool(found["lost"] or found["ended"] or found["further_rings"]))
 
 

@@ -16,29 +16,23 @@ Progress goes to standard error.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any, Final
 
-from bench.recovery.measure import Progress
-from bench.tracing import add_option, flags
+from bench.command import TRACE, Progress, parser, show
+from bench.processes.overlays import PATIENCE, started, status
 from canopy.cli.demo.overlay import DemoNode, Overlay
 from canopy.client.blocking import ControlClient
 from overlay.client import (
     Done,
     Draft,
-    GetStatus,
     Publish,
     Published,
-    Status,
     Subscribe,
     Subscribed,
     Unsubscribe,
@@ -47,7 +41,6 @@ from overlay.client import (
 NODES: Final = 4
 PUBLISHED: Final = 100.0  # per second
 ALONE: Final = 5.0  # seconds of publishing before the selector
-PATIENCE: Final = 120.0
 
 
 def selector(attributes: int) -> str:
@@ -82,16 +75,6 @@ def summary(name: str, took: Sequence[float]) -> dict[str, float]:
     return {f"{name}_{key}_ms": round(value * 1e3, 1) for key, value in found.items()}
 
 
-def longest_turn(overlay: Overlay) -> int:
-    """Milliseconds, of all nodes so far."""
-    found = 0
-    for node in overlay.nodes:
-        with ControlClient.connect(node.data) as client:
-            status = client.ask(GetStatus(0), Status, PATIENCE)
-            found = max(found, int(status.counters.get("longest_turn", 0)))
-    return found
-
-
 def measure(overlay: Overlay, attributes: int, where: int) -> dict[str, Any]:
     """Return one row: a selector of `attributes` attributes at node number `where`."""
     nodes = overlay.nodes
@@ -117,41 +100,23 @@ def measure(overlay: Overlay, attributes: int, where: int) -> dict[str, Any]:
     at = "the publisher's node" if where == 1 else "another node"
     row: dict[str, Any] = {"attributes": attributes, "at": at, "suback_s": round(suback, 2)}
     row |= summary("alone", alone) | summary("others", meanwhile)
-    return row | {"longest_turn_ms": longest_turn(overlay)}
+    turns = [int(status(node).counters.get("longest_turn", 0)) for node in nodes]
+    return row | {"longest_turn_ms": max(turns)}
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run the command `python -m bench.node.long_selector` and return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.node.long_selector",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON list")
-    sizes = "of the selectors, one after the other (300 600 1000)"
-    parser.add_argument("--attributes", type=int, nargs="*", default=[300, 600, 1_000], help=sizes)
-    add_option(parser)
-    options = parser.parse_args(args)
+    """Measure selectors of some sizes, each at another node and at the publisher's."""
+    options = parser(
+        __doc__, attributes=([300, 600, 1_000], "of the selectors"), trace=TRACE
+    ).parse_args(args)
     progress = Progress(2 * len(options.attributes))
     rows = []
-    with ExitStack() as stack:
-        out = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="canopy-bench-")))
-        for name in ("nodes", "logs", "traces"):
-            (out / name).mkdir()
-        overlay = stack.enter_context(Overlay(NODES, out, flags(options.trace), seed=1))
-        progress.say(f"{NODES} nodes start")
-        overlay.start(lambda _: None)
-        overlay.await_ready(lambda _: None)
-        time.sleep(5.0)  # until the cluster is complete
+    with started(NODES, options.trace, settle=5.0) as overlay:  # until the cluster is complete
         for attributes in options.attributes:
             for where in (3, 1):
                 progress.say(f"{attributes} attributes")
                 rows.append(measure(overlay, attributes, where) | {"trace": options.trace})
-    if options.json:
-        print(json.dumps(rows, indent=2))
-    else:
-        for row in rows:
-            print(", ".join(f"{key}: {value}" for key, value in row.items()))
+    show(rows, options)
     return 0
 
 

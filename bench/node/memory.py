@@ -12,21 +12,16 @@ these rows.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-import psutil
-
-from bench.tracing import add_option, flags
-from canopy.cli.demo.overlay import DemoNode, Overlay
+from bench.command import SEED, TRACE, parser, show
+from bench.processes.overlays import process, started
 from canopy.client.blocking import ControlClient
 from overlay.client import Done, Draft, Gather, Publish, Published, Subscribe, Subscribed
 
@@ -65,28 +60,15 @@ class DiscardingSubscriber(threading.Thread):
             self.events += len(self.client.gathered(timeout=0.2))
 
 
-def start_node(stack: ExitStack, work: Path, trace: float) -> tuple[DemoNode, psutil.Process]:
-    """Start one node in the folder `work` that traces this share of the events; it runs until
-    `stack` is closed. Returns it, ready, and its process."""
-    for name in ("nodes", "logs", "traces"):
-        (work / name).mkdir()
-    overlay = stack.enter_context(Overlay(1, work, flags(trace), seed=1))
-    overlay.start(lambda _: None)
-    overlay.await_ready(lambda _: None)
-    node = overlay.nodes[0]
-    assert node.process is not None
-    return node, psutil.Process(node.process.pid)
-
-
-def measure(options: argparse.Namespace, work: Path) -> list[dict[str, Any]]:
+def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     rng = Random(options.seed)
     rows: list[dict[str, Any]] = []
     with ExitStack() as stack:
-        node, process = start_node(stack, work, options.trace)
+        (node,) = stack.enter_context(started(1, options.trace)).nodes
 
         def note(state: str, events: int = 0) -> None:
             time.sleep(options.settle)
-            memory = process.memory_full_info()
+            memory = process(node).memory_full_info()
             row = {"state": state, "subscriptions": options.subscriptions, "events": events}
             row["trace"] = options.trace
             rows.append(
@@ -121,26 +103,17 @@ def measure(options: argparse.Namespace, work: Path) -> list[dict[str, Any]]:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.node.memory", description=__doc__)
-    add = parser.add_argument
-    add("--subscriptions", type=int, default=10_000)
-    add("--matches", type=float, default=1.0, help="subscriptions that an event matches (1)")
-    add("--events", type=int, default=50_000)
-    add("--seed", type=int, default=1)
-    add("--settle", type=float, default=3.0, help="seconds before each look (3)")
-    add_option(parser)
-    add("--json", action="store_true", help="print one JSON list")
-    options = parser.parse_args(args)
-    with tempfile.TemporaryDirectory(prefix="canopy-memory-") as work:
-        rows = measure(options, Path(work))
-    if options.json:
-        print(json.dumps(rows, indent=2))
-    else:
-        for row in rows:
-            print(
-                f"{row['state']:>10} {row['events']:>9,} events: {row['rss_mb']:7.1f} MB resident, "
-                f"{row['uss_mb']:7.1f} MB its own"
-            )
+    """Print a row for each state of the node."""
+    options = parser(
+        __doc__,
+        subscriptions=(10_000, "of all clients"),
+        matches=(1.0, "subscriptions that an event matches, on average"),
+        events=(50_000, "that are published"),
+        seed=SEED,
+        settle=(3.0, "seconds before each look"),
+        trace=TRACE,
+    ).parse_args(args)
+    show(measure(options), options)
     return 0
 
 

@@ -12,25 +12,21 @@ slope of the second half, and `growth` its growth in percent.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from bench.node.memory import start_node
-from bench.tracing import add_option
+from bench.command import SEED, TRACE, parser, show
+from bench.processes.overlays import PATIENCE, process, started
 from canopy.client.blocking import ControlClient
 from overlay.client import Done, Draft, Publish, Published, Subscribe, Subscribed, Unsubscribe
 
 LOOKS: Final = 20
 SETTLE: Final = 5.0
-PATIENCE: Final = 120.0
 
 
 def selector(rng: Random, attributes: int) -> str:
@@ -67,12 +63,12 @@ def program(data: Path, rng: Random, attributes: int) -> None:
                 client.ask(Unsubscribe(0, one.subscription), Done, PATIENCE)
 
 
-def measure(options: argparse.Namespace, work: Path) -> dict[str, Any]:
+def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Let programs come and go, and look at the node's memory."""
     series: list[tuple[int, float]] = []
     done = [0] * options.together
-    with ExitStack() as stack:
-        node, process = start_node(stack, work, options.trace)
+    with started(1, options.trace) as overlay:
+        (node,) = overlay.nodes
 
         def pass_by(place: int, until: float) -> None:
             rng = Random(f"{options.seed} {place} {done[place]}")
@@ -91,7 +87,7 @@ def measure(options: argparse.Namespace, work: Path) -> dict[str, Any]:
             for thread in threads:
                 thread.join()
             time.sleep(SETTLE)
-            series.append((sum(done), round(process.memory_full_info().uss / 1e6, 2)))
+            series.append((sum(done), round(process(node).memory_full_info().uss / 1e6, 2)))
             print(f"{look + 1} of {LOOKS}: {series[-1]}", file=sys.stderr)
     half, (programs, last) = series[LOOKS // 2], series[-1]
     return {
@@ -105,22 +101,16 @@ def measure(options: argparse.Namespace, work: Path) -> dict[str, Any]:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run the command `python -m bench.node.passing` and return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.node.passing",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--seconds", type=float, default=600.0, help="of programs (600)")
-    parser.add_argument("--together", type=int, default=4, help="programs at a time (4)")
-    parser.add_argument("--attributes", type=int, default=100, help="attributes of selectors (100)")
-    parser.add_argument("--seed", type=int, default=1)
-    add_option(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args(args)
-    with tempfile.TemporaryDirectory(prefix="canopy-passing-") as work:
-        found = measure(options, Path(work))
-    print(json.dumps(found, indent=None if options.json else 2))
+    """Print how the memory of a node grew."""
+    options = parser(
+        __doc__,
+        seconds=(600.0, "seconds of programs"),
+        together=(4, "programs at a time"),
+        attributes=(100, "attributes of selectors"),
+        seed=SEED,
+        trace=TRACE,
+    ).parse_args(args)
+    show(measure(options), options)
     return 0
 
 

@@ -19,7 +19,6 @@ standard error.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import tempfile
@@ -32,10 +31,9 @@ from typing import Any, Final
 
 import psutil
 
+from bench.command import TRACE, Progress, group, parser, show
 from bench.node.slow_reader import Apart
 from bench.processes.nodes import ProxiedNodes
-from bench.recovery.measure import Progress
-from bench.tracing import add_option, group
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import ControlError
 from harness.fault_proxy import FaultProxy
@@ -210,32 +208,24 @@ def quantile(values: Sequence[float], share: float) -> float:
     return sorted(values)[int(share * len(values))] if values else float("inf")
 
 
-def parse(args: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.node.slow_subscriber",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add = parser.add_argument
-    add("--kind", nargs="+", choices=KINDS, default=list(KINDS))
-    add("--pairs", type=int, default=5, help="of phases without and with (5)")
-    add("--seconds", type=float, default=20.0, help="of each phase, beside the first three (20)")
-    add("--rate", type=float, default=500.0, help="events per second (500)")
-    add("--size", type=int, default=2_000, help="bytes of an event's payload (2000)")
-    add_option(parser)
-    add("--json", action="store_true", help="print one JSON list")
-    return parser.parse_args(args)
-
-
 def main(args: Sequence[str] | None = None) -> int:
-    options = parse(args)
+    """Return 1 if a delivery is missing, or the loss of one was not reported."""
+    made = parser(
+        __doc__,
+        pairs=(5, "of phases without and with"),
+        seconds=(20.0, "of each phase, beside the first three"),
+        rate=(500.0, "events per second"),
+        size=(2_000, "bytes of an event's payload"),
+        trace=TRACE,
+    )
+    made.add_argument("--kind", nargs="+", choices=KINDS, default=list(KINDS))
+    options = made.parse_args(args)
     progress = Progress(len(options.kind))
     rows = []
     for kind in options.kind:
         rows.append(Slow(kind, options, progress).run())
         progress.note(f"{kind}: {rows[-1]}")
-    if options.json:
-        print(json.dumps(rows, indent=2))
+    show(rows, options)
     return 1 if any(row["missing"] or row["slow"]["unreported"] for row in rows) else 0
 
 

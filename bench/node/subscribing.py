@@ -21,31 +21,23 @@ Progress goes to standard error.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-import psutil
-
-from bench.recovery.measure import Progress
-from bench.tracing import add_option, flags
+from bench.command import TRACE, Progress, parser, show
+from bench.processes.overlays import PATIENCE, spent, started, status
 from canopy.cli.demo.overlay import DemoNode, Overlay
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import ControlError
 from overlay.client import (
     Done,
     Gather,
-    GetStatus,
     Located,
-    Status,
     Subscribe,
     Subscribed,
     Unsubscribe,
@@ -56,7 +48,6 @@ AHEAD: Final = 512
 """Unanswered requests: the limit of the client library (canopy/client/resubscription.py)."""
 
 SINGLE: Final = 50  # subscriptions that are made one after the other
-PATIENCE: Final = 120.0
 SETTLED: Final = 2.0
 """Seconds without a change after which the hosts of a tree are taken to be the last."""
 
@@ -93,20 +84,20 @@ class Subscribing:
 
     def run(self, stack: ExitStack) -> dict[str, Any]:
         """Measure everything: a row of the table."""
-        where = next((n for n in self.running() if self.status(n).role == "none"), None)
+        where = next((n for n in self.running() if status(n).role == "none"), None)
         self.home = where or self.overlay.nodes[0]
         self.client = stack.enter_context(ControlClient.connect(self.home.data))
         self.client.ask(Gather(0), Done)
         self.single()
-        before = self.processor_seconds()
+        before = spent(self.running())
         ids = self.subscribe()
-        spent = [now - then for now, then in zip(self.processor_seconds(), before, strict=True)]
-        self.row["cpu_us"] = round(sum(spent) / len(ids) * 1e6)
-        self.row["busiest_us"] = round(max(spent) / len(ids) * 1e6)
-        self.row["could_per_second"] = round(len(ids) / max(spent))
+        taken = [now - then for now, then in zip(spent(self.running()), before, strict=True)]
+        self.row["cpu_us"] = round(sum(taken) / len(ids) * 1e6)
+        self.row["busiest_us"] = round(max(taken) / len(ids) * 1e6)
+        self.row["could_per_second"] = round(len(ids) / max(taken))
         self.unsubscribe(ids)
         self.row["longest_turn_ms"] = max(
-            int(self.status(node).counters["longest_turn"]) for node in self.running()
+            int(status(node).counters["longest_turn"]) for node in self.running()
         )
         if len(self.overlay.nodes) > 1:
             self.subscribe("again")
@@ -180,10 +171,6 @@ class Subscribing:
         nodes = self.overlay.nodes
         return [n for n in nodes if n.process is not None and n.process.poll() is None]
 
-    def status(self, node: DemoNode) -> Status:
-        with ControlClient.connect(node.data) as client:
-            return client.ask(GetStatus(0), Status, PATIENCE)
-
     def registered(self) -> int:
         """How many registrations the owner has."""
         try:
@@ -205,49 +192,26 @@ class Subscribing:
         node.process.kill()
         node.process.wait()
 
-    def processor_seconds(self) -> list[float]:
-        """Of each node so far."""
-        spent = []
-        for node in self.running():
-            assert node.process is not None
-            times = psutil.Process(node.process.pid).cpu_times()
-            spent.append(times.user + times.system)
-        return spent
-
 
 def measure(nodes: int, count: int, trace: float, progress: Progress) -> dict[str, Any]:
     """Measure an overlay of `nodes` nodes that traces the share `trace` of the events."""
-    with ExitStack() as stack:
-        out = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="canopy-bench-")))
-        for name in ("nodes", "logs", "traces"):
-            (out / name).mkdir()
-        overlay = stack.enter_context(Overlay(nodes, out, flags(trace), seed=1))
-        progress.say(f"{nodes} nodes start")
-        overlay.start(lambda _: None)
-        overlay.await_ready(lambda _: None)
-        time.sleep(1.0 if nodes == 1 else 5.0)  # until clusters are complete
+    progress.say(f"{nodes} nodes start")
+    settle = 1.0 if nodes == 1 else 5.0  # until clusters are complete
+    with started(nodes, trace, settle=settle) as overlay, ExitStack() as stack:
         return {**Subscribing(overlay, count, progress).run(stack), "trace": trace}
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run the command `python -m bench.node.subscribing` and return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.node.subscribing",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON list")
-    parser.add_argument("--selectors", type=int, default=20_000, help="how many (20000)")
-    parser.add_argument("--nodes", type=int, nargs="*", default=[1, 8], help="overlays (1 8)")
-    add_option(parser)
-    options = parser.parse_args(args)
+    """Print a row for each overlay."""
+    options = parser(
+        __doc__,
+        selectors=(20_000, "how many"),
+        nodes=([1, 8], "nodes of each overlay"),
+        trace=TRACE,
+    ).parse_args(args)
     progress = Progress(len(options.nodes))
     rows = [measure(nodes, options.selectors, options.trace, progress) for nodes in options.nodes]
-    if options.json:
-        print(json.dumps(rows, indent=2))
-    else:
-        for row in rows:
-            print(", ".join(f"{key}: {value:,}" for key, value in row.items()))
+    show(rows, options)
     return 0
 
 

@@ -19,14 +19,12 @@ goes to standard error.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import select
 import statistics
 import string
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -34,11 +32,9 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-import psutil
-
-from bench.recovery.measure import Progress
-from bench.tracing import add_option, flags
-from canopy.cli.demo.overlay import DemoNode, Overlay
+from bench.command import TRACE, Progress, parser, show
+from bench.processes.overlays import spent, started
+from canopy.cli.demo.overlay import DemoNode
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import CommandFailed
 from overlay.client import (
@@ -202,30 +198,15 @@ class Program:
         self.process.wait()
 
 
-class HostOverlay(Overlay):
-    """An overlay of which only the first nodes may host."""
-
-    def __init__(self, hosts: int, out: Path, arguments: list[str]) -> None:
-        super().__init__(hosts + 2 * PROGRAMS, out, arguments, seed=1)
-        self.hosts = self.nodes[:hosts]
-        never = out / "never.yaml"
-        never.write_text("cluster: {serve: false}\n")
-        self._never = ["--config", str(never)]
-
-    def _launch(self, node: DemoNode, peers: list[str]) -> None:
-        usual = self._arguments
-        self._arguments = usual if node in self.hosts else [*usual, *self._never]
-        super()._launch(node, peers)
-        self._arguments = usual
-
-
 class Run:
     """One overlay under load."""
 
-    def __init__(self, overlay: HostOverlay, stack: ExitStack, options: argparse.Namespace) -> None:
-        self.overlay = overlay
-        first = len(overlay.hosts)
-        subscribing = overlay.nodes[first : first + PROGRAMS]
+    def __init__(
+        self, nodes: Sequence[DemoNode], hosts: int, stack: ExitStack, options: argparse.Namespace
+    ) -> None:
+        """The first `hosts` of the nodes may host."""
+        self.may_host = nodes[:hosts]
+        subscribing, publishing = nodes[hosts : hosts + PROGRAMS], nodes[hosts + PROGRAMS :]
         self.subscribers = [
             stack.enter_context(
                 Program(
@@ -239,7 +220,7 @@ class Run:
             stack.enter_context(
                 Program("publish", node.data, place + 100, options.rate // PROGRAMS, 0)
             )
-            for place, node in enumerate(overlay.nodes[first + PROGRAMS :])
+            for place, node in enumerate(publishing)
         ]
         self.asking = stack.enter_context(ControlClient.connect(subscribing[0].data))
 
@@ -257,15 +238,15 @@ class Run:
 
     def measure(self, seconds: float) -> dict[str, Any]:
         began = time.monotonic()
-        while len(self.hosts()) < len(self.overlay.hosts) and time.monotonic() < began + WARM:
+        while len(self.hosts()) < len(self.may_host) and time.monotonic() < began + WARM:
             time.sleep(0.5)
         took = time.monotonic() - began
         time.sleep(SETTLE)
-        first, before = self._accepted(), self.processor_seconds()
+        first, before = self._accepted(), spent(self.may_host)
         at = time.monotonic()
         time.sleep(seconds)
         took_for = time.monotonic() - at
-        after = self.processor_seconds()
+        after = spent(self.may_host)
         rate = (self._accepted() - first) / took_for
         busiest = max(b - a for a, b in zip(before, after, strict=True)) / took_for
         located = self.located()
@@ -274,7 +255,7 @@ class Run:
         time.sleep(2.0)
         got = sum(int(program.ask()) for program in self.subscribers)
         return {
-            "may_host": len(self.overlay.hosts),
+            "may_host": len(self.may_host),
             "events_per_second": round(rate),
             "busiest": round(busiest, 2),
             "could_per_second": round(rate / busiest),
@@ -285,12 +266,6 @@ class Run:
             "missing": probes * len(self.subscribers) - got,
         }
 
-    def processor_seconds(self) -> list[float]:
-        """Of each host so far."""
-        pids = [node.process.pid for node in self.overlay.hosts if node.process is not None]
-        times = [psutil.Process(pid).cpu_times() for pid in pids]
-        return [one.user + one.system for one in times]
-
     def _accepted(self) -> int:
         """Events accepted so far, as the publishers said last."""
         return sum(int(program.last()) for program in self.publishers)
@@ -298,37 +273,34 @@ class Run:
 
 def measure(hosts: int, options: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     """Measure with `hosts` nodes that may host."""
-    with ExitStack() as stack:
-        out = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="canopy-bench-")))
-        for name in ("nodes", "logs", "traces"):
-            (out / name).mkdir()
-        overlay = HostOverlay(hosts, out, flags(options.trace))
-        stack.enter_context(overlay)
-        progress.say(f"{hosts} nodes that may host")
-        overlay.start(lambda _: None)
-        overlay.await_ready(lambda _: None)
-        time.sleep(5.0)  # until clusters are complete
-        found = Run(overlay, stack, options).measure(options.seconds)
-        sizes = {"selectors": options.selectors, "text": options.text, "trace": options.trace}
-        return {**found, **sizes}
+
+    def bounds(number: int) -> dict[str, str]:
+        return {} if number < hosts else {"CANOPY_CLUSTER__SERVE": "false"}
+
+    progress.say(f"{hosts} nodes that may host")
+    count = hosts + 2 * PROGRAMS
+    with (
+        started(count, options.trace, settle=5.0, bounds=bounds) as overlay,  # clusters fill
+        ExitStack() as stack,
+    ):
+        found = Run(overlay.nodes, hosts, stack, options).measure(options.seconds)
+    sizes = {"selectors": options.selectors, "text": options.text, "trace": options.trace}
+    return {**found, **sizes}
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run the command `python -m bench.node.two_processes` and return its exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.node.two_processes",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    """Print a row for each overlay, and the median of the ratios."""
+    made = parser(
+        __doc__,
+        selectors=(20_000, "in all"),
+        text=(False, "each selector has a LIKE"),
+        rate=(400, "events per second in all"),
+        seconds=(20.0, "that are measured"),
+        repeat=(3, "pairs of overlays"),
+        trace=TRACE,
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON list")
-    parser.add_argument("--selectors", type=int, default=20_000, help="in all (20000)")
-    parser.add_argument("--text", action="store_true", help="each selector has a LIKE")
-    parser.add_argument("--rate", type=int, default=400, help="events per second in all (400)")
-    parser.add_argument("--seconds", type=float, default=20.0, help="that are measured (20)")
-    parser.add_argument("--repeat", type=int, default=3, help="pairs of overlays (3)")
-    parser.add_argument("--program", nargs=5, help=argparse.SUPPRESS)
-    add_option(parser)
-    options = parser.parse_args(args)
+    made.add_argument("--program", nargs=5, help=argparse.SUPPRESS)
+    options = made.parse_args(args)
     if options.program:
         role, data, *numbers = options.program
         play = subscribe if role == "subscribe" else publish
@@ -342,11 +314,7 @@ def main(args: Sequence[str] | None = None) -> int:
         rows += [{"repetition": repetition, **row} for row in (one, {**two, "ratio": ratio})]
     ratios = [row["ratio"] for row in rows if "ratio" in row]
     rows.append({"median_ratio": statistics.median(ratios)})
-    if options.json:
-        print(json.dumps(rows, indent=2))
-    else:
-        for row in rows:
-            print(", ".join(f"{key}: {value:,}" for key, value in row.items()))
+    show(rows, options)
     return 0
 
 

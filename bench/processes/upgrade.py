@@ -15,7 +15,6 @@ of an issuer at the first node, and speak TLS.
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import signal
@@ -33,6 +32,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from bench.command import parser, show
 from bench.processes.nodes import ROOT, free_port
 from bench.streams.hostile.account import Account
 from bench.streams.hostile.programs import STREAM, Producer, Sharing, wait_on
@@ -378,25 +378,21 @@ def of_rows(producers: list[Producer], members: list[Sharing], data: Path) -> di
 
 def main(arguments: list[str] | None = None) -> int:
     """Returns 0 if nothing was lost or repeated and all links speak the newest version at last."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--nodes", type=int, default=12)
-    parser.add_argument("--old", help="the old version: a commit, or the folder of a checkout")
-    parser.add_argument("--back", action="store_true", help="and back to it, one by one")
-    parser.add_argument("--keys", action="store_true", help="nodes with certificates, over TLS")
-    parser.add_argument("--rate", type=float, default=60.0, help="events per second, in all")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep data and logs here")
-    parser.add_argument("--json", action="store_true")
-    given = parser.parse_args(arguments)
+    given = parser(
+        __doc__,
+        nodes=(12, "nodes"),
+        old=(str, "the old version: a commit, or the folder of a checkout"),
+        back=(False, "and back to it, one by one"),
+        keys=(False, "nodes with certificates, over TLS"),
+        rate=(60.0, "events per second, in all"),
+        keep=(Path, "folder where data and logs are kept"),
+    ).parse_args(arguments)
     old = checkout(given.old) if given.old else None
     with tempfile.TemporaryDirectory(prefix="canopy-upgrade-") as folder:
         place = given.keep or Path(folder)
         place.mkdir(parents=True, exist_ok=True)
         found = measure(given.nodes, old, given.back, given.keys, given.rate, place)
-    if given.json:
-        print(json.dumps(found))
-    else:
-        for name, value in found.items():
-            print(f"{name:20} {value}")
+    show(found, given)
     is_right = found["owed"] > 0 and found["rows"] > 0 and not any(map(found.get, BAD))
     return 0 if is_right and found["versions"][-1] == [PROTOCOL] else 1
 

@@ -28,60 +28,20 @@ were any of the last three. Progress goes to standard error.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench.command import TRACE, Progress, parser, show
 from bench.experiments.recovery.trial import Trial
 from bench.recovery.trial import ProcessTrial
-from bench.tracing import add_option
 from canopy.cli.demo.plan import DemoError
 from canopy.client.errors import ControlError
 from canopy.sim.world.cost import collector_at_rest
 from canopy.wire.transport.codec import WireCodec
 from harness.recovery.plan import CUTS, KILLS, TrialError
-from harness.recovery.verdict import TIMES, Row, is_good, summary
-
-
-class Progress:
-    """One line on standard error that says what is being done."""
-
-    def __init__(self, total: int) -> None:
-        self.total = total
-        self.done = 0
-        self.width = 0
-
-    def say(self, text: str) -> None:
-        line = f"{self.done} of {self.total}  {text}"
-        if sys.stderr.isatty():
-            print(f"\r{line:<{self.width}}", end="", file=sys.stderr, flush=True)
-            self.width = len(line)
-
-    def note(self, text: str) -> None:
-        """Print a line that is not overwritten by the next progress."""
-        end = f"\r{'':<{self.width}}\r" if self.width else ""
-        print(f"{end}{text}", file=sys.stderr, flush=True)
-
-
-def table(rows: Sequence[Row]) -> None:
-    print(
-        "kill      rate  times   first_s         all_s           subscribe_s     gap_s"
-        "           late_until_s     lost before/after/told  twice  spurious"
-    )
-    for row in rows:
-        shown = ""
-        for name in TIMES:
-            each = row[name]
-            pair = "-" if each["median"] is None else f"{each['median']:.2f} <= {each['most']:.2f}"
-            shown += f"{pair:<16}"
-        lost = f"{row['lost_before']}/{row['lost_after']}/{row['told']}"
-        end = f"{row['failed']} DID NOT RECOVER" if row["failed"] else ""
-        print(
-            f"{row['kill']:<8}{row['rate']:>6g}{row['times']:>7}   {shown} {lost:>22}"
-            f"{row['duplicates']:>7}{row['spurious']:>10}  {end}"
-        )
+from harness.recovery.verdict import Row, is_good, summary
 
 
 def rates(text: str) -> list[float]:
@@ -92,20 +52,18 @@ def rates(text: str) -> list[float]:
 
 
 def parse(args: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.recovery.measure",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    made = parser(
+        __doc__,
+        times=(3, "repetitions of each"),
+        simulated=(False, "in the simulator"),
+        trace=TRACE,
+        keep=(Path, "folder where the nodes' data and logs are kept"),
     )
-    add = parser.add_argument
-    add("--kill", nargs="+", choices=(*KILLS, *CUTS), default=["primary"])
-    add("--rate", type=rates, default=[2_000.0], metavar="R,R", help="events per second (2000)")
-    add("--times", type=int, default=3, help="repetitions of each (3)")
-    add("--simulated", action="store_true", help="in the simulator")
-    add_option(parser)
-    add("--json", action="store_true", help="print one JSON list, with each repetition")
-    add("--keep", type=Path, metavar="DIR", help="keep the nodes' data and logs here")
-    return parser.parse_args(args)
+    made.add_argument("--kill", nargs="+", choices=(*KILLS, *CUTS), default=["primary"])
+    made.add_argument(
+        "--rate", type=rates, default=[2_000.0], metavar="R,R", help="events a second (2000)"
+    )
+    return made.parse_args(args)
 
 
 def repeat(options: argparse.Namespace, kill: str, rate: float, progress: Progress) -> Row:
@@ -146,13 +104,14 @@ def simulated(kill: str, rate: float, seed: int) -> Row:
 
 
 def main(args: Sequence[str] | None = None) -> int:
+    """Return 1 if a repetition did not recover, or something was delivered twice or spuriously."""
     options = parse(args)
     progress = Progress(len(options.kill) * len(options.rate) * options.times)
     rows = [repeat(options, k, rate, progress) for k in options.kill for rate in options.rate]
-    if options.json:
-        print(json.dumps(rows, indent=2))
-    else:
-        table(rows)
+    if not options.json:
+        for row in rows:
+            row.pop("trials")
+    show(rows, options)
     return 0 if all(map(is_good, rows)) else 1
 
 

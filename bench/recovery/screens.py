@@ -12,14 +12,13 @@ link its neighbours). A line per failure says how long deliveries took to flow a
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from bench.command import parser, show
 from bench.recovery.monitor import Monitor
 from bench.recovery.trial import ProcessTrial, Say
 from canopy.cli.demo.plan import DemoError
@@ -83,15 +82,10 @@ def play(kill: str, pictures: Path, say: Say) -> dict[str, Any]:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Play the failures that are named, and write their pictures."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.recovery.screens",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--out", type=Path, required=True, help="folder of the pictures")
-    parser.add_argument("--kill", nargs="+", choices=tuple(FIGURES), default=list(FIGURES))
-    parser.add_argument("--json", action="store_true", help="print one JSON list")
-    given = parser.parse_args(args)
+    made = parser(__doc__)
+    made.add_argument("--out", type=Path, required=True, help="folder of the pictures")
+    made.add_argument("--kill", nargs="+", choices=tuple(FIGURES), default=list(FIGURES))
+    given = made.parse_args(args)
     given.out.mkdir(parents=True, exist_ok=True)
     rows: list[dict[str, Any]] = []
     for kill in given.kill:
@@ -101,10 +95,7 @@ def main(args: Sequence[str] | None = None) -> int:
             print(f"{kill}: not shown: {error}", file=sys.stderr)
             continue
         rows.append(row)
-        found = ", ".join(f"{name} {value}" for name, value in row.items())
-        print(found, file=sys.stderr, flush=True)
-    if given.json:
-        print(json.dumps(rows))
+    show(rows, given)
     return 0 if len(rows) == len(given.kill) and all(row["recovered"] for row in rows) else 1
 
 

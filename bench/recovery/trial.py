@@ -16,8 +16,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
+from bench.command import flags, group
 from bench.processes.nodes import ProxiedNode, ProxiedNodes
-from bench.tracing import flags, group
 from canopy.cli.demo.overlay import DemoNode, Overlay
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import ControlError

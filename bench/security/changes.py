@@ -11,17 +11,17 @@ has to be the one that was started. `p99_ms` is of the events, with all of that 
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from bench.command import parser, show
+from bench.processes.overlays import folder
 from bench.security.tls import ROOT, SIZE, Nodes
 from canopy.cli.bench import Figures, MeasurementPlan, measure
 from canopy.client.client import connect
@@ -95,9 +95,9 @@ class Changes:
         }
 
 
-def run(count: int, rate: float, folder: Path) -> dict[str, Any]:
+def run(count: int, rate: float, place: Path) -> dict[str, Any]:
     """Make all changes under `rate` events per second; what was delivered, and each one's time."""
-    changes = Changes(folder, count)
+    changes = Changes(place, count)
     nodes, seconds = changes.nodes, {}
     pids = [nodes.status(number).pid for number in range(len(nodes.processes))]
     sinks = [*nodes.clients[:1], *nodes.clients[2:]]
@@ -141,16 +141,12 @@ def run(count: int, rate: float, folder: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--nodes", type=int, default=4, help="that join the first one")
-    parser.add_argument("--rate", type=float, default=200.0)
-    parser.add_argument("--json", action="store_true", help="print rows")
-    chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="canopy-changes-") as folder:
-        row = run(chosen.nodes, chosen.rate, Path(folder))
-    print(json.dumps([row], indent=1) if chosen.json else row)
+    """Print the row of all changes."""
+    options = parser(
+        __doc__, nodes=(4, "that join the first one"), rate=(200.0, "events per second")
+    ).parse_args()
+    with folder() as place:
+        show([run(options.nodes, options.rate, place)], options)
 
 
 if __name__ == "__main__":

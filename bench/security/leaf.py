@@ -13,23 +13,21 @@ the three nodes. Medians of `--repetitions`.
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import psutil
 
-from bench.security.strangers import Watch
-from bench.security.tls import ROOT, SIZE, Nodes
-from canopy.cli.bench import MeasurementPlan, measure
+from bench.command import medians, parser, show
+from bench.processes.overlays import folder
+from bench.security.strangers import Window
+from bench.security.tls import ROOT, Nodes
 from canopy.client.blocking import ControlClient
 from canopy.client.errors import CommandFailed, ControlError
 from overlay.client import Subscribe
@@ -79,44 +77,17 @@ def be_nice(pid: int) -> None:
     psutil.Process(pid).nice(min(19, psutil.Process().nice() + ELSEWHERE))
 
 
-class Overlay:
-    """Three nodes and a leaf."""
-
-    def __init__(self, folder: Path) -> None:
-        self.nodes = Nodes(folder, HONEST, True)
-        self.leaf = self.nodes.data(HONEST)
-        words = ["keys", "invite", "--role", "leaf", "--data", str(self.nodes.data(0))]
-        command = [sys.executable, "-m", "canopy", *words]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-        self.nodes.start(HONEST, "--join", done.stdout.strip())
-        while not self.nodes.status(HONEST).ready:
-            time.sleep(0.05)
-        be_nice(self.nodes.processes[HONEST].pid)
-
-    def refused(self) -> int:
-        counters = [self.nodes.status(number).counters for number in range(HONEST + 1)]
-        return sum(each.get("quota_refused", 0) for each in counters)
-
-    def measure(self, plan: MeasurementPlan) -> dict[str, float]:
-        """Milliseconds that honest events take in one window, and what the nodes spend in it."""
-        honest = [psutil.Process(one.pid) for one in self.nodes.processes[:HONEST]]
-        spent, refused = self._cpu(honest), self.refused()
-        began = time.monotonic()
-        with ExitStack() as stack:
-            watches = [stack.enter_context(Watch(one.pid)) for one in honest]
-            found = measure(self.nodes.clients[:1], self.nodes.clients[1:HONEST], plan)
-        took = time.monotonic() - began
-        assert found.missing == 0, f"{found.missing} deliveries are missing"
-        return {
-            "p50_ms": found.latency_ms["p50"],
-            "p99_ms": found.latency_ms["p99"],
-            "cpu_share": (self._cpu(honest) - spent) / took,
-            "memory_mib": max(one.most - one.before for one in watches) / 2**20,
-            "refused": self.refused() - refused,
-        }
-
-    def _cpu(self, processes: list[psutil.Process]) -> float:
-        return sum(sum(one.cpu_times()[:2]) for one in processes)
+def grown(place: Path) -> Nodes:
+    """Three nodes and a leaf, which has no client."""
+    nodes = Nodes(place, HONEST, True)
+    words = ["keys", "invite", "--role", "leaf", "--data", str(nodes.data(0))]
+    command = [sys.executable, "-m", "canopy", *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    nodes.start(HONEST, "--join", done.stdout.strip())
+    while not nodes.status(HONEST).ready:
+        time.sleep(0.05)
+    be_nice(nodes.processes[HONEST].pid)
+    return nodes
 
 
 @contextmanager
@@ -132,56 +103,48 @@ def attacker(data: Path, subscriptions: int, conjunctions: int) -> Iterator[None
         process.wait()
 
 
-def run(chosen: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
+def run(chosen: argparse.Namespace, place: Path) -> list[dict[str, Any]]:
     """A row without the attack and one with it, of medians over the repetitions."""
-    overlay = Overlay(folder)
-    count = int(chosen.rate * chosen.seconds)
-    plan = MeasurementPlan(count, SIZE, chosen.rate, receipt=True, timeout=30.0)
+    nodes = grown(place)
+    window = Window(nodes, chosen.rate, chosen.seconds, HONEST)
     found: dict[str, list[dict[str, float]]] = {"calm": [], "attacked": []}
     try:
-        overlay.measure(plan)
+        window.measure()
         for repetition in range(chosen.repetitions):
-            found["calm"].append(overlay.measure(plan))
-            with attacker(overlay.leaf, chosen.subscriptions, chosen.conjunctions):
-                found["attacked"].append(overlay.measure(plan))
+            found["calm"].append(window.measure())
+            with attacker(nodes.data(HONEST), chosen.subscriptions, chosen.conjunctions):
+                found["attacked"].append(window.measure())
             time.sleep(chosen.seconds)  # owners take back what it had
             print(repetition, {name: each[-1] for name, each in found.items()}, file=sys.stderr)
     finally:
-        overlay.nodes.stop()
-    rows = [
-        {
-            "when": name,
-            "repetitions": chosen.repetitions,
-            **{key: statistics.median(one[key] for one in each) for key in each[0]},
-        }
+        nodes.stop()
+    rows: list[dict[str, Any]] = [
+        {"when": name, "repetitions": chosen.repetitions, **medians(each)}
         for name, each in found.items()
     ]
+    for row in rows:
+        row["refused"] = row.pop("quota_refused")
     rows[1]["p99_ratio"] = rows[1]["p99_ms"] / rows[0]["p99_ms"]
     return rows
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    """Print the rows."""
+    made = parser(
+        __doc__,
+        subscriptions=(10_000, "that the leaf asks for"),
+        conjunctions=(1_024, "alternatives of each, a square number"),
+        rate=(200.0, "events per second"),
+        seconds=(10.0, "of a window"),
+        repetitions=(3, "of both windows"),
     )
-    parser.add_argument("--subscriptions", type=int, default=10_000)
-    parser.add_argument("--conjunctions", type=int, default=1_024)
-    parser.add_argument("--rate", type=float, default=200.0)
-    parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--repetitions", type=int, default=3)
-    parser.add_argument("--json", action="store_true", help="print rows")
-    parser.add_argument("--attack", type=Path, help=argparse.SUPPRESS)
-    chosen = parser.parse_args()
+    made.add_argument("--attack", type=Path, help=argparse.SUPPRESS)
+    chosen = made.parse_args()
     if chosen.attack:
         subscribe(chosen.attack, chosen.subscriptions, chosen.conjunctions)
         return
-    with tempfile.TemporaryDirectory(prefix="canopy-leaf-") as folder:
-        rows = run(chosen, Path(folder))
-    if chosen.json:
-        print(json.dumps(rows, indent=1))
-        return
-    for row in rows:
-        print(row)
+    with folder() as place:
+        show(run(chosen, place), chosen)
 
 
 if __name__ == "__main__":

@@ -6,11 +6,10 @@ narrows registrations. Processor time of one process.
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from typing import Any, Final
 
+from bench.command import parser, show
 from overlay.tenants.policy import Confinement, Policy, TenantPolicy
 
 TENANTS: Final = 1_000
@@ -68,11 +67,9 @@ def measure_narrowing() -> dict[str, Any]:
 
 def main() -> None:
     """Print the rows."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true")
-    parser.parse_args()
+    options = parser(__doc__).parse_args()
     rows = [measure_publishing(kind, size) for kind in PUBLISH for size in (16, 256)]
-    print(json.dumps([*rows, measure_narrowing()]))
+    show([*rows, measure_narrowing()], options)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,6 @@ was above that before; `dispatched` how many frames nodes have read more than no
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shlex
 import socket
@@ -31,16 +30,17 @@ import ssl
 import statistics
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 import psutil
 
+from bench.command import medians, parser, show
+from bench.processes.overlays import folder
 from bench.security.tls import SIZE, Nodes
 from canopy.cli.bench import MeasurementPlan, measure
 from canopy.wire.keys.enrolment import PREAMBLE
@@ -217,13 +217,20 @@ class Watch:
         self._thread.join()
 
 
+def cpu(processes: Sequence[psutil.Process]) -> float:
+    """Processor seconds of all of them so far."""
+    return sum(sum(one.cpu_times()[:2]) for one in processes)
+
+
 class Window:
     """Measures one window after the other."""
 
-    def __init__(self, nodes: Nodes, rate: float, seconds: float) -> None:
+    def __init__(self, nodes: Nodes, rate: float, seconds: float, watched: int = 1) -> None:
+        """`watched`: so many nodes are looked at, from the first on."""
         self.nodes = nodes
         self.plan = MeasurementPlan(int(rate * seconds), SIZE, rate, receipt=True, timeout=30.0)
         self.seconds = seconds
+        self._watched = watched
 
     def totals(self) -> dict[str, int]:
         """Counters, of all nodes."""
@@ -234,20 +241,23 @@ class Window:
         return found
 
     def measure(self) -> dict[str, Any]:
-        first = psutil.Process(self.nodes.processes[0].pid)
-        before, began, spent = self.totals(), time.monotonic(), sum(first.cpu_times()[:2])
-        with Watch(first.pid) as watch:
+        """Milliseconds that events take in a window, and what the nodes spend in it."""
+        watched = [psutil.Process(one.pid) for one in self.nodes.processes[: self._watched]]
+        before, began, spent = self.totals(), time.monotonic(), cpu(watched)
+        with ExitStack() as stack:
+            watches = [stack.enter_context(Watch(one.pid)) for one in watched]
             found = measure(self.nodes.clients[:1], self.nodes.clients[1:], self.plan)
-        spent = sum(first.cpu_times()[:2]) - spent
+        spent = cpu(watched) - spent
         took = time.monotonic() - began
         assert found.missing == 0, f"{found.missing} deliveries are missing"
         more = {name: count - before.get(name, 0) for name, count in self.totals().items()}
         return {
             "p50_ms": found.latency_ms["p50"],
             "p99_ms": found.latency_ms["p99"],
-            "memory_mib": (watch.most - watch.before) / 2**20,
+            "memory_mib": max(one.most - one.before for one in watches) / 2**20,
             "cpu_share": spent / took,
             "refused": more["wire_accepts_refused"] + more["wire_tls_refused"],
+            "quota_refused": more.get("quota_refused", 0),
             "dispatched": more["wire_frames_in"] - more["wire_frames_out"],
         }
 
@@ -281,11 +291,11 @@ def go_apart() -> None:
         raise SystemExit(f"no network namespace can be made: unshare: {error.strerror}") from None
 
 
-def run(chosen: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
+def run(chosen: argparse.Namespace, place: Path) -> list[dict[str, Any]]:
     """A row for each attack and each of calm, attacked and elsewhere: medians of all windows."""
     with socket.create_server((HOST, 0)) as free:
         port = free.getsockname()[1]
-    nodes = Nodes(folder, 3, True, first=("--listen", f"{HOST}:{port}"))
+    nodes = Nodes(place, 3, True, first=("--listen", f"{HOST}:{port}"))
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     try:
         window = Window(nodes, chosen.rate, chosen.seconds)
@@ -307,31 +317,26 @@ def run(chosen: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
         nodes.stop()
     rows = []
     for (name, where), each in sorted(found.items()):
-        row = {key: statistics.median(one[key] for one in each) for key in each[0]}
-        calm, bare_row = (
-            statistics.median(one["p99_ms"] for one in found[name, other])
-            for other in ("calm", "elsewhere")
-        )
-        row["p99_over_calm"], row["p99_over_elsewhere"] = (
-            row["p99_ms"] / calm, row["p99_ms"] / bare_row,
-        )  # fmt: skip
-        rows.append({"attack": name, "where": where, "repetitions": chosen.repetitions, **row})
+        middle = medians(each)
+        for other in ("calm", "elsewhere"):
+            p99 = statistics.median(one["p99_ms"] for one in found[name, other])
+            middle[f"p99_over_{other}"] = middle["p99_ms"] / p99
+        rows.append({"attack": name, "where": where, "repetitions": chosen.repetitions, **middle})
     return rows
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    made = parser(
+        __doc__,
+        rate=(200.0, "events per second"),
+        seconds=(10.0, "of a window"),
+        repetitions=(3, "of all windows"),
     )
-    parser.add_argument("--rate", type=float, default=200.0)
-    parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--repetitions", type=int, default=3)
-    parser.add_argument("--attacks", nargs="*", choices=list(ATTACKS))
-    parser.add_argument("--json", action="store_true", help="print rows")
-    parser.add_argument("--attack", nargs=3, help=argparse.SUPPRESS)
-    parser.add_argument("--listen", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--apart", action="store_true", help=argparse.SUPPRESS)
-    chosen = parser.parse_args()
+    made.add_argument("--attacks", nargs="*", choices=list(ATTACKS))
+    made.add_argument("--attack", nargs=3, help=argparse.SUPPRESS)
+    made.add_argument("--listen", action="store_true", help=argparse.SUPPRESS)
+    made.add_argument("--apart", action="store_true", help=argparse.SUPPRESS)
+    chosen = made.parse_args()
     if chosen.listen:
         return listen()
     if chosen.attack:
@@ -339,13 +344,8 @@ def main() -> None:
         return attack(name, (host, int(port)), chosen.seconds)
     if not chosen.apart:
         go_apart()
-    with tempfile.TemporaryDirectory(prefix="canopy-strangers-") as folder:
-        rows = run(chosen, Path(folder))
-    if chosen.json:
-        print(json.dumps(rows, indent=1))
-        return None
-    for row in rows:
-        print(row)
+    with folder() as place:
+        show(run(chosen, place), chosen)
     return None
 
 

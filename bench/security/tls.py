@@ -18,14 +18,11 @@ keys invite` to the new node's *ready*. Progress goes to standard error.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import ssl
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,6 +30,8 @@ from typing import Any, Final
 
 import psutil
 
+from bench.command import medians, parser, show
+from bench.processes.overlays import folder
 from canopy.cli.bench import MeasurementPlan, measure
 from canopy.client.blocking import ControlClient
 from canopy.client.client import Client, connect
@@ -193,14 +192,14 @@ def in_memory(folder: Path) -> dict[str, Any]:
     return found
 
 
-def run(nodes: int, repetitions: int, events: int, slow: int, folder: Path) -> list[dict[str, Any]]:
+def run(nodes: int, repetitions: int, events: int, slow: int, place: Path) -> list[dict[str, Any]]:
     found: dict[str, list[dict[str, float]]] = {"plain": [], "tls": []}
     overlays: dict[str, Nodes] = {}
     rows: list[dict[str, Any]] = []
     try:
         for name in found:
-            (folder / name).mkdir()
-            overlays[name] = Nodes(folder / name, nodes, name == "tls")
+            (place / name).mkdir()
+            overlays[name] = Nodes(place / name, nodes, name == "tls")
             overlays[name].measure(events // 4, 0.0)  # trees, tables, compiled kernels
         for repetition in range(repetitions):
             for name in list(found)[:: 1 if repetition % 2 else -1]:
@@ -210,7 +209,7 @@ def run(nodes: int, repetitions: int, events: int, slow: int, folder: Path) -> l
                 found[name].append({**fast, **more})
                 print(f"{repetition} {name} {found[name][-1]}", file=sys.stderr)
         for name, each in found.items():
-            row = {key: statistics.median(one[key] for one in each) for key in each[0]}
+            row = medians(each)
             best = {f"best_{key}": choose(one[key] for one in each) for key, choose in BEST.items()}
             rows.append({"kind": name, "nodes": nodes, "repetitions": repetitions, **row, **best})
         plain, tls = rows
@@ -223,7 +222,7 @@ def run(nodes: int, repetitions: int, events: int, slow: int, folder: Path) -> l
             one["p50_ms"] - other["p50_ms"] for one, other in pairs
         )
         seconds = [joined(overlays["tls"], nodes + number) for number in range(3)]
-        memory = in_memory(folder / "tls" / "0" / "keys")
+        memory = in_memory(place / "tls" / "0" / "keys")
         rows.append({"kind": "keys", "join_seconds": statistics.median(seconds), **memory})
     finally:
         for one in overlays.values():
@@ -232,22 +231,17 @@ def run(nodes: int, repetitions: int, events: int, slow: int, folder: Path) -> l
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--nodes", type=int, default=8)
-    parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--events", type=int, default=20_000)
-    parser.add_argument("--slow", type=int, default=600)
-    parser.add_argument("--json", action="store_true", help="print rows")
-    chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="canopy-tls-") as folder:
-        rows = run(chosen.nodes, chosen.repetitions, chosen.events, chosen.slow, Path(folder))
-    if chosen.json:
-        print(json.dumps(rows, indent=1))
-        return
-    for row in rows:
-        print(row)
+    """Print a row for each overlay, and one for keys."""
+    options = parser(
+        __doc__,
+        nodes=(8, "nodes of each overlay"),
+        repetitions=(5, "in turns"),
+        events=(20_000, "as fast as they are taken"),
+        slow=(600, "events at a steady rate"),
+    ).parse_args()
+    with folder() as place:
+        rows = run(options.nodes, options.repetitions, options.events, options.slow, place)
+    show(rows, options)
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from bench.command import group
 from bench.processes.nodes import ProxiedNodes
 from bench.streams.hostile.account import Account
 from bench.streams.hostile.disks import SmallDisk
@@ -50,7 +51,6 @@ from bench.streams.hostile.programs import (
     Sharing,
     wait_on,
 )
-from bench.tracing import group
 from canopy.client.blocking import ControlClient
 from harness.fault_proxy import FaultProxy
 from overlay.client import Streams

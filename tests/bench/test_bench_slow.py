@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import trio
 
+from bench.command import Progress
 from bench.node.slow_reader import Apart
 from bench.node.slow_subscriber import PROGRAM, DelayRecorder, Slow, SteadyPublisher, quantile
-from bench.recovery.measure import Progress
 from overlay.client import Delivery, Draft, Event, Publish, Published, Status, Subscribed
 from tests.support.real.wire_rig import PATIENCE, rig
 
