@@ -20,6 +20,8 @@ from canopy.wire.config import NodeConfig
 from canopy.wire.process import config_keys
 from canopy.wire.process.reload import HOT, keys_of
 from canopy.wire.transport.outlet import Counters
+from overlay import info
+from overlay.client import Explained, Status
 from overlay.client_types import COMMANDS
 from streams.access import reasons
 
@@ -212,6 +214,24 @@ def test_every_command_has_help_on_its_page_and_every_trace_field_a_meaning() ->
     rows = pages.traces().splitlines()
     assert all(f"| `{name}` | {kind} | {text} |" in rows for name, (kind, text) in MEANINGS.items())
     assert all(text for _, text in MEANINGS.values())
+
+
+PRINTED = {
+    "status": (Status, info.ClientInfo),
+    "peers": (info.PeerInfo,),
+    "ring": (info.ClusterInfo,),
+    "subs": (info.SubscriptionInfo,),
+    "tx ls": (info.TransactionInfo,),
+    "why": (Explained, info.Reason, info.ExplanationLine),
+}
+
+
+@pytest.mark.parametrize("command", PRINTED)
+def test_the_json_of_a_command_has_its_fields_on_the_page(command: str) -> None:
+    text = (ROOT / "docs/reference/commands.md").read_text("utf-8").partition("\n## JSON\n")[2]
+    (said,) = re.findall(rf"`{command}`: (.*?)(?=\n- |\n#|; `[\w ]+`: )", text, re.S)
+    fields = {name for kind in PRINTED[command] for name in kind.__struct_fields__}
+    assert fields - {"request"} <= set(re.findall(r"`(\w+)[`=]", said))
 
 
 def test_every_command_of_the_wire_says_what_answers_it() -> None:

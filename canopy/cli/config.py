@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from canopy.cli.connect import json_option, node_options, open_client
+from canopy.cli.connect import NodeOptions, json_option, node_options
 from canopy.cli.hints import HintingGroup
 from canopy.cli.output import plain, print_json
 from overlay.phrases import counted
@@ -99,7 +99,7 @@ def in_order(values: dict[str, Any]) -> dict[str, Any]:
 
 @click.command()
 @node_options
-def reload(as_json: bool, timeout: float, connect: str | None, wait: float) -> None:
+def reload(node: NodeOptions) -> None:
     """Have a node read its configuration file and its keys again, as SIGHUP does.
 
     Shows what has changed, and for each key whether it holds now or needs a restart. Where the
@@ -112,9 +112,8 @@ def reload(as_json: bool, timeout: float, connect: str | None, wait: float) -> N
     """
     from overlay.operator_commands import Reload, Reloaded
 
-    with open_client(connect, wait) as client:
-        found = client.ask(Reload(0), Reloaded, timeout)
-    if as_json:
+    found = node.ask(Reload(0), Reloaded)
+    if node.as_json:
         print_json(plain(found))
         return
     click.echo(f"read: {', '.join(found.read) or 'nothing: this node was started without a file'}")

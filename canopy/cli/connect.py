@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -15,8 +17,10 @@ from canopy.feeds.constants import FORMATS
 
 if TYPE_CHECKING:
     from canopy.client.client import Client
+    from overlay.client import Command, Reply
 
 F = TypeVar("F", bound=Callable[..., Any])
+R = TypeVar("R", bound="Reply")
 
 format_option = click.option(
     "--format", "format_", type=click.Choice(FORMATS), default="auto", help="The file's format."
@@ -93,10 +97,40 @@ def seal_file() -> str | None:
     return found
 
 
-def node_options(command: F) -> F:
+@dataclass(frozen=True)
+class NodeOptions:
+    """The options of a command that asks a node."""
+
+    where: str | None
+    """The data folder, the socket or the access file; None: the default folder."""
+    wait: float
+    """Seconds to wait for a node that is starting."""
+    timeout: float
+    """Seconds to wait for an answer."""
+    as_json: bool
+
+    def open(self, reconnect: float = 0.0) -> Client:
+        """Connect to the node, as `open_client`."""
+        return open_client(self.where, self.wait, reconnect)
+
+    def ask(self, command: Command, kind: type[R]) -> R:
+        """Connect, ask the node one command, and return its reply. Raises as `open_client` and
+        `Client.ask`."""
+        with self.open() as client:
+            return client.ask(command, kind, self.timeout)
+
+
+def node_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of commands that ask a node: `--json`, `--timeout`, and those of
-    `connect_option`."""
-    return json_option(timeout_option(connect_option(command)))
+    `connect_option`. The command gets them as its argument `node`."""
+
+    @wraps(command)
+    def called(
+        *args: Any, connect: str | None, wait: float, timeout: float, as_json: bool, **options: Any
+    ) -> Any:
+        return command(*args, node=NodeOptions(connect, wait, timeout, as_json), **options)
+
+    return json_option(timeout_option(connect_option(called)))
 
 
 def open_client(where: str | None, wait: float, reconnect: float = 0.0) -> Client:

@@ -220,8 +220,7 @@ def ls(as_json: bool, path: Path | None) -> None:
 
     found = TokenFile(path or default_path()).all()
     if as_json:
-        for one in found:
-            print_json(as_fields(one))
+        print_json([as_fields(one) for one in found])
     else:
         print_tokens(found, "no tokens; canopy gateway token add NAME makes one")
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import click
 
 from canopy.cli.completion import attribute_names, stream_names
-from canopy.cli.connect import node_options, open_client, seal_option
+from canopy.cli.connect import NodeOptions, node_options, seal_option
 from canopy.cli.constants import EVENTS_LOOKED_AT, NAMES_TIMEOUT, REMIND_EVERY
 from canopy.cli.delivery import Show, printer, template_of, warn_of_absent
 from canopy.cli.errors import OK, TIME_OUT
 from canopy.cli.output import on_reader_gone, visible
 from canopy.cli.parameters import Number
-from canopy.cli.streams.read import FollowOptions
-from canopy.cli.streams.share import GroupNotice, from_stream, group_options
+from canopy.cli.streams.read import FollowOptions, read_stream
+from canopy.cli.streams.share import GroupNotice, group_options, share_stream
 from overlay.client import LEVELS
 
 if TYPE_CHECKING:
@@ -151,10 +151,7 @@ def sub(
     latency_level: int | None,
     template: Template | None,
     raw: bool,
-    as_json: bool,
-    timeout: float,
-    connect: str | None,
-    wait: float,
+    node: NodeOptions,
 ) -> int:
     """Subscribe with SELECTOR and print each matching event, until Ctrl-C.
 
@@ -194,12 +191,16 @@ def sub(
     canopy sub --diff "mag >= 4.5" "mag >= 4 AND place LIKE '%Alaska%'"
     canopy sub "TRUE" --raw | canopy pub - --connect /tmp/b       # into another overlay
     """
-    if as_json + raw + (template is not None) > 1:
+    if node.as_json + raw + (template is not None) > 1:
         raise click.UsageError("give one of --json, --raw and --format")
     if diff is not None:
         if selector is not None or raw or template is not None:
             raise click.UsageError("--diff takes two selectors and, if at all, --json")
-        return _compare(diff, as_json, timeout, connect, wait)
+        from canopy.cli.difference import show_difference
+
+        with node.open() as client:
+            show_difference(client, *diff, node.as_json, node.timeout)
+        return OK
     if last:
         if selector is None:
             raise click.UsageError("Missing argument 'SELECTOR'.")
@@ -210,15 +211,16 @@ def sub(
             )
         start = "last"
     if shared or stream or start is not None or durable:
-        wanted = FollowOptions(stream, selector, start, durable, count, seconds, timeout)
-        return from_stream(wanted, shared, template, raw, as_json, connect, wait)
+        wanted = FollowOptions(stream, selector, start, durable, count, seconds, node)
+        show = printer((), template, raw, as_json=False)
+        return share_stream(wanted, shared, show) if shared else read_stream(wanted, show)
     if selector is None:
         raise click.UsageError("Missing argument 'SELECTOR'.")
-    shown = partial(printer, template=template, raw=raw, as_json=as_json)
-    with open_client(connect, wait, reconnect=timeout) as client:
+    shown = partial(printer, template=template, raw=raw, as_json=node.as_json)
+    with node.open(reconnect=node.timeout) as client:
         try:
             return _receive(
-                client, selector, name, latency_level or 0, count, seconds, timeout, shown
+                client, selector, name, latency_level or 0, count, seconds, node.timeout, shown
             )
         finally:
             warn_of_absent(template)
@@ -253,18 +255,6 @@ def _receive(
         search = NodeSearch(timeout)
         left = _follow(source, count, until, show(predicate.attributes), reader_gone, search)
     return TIME_OUT if left else OK
-
-
-def _compare(
-    diff: tuple[str, str], as_json: bool, timeout: float, connect: str | None, wait: float
-) -> int:
-    """Print the events and values that the second selector of `diff` gains and loses against the
-    first, by intervals and by the events that the node remembers. Returns the exit code."""
-    from canopy.cli.difference import show_difference
-
-    with open_client(connect, wait) as client:
-        show_difference(client, *diff, as_json, timeout)
-    return OK
 
 
 def _say_subscribed(id_: str, remarks: tuple[str, ...]) -> None:

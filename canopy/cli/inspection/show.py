@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from canopy.cli.completion import place_names
-from canopy.cli.connect import node_options, open_client
+from canopy.cli.connect import NodeOptions, node_options
 from canopy.cli.constants import WATCH_INTERVAL
 from canopy.cli.display import Screen, paced
+from canopy.cli.errors import TIME_OUT, CommandError
 from canopy.cli.output import console, label, plain, print_json, table
 from canopy.cli.parameters import Number
 from overlay.phrases import counted, duration
@@ -37,9 +38,7 @@ SHORT = 8  # digits of a ring key that tables show; --json has all 40
     help="Repeat every SECONDS (2) until Ctrl-C, with the increase of the counters.",
 )
 @node_options
-def status(
-    watch: float | None, as_json: bool, timeout: float, connect: str | None, wait: float
-) -> None:
+def status(watch: float | None, node: NodeOptions) -> None:
     """Show the state of a node: its identity, whether it is ready, its role and counters.
 
     \b
@@ -53,11 +52,11 @@ def status(
     before: dict[str, int] | None = None
     at = 0.0
     screen = Screen()
-    with open_client(connect, wait) as client, screen:
+    with node.open() as client, screen:
         for _ in paced(watch or 0.0, 1 if watch is None else None):
-            found = client.ask(GetStatus(0), Status, timeout)
+            found = client.ask(GetStatus(0), Status, node.timeout)
             now = time.monotonic()
-            if as_json:
+            if node.as_json:
                 print_json(plain(found))
             elif watch is None:
                 console().print(_status_view(found))
@@ -158,7 +157,7 @@ def alone(status: Status) -> bool:
 
 @click.command()
 @node_options
-def peers(as_json: bool, timeout: float, connect: str | None, wait: float) -> None:
+def peers(node: NodeOptions) -> None:
     """List the neighbours of a node in the random graph, and its other links.
 
     \b
@@ -167,9 +166,8 @@ def peers(as_json: bool, timeout: float, connect: str | None, wait: float) -> No
     """
     from overlay.client import GetPeers, Peers
 
-    with open_client(connect, wait) as client:
-        found = client.ask(GetPeers(0), Peers, timeout).peers
-    if as_json:
+    found = node.ask(GetPeers(0), Peers).peers
+    if node.as_json:
         print_json(plain(found))
         return
     regions = ("region", ">tier") if any(peer.region or peer.tier for peer in found) else ()
@@ -189,7 +187,7 @@ def peers(as_json: bool, timeout: float, connect: str | None, wait: float) -> No
 
 @click.command()
 @node_options
-def ring(as_json: bool, timeout: float, connect: str | None, wait: float) -> None:
+def ring(node: NodeOptions) -> None:
     """List the clusters of the ring: primary and since when, members, the attributes that each
     owns, and which members are silent or sub-healthy, as far as the node knows.
 
@@ -199,22 +197,24 @@ def ring(as_json: bool, timeout: float, connect: str | None, wait: float) -> Non
     """
     from overlay.client import GetRing, RingClusters
 
-    with open_client(connect, wait) as client:
-        found = client.ask(GetRing(0), RingClusters, timeout)
-    if not found.complete:
-        print(
-            "! the ring was not traversed completely in time: clusters may be missing",
-            file=sys.stderr,
-        )
-    if as_json:
+    found = node.ask(GetRing(0), RingClusters)
+    if node.as_json:
         print_json(plain(found.clusters))
-        return
+    else:
+        _show_clusters(found.clusters)
+    if not found.complete:
+        raise CommandError(
+            "the ring was not traversed completely in time: clusters may be missing", TIME_OUT
+        )
+
+
+def _show_clusters(clusters: Sequence[ClusterInfo]) -> None:
     rows = table("=key", ">epoch", "=primary", "=standby", ">brokers", "attributes")
-    for cluster in found.clusters:
+    for cluster in clusters:
         rows.add_row(*_cluster_row(cluster))
     out = console()
     out.print(rows)
-    for cluster in found.clusters:
+    for cluster in clusters:
         out.print(f"{cluster.key[:SHORT]}…  {_leadership(cluster)}")
         for node, reason in cluster.sub_healthy.items():
             out.print(f"{cluster.key[:SHORT]}…  sub-healthy: {node}, {label(reason)}")
@@ -242,7 +242,7 @@ def _cluster_row(cluster: ClusterInfo) -> tuple[str, ...]:
 @click.command()
 @click.argument("name", shell_complete=place_names)
 @node_options
-def where(name: str, as_json: bool, timeout: float, connect: str | None, wait: float) -> None:
+def where(name: str, node: NodeOptions) -> None:
     """Show which nodes serve NAME, an attribute or a stream.
 
     For an attribute: the cluster that owns it, and the virtual nodes of its tree. For a stream: the
@@ -256,10 +256,10 @@ def where(name: str, as_json: bool, timeout: float, connect: str | None, wait: f
 
     if not name:
         raise click.UsageError("NAME is empty")
-    with open_client(connect, wait) as client:
-        found = client.ask(Where(0, name), Located, timeout)
-        stream = _stream_called(name, client, timeout)
-    if as_json:
+    with node.open() as client:
+        found = client.ask(Where(0, name), Located, node.timeout)
+        stream = _stream_called(name, client, node.timeout)
+    if node.as_json:
         virtual = {"version": plain(found.version), "virtual_nodes": plain(found.virtual_nodes)}
         served = {"stream": None if stream is None else plain(stream)}
         print_json({**plain(found.cluster), "attribute": found.attribute, **virtual, **served})

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from canopy.cli.connect import node_options, open_client
+from canopy.cli.connect import NodeOptions, node_options
 from canopy.cli.hints import HintingGroup
 from canopy.cli.output import console, label, plain, print_json, table
 from overlay.phrases import duration
@@ -19,9 +20,7 @@ if TYPE_CHECKING:
 @click.group(cls=HintingGroup, invoke_without_command=True)
 @node_options
 @click.pass_context
-def subs(
-    ctx: click.Context, as_json: bool, timeout: float, connect: str | None, wait: float
-) -> None:
+def subs(ctx: click.Context, node: NodeOptions) -> None:
     """List the subscriptions of all programs at a node, with the number of events delivered to
     each.
 
@@ -37,15 +36,15 @@ def subs(
     canopy subs rm 1a2b3c4d5e6f7a8b.1.3
     """
     if ctx.invoked_subcommand is not None:
-        ctx.obj = {"connect": connect, "as_json": as_json}  # for options before the subcommand
+        ctx.obj = node  # for options before the subcommand
         return
     from overlay.client import GetStatus, GetSubscriptions, Status, Subscriptions
 
-    with open_client(connect, wait) as client:
-        found = client.ask(GetSubscriptions(0), Subscriptions, timeout).subscriptions
-        status = client.ask(GetStatus(0), Status, timeout)
+    with node.open() as client:
+        found = client.ask(GetSubscriptions(0), Subscriptions, node.timeout).subscriptions
+        status = client.ask(GetStatus(0), Status, node.timeout)
     clients = {one.client: one for one in status.clients}
-    if as_json:
+    if node.as_json:
         print_json([_object(one, clients) for one in found])
         return
     if not found:
@@ -78,14 +77,7 @@ def _object(one: SubscriptionInfo, clients: dict[int, ClientInfo]) -> dict[str, 
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @node_options
 @click.pass_context
-def rm(
-    ctx: click.Context,
-    ids: tuple[str, ...],
-    as_json: bool,
-    timeout: float,
-    connect: str | None,
-    wait: float,
-) -> None:
+def rm(ctx: click.Context, ids: tuple[str, ...], node: NodeOptions) -> None:
     """End subscriptions by their ids, as `canopy subs` lists them.
 
     The program of each is notified: in the client library its events end with a
@@ -101,11 +93,12 @@ def rm(
 
     ended: list[str] = []
     is_own = ctx.get_parameter_source("connect") is ParameterSource.COMMANDLINE
-    as_json |= ctx.obj["as_json"]
-    with open_client(connect if is_own else ctx.obj["connect"], wait) as client:
+    as_json = node.as_json or ctx.obj.as_json
+    node = node if is_own else replace(node, where=ctx.obj.where)
+    with node.open() as client:
         try:
             for id_ in ids:
-                client.ask(EndSubscription(0, id_), Done, timeout)
+                client.ask(EndSubscription(0, id_), Done, node.timeout)
                 ended.append(id_)
         finally:
             if as_json:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from canopy.cli.connect import node_options, open_client
+from canopy.cli.connect import NodeOptions, node_options
 from canopy.cli.constants import WATCH_INTERVAL
 from canopy.cli.display import Screen, paced
 from canopy.cli.output import label, plain, print_json, table
@@ -111,14 +111,7 @@ def _row(
     help="End after this number of looks. [default: 1 into a pipe]",
 )
 @node_options
-def top(
-    interval: float,
-    count: int | None,
-    as_json: bool,
-    timeout: float,
-    connect: str | None,
-    wait: float,
-) -> None:
+def top(interval: float, count: int | None, node: NodeOptions) -> None:
     """Show the nodes of the overlay as one node knows them, until Ctrl-C.
 
     A message around the ring collects all members of all clusters: their roles, the trees that
@@ -134,13 +127,13 @@ def top(
     screen = Screen()
     before: Peers | None = None
     at = 0.0
-    with open_client(connect, wait) as client, screen:
-        for _ in paced(interval, count or (None if screen.is_live or as_json else 1)):
-            status, ring, peers = _look(client, timeout)
+    with node.open() as client, screen:
+        for _ in paced(interval, count or (None if screen.is_live or node.as_json else 1)):
+            status, ring, peers = _look(client, node.timeout)
             now = time.monotonic()
             rows = overview(status, ring, peers, before, now - at)
             before, at = peers, now
-            if as_json:
+            if node.as_json:
                 found: dict[str, Any] = {"node": status.node, "complete": ring.complete}
                 print_json({**found, "nodes": plain(rows)})
             else:

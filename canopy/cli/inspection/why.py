@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from canopy.cli.completion import stream_names
-from canopy.cli.connect import node_options, open_client
+from canopy.cli.connect import NodeOptions, node_options
 from canopy.cli.output import console, label, plain, print_json, table
 
 if TYPE_CHECKING:
@@ -39,25 +39,15 @@ WORDS: Final = {
 }
 
 
-def why_row(
-    stream: str,
-    shard: int,
-    offset: str,
-    consumer: str,
-    as_json: bool,
-    timeout: float,
-    connect: str | None,
-    wait: float,
-) -> None:
+def why_row(stream: str, shard: int, offset: str, consumer: str, node: NodeOptions) -> None:
     """Print what became of a row. Raises UsageError if `offset` is not a number."""
     from overlay.stream_client import RowExplained, WhyRow
 
     if not (offset.isascii() and offset.isdigit()):
         raise click.UsageError(f"with --stream an offset is explained, not {offset}")
-    with open_client(connect, wait) as client:
-        found = client.ask(WhyRow(0, stream, shard, int(offset)), RowExplained, timeout)
+    found = node.ask(WhyRow(0, stream, shard, int(offset)), RowExplained)
     readers = [one for one in found.readers if consumer in ("", one.name)]
-    if as_json:
+    if node.as_json:
         print_json({**plain(found), "readers": plain(readers)})
         return
     out = console()
@@ -117,16 +107,7 @@ MARKS: Final = {"true": "[green]✓[/]", "false": "[red]✗[/]", "unknown": "[ye
 )
 @click.option("--shard", default=0, help="With --stream: the shard, of one that has several (0).")
 @node_options
-def why(
-    event: str,
-    subscription: str,
-    stream: str,
-    shard: int,
-    as_json: bool,
-    timeout: float,
-    connect: str | None,
-    wait: float,
-) -> None:
+def why(event: str, subscription: str, stream: str, shard: int, node: NodeOptions) -> None:
     """Explain why EVENT (its id, or its identity) reached SUBSCRIPTION, or why not.
 
     Ask the node where the subscription was made; the publisher's node knows where the event was
@@ -146,11 +127,10 @@ def why(
     from overlay.client import Explained, Why
 
     if stream:
-        why_row(stream, shard, event, subscription, as_json, timeout, connect, wait)
+        why_row(stream, shard, event, subscription, node)
         return
-    with open_client(connect, wait) as client:
-        found = client.ask(Why(0, event, subscription), Explained, timeout)
-    if as_json:
+    found = node.ask(Why(0, event, subscription), Explained)
+    if node.as_json:
         print_json(plain(found))
     else:
         _show(console(), found)

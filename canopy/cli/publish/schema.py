@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from canopy.cli.connect import format_option, json_option, node_options, open_client
+from canopy.cli.connect import NodeOptions, format_option, json_option, node_options
 from canopy.cli.constants import PUB_BATCH
 from canopy.cli.errors import FAILURE, OK, WRONG
 from canopy.cli.extras import require
@@ -80,17 +80,16 @@ def check(file: str, feeds: tuple[str, ...], format_: str, as_json: bool) -> int
 
 @schema.command("ls")
 @node_options
-def ls(as_json: bool, timeout: float, connect: str | None, wait: float) -> int:
+def ls(node: NodeOptions) -> int:
     """List the types of events for which a node has schemas."""
     from overlay.operator_commands import GetSchemas, Schemas
 
-    with open_client(connect, wait) as client:
-        found = client.ask(GetSchemas(0), Schemas, timeout)
-    if as_json:
+    found = node.ask(GetSchemas(0), Schemas)
+    if node.as_json:
         import json
 
-        each = [{"type": one.type, "schema": json.loads(one.text)} for one in found.schemas]
-        print_json({"otherwise": found.otherwise, "schemas": each})
+        kept = [(one.type, json.loads(one.text)) for one in found.schemas]
+        print_json([{"type": t, "schema": s, "otherwise": found.otherwise} for t, s in kept])
         return OK
     out = console()
     for one in found.schemas:

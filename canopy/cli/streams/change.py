@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from canopy.cli.completion import stream_names
-from canopy.cli.connect import node_options, open_client
+from canopy.cli.connect import NodeOptions, node_options
 from canopy.cli.output import console, label, plain, print_json
 from canopy.cli.streams.options import changeable_options, parse_period
 from canopy.cli.streams.share import parse_delay
@@ -21,14 +21,7 @@ if TYPE_CHECKING:
 @click.argument("name", metavar="STREAM", shell_complete=stream_names)
 @changeable_options(is_new=False)
 @node_options
-def edit(
-    name: str,
-    as_json: bool,
-    timeout: float,
-    connect: str | None,
-    wait: float,
-    **options: Any,
-) -> None:
+def edit(name: str, node: NodeOptions, **options: Any) -> None:
     """Change a stream's options. Options that are not given stay. 0 keeps everything: it is no
     bound.
 
@@ -49,10 +42,8 @@ def edit(
 
     if all(given is None for given in options.values()):
         raise click.UsageError("nothing to change: give an option, such as --keep-for")
-    with open_client(connect, wait) as client:
-        command = EditStream(0, name, **options)
-        found = client.ask(command, Streams, timeout).streams[0]
-    if as_json:
+    found = node.ask(EditStream(0, name, **options), Streams).streams[0]
+    if node.as_json:
         print_json(plain(found))
         return
     kept = duration(found.keep_seconds) if found.keep_seconds else "ever"
@@ -97,16 +88,7 @@ FOR_GOOD = (
 @click.option("--by", hidden=True)
 @click.option("--from", "start", hidden=True)
 @node_options
-def edit_group(
-    name: str,
-    group: str,
-    start: str | None,
-    as_json: bool,
-    timeout: float,
-    connect: str | None,
-    wait: float,
-    **changes: Any,
-) -> None:
+def edit_group(name: str, group: str, start: str | None, node: NodeOptions, **changes: Any) -> None:
     """Change a consumer group while its members work. Options that are not given stay. The new ones
     apply in all shards when the command returns.
 
@@ -128,10 +110,10 @@ def edit_group(
         raise click.UsageError(FOR_GOOD)
     if all(given is None for given in changes.values()):
         raise click.UsageError("nothing to change: give an option, such as --lease")
-    with open_client(connect, wait) as client:
-        client.edit_group(name, group, timeout=timeout, **changes)
-        found = client.ask(GetGroups(0, name, group), Groups, timeout).groups[0]
-    if as_json:
+    with node.open() as client:
+        client.edit_group(name, group, timeout=node.timeout, **changes)
+        found = client.ask(GetGroups(0, name, group), Groups, node.timeout).groups[0]
+    if node.as_json:
         print_json(plain(found))
     else:
         for line in described(found):

@@ -12,7 +12,7 @@ import click
 
 from canopy.cli.bars import Bars
 from canopy.cli.completion import stream_names
-from canopy.cli.connect import json_option, node_options, open_client
+from canopy.cli.connect import NodeOptions, json_option, node_options
 from canopy.cli.errors import FAILURE, OK, CommandError
 from canopy.cli.output import console, label, plain, print_json, table
 from canopy.cli.streams.options import parse_size
@@ -52,15 +52,7 @@ def _rate(ctx: click.Context, option: click.Parameter, value: str) -> int:
 )
 @node_options
 @click.pass_context
-def check(
-    ctx: click.Context,
-    name: str,
-    rate: int,
-    as_json: bool,
-    timeout: float,
-    connect: str | None,
-    wait: float,
-) -> None:
+def check(ctx: click.Context, name: str, rate: int, node: NodeOptions) -> None:
     """Have the node of --connect read the logs of all its shards, or of those of STREAM, from end
     to end, and mend damage from other replicas. The node continues to work meanwhile.
 
@@ -76,17 +68,17 @@ def check(
     """
     from overlay.stream_client import BeginLogCheck, GetLogCheck, LogCheck
 
-    with open_client(connect, wait) as client, Bars(quiet=as_json) as bars:
-        found = client.ask(BeginLogCheck(0, name, rate), LogCheck, timeout)
+    with node.open() as client, Bars(quiet=node.as_json) as bars:
+        found = client.ask(BeginLogCheck(0, name, rate), LogCheck, node.timeout)
         bars.begin("reads")
         while not found.is_over:
             _show(bars, found)
             time.sleep(LOOK)
-            found = client.ask(GetLogCheck(0), LogCheck, timeout)
+            found = client.ask(GetLogCheck(0), LogCheck, node.timeout)
         _show(bars, found)
         bars.fill()
     is_whole = all(shard.state in WHOLE for shard in found.shards)
-    if as_json:
+    if node.as_json:
         print_json({"whole": is_whole, **plain(found)})
     else:
         for line in said(found):

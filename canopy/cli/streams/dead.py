@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from canopy.cli.completion import stream_names
-from canopy.cli.connect import node_options, open_client
-from canopy.cli.errors import CommandError
+from canopy.cli.connect import NodeOptions, node_options
+from canopy.cli.errors import TIME_OUT, CommandError
 from canopy.cli.output import console, label, print_json, table
 from canopy.feeds.objects import payload_fields
 from overlay.phrases import counted, duration
@@ -58,10 +58,7 @@ def dead(
     drop: tuple[tuple[int, int], ...],
     retry_all: bool,
     drop_all: bool,
-    as_json: bool,
-    timeout: float,
-    connect: str | None,
-    wait: float,
+    node: NodeOptions,
 ) -> None:
     """List the dead letters of a group: events that its members have returned, or not acknowledged
     in time, too often. Only marks are kept for them; the events stay in the stream.
@@ -75,27 +72,28 @@ def dead(
 
     if bool(retry) + bool(drop) + retry_all + drop_all > 1:
         raise click.UsageError("give one of --retry, --drop, --retry-all and --drop-all")
-    with open_client(connect, wait) as client:
+    with node.open() as client:
         if retry or drop or retry_all or drop_all:
             again = bool(retry) or retry_all
-            ended = client.ask(EndDead(0, name, group, retry or drop, again), DeadEnded, timeout)
+            ended = client.ask(
+                EndDead(0, name, group, retry or drop, again), DeadEnded, node.timeout
+            )
             what = "delivered again" if again else "dropped"
-            if as_json:
+            if node.as_json:
                 print_json({"group": group, "count": ended.count, "what": what})
             else:
                 console().print(f"{counted(ended.count, 'dead letter')} of {label(group)}: {what}")
             return
-        found = client.ask(GetGroups(0, name, group), Groups, timeout)
-    if as_json:
-        letters = [letter_object(letter) for letter in found.letters]
-        print_json({"group": group, "complete": found.complete, "letters": letters})
+        found = client.ask(GetGroups(0, name, group), Groups, node.timeout)
+    if node.as_json:
+        print_json([letter_object(letter) for letter in found.letters])
     else:
         rows = table(">offset", ">deliveries", "given up", "why", "event")
         for letter in found.letters:
             rows.add_row(*_row(letter))
         console().print(rows if found.letters else f"{label(group)} has no dead letters")
     if not found.complete:
-        raise CommandError("the leader of a shard did not answer: there may be others")
+        raise CommandError("the leader of a shard did not answer: there may be others", TIME_OUT)
 
 
 def letter_object(letter: DeadLetter) -> dict[str, Any]:
@@ -126,9 +124,7 @@ def _row(letter: DeadLetter) -> tuple[str, ...]:
 @click.argument("name", metavar="STREAM", shell_complete=stream_names)
 @click.option("--group", required=True, metavar="NAME", help="The consumer group.")
 @node_options
-def forget(
-    name: str, group: str, as_json: bool, timeout: float, connect: str | None, wait: float
-) -> None:
+def forget(name: str, group: str, node: NodeOptions) -> None:
     """Remove a consumer group. Its members are ended, and the stream no longer keeps events for it.
 
     \b
@@ -137,9 +133,8 @@ def forget(
     from overlay.client import Done
     from overlay.stream_client import RemoveGroup
 
-    with open_client(connect, wait) as client:
-        client.ask(RemoveGroup(0, name, group), Done, timeout)
-    if as_json:
+    node.ask(RemoveGroup(0, name, group), Done)
+    if node.as_json:
         print_json({"forgotten": group})
     else:
         console().print(f"{label(group)} is forgotten")

@@ -16,7 +16,7 @@ import click
 
 from canopy.cli.bars import Bars
 from canopy.cli.completion import stream_names
-from canopy.cli.connect import node_options, open_client, seal_option
+from canopy.cli.connect import NodeOptions, node_options, seal_option
 from canopy.cli.errors import CommandError
 from canopy.cli.extras import require
 from canopy.cli.output import print_json
@@ -90,15 +90,7 @@ LOOK: Final = 0.5
 @click.option("--shard", default=0, help="The shard, of a stream that has several (0).")
 @seal_option
 @node_options
-def get(
-    name: str,
-    offset: int,
-    shard: int,
-    as_json: bool,
-    timeout: float,
-    connect: str | None,
-    wait: float,
-) -> None:
+def get(name: str, offset: int, shard: int, node: NodeOptions) -> None:
     """Print the event with this offset, as a JSON object.
 
     Exit code 1 if there is none: it is no longer kept, or not appended yet.
@@ -108,8 +100,8 @@ def get(
     canopy stream get readings 7 --shard 3 | jq .attributes
     """
     with (
-        open_client(connect, wait) as client,
-        client.read(name, positions={shard: offset}, timeout=timeout) as reading,
+        node.open() as client,
+        client.read(name, positions={shard: offset}, timeout=node.timeout) as reading,
     ):
         if shard not in reading.ends:
             raise CommandError(f"{name} has no shard {shard}")
@@ -119,7 +111,7 @@ def get(
         while reading.positions[shard] <= offset:
             for event in reading.take():
                 if (event.shard, event.offset) == (shard, offset):
-                    print_json(stream_object(name, event), None if as_json else 2)
+                    print_json(stream_object(name, event), None if node.as_json else 2)
                     return
     raise CommandError(f"the shard has no event with the offset {offset}")
 
@@ -171,10 +163,7 @@ def export(
     overwrite: bool,
     kind: str | None,
     exact: bool,
-    as_json: bool,
-    timeout: float,
-    connect: str | None,
-    wait: float,
+    node: NodeOptions,
 ) -> None:
     """Write the events of a stream that SELECTOR matches (default: all) into a file.
 
@@ -199,16 +188,16 @@ def export(
     if kind == "parquet":
         if start != "first" or end is not None or output == "-":
             raise click.UsageError("--format parquet takes -o FOLDER, and no --from and --to")
-        _parquet(name, selector, output, as_json, timeout, connect)
+        _parquet(name, selector, output, node)
         return
     bound = _bound(end)
     first, at = place_of(start)
     kind = kind or ("csv" if output.lower().endswith(".csv") else "jsonl")
-    with Bars(quiet=as_json) as bars, _output(output, overwrite) as file:
+    with Bars(quiet=node.as_json) as bars, _output(output, overwrite) as file:
         writer = CsvFile(file, exact) if kind == "csv" else _JsonLines(file, name)
         with (
-            open_client(connect, wait, reconnect=timeout) as client,
-            client.read(name, selector, start=first, at=at, timeout=timeout) as reading,
+            node.open(reconnect=node.timeout) as client,
+            client.read(name, selector, start=first, at=at, timeout=node.timeout) as reading,
         ):
             count = 0
             bars.begin("exporting", None)
@@ -217,7 +206,7 @@ def export(
                 count += 1
             bars.fill(counted(count, "event"))
         writer.end()
-    if as_json:
+    if node.as_json:
         said = {"stream": name, "events": count, "file": output, "format": kind}
         sys.stderr.write(json.dumps(said | {"changed": writer.changed}) + "\n")
         return
@@ -225,27 +214,25 @@ def export(
     click.echo(f"exported {counted(count, 'event')} of {name}{changed}", err=True)
 
 
-def _parquet(
-    name: str, selector: str, output: str, as_json: bool, timeout: float, connect: str | None
-) -> None:
+def _parquet(name: str, selector: str, output: str, node: NodeOptions) -> None:
     """Add the stream's rows to a folder of Parquet files."""
     require("spark")
     from canopy.spark.history import export_history
     from canopy.spark.node import NodeRows
     from canopy.spark.rows import SparkSourceError
 
-    with Bars(quiet=as_json) as bars:
+    with Bars(quiet=node.as_json) as bars:
         bars.begin("exporting", None)
         try:
             count = export_history(
-                NodeRows(connect, name, timeout),
+                NodeRows(node.where, name, node.timeout),
                 Path(output),
                 selector,
                 lambda done, total: bars.show(done, total, f"{done:,} of {total:,} offsets"),
             )
         except (SparkSourceError, OSError) as error:
             raise CommandError(f"{output}: {error}") from None
-    if as_json:
+    if node.as_json:
         said = {"stream": name, "events": count, "file": output, "format": "parquet"}
         sys.stderr.write(json.dumps(said) + "\n")
     else:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from canopy.cli.completion import stream_names
-from canopy.cli.connect import node_options, open_client
-from canopy.cli.errors import CommandError
+from canopy.cli.connect import NodeOptions, node_options
+from canopy.cli.errors import TIME_OUT, CommandError
 from canopy.cli.output import console, label, plain, print_json, table
 from canopy.cli.streams.options import changeable_options
 from overlay.phrases import counted, duration, no_majority
@@ -61,16 +61,7 @@ GROUPS_TIMEOUT: Final = 2.0  # seconds for which `info` waits to hear of groups
 )
 @changeable_options(is_new=True)
 @node_options
-def add(
-    name: str,
-    sources: tuple[str, ...],
-    where: str,
-    as_json: bool,
-    timeout: float,
-    connect: str | None,
-    wait: float,
-    **options: Any,
-) -> None:
+def add(name: str, sources: tuple[str, ...], where: str, node: NodeOptions, **options: Any) -> None:
     """Found a stream. It is durable when this command returns: on the disks of a majority of its
     directory's cluster. Without --keep-for and --keep-size it keeps everything.
 
@@ -113,9 +104,8 @@ def add(
         raise click.UsageError("--where goes with --source")
     pairs = tuple((source, where) for source in sources)
     command = AddStream(0, name, sources=pairs, **options)
-    with open_client(connect, wait) as client:
-        found = client.ask(command, Streams, timeout).streams[0]
-    if as_json:
+    found = node.ask(command, Streams).streams[0]
+    if node.as_json:
         print_json(plain(found))
         return
     nodes = len(found.shards[0].replicas)
@@ -128,19 +118,18 @@ def add(
 
 @click.command()
 @node_options
-def ls(as_json: bool, timeout: float, connect: str | None, wait: float) -> None:
+def ls(node: NodeOptions) -> None:
     """List all streams of the overlay.
 
     \b
     canopy stream ls
-    canopy stream ls --json | jq -r '.streams[].name'
+    canopy stream ls --json | jq -r '.[].name'
     """
     from overlay.client import GetStreams, Streams
 
-    with open_client(connect, wait) as client:
-        found = client.ask(GetStreams(0), Streams, timeout)
-    if as_json:
-        print_json(plain(found))
+    found = node.ask(GetStreams(0), Streams)
+    if node.as_json:
+        print_json(plain(found.streams))
     else:
         rows = table("stream", "=id", ">shards", "by", ">replicas", "kept for", ">kept bytes")
         for one in found.streams:
@@ -155,13 +144,13 @@ def ls(as_json: bool, timeout: float, connect: str | None, wait: float) -> None:
             )
         console().print(rows if found.streams else "there are no streams")
     if not found.complete:
-        print("a part of the overlay did not answer: there may be others", file=sys.stderr)
+        raise CommandError("a part of the overlay did not answer: there may be others", TIME_OUT)
 
 
 @click.command()
 @click.argument("name", metavar="STREAM", shell_complete=stream_names)
 @node_options
-def info(name: str, as_json: bool, timeout: float, connect: str | None, wait: float) -> None:
+def info(name: str, node: NodeOptions) -> None:
     """Show a stream and its replicas: who leads each shard, and how far each replica is. For each
     consumer group, show the offset of each shard below which everything is acknowledged, and the
     numbers of events that are in flight, waiting, or dead letters.
@@ -173,16 +162,16 @@ def info(name: str, as_json: bool, timeout: float, connect: str | None, wait: fl
     from canopy.client.streams.descriptions import bounds, former_selectors, founded_with
     from overlay.client import GetStreams, Streams
 
-    with open_client(connect, wait) as client:
-        found = client.ask(GetStreams(0, name), Streams, timeout).streams[0]
+    with node.open() as client:
+        found = client.ask(GetStreams(0, name), Streams, node.timeout).streams[0]
         origins = {}
         for origin in dict.fromkeys((*(one for one, _ in found.sources), found.mirror)):
             if origin:
                 with suppress(CommandFailed):
-                    known = client.ask(GetStreams(0, origin), Streams, timeout).streams[0]
+                    known = client.ask(GetStreams(0, origin), Streams, node.timeout).streams[0]
                     origins[origin] = known
-        groups = _groups(client, name, min(timeout, GROUPS_TIMEOUT))
-    if as_json:
+        groups = _groups(client, name, min(node.timeout, GROUPS_TIMEOUT))
+    if node.as_json:
         print_json({**plain(found), "groups": plain(groups)})
         return
     out = console()
@@ -403,9 +392,7 @@ def troubles(stream: StreamInfo) -> list[str]:
 @click.argument("name", metavar="STREAM", shell_complete=stream_names)
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @node_options
-def rm(
-    name: str, yes: bool, as_json: bool, timeout: float, connect: str | None, wait: float
-) -> None:
+def rm(name: str, yes: bool, node: NodeOptions) -> None:
     """Remove a stream and all its rows, for ever.
 
     \b
@@ -417,9 +404,8 @@ def rm(
         if not sys.stdin.isatty():
             raise CommandError("this removes everything that the stream has: say --yes")
         click.confirm(f"Remove {name} and everything that it has?", abort=True)
-    with open_client(connect, wait) as client:
-        client.ask(RemoveStream(0, name), Done, timeout)
-    if as_json:
+    node.ask(RemoveStream(0, name), Done)
+    if node.as_json:
         print_json({"removed": name})
     else:
         console().print(f"{label(name)} is removed")

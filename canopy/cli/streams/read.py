@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import click
 
-from canopy.cli.connect import open_client
+from canopy.cli.connect import NodeOptions
 from canopy.cli.errors import OK, TIME_OUT
 from canopy.cli.output import on_reader_gone, print_json
 from canopy.feeds.objects import stream_object
@@ -40,22 +40,23 @@ class FollowOptions(NamedTuple):
     durable: str
     most: int | None  # events
     seconds: float | None
-    timeout: float
+    node: NodeOptions
 
     @property
     def patience(self) -> float:
         """Seconds to wait for a leader's answer: the time-out, or the duration of the command if
         that is shorter."""
-        return self.timeout if self.seconds is None else min(self.timeout, self.seconds)
+        most = self.node.timeout
+        return most if self.seconds is None else min(most, self.seconds)
 
 
 class Following:
     """Prints events until enough were printed, the time is over, or the reader has gone."""
 
-    def __init__(self, wanted: FollowOptions, show: Show, as_json: bool) -> None:
+    def __init__(self, wanted: FollowOptions, show: Show) -> None:
         self._stream = wanted.stream
         self._show = show
-        self._as_json = as_json
+        self._as_json = wanted.node.as_json
         self._until = None if wanted.seconds is None else time.monotonic() + wanted.seconds
         self._gone = threading.Event()
         on_reader_gone(self._gone.set)
@@ -138,9 +139,7 @@ def positions_of(text: str | None) -> Positions:
         raise click.UsageError(f"--from: {error}") from None
 
 
-def read_stream(
-    wanted: FollowOptions, show: Show, as_json: bool, connect: str | None, wait: float
-) -> int:
+def read_stream(wanted: FollowOptions, show: Show) -> int:
     """Print a stream's rows; without a stream, those of the stream that has the newest events of
     the selector. Returns the exit code. Raises UsageError."""
     from canopy.client.streams.newest import newest_stream
@@ -156,11 +155,11 @@ def read_stream(
     if wanted.selector:
         compile_selector(wanted.selector)
     with ExitStack() as open_ones:
-        client = open_ones.enter_context(open_client(connect, wait, reconnect=wanted.patience))
+        client = open_ones.enter_context(wanted.node.open(reconnect=wanted.patience))
         if not wanted.stream:
             name = newest_stream(client.streams(wanted.patience), wanted.selector or "TRUE")
             wanted = wanted._replace(stream=name)
-        following = Following(wanted, show, as_json)
+        following = Following(wanted, show)
         reading = client.read(
             wanted.stream,
             wanted.selector or "",

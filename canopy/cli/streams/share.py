@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from canopy.cli.connect import open_client
-from canopy.cli.delivery import printer
 from canopy.cli.streams.options import parse_period
-from canopy.cli.streams.read import Following, FollowOptions, place_of, read_stream
+from canopy.cli.streams.read import Following, FollowOptions, place_of
 from canopy.feeds.objects import stream_object
 
 if TYPE_CHECKING:
-    from canopy.cli.delivery import Show, Template
+    from canopy.cli.delivery import Show
     from canopy.client.streams.membership import Member
     from overlay.stream_client import GroupRow
 
@@ -87,31 +85,7 @@ def group_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-def from_stream(
-    wanted: FollowOptions,
-    shared: GroupNotice,
-    template: Template | None,
-    raw: bool,
-    as_json: bool,
-    connect: str | None,
-    wait: float,
-) -> int:
-    """Print events of a stream, alone or as a member of a group. Returns the exit code. Raises
-    UsageError."""
-    show = printer((), template, raw, as_json=False)
-    if shared:
-        return share_stream(wanted, shared, show, as_json, connect, wait)
-    return read_stream(wanted, show, as_json, connect, wait)
-
-
-def share_stream(
-    wanted: FollowOptions,
-    shared: GroupNotice,
-    show: Show,
-    as_json: bool,
-    connect: str | None,
-    wait: float,
-) -> int:
+def share_stream(wanted: FollowOptions, shared: GroupNotice, show: Show) -> int:
     """Print the events that the group delivers to this member. Returns the exit code. Raises
     UsageError."""
     from matching import compile_selector
@@ -128,10 +102,10 @@ def share_stream(
         raise click.UsageError("--from keys goes without --group: it shares the rows of the log")
     if wanted.selector:
         compile_selector(wanted.selector)
-    following = Following(wanted, show, as_json)
+    following = Following(wanted, show)
     credit = PART if wanted.most is None else min(PART, wanted.most)
     with (
-        open_client(connect, wait, reconnect=wanted.patience) as client,
+        wanted.node.open(reconnect=wanted.patience) as client,
         client.group(
             wanted.stream,
             shared.group,

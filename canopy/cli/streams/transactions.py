@@ -7,7 +7,7 @@ import time
 import click
 
 from canopy.cli.completion import stream_names
-from canopy.cli.connect import node_options, open_client
+from canopy.cli.connect import NodeOptions, node_options
 from canopy.cli.errors import CommandError
 from canopy.cli.hints import HintingGroup
 from canopy.cli.output import console, label, plain, print_json, table
@@ -27,7 +27,7 @@ def tx() -> None:
 @tx.command()
 @click.argument("stream", required=False, default="", shell_complete=stream_names)
 @node_options
-def ls(stream: str, as_json: bool, timeout: float, connect: str | None, wait: float) -> None:
+def ls(stream: str, node: NodeOptions) -> None:
     """List the undecided transactions of STREAM, or of all streams.
 
     The stream asks their producers for the decision. A transaction is *parked* if no producer could
@@ -35,22 +35,22 @@ def ls(stream: str, as_json: bool, timeout: float, connect: str | None, wait: fl
 
     \b
     canopy tx ls orders
-    canopy tx ls --json | jq '.transactions[] | select(.parked)'
+    canopy tx ls --json | jq '.[] | select(.parked)'
     """
     from overlay.client import GetStreams, Streams
     from overlay.stream_client import GetTransactions, Transactions
 
-    with open_client(connect, wait) as client:
+    with node.open() as client:
         names = [stream] if stream else []
         if not stream:
-            names = [one.name for one in client.ask(GetStreams(0), Streams, timeout).streams]
+            names = [one.name for one in client.ask(GetStreams(0), Streams, node.timeout).streams]
         found = [
             (name, one)
             for name in names
-            for one in client.ask(GetTransactions(0, name), Transactions, timeout).transactions
+            for one in client.ask(GetTransactions(0, name), Transactions, node.timeout).transactions
         ]
-    if as_json:
-        print_json({"transactions": [{"stream": name, **plain(one)} for name, one in found]})
+    if node.as_json:
+        print_json([{"stream": name, **plain(one)} for name, one in found])
         return
     rows = table(
         "stream", ">shard", "=transaction", "producer", "state", ">events", ">age", "=node"
@@ -84,15 +84,7 @@ def print_parked(count: int) -> None:
 @click.argument("transaction")
 @click.argument("decision", type=click.Choice(["commit", "rollback"]))
 @node_options
-def resolve(
-    stream: str,
-    transaction: str,
-    decision: str,
-    as_json: bool,
-    timeout: float,
-    connect: str | None,
-    wait: float,
-) -> None:
+def resolve(stream: str, transaction: str, decision: str, node: NodeOptions) -> None:
     """Commit TRANSACTION of STREAM, or roll it back, in the place of its producer.
 
     The first decision is final. If it was the other one, the command says so (exit code 1).
@@ -103,14 +95,13 @@ def resolve(
     from overlay.stream_client import DecideTransaction, TransactionState
 
     command = DecideTransaction(0, stream, transaction, decision == "commit")
-    with open_client(connect, wait) as client:
-        found = client.ask(command, TransactionState, timeout)
-    if as_json:
+    found = node.ask(command, TransactionState)
+    if node.as_json:
         print_json(plain(found))
     wanted = "committed" if decision == "commit" else "rolled-back"
     if found.outcome != wanted:
         raise CommandError(f"{transaction} was {found.outcome} before, and stays so")
-    if not as_json:
+    if not node.as_json:
         places = ", ".join(f"shard {r.shard} from offset {r.first}" for r in found.receipts)
         where = f": {places}" if places else ""
         console().print(f"{label(transaction)} is {found.outcome}{where}")

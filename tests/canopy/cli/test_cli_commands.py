@@ -136,7 +136,7 @@ class TestExitCodes:
         def broken(*_: object) -> None:
             raise RuntimeError("two\nlines")
 
-        monkeypatch.setattr("canopy.cli.inspection.show.open_client", broken)
+        monkeypatch.setattr("canopy.cli.connect.open_client", broken)
         monkeypatch.delenv("CANOPY_DEBUG", raising=False)
         assert main(["status"]) == 1
         message = capsys.readouterr().err

@@ -37,7 +37,7 @@ class TestLooking:
         assert "127.0.0.1:3" in out_of(capsys, "peers")
 
     def test_ring(self, node: FakeControl, capsys: pytest.CaptureFixture[str]) -> None:
-        assert main(["ring", "--json"]) == 0
+        assert main(["ring", "--json"]) == 5  # clusters may be missing
         both = capsys.readouterr()
         (cluster,) = json.loads(both.out)
         assert {k: cluster[k] for k in ("key", "epoch", "primary", "standby", "brokers")} == {
@@ -50,7 +50,8 @@ class TestLooking:
         assert cluster["attributes"] == ["mag", "[x]"]
         assert "not traversed" in both.err
         assert (cluster["led_for"], cluster["silent"]) == (192.0, ["b" * 16])
-        shown = out_of(capsys, "ring")
+        assert main(["ring"]) == 5
+        shown = capsys.readouterr().out
         assert "[x]" in shown
         assert f"the primary has led for 3 min; silent: {'b' * 16}" in shown
         assert f"sub-healthy: {'b' * 16}, disk: 97 [x]" in shown

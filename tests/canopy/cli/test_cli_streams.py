@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 from msgspec import structs
 
-from canopy.cli.streams import change, export
+from canopy.cli import connect
 from canopy.cli.streams.export import CsvFile
 from canopy.cli.streams.group import stream
 from canopy.cli.streams.manage import troubles
@@ -78,8 +78,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
     def opened(*arguments: Any, **options: Any) -> Iterator[FakeClient]:
         yield fake
 
-    for module in (change, export):
-        monkeypatch.setattr(module, "open_client", opened)
+    monkeypatch.setattr(connect, "open_client", opened)
     return fake
 
 

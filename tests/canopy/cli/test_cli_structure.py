@@ -153,7 +153,7 @@ def test_any_terminal_shows_what_commands_print(
         with monkeypatch.context() as changed:
             changed.setattr(sys, "stdout", out)
             changed.setattr(sys, "stderr", err)
-            assert main(words) == 0, (words, err.said())
+            assert main(words) == (5 if words == ["ring"] else 0), (words, err.said())
         assert out.said()
         assert "\u2026" not in out.said()
 
@@ -188,7 +188,7 @@ def test_contexts_and_keys_are_told_to_programs(
     file = str(tmp_path / "tokens.json")
     given = told("gateway", "--tokens", file, "token", "add", "phone")
     assert given["file"] == file
-    assert json.loads(out_of(capsys, "gateway", "token", "ls", "--file", file, "--json"))["name"]
+    assert json.loads(out_of(capsys, "gateway", "token", "ls", "--file", file, "--json"))[0]["name"]
     assert told("gateway", "token", "rm", "phone", "--tokens", file) == {"removed": "phone"}
     access = ["--scope", "publish", "--address", "a.example:1", "--out", str(tmp_path / "a.access")]
     assert told("access", "add", "till", *access)["scopes"] == ["publish"]

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from canopy.cli.streams import change, dead, read, share
+from canopy.cli import connect
+from canopy.cli.streams import read
 from canopy.cli.streams.group import stream
 from canopy.cli.sub import sub
 from canopy.client.streams.descriptions import founded_with
@@ -91,8 +92,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
     def opened(*arguments: Any, **options: Any) -> Iterator[FakeClient]:
         yield fake
 
-    for module in (share, dead, change):
-        monkeypatch.setattr(module, "open_client", opened)
+    monkeypatch.setattr(connect, "open_client", opened)
     monkeypatch.setattr(read, "on_reader_gone", lambda stop: None)
     return fake
 
@@ -130,7 +130,7 @@ def test_dead_letters_are_listed_retried_and_dropped(client: FakeClient) -> None
     assert "2:9" in shown.output
     assert "[bold]rejected" in shown.output
     listed = json.loads(run(stream, "dead", "s", "--group", "g", "--json").output)
-    assert [letter["offset"] for letter in listed["letters"]] == [7, 9]
+    assert [letter["offset"] for letter in listed] == [7, 9]
     run(stream, "dead", "s", "--group", "g", "--retry", "7", "--retry", "2:9")
     assert client.asked[-1] == EndDead(0, "s", "g", ((0, 7), (2, 9)), True)
     dropped = run(stream, "dead", "s", "--group", "g", "--drop-all", "--json")

@@ -55,7 +55,7 @@ def test_all_streams_or_one_are_listed_and_the_parked_are_pointed_at(
     assert "shop.1" in said
     assert "1 transaction nobody could say anything of" in said
     assert main(["tx", "ls", "--json", *connect]) == 0
-    found = json.loads(capsys.readouterr().out)["transactions"]
+    found = json.loads(capsys.readouterr().out)
     assert [(one["stream"], one["transaction"], one["parked"]) for one in found] == [
         ("orders", "shop.1", False),
         ("orders", "shop.2", True),
