@@ -107,7 +107,7 @@ def test_names_of_two_public_classes() -> None:
 
 
 def test_numbers_of_pacing_outside_of_pacing() -> None:
-    uses = "from streams.access.locator import Locator\nfrom streams.programs.near import X\n"
+    uses = "from streams.access.locator import StreamLocator\nfrom streams.programs.near import X\n"
     wait = '"""Seconds without an answer after which it is asked again."""\n'
     planted = [
         module("streams/programs/reading.py", f"{uses}WAIT: Final = 2.0\n{wait}MOST = 3\n"),

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from overlay.client import Command, Failed
 from overlay.machine import Machine, Message, NodeId, Peer, Port, Timer
 from streams.access import pacing
-from streams.access.locator import Locator, StreamLocated, StreamMissing
+from streams.access.locator import StreamLocated, StreamLocator, StreamMissing
 from streams.access.reasons import REMOVED, Cause, no_answer
 
 FOR_EVER: Final = float("inf")
@@ -77,7 +77,7 @@ class Ask:
 class Asks:
     """The open questions of one machine."""
 
-    def __init__(self, port: Port, locator: Locator, timer: Timer) -> None:
+    def __init__(self, port: Port, locator: StreamLocator, timer: Timer) -> None:
         """`timer` is set while questions are open. Its handler calls `look`."""
         self.port = port
         self._locator = locator
@@ -227,7 +227,7 @@ class Asks:
 class HeldCommands:
     """The commands that wait until their streams are located."""
 
-    def __init__(self, locator: Locator) -> None:
+    def __init__(self, locator: StreamLocator) -> None:
         self._locator = locator
         self._held: dict[str, list[tuple[int, Command]]] = {}
 
@@ -249,7 +249,7 @@ class HeldCommands:
 class AskMachine(Machine):
     """The base of machines that ask leaders about streams, for programs' commands."""
 
-    def __init__(self, port: Port, locator: Locator, timer: Timer) -> None:
+    def __init__(self, port: Port, locator: StreamLocator, timer: Timer) -> None:
         """`timer`: handled by `on_look`, which calls `asks.look`."""
         super().__init__(port)
         self.locator = locator

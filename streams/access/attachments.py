@@ -21,7 +21,7 @@ from overlay.bounded import BoundedDict
 from overlay.client import Command, Done, Failed
 from overlay.machine import Machine, Message, NodeId, Peer, Port, Timer
 from streams.access import pacing, reasons
-from streams.access.locator import Locator, StreamLocated, StreamMissing
+from streams.access.locator import StreamLocated, StreamLocator, StreamMissing
 from streams.access.reasons import REMOVED, Cause
 from streams.access.session import Move, Phase, Session
 from streams.directory.entry import StreamEntry
@@ -96,7 +96,7 @@ class Attachments(Machine, Generic[AttachmentT, PartT]):
     """Whether a leader without a majority refuses to open a session."""
     look_timer: Timer
 
-    def __init__(self, port: Port, incarnation: int, locator: Locator) -> None:
+    def __init__(self, port: Port, incarnation: int, locator: StreamLocator) -> None:
         """`incarnation` grows with each start of the node."""
         super().__init__(port)
         self.incarnation = incarnation

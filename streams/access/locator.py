@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -55,26 +55,6 @@ class StreamMissing(LocalEvent, frozen=True):
     reason: str
 
 
-class Locator(Protocol):
-    """The interface of `StreamLocator` to the machines of a node."""
-
-    @property
-    def known(self) -> Mapping[str, StreamLocated]:
-        """The streams that were located, by name."""
-
-    def locate(self, name: str) -> None:
-        """Ask the stream's owner for its leaders. StreamLocated or StreamMissing follows."""
-
-    def leader(self, name: str, shard: int) -> Peer | None:
-        """Return the leader of a shard; None: not known."""
-
-    def mistaken(self, name: str, shard: int, node: NodeId) -> None:
-        """Forget a leader that does not lead the shard, or does not answer."""
-
-    def tell_losses(self, listener: Callable[[Peer], None]) -> None:
-        """Call `listener` with each node to which the link is lost."""
-
-
 class LocateAgain(Timer, frozen=True):
     """Time to ask the owner of a stream again who leads its shards."""
 
@@ -101,10 +81,6 @@ class StreamLocator(Machine):
                 lambda answer: self._answered(name, answer),
             )
 
-    def locate_soon(self, name: str) -> None:
-        """Do the same after a pause, since a leader is being elected."""
-        self.port.set_timer(pacing.LOOK, LocateAgain(name))
-
     def leader(self, name: str, shard: int) -> Peer | None:
         """Return the leader of a shard; None: not known, ask (`locate`)."""
         known = self.known.get(name)
@@ -119,7 +95,7 @@ class StreamLocator(Machine):
                 leaders = list(known.leaders)
                 leaders[shard] = None
                 self.known[name] = replace(known, leaders=tuple(leaders))
-        self.locate_soon(name)
+        self.port.set_timer(pacing.LOOK, LocateAgain(name))
 
     def tell_losses(self, listener: Callable[[Peer], None]) -> None:
         """Call `listener` with each node to which the link is lost. Listeners are called in the

@@ -29,7 +29,7 @@ from overlay.stream_client import (
 )
 from streams.access import pacing
 from streams.access.ask import Ask, AskMachine, LeaderQuestion
-from streams.access.locator import Locator, StreamLocated
+from streams.access.locator import StreamLocated, StreamLocator
 from streams.access.reasons import (
     MOVED,
     NOT_DEAD,
@@ -65,7 +65,7 @@ class OperatorQuestions(AskMachine):
     """Carries commands about groups and rows to the leaders of their streams, and answers with what
     these say."""
 
-    def __init__(self, port: Port, locator: Locator) -> None:
+    def __init__(self, port: Port, locator: StreamLocator) -> None:
         super().__init__(port, locator, LookAtQuestions())
 
     def commands(self) -> dict[type, Callable[..., None]]:

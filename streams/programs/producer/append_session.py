@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from overlay.client import NO_MAJORITY
 from overlay.machine import Peer, Port
 from streams.access import pacing
-from streams.access.locator import Locator
+from streams.access.locator import StreamLocator
 from streams.access.reasons import (
     EXPIRED,
     FENCED,
@@ -219,7 +219,7 @@ class AppendSession:
     def __init__(
         self,
         port: Port,
-        locator: Locator,
+        locator: StreamLocator,
         stream: str,
         place: int,
         shard: str,

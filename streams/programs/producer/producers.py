@@ -34,7 +34,7 @@ from overlay.upper_tree.publisher.admission import refusal, uniform_batch
 from overlay.upper_tree.publisher.schemas import fits, row_refusal
 from streams.access import pacing
 from streams.access.ask import HeldCommands
-from streams.access.locator import Locator, StreamLocated, StreamMissing
+from streams.access.locator import StreamLocated, StreamLocator, StreamMissing
 from streams.access.reasons import IN_DOUBT, MALFORMED, TOO_LARGE
 from streams.directory.entry import StreamEntry
 from streams.log.batches import Row, encode_rows, lacks_key
@@ -97,7 +97,7 @@ class _Session:
 class Producers(Machine):
     """The producers of this node's programs, and its own."""
 
-    def __init__(self, port: Port, incarnation: int, locator: Locator) -> None:
+    def __init__(self, port: Port, incarnation: int, locator: StreamLocator) -> None:
         """`incarnation` grows with each start of the node."""
         super().__init__(port)
         self._incarnation = incarnation

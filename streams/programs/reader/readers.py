@@ -34,7 +34,7 @@ from overlay.client import (
 from overlay.command_faults import fault_in_reading
 from overlay.machine import Message, Peer, Port, Timer
 from streams.access.attachments import Attached, Attachments
-from streams.access.locator import Locator
+from streams.access.locator import StreamLocator
 from streams.access.reasons import LOST, Cause
 from streams.access.session import Move, Phase, Session
 from streams.directory.entry import StreamEntry
@@ -104,7 +104,7 @@ class Readers(Attachments[_Reading, Cursor]):
     needs_majority = False
     look_timer = LookAtReadings()
 
-    def __init__(self, port: Port, incarnation: int, locator: Locator) -> None:
+    def __init__(self, port: Port, incarnation: int, locator: StreamLocator) -> None:
         """`incarnation` grows with each start of the node."""
         super().__init__(port, incarnation, locator)
         self._passed: dict[_Reading, None] = {}  # whose programs are to be told of positions only

@@ -33,7 +33,7 @@ from overlay.stream_client import (
     TransactionState,
 )
 from streams.access.ask import Ask, AskMachine, LeaderQuestion
-from streams.access.locator import Locator, StreamLocated
+from streams.access.locator import StreamLocated, StreamLocator
 from streams.access.reasons import (
     BUSY,
     CONFLICT,
@@ -83,7 +83,7 @@ class LookAtTransactions(Timer, frozen=True):
 class Transactors(AskMachine):
     """The transactions of this node's programs."""
 
-    def __init__(self, port: Port, locator: Locator) -> None:
+    def __init__(self, port: Port, locator: StreamLocator) -> None:
         super().__init__(port, locator, LookAtTransactions())
         self._takers: dict[tuple[str, str], tuple[int, int]] = {}  # by stream id and producer
         self._reviews: BoundedDict[tuple[str, str], dict[str, Peer]] = BoundedDict(REVIEWS_KEPT)

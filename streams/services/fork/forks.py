@@ -23,7 +23,7 @@ from overlay.info import ForkInfo
 from overlay.machine import Alarm, Machine, Message, Peer, Timer
 from streams.access import pacing
 from streams.access.ask import Ask, Asks, LeaderQuestion
-from streams.access.locator import Locator, StreamLocated
+from streams.access.locator import StreamLocated, StreamLocator
 from streams.access.reasons import FENCED, Cause
 from streams.directory.entry import AVAILABILITY
 from streams.disk import Opened
@@ -78,7 +78,7 @@ class _Fork:
 class Forks(Machine):
     """The forks at this node."""
 
-    def __init__(self, leaderships: Leaderships, hosts: ShardHosts, locator: Locator) -> None:
+    def __init__(self, leaderships: Leaderships, hosts: ShardHosts, locator: StreamLocator) -> None:
         super().__init__(leaderships.port)
         self._leaderships = leaderships
         self._hosts = hosts

@@ -67,12 +67,9 @@ class SideLocator(WorldLocator):
         self.known[STREAM] = StreamLocated(STREAM, self.world.entry, (found,))
         self.world.handle(self.node, self.known[STREAM])
 
-    def locate_soon(self, name: str) -> None:
-        self.world.scheduler.after(0.2, self.locate, name)
-
     def mistaken(self, name: str, shard: int, node: str) -> None:
         self.known[STREAM] = StreamLocated(STREAM, self.world.entry, (None,))
-        self.locate_soon(name)
+        self.world.scheduler.after(0.2, self.locate, name)
 
 
 class ForkProgram(Program):
@@ -115,7 +112,7 @@ class ForkWorld(ProgramWorld):
 
         hosts: Any = ShardHosts(port, self.disks[node], NoRing(), clock)  # type: ignore[arg-type]
         led = Leaderships(port, hosts.replica, clock)
-        forks = Forks(led, hosts, locator)  # type: ignore[arg-type]
+        forks = Forks(led, hosts, locator)
         server = AppendServer(led, forks.appendable, forks.join)
         copies = ForkCopies(led, forks.main, server.flush)
         self._leaderships[node] = (port.boot, led)

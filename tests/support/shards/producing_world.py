@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 from canopy.wire.transport.codec import WireCodec, collect
@@ -24,7 +23,7 @@ from overlay.info import AppendReceipt
 from overlay.links.events import LinkDown
 from overlay.machine import LocalEvent, Message, NodeId, Peer, Timer
 from overlay.stream_client import BeginProducer, ProducerReady
-from streams.access.locator import StreamLocated
+from streams.access.locator import StreamLocated, StreamLocator
 from streams.directory.entry import ShardPlace, StreamEntry, StreamOptions
 from streams.log import shard_log
 from streams.log.batches import Row, encode_rows, heads_of, rows_of
@@ -105,8 +104,7 @@ class ProducingWorld(ShardWorld):
                 if handler is not None:
                     handler(event)
             if isinstance(event, LinkDown) and node in self.locators:
-                for told in self.locators[node].told:
-                    told(event.peer)
+                self.locators[node].on_link_down(event)
 
     def break_links(self, node: str) -> None:
         """The others learn that their links to a node that has crashed are down."""
@@ -227,13 +225,13 @@ STREAM = "orders"
 ENTRY = StreamEntry(STREAM, SHARD.rpartition("/")[0], StreamOptions(), (ShardPlace(()),))
 
 
-class WorldLocator:
+class WorldLocator(StreamLocator):
     """Finds the leader of the world's only shard, after a moment, and sometimes the former one."""
 
     def __init__(self, world: ProducingWorld, node: str) -> None:
+        port: Any = world.ports[node]
+        super().__init__(port, None)  # type: ignore[arg-type]
         self.world, self.node = world, node
-        self.known: dict[str, StreamLocated] = {}
-        self.told: list[Callable[[Peer], None]] = []
         world.locators[node] = self
 
     def locate(self, name: str) -> None:
@@ -247,17 +245,10 @@ class WorldLocator:
         self.known[STREAM] = StreamLocated(STREAM, ENTRY, (found,))
         self.world.handle(self.node, self.known[STREAM])
 
-    def leader(self, name: str, shard: int) -> Peer | None:
-        known = self.known.get(name)
-        return known.leaders[shard] if known is not None else None
-
     def mistaken(self, name: str, shard: int, node: NodeId) -> None:
         self.known.pop(name, None)
         self.known[STREAM] = StreamLocated(STREAM, ENTRY, (None,))
         self.world.scheduler.after(0.2, self.locate, name)
-
-    def tell_losses(self, told: Callable[[Peer], None]) -> None:
-        self.told.append(told)
 
 
 class Program:
