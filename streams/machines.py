@@ -115,7 +115,7 @@ class StreamMachines:
         commands = StreamCommands(port, ring, questions)
         led = self.leaderships = Leaderships(port, hosts.replica, wall)
         forks = self.forks = Forks(led, hosts, locator)
-        appends = AppendServer(led, forks.appendable, forks.join)
+        appends = AppendServer(led, forks.appendable)
         fork_copies = ForkCopies(led, forks.main, appends.flush)
         self.producers = Producers(port, incarnation, locator)
         tables = TableServer(led, forks.main)

@@ -119,6 +119,14 @@ class Appended(msgspec.Struct, frozen=True, array_like=True, gc=False):
     chunk: int
     epoch: int
 
+    def joined(self, run: Appended) -> Appended | None:
+        """Return this run and one that follows on it in the same chunk as one; None: `run` does not
+        follow."""
+        end = (self.chunk, self.sequence + self.count, self.offset + self.count)
+        if end != (run.chunk, run.sequence, run.offset):
+            return None
+        return Appended(self.sequence, self.count + run.count, self.offset, run.chunk, run.epoch)
+
 
 class ProducerState(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """The log's state of one producer: its newest session, the next sequence, the places of its
@@ -471,13 +479,8 @@ class ShardState:
         token, run = "", Appended(head.sequence, head.count, offset, chunk.number, chunk.epoch)
         if known is not None and known.session == head.session:
             window, token = known.window, known.token
-        if window:
-            last = window[-1]
-            end = (last.chunk, last.sequence + last.count, last.offset + last.count)
-            if end == (run.chunk, run.sequence, run.offset):
-                count = last.count + run.count
-                run = Appended(last.sequence, count, last.offset, run.chunk, run.epoch)
-                window = window[:-1]
+        if window and (both := window[-1].joined(run)) is not None:
+            window, run = window[:-1], both
         self.producers[head.producer] = ProducerState(
             head.producer,
             head.session,

@@ -115,11 +115,8 @@ class ShardCapture:
         self.port.count("captures_late" if late else "captures_repeated")
 
     def committed(self) -> None:
-        """More of the log is committed: there is room for more."""
-        self.pump()
-
-    def pump(self) -> None:
-        """Append pending events, if this node leads and not too many are under way."""
+        """Append pending events, if this node leads and not too many are under way: more of the log
+        may be committed."""
         leader = self.replica.leader if self.replica.serves else None
         if leader is not self._leader:
             self._leader = leader
@@ -288,7 +285,7 @@ class Captures(Machine):
                 self._leaderships.hear(shard, known)
             if known is not None:
                 known.look()
-                known.pump()
+                known.committed()
         for shard in [one for one in self._shards if one not in shards]:
             self._let_go(shard)
         for entry in wanted.values():
@@ -365,20 +362,20 @@ class Captures(Machine):
                 if count == 1
                 else [e for e in events if shard_of(e.attributes.get(by), count) == int(number)]
             )
-            capture.pump()
+            capture.committed()
 
     def on_led(self, event: ShardLed) -> None:
         """Append the events that the former leader of a shard did not commit."""
-        self._pump(event.shard)
+        self._go_on(event.shard)
 
     def on_unled(self, event: ShardUnled) -> None:
         """Another node appends from now on, or the shard is destroyed."""
         if event.shard in self._hosts.hosted:
-            self._pump(event.shard)
+            self._go_on(event.shard)
         else:
             self._let_go(event.shard)
 
-    def _pump(self, shard: str) -> None:
+    def _go_on(self, shard: str) -> None:
         capture = self._shards.get(shard)
         if capture is not None:
-            capture.pump()
+            capture.committed()

@@ -37,7 +37,11 @@ def options_of(wanted: Wanted) -> GroupOptions | Cause:
 
 def fault_of(wanted: Wanted) -> Cause | None:
     """Return the reason why no group can have these options; None: one can."""
-    options = options_of(wanted)
+    return fault_in(options_of(wanted))
+
+
+def fault_in(options: GroupOptions | Cause) -> Cause | None:
+    """Return the reason why no group can have these options; None: one can."""
     return options if isinstance(options, Cause) else fault_of_selector(options.selector)
 
 

@@ -15,7 +15,7 @@ that has been replaced without knowing it commits nothing, and so says nothing o
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from overlay.client import NO_MAJORITY
@@ -51,7 +51,7 @@ from streams.programs.producer.messages import (
     RowsAppended,
     Run,
 )
-from streams.services.append.numbers import New, Repeated, Wrong, judge, replaced
+from streams.services.append.numbers import New, Repeated, Wrong, joined, judge, replaced
 from streams.services.service import Leaderships, LedShard, ReplicaOf, ShardService
 from streams.shard.leader import ShardLeader
 from streams.shard.replica import Replica
@@ -99,11 +99,6 @@ LOOK: Final = 1.0
 
 class LookAtAppends(Timer, frozen=True):
     """Fires when requests that have waited too long are to be looked for."""
-
-
-Join = Callable[[JoinFork, ProducerState | None], ProducerState | Wrong]
-"""Gives the state of a producer that goes on in a fork, by its request and by the state that the
-shard has now."""
 
 
 class _Queued(NamedTuple):
@@ -163,7 +158,7 @@ class Appender(LedShard):
             return
         found = self._judged(message)
         if isinstance(found, Wrong):
-            self.when_committed(lambda: self._send_refusal(sender, message.request, found))
+            self.when_committed(lambda: self.refuse(sender, message.request, *found))
             return
         try:
             decoded = [
@@ -249,10 +244,8 @@ class Appender(LedShard):
             return
         self.flush(everything=True)  # rows of the session that ends come before its end
         known = self.replica.state.producers.get(message.producer)
-        wrong_session = self._misses(known, message)
-        if wrong_session is not None:
-            refused = wrong_session
-            self.when_committed(lambda: self._send_refusal(sender, message.request, refused))
+        if (refused := self._misses(known, message)) is not None:
+            self.when_committed(lambda: self.refuse(sender, message.request, *refused))
             return
         if known is None and not self._make_room():
             reason = f"{PRODUCERS_MOST} producers have been active lately"
@@ -267,16 +260,16 @@ class Appender(LedShard):
         answer = ProducerIsOpen(*place, known.next, known.begun)
         self.when_committed(lambda: self.port.send(sender, answer))
 
-    def join(self, sender: Peer, message: JoinFork, join: Join) -> None:
-        """A producer goes on in this fork; `join` says from where on."""
+    def join(self, sender: Peer, message: JoinFork, main: Replica | None) -> None:
+        """A producer goes on in this fork. `main`: this node's replica of the main log."""
         if wrong := self._obstacle("", 0):
             self.refuse(sender, message.request, *wrong)
             return
         self.flush(everything=True)
         known = self.replica.state.producers.get(message.producer)
-        found = join(message, known)
+        found = joined(message, known, main)
         if isinstance(found, Wrong):
-            self._send_refusal(sender, message.request, found)
+            self.refuse(sender, message.request, *found)
             return
         if found != known:
             self._append_entries([found])
@@ -390,13 +383,11 @@ class Appender(LedShard):
     def _add_run(self, request: _Request, run: Appended) -> None:
         """The rows of a batch lie there."""
         last = request.runs[-1] if request.runs else None
-        if isinstance(last, Appended):
-            end = (last.chunk, last.sequence + last.count, last.offset + last.count)
-            if end == (run.chunk, run.sequence, run.offset):
-                count = last.count + run.count
-                run = Appended(last.sequence, count, last.offset, run.chunk, run.epoch)
-                request.runs.pop()
-        request.runs.append(run)
+        both = last.joined(run) if isinstance(last, Appended) else None
+        if both is None:
+            request.runs.append(run)
+        else:
+            request.runs[-1] = both
 
     def _add_repeated(self, request: _Request, repeated: Repeated) -> None:
         """The rows of a batch are in the log: find the hashes of their chunks."""
@@ -482,23 +473,21 @@ class Appender(LedShard):
         self._waiting.clear()
         for request in requests:
             reason = "the node has stopped leading the shard"
-            self.refuse(request.sender, request.number, code, reason, leader)
+            self.refuse(request.sender, request.number, code, reason, leader=leader)
 
     def refuse(
-        self, sender: Peer, request: int, code: str, reason: str, leader: Peer | None = None
+        self,
+        sender: Peer,
+        request: int,
+        code: str,
+        reason: str,
+        expected: int = 0,
+        leader: Peer | None = None,
     ) -> None:
-        """Say that a request was not carried out."""
+        """Say that a request was not carried out. `expected`: the number that would follow."""
         self.port.count("stream_appends_refused")
-        self.port.send(
-            sender,
-            AppendRefused(self.replica.shard, request, code, reason[:500], leader=leader),
-        )
-
-    def _send_refusal(self, sender: Peer, request: int, wrong: Wrong) -> None:
-        self.port.count("stream_appends_refused")
-        shard = self.replica.shard
-        refusal = AppendRefused(shard, request, wrong.code, wrong.reason, wrong.expected)
-        self.port.send(sender, refusal)
+        about = (self.replica.shard, request, code, reason[:500])
+        self.port.send(sender, AppendRefused(*about, expected, leader))
 
 
 # --- all shards that this node leads, as producers see them ---
@@ -513,16 +502,9 @@ class AppendServer(ShardService[Appender]):
 
     kind = Appender
 
-    def __init__(
-        self,
-        leaderships: Leaderships,
-        leading: ReplicaOf,
-        join: Join | None = None,
-    ) -> None:
-        """`join`: returns the state in a fork of a producer that comes from the main log. The other
-        arguments are those of `ShardService`."""
+    def __init__(self, leaderships: Leaderships, leading: ReplicaOf) -> None:
+        """The arguments are those of `ShardService`."""
         super().__init__(leaderships, leading)
-        self._join = join
         self._full: dict[str, None] = {}  # shards whose disk has had no room since the last write
         self._awake: dict[str, None] = {}  # shards for which something came in
 
@@ -544,10 +526,11 @@ class AppendServer(ShardService[Appender]):
         appender = self._asked(sender, message)
         if appender is None:
             return
-        if self._join is None or not split_shard(message.shard)[1]:
-            self.refuse(sender, message)
+        main, fork = split_shard(message.shard)
+        if fork:
+            appender.join(sender, message, self._leaderships.replica(main))
         else:
-            appender.join(sender, message, self._join)
+            self.refuse(sender, message)
 
     def _asked(
         self, sender: Peer, message: AppendRows | OpenProducer | JoinFork

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from streams.access.reasons import EXPIRED, FENCED, SEQUENCE
 from streams.log.state import Appended, ProducerState
-from streams.programs.producer.messages import opener_of
+from streams.programs.producer.messages import JoinFork, opener_of
+from streams.shard.replica import Replica
 
 
 class New(NamedTuple):
@@ -76,3 +79,29 @@ def places(window: tuple[Appended, ...], sequence: int, count: int) -> tuple[App
             found.append(Appended(at, last - at, offset, run.chunk, run.epoch))
             at = last
     return tuple(found) if at == end else None
+
+
+def joined(
+    message: JoinFork, known: ProducerState | None, main: Replica | None
+) -> ProducerState | Wrong:
+    """Return a fork's state of a producer that comes from the main log, or why it may not come.
+    `known`: its state in the fork. `main`: the replica of the main log at the node with the
+    fork."""
+    if known is not None and known.session > message.session:
+        return Wrong(FENCED, f"session {known.session} of the producer has replaced this one")
+    following = max(message.next, committed_in(main, message))
+    if known is not None and known.session == message.session:
+        # What the fork has beyond that was not answered; what it lacks is acknowledged elsewhere.
+        return known if known.next >= following else replace(known, next=following, window=())
+    return ProducerState(message.producer, message.session, following, ())
+
+
+def committed_in(main: Replica | None, message: JoinFork) -> int:
+    """Rows of the producer's session below this number are committed in the main log, as far as the
+    holder knows; 0: it knows of none."""
+    known = None if main is None else main.state.producers.get(message.producer)
+    if main is None or known is None or known.session != message.session:
+        return 0
+    return max(
+        (run.sequence + run.count for run in known.window if run.chunk <= main.committed), default=0
+    )

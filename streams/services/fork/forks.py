@@ -17,28 +17,23 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from msgspec.structs import replace
-
 from overlay.info import ForkInfo
 from overlay.machine import Alarm, Machine, Message, Peer, Timer
 from streams.access import pacing
 from streams.access.ask import Ask, Asks, LeaderQuestion
 from streams.access.locator import StreamLocated, StreamLocator
-from streams.access.reasons import FENCED, Cause
+from streams.access.reasons import Cause
 from streams.directory.entry import AVAILABILITY
 from streams.disk import Opened
 from streams.log.chunk import EVENTS, Chunk
 from streams.log.names import ForkName, fork_shard, parse_fork, split_shard
-from streams.log.state import ProducerState
 from streams.programs.producer.messages import (
     AskFork,
     CopyFork,
     ForkChunkCopied,
     ForkIsOpen,
     ForkRefused,
-    JoinFork,
 )
-from streams.services.append.numbers import Wrong
 from streams.services.service import Leaderships
 from streams.shard.hosting.shard_hosts import ShardHosts
 from streams.shard.replica import Replica, ShardLed
@@ -97,10 +92,6 @@ class Forks(Machine):
     def main(self, shard: str) -> Replica | None:
         """The replica of a shard that this node leads and that is no fork."""
         return None if split_shard(shard)[1] else self._hosts.leading(shard)
-
-    def join(self, message: JoinFork, known: ProducerState | None) -> ProducerState | Wrong:
-        """Return a fork's state of a producer that comes from the main log."""
-        return joined(message, known, self._hosts.replica(split_shard(message.shard)[0]))
 
     def status(self, shard: str) -> tuple[ForkInfo, ...]:
         """The forks of a shard, for people: those at this node, and, if it leads, those that were
@@ -298,29 +289,4 @@ class Forks(Machine):
         if fork.ask is not None:
             self._asks.drop(fork.ask)
         self._leaderships.hear_no_more(fork.shard, fork)
-        self._hosts.drop_fork(fork.shard)
-
-
-def joined(
-    message: JoinFork, known: ProducerState | None, main: Replica | None
-) -> ProducerState | Wrong:
-    """Return the fork's state of the producer. `known`: its state in the fork. `main`: the holder's
-    replica of the main log."""
-    if known is not None and known.session > message.session:
-        return Wrong(FENCED, f"session {known.session} of the producer has replaced this one")
-    following = max(message.next, committed_in(main, message))
-    if known is not None and known.session == message.session:
-        # What the fork has beyond that was not answered; what it lacks is acknowledged elsewhere.
-        return known if known.next >= following else replace(known, next=following, window=())
-    return ProducerState(message.producer, message.session, following, ())
-
-
-def committed_in(main: Replica | None, message: JoinFork) -> int:
-    """Rows of the producer's session below this number are committed in the main log, as far as the
-    holder knows; 0: it knows of none."""
-    known = None if main is None else main.state.producers.get(message.producer)
-    if main is None or known is None or known.session != message.session:
-        return 0
-    return max(
-        (run.sequence + run.count for run in known.window if run.chunk <= main.committed), default=0
-    )
+        self._hosts.destroy(fork.shard)

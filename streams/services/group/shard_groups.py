@@ -34,13 +34,13 @@ from streams.programs.group.messages import (
     GroupsReport,
     LeaderConfirmed,
 )
-from streams.programs.group.options import edited
+from streams.programs.group.options import edited, fault_in
 from streams.programs.reader.messages import Piece
 from streams.services.group.delivery import (
     GroupDelivery,
     LookForRows,
 )
-from streams.services.group.shard_members import ShardMembers, fault_in
+from streams.services.group.shard_members import ShardMembers
 from streams.services.read.positions import find_row
 from streams.services.service import Leaderships, ReplicaOf, ShardService
 from streams.shard.leader import ShardLeader

@@ -43,7 +43,7 @@ from streams.programs.group.messages import (
     MembersMoved,
     SettleLeases,
 )
-from streams.programs.group.options import fault_of_selector, obstacle, options_of
+from streams.programs.group.options import fault_in, fault_of_selector, obstacle, options_of
 from streams.services.group.delivery import (
     GroupDelivery,
     GroupMember,
@@ -502,8 +502,3 @@ class ShardMembers(LedShard):
             if self.groups.get(delivery.name) is delivery:
                 delivery.window.free(row)
                 self._give(delivery)
-
-
-def fault_in(options: GroupOptions | Cause) -> Cause | None:
-    """Return why a group cannot have these options; None: it can."""
-    return options if isinstance(options, Cause) else fault_of_selector(options.selector)

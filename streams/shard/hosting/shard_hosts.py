@@ -297,10 +297,6 @@ class ShardHosts(Machine):
         )
         hosted.replica.describe(terms._replace(keep=keep))
 
-    def drop_fork(self, fork: str) -> None:
-        """Remove a fork, since all of its rows are in the main log."""
-        self._destroy(fork)
-
     # -- orders ----------------------------------------------------------------------------------
 
     def keys_of(self, message: KeepShards) -> Iterator[Key]:
@@ -327,7 +323,7 @@ class ShardHosts(Machine):
         reports = []
         for order in message.orders:
             if order.removed:
-                self._destroy(order.shard)
+                self.destroy(order.shard)
                 reports.append(ShardReport(order.shard, 0, (0, 0), True, (), is_gone=True))
             else:
                 reports.append(self._keep(sender, order))
@@ -391,7 +387,9 @@ class ShardHosts(Machine):
             if leader.remove_replica(node):
                 return
 
-    def _destroy(self, shard: str) -> None:
+    def destroy(self, shard: str) -> None:
+        """Remove the replica of a shard, with its log: the stream or this replica was removed, or
+        all rows of a fork are in the main log."""
         hosted = self.hosted.pop(shard, None)
         if hosted is not None:
             self.port.count("shards_destroyed")

@@ -113,7 +113,7 @@ class ForkWorld(ProgramWorld):
         hosts: Any = ShardHosts(port, self.disks[node], NoRing(), clock)  # type: ignore[arg-type]
         led = Leaderships(port, hosts.replica, clock)
         forks = Forks(led, hosts, locator)
-        server = AppendServer(led, forks.appendable, forks.join)
+        server = AppendServer(led, forks.appendable)
         copies = ForkCopies(led, forks.main, server.flush)
         self._leaderships[node] = (port.boot, led)
         self.hosts[node], self.forks[node], self.servers[node] = hosts, forks, server
