@@ -16,12 +16,7 @@ from overlay.consensus import majority
 from overlay.info import ShardInfo, StreamInfo
 from overlay.machine import Machine, Message, NodeId, Peer, Port, Timer, by_id
 from overlay.stream_client import AddStream, EditStream
-from streams.directory.entry import (
-    StreamEntry,
-    StreamOptions,
-    fault_in_options,
-    unfit,
-)
+from streams.directory.entry import StreamEntry, StreamOptions, fault_in_options, unfit
 from streams.directory.messages import (
     AskShards,
     AskStream,

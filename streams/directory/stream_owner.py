@@ -14,13 +14,7 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from overlay.chord.events import (
-    Committed,
-    Elected,
-    ObserversProgressed,
-    Replanted,
-    RoleChanged,
-)
+from overlay.chord.events import Committed, Elected, ObserversProgressed, Replanted, RoleChanged
 from overlay.chord.ring.ring import Ring
 from overlay.command_faults import fault_in_stream_name
 from overlay.links.events import LinkDown

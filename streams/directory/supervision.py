@@ -26,12 +26,7 @@ from typing import Final
 
 from overlay.consensus import majority
 from overlay.machine import NodeId, Peer, by_id
-from streams.directory.entry import (
-    ShardPlace,
-    StreamEntry,
-    choose_replicas,
-    directory_name,
-)
+from streams.directory.entry import ShardPlace, StreamEntry, choose_replicas, directory_name
 from streams.directory.messages import ShardOrder, ShardReport
 
 HEARTBEAT: Final = 0.5

@@ -30,13 +30,7 @@ from overlay.stream_client import (
 from streams.access import pacing
 from streams.access.ask import Ask, AskMachine, LeaderQuestion
 from streams.access.locator import StreamLocated, StreamLocator
-from streams.access.reasons import (
-    MOVED,
-    NOT_DEAD,
-    TIME_OUT,
-    UNKNOWN_GROUP,
-    Cause,
-)
+from streams.access.reasons import MOVED, NOT_DEAD, TIME_OUT, UNKNOWN_GROUP, Cause
 from streams.log.batches import decode_rows
 from streams.programs.group.messages import (
     AskGroups,

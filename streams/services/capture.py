@@ -21,16 +21,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from overlay.client import (
-    Command,
-    Delivered,
-    Ended,
-    Event,
-    Failed,
-    Lapsed,
-    Subscribe,
-    Subscribed,
-)
+from overlay.client import Command, Delivered, Ended, Event, Failed, Lapsed, Subscribe, Subscribed
 from overlay.info import IntakeInfo
 from overlay.machine import Alarm, InnerReply, Machine, Port, Timer
 from streams.directory.entry import StreamEntry

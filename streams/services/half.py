@@ -41,10 +41,7 @@ from streams.log.chunk import DECIDED, PREPARED, Chunk, read
 from streams.log.half_state import Half, HalfParked, HalfRolledBack, PreparedHalf
 from streams.log.state import entries_of
 from streams.log.writers import denial
-from streams.programs.producer.messages import (
-    BATCH_MOST,
-    Run,
-)
+from streams.programs.producer.messages import BATCH_MOST, Run
 from streams.programs.transaction.messages import (
     COMMITTED,
     HALVES_MOST,

@@ -18,14 +18,7 @@ from msgspec.structs import replace
 from overlay.consensus import Progress, ProgressState, Tracker
 from overlay.incidents import Alarmed
 from overlay.machine import NodeId, Peer, by_id
-from streams.log.batches import (
-    BatchHead,
-    EventBatch,
-    Row,
-    encode_rows,
-    join_batches,
-    lacks_key,
-)
+from streams.log.batches import BatchHead, EventBatch, Row, encode_rows, join_batches, lacks_key
 from streams.log.chunk import (
     BEGINS,
     CHUNK_MOST,

@@ -32,13 +32,7 @@ from overlay.chord.cluster.messages import (
     LogSnapshot,
 )
 from overlay.chord.constants import DISCONNECT_LEAST, SNAPSHOT_PIECE
-from overlay.chord.events import (
-    ArcGone,
-    Committed,
-    FollowerSnapshotWanted,
-    LogGrown,
-    MemberJoined,
-)
+from overlay.chord.events import ArcGone, Committed, FollowerSnapshotWanted, LogGrown, MemberJoined
 from overlay.chord.messages import Cluster
 from overlay.chord.role import ClusterRole
 from overlay.consensus import EMPTY, Progress, ProgressState, Tracker, majority, quorum_of_storers

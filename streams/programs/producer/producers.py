@@ -19,13 +19,7 @@ from typing import Final
 from msgspec import Struct
 
 from matching import Value
-from overlay.client import (
-    AppendEvents,
-    Command,
-    Draft,
-    EventsAppended,
-    Failed,
-)
+from overlay.client import AppendEvents, Command, Draft, EventsAppended, Failed
 from overlay.command_faults import NODE_PREFIX, fault_in_producer
 from overlay.info import AppendReceipt
 from overlay.machine import LocalEvent, Machine, Peer, Port, Timer

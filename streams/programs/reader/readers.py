@@ -39,14 +39,7 @@ from streams.access.reasons import LOST, Cause
 from streams.access.session import Move, Phase, Session
 from streams.directory.entry import StreamEntry
 from streams.log.names import TRACES, sampled
-from streams.programs.reader.cursor import (
-    WINDOW,
-    WINDOW_LEAST,
-    Cursor,
-    Shared,
-    false_start,
-    misfit,
-)
+from streams.programs.reader.cursor import WINDOW, WINDOW_LEAST, Cursor, Shared, false_start, misfit
 from streams.programs.reader.messages import (
     LISTED_MOST,
     CommitPosition,

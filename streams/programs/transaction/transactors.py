@@ -13,12 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeGuard
 
 from overlay.bounded import BoundedDict
-from overlay.client import (
-    LEAVING,
-    Command,
-    Done,
-    Failed,
-)
+from overlay.client import LEAVING, Command, Done, Failed
 from overlay.command_faults import fault_in_transaction
 from overlay.info import AppendReceipt, TransactionInfo
 from overlay.machine import Message, Peer, Port, Timer

@@ -5,14 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from overlay.machine import Message, Peer
-from streams.access.reasons import (
-    FULL,
-    MOVED,
-    NOT_DEAD,
-    OUT_OF_RANGE,
-    UNKNOWN_GROUP,
-    Cause,
-)
+from streams.access.reasons import FULL, MOVED, NOT_DEAD, OUT_OF_RANGE, UNKNOWN_GROUP, Cause
 from streams.log.group_state import (
     DeadLetterEnded,
     DeadRow,
@@ -36,10 +29,7 @@ from streams.programs.group.messages import (
 )
 from streams.programs.group.options import edited, fault_in
 from streams.programs.reader.messages import Piece
-from streams.services.group.delivery import (
-    GroupDelivery,
-    LookForRows,
-)
+from streams.services.group.delivery import GroupDelivery, LookForRows
 from streams.services.group.shard_members import ShardMembers
 from streams.services.read.positions import find_row
 from streams.services.service import Leaderships, ReplicaOf, ShardService

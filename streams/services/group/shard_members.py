@@ -12,14 +12,7 @@ from typing import Any, Final
 
 from overlay.consensus import has_majority
 from overlay.machine import Message, NodeId, Peer, Timer
-from streams.access.reasons import (
-    FENCED,
-    FULL,
-    LOST,
-    OUT_OF_RANGE,
-    UNKNOWN_GROUP,
-    Cause,
-)
+from streams.access.reasons import FENCED, FULL, LOST, OUT_OF_RANGE, UNKNOWN_GROUP, Cause
 from streams.log.chunk import DEAD, POSITIONS
 from streams.log.group_state import (
     DeadRow,

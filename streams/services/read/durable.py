@@ -28,9 +28,7 @@ from streams.log.state import (
     Entry,
     PositionMoved,
 )
-from streams.programs.reader.messages import (
-    Durable,
-)
+from streams.programs.reader.messages import Durable
 from streams.services.service import LedShard
 
 CONSUMERS_MOST: Final = 10_000
