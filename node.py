@@ -27,11 +27,11 @@ from overlay.driver import Driver, Vitals
 from overlay.guard import Guard, settings_for
 from overlay.health import Health, HealthReport
 from overlay.incidents import FAULT, IncidentLog, contain
-from overlay.links.context import LinkContext
 from overlay.links.events import (
     Codec,
     ConnectionId,
     IdentityConflict,
+    LinkContext,
     LinkDown,
     SeedFailed,
     SeedReached,

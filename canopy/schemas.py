@@ -23,7 +23,7 @@ from canopy.feeds.jsontext import is_json_type
 from canopy.feeds.raw import raw_object
 from overlay.client import Draft
 from overlay.operator_commands import EventSchema
-from overlay.upper_tree.publisher.schemas import Otherwise
+from overlay.upper_tree.publisher.admission import Otherwise
 
 FILE_LIMIT: Final = 64 * 1024
 FOLDER_LIMIT: Final = 512 * 1024

@@ -16,8 +16,7 @@ from canopy.sim.world.scheduler import Scheduler
 from canopy.sim.world.traffic import Traffic
 from harness.list_codec import ListCodec
 from overlay.hybrid_clock import HybridClock
-from overlay.links.context import LinkContext
-from overlay.links.events import Detours, LinkDown
+from overlay.links.events import Detours, LinkContext, LinkDown
 from overlay.links.links import Links
 from overlay.links.messages import Frame, ProcessName
 from overlay.machine import LocalEvent, Message, Peer

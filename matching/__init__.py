@@ -76,9 +76,8 @@ from matching.constraint import Constraint
 from matching.grouped_index import GroupedIndex, Grouping, Shares
 from matching.index import Index
 from matching.predicate import Predicate, compile_in_steps, compile_selector, same_selector
-from matching.selector.errors import SelectorError
 from matching.selector.explain import Explanation
-from matching.selector.expression import Expression
+from matching.selector.expression import Expression, SelectorError
 from matching.values import (
     BOTTOM,
     EVERYTHING,

@@ -11,8 +11,7 @@ from typing import TypeAlias
 
 from matching.predicate import Predicate, built
 from matching.selector import expression as nodes
-from matching.selector.errors import SelectorError
-from matching.selector.expression import Expression
+from matching.selector.expression import Expression, SelectorError
 from matching.values import Value
 
 _Side: TypeAlias = "Operand | Value"

@@ -20,7 +20,6 @@ from matching.normal_form import (
     plain_products,
     products,
 )
-from matching.selector.errors import SelectorError
 from matching.selector.evaluate import ConditionFunction, Verdict, condition
 from matching.selector.explain import Explanation, explain
 from matching.selector.expression import (
@@ -28,6 +27,7 @@ from matching.selector.expression import (
     MAX_TEXT,
     Expression,
     Not,
+    SelectorError,
     attributes_of,
     conjoin,
     depth,

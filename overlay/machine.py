@@ -173,7 +173,7 @@ class Port(Protocol):
     @property
     def schemas(self) -> Any:
         """The schemas to which events of this node's programs must conform: an `EventSchemas`
-        (overlay/upper_tree/publisher/schemas.py); None: there are none."""
+        (overlay/upper_tree/publisher/admission.py); None: there are none."""
 
     def send(self, peer: Peer, message: Message) -> None:
         """Send over the link to `peer` (itself allowed: it is dispatched in this turn, uncounted).

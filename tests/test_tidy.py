@@ -53,7 +53,7 @@ CHORD = (*LOWER, "overlay.lower_random", "overlay.consensus")
 CHORD_SHARED = tuple(  # not what stands on top of the parts
     name
     for name in shared("overlay.chord")
-    if name.rpartition(".")[2] not in ("clusters", "merging", "role_changes")
+    if name.rpartition(".")[2] not in ("clusters", "ring_merge", "role_changes")
 )
 CHORD_BASE = ("overlay.chord.ring", "overlay.chord.cluster")
 TREE = (*CHORD, "overlay.chord", *shared("overlay.upper_tree"))
@@ -136,7 +136,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "overlay.chord.cluster": (*CHORD, *CHORD_SHARED),
     "overlay.chord.membership": (*CHORD, *CHORD_SHARED, *CHORD_BASE),
     "overlay.chord.recovery": (*CHORD, *CHORD_SHARED, *CHORD_BASE, "overlay.chord.membership"),
-    "overlay.chord.merging": (*CHORD, *CHORD_SHARED, *CHORD_BASE, "overlay.chord.membership"),
+    "overlay.chord.ring_merge": (*CHORD, *CHORD_SHARED, *CHORD_BASE, "overlay.chord.membership"),
     **dict.fromkeys(CHORD_SHARED, (*CHORD, *CHORD_SHARED)),
     "overlay.upper_tree": TREE,
     "overlay.upper_tree.delivery": TREE,
@@ -258,7 +258,7 @@ ARROWS: dict[str, tuple[str, ...]] = {
     ),
     "canopy.wire": (*CORE, "canopy.schemas"),
     "canopy.schemas": (
-        *("overlay.client", "overlay.operator_commands", "overlay.upper_tree.publisher.schemas"),
+        *("overlay.client", "overlay.operator_commands", "overlay.upper_tree.publisher.admission"),
         "canopy.feeds",
     ),
     "canopy.sim": CORE,

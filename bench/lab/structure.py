@@ -273,7 +273,8 @@ def retries(modules: Iterable[Module]) -> dict[str, int]:
 
 def gerunds(modules: Iterable[Module]) -> list[str]:
     """Modules that are named by an activity."""
-    return [module.name for module in modules if module.stem.endswith("ing")]
+    named = [module for module in modules if module.stem.endswith("ing")]
+    return [module.name for module in named if module.stem != "ring"]
 
 
 def small(modules: Iterable[Module]) -> list[str]:

@@ -15,12 +15,12 @@ from overlay.chord.cluster.messages import LogAck, VoteRecord
 from overlay.chord.epochs import ELECTION_BITS, above_fork
 from overlay.chord.membership.cluster_merge import ClusterMerges
 from overlay.chord.membership.taking_over import TakingOver
-from overlay.chord.merging import Merging
 from overlay.chord.messages import ArcGiven, Cluster, MergeAnswer, MergePhase, TakeOver
 from overlay.chord.recovery.observers import Observers
 from overlay.chord.recovery.recovery import Recovery
 from overlay.chord.ring.claims import Claims
 from overlay.chord.ring.ring_state import Pointers
+from overlay.chord.ring_merge import Merging
 from overlay.chord.role_changes import RoleChanges
 from overlay.links.events import MessageDropped
 from overlay.machine import Key, NodeId, Peer

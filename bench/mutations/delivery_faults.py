@@ -20,7 +20,7 @@ from overlay.upper_tree.delivery.event_counts import EventSource
 from overlay.upper_tree.delivery.fan_out import LastSent
 from overlay.upper_tree.delivery.gap_notices import GapNotices
 from overlay.upper_tree.delivery.held_deliveries import HeldDeliveries, HeldNode
-from overlay.upper_tree.delivery.holding import Holding
+from overlay.upper_tree.delivery.hold import Holding
 from overlay.upper_tree.events import MatchingInterrupted, TreeAbsent
 from overlay.upper_tree.messages import Deliver
 from overlay.upper_tree.publisher.pending_store import PendingStore

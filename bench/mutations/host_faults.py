@@ -13,9 +13,8 @@ from overlay.links.events import MessageDropped
 from overlay.machine import Peer
 from overlay.regions import distance
 from overlay.upper_tree.delivery.delegation import Delegation
-from overlay.upper_tree.delivery.fan_out import CopyBudget, Part
-from overlay.upper_tree.delivery.holding import AccessNodes
-from overlay.upper_tree.delivery.recipients import Recipient
+from overlay.upper_tree.delivery.fan_out import CopyBudget, Part, Recipient
+from overlay.upper_tree.delivery.hold import AccessNodes
 from overlay.upper_tree.host.assigned_trees import AssignedTrees
 from overlay.upper_tree.host.host import Hosting
 from overlay.upper_tree.host.hosted_tree import HostedTree

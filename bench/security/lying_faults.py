@@ -14,8 +14,7 @@ from overlay.consensus import majority, quorum_of_storers
 from overlay.machine import NodeId, Peer
 from overlay.upper_tree.delivery.deliveries import Deliveries
 from overlay.upper_tree.delivery.delivery_tokens import OwnToken
-from overlay.upper_tree.delivery.fan_out import Part
-from overlay.upper_tree.delivery.recipients import Recipient
+from overlay.upper_tree.delivery.fan_out import Part, Recipient
 from overlay.upper_tree.host.host import Hosting
 from overlay.upper_tree.host.hosted_tree import HostedTree
 from overlay.upper_tree.host.visit_handler import is_from_host

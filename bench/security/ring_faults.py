@@ -5,7 +5,7 @@ to account for what others make them say.
 from __future__ import annotations
 
 from bench.mutations.planting import fault, replace
-from overlay.chord.merging import Merging
+from overlay.chord.ring_merge import Merging
 from overlay.lower_random.messages import RingHint
 from overlay.lower_random.peer_records import PeerRecords
 from streams.directory.entry import StreamEntry, fault_in_entry

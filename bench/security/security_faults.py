@@ -24,8 +24,8 @@ from canopy.wire.transport.tls import Chain, new_context
 from matching import Value
 from overlay.chord.cluster.election import Election
 from overlay.chord.cluster.messages import VoteReply
-from overlay.chord.merging import Merging
 from overlay.chord.messages import Cluster
+from overlay.chord.ring_merge import Merging
 from overlay.client import Event
 from overlay.links.connections import LinkConnection
 from overlay.links.handshake import is_of_another

@@ -30,7 +30,7 @@ from overlay.links.messages import MAX_BODY, OLDEST_PROTOCOL, PROTOCOL
 from overlay.machine import Region, Tier
 from overlay.phrases import as_argument
 from overlay.settings import Bytes, Count, Seconds, Settings, SettingsGroup
-from overlay.upper_tree.publisher.schemas import Otherwise
+from overlay.upper_tree.publisher.admission import Otherwise
 
 ENVIRONMENT: Final = "CANOPY_"
 FROM_ENVIRONMENT: Final = "environment"

@@ -64,7 +64,7 @@ from overlay.driver import DrivenNode
 from overlay.hybrid_clock import HybridClock
 from overlay.links.messages import Bye, Frame
 from overlay.machine import LocalEvent, Named
-from overlay.upper_tree.publisher.schemas import EventSchemas
+from overlay.upper_tree.publisher.admission import EventSchemas
 from streams.disk import NoLogDisk
 
 # How another thread wakes a task of the node's: a pipe of which the task waits for the end.

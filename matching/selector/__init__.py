@@ -5,11 +5,11 @@ The language is SQL-92's search condition in the subset of JMS selectors, with t
 parts together, and `matching.constraint` and `matching.normal_form` work on its trees. What other
 rooms take from here directly is names and quoting (`keywords`, `unparse`) and `SelectorError`.
 
-Read in this order: `expression` (the tree), `errors`, `keywords` (reserved words, names), `parser`
-(text to tree: the grammar, and messages for what it refuses), `shapes` (texts that differ in their
-constants only), `unparse` (tree to canonical text), `like` (LIKE patterns), `evaluate` (tree to a
-function of its own), `truth` (one function for all trees), `explain` (the verdict on every part of
-a tree).
+Read in this order: `expression` (the tree, and the error that a selector is refused with),
+`keywords` (reserved words, names), `parser` (text to tree: the grammar, and messages for what it
+refuses), `shapes` (texts that differ in their constants only), `unparse` (tree to canonical text),
+`like` (LIKE patterns), `evaluate` (tree to a function of its own), `truth` (one function for all
+trees), `explain` (the verdict on every part of a tree).
 
 The tree as JSON (`Predicate.tree`), from which others build their own evaluators::
 

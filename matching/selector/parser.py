@@ -18,8 +18,7 @@ from lark import Lark, Token, Transformer
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from matching.selector import expression as nodes
-from matching.selector.errors import SelectorError
-from matching.selector.expression import MAX_DEPTH, MAX_TEXT, Expression, Literal
+from matching.selector.expression import MAX_DEPTH, MAX_TEXT, Expression, Literal, SelectorError
 from matching.selector.keywords import (
     KEYWORDS,
     NAME_PATTERN,

@@ -25,8 +25,7 @@ from functools import lru_cache
 from typing import Final, TypeAlias
 
 from matching.selector import expression as nodes
-from matching.selector.errors import SelectorError
-from matching.selector.expression import Expression, Literal
+from matching.selector.expression import Expression, Literal, SelectorError
 from matching.selector.keywords import (
     NAME_PATTERN,
     NUMBER_PATTERN,

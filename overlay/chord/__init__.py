@@ -14,11 +14,11 @@ clusters as the load needs; most nodes may be in none. `node.py` builds two mach
 * `cluster/`: the replicated log, heartbeats and elections of one cluster (Raft).
 * `membership/`: founding, recruiting, joining, leaving, splitting.
 * `recovery/`: copies of the log outside of the cluster, and who takes the place of a lost cluster.
-* `merging`: two rings that become one.
+* `ring_merge`: two rings that become one.
 * `clusters`, `role_changes`: put the parts together; what follows when another node leads.
 
-Imports go one way: shared files ← `ring`, `cluster` ← `membership` ← `recovery`, `merging` ←
-`role_changes`, `clusters`.
+Imports go one way: shared files ← `ring`, `cluster` ← `membership` ← `recovery`, `ring_merge`
+← `role_changes`, `clusters`.
 
 Two rules hold everything together. **Arcs decide, pointers route**: a primary owns what its own
 description says, and wrong pointers cost only time. **Epochs fence**: a node that takes over keys

@@ -31,12 +31,12 @@ from overlay.chord.membership.members import ClusterMembers, LeaveAnyway
 from overlay.chord.membership.recruitment import Founding, FoundingDue, Recruiting, RecruitRound
 from overlay.chord.membership.taking_in import TakingIn
 from overlay.chord.membership.taking_over import TakingOver
-from overlay.chord.merging import Merging
 from overlay.chord.messages import Cluster, MergePhase
 from overlay.chord.recovery.observed_logs import ObservedLogs
 from overlay.chord.recovery.observers import Observers
 from overlay.chord.recovery.recovery import Recovery
 from overlay.chord.ring.ring import Ring
+from overlay.chord.ring_merge import Merging
 from overlay.chord.role import ClusterRole, RecruitingView
 from overlay.chord.role_changes import RoleChanges
 from overlay.health import Health

@@ -1,7 +1,7 @@
 """Messages of the ring and of its clusters: lookups and stabilisation (P2), membership and
 hand-over (P1).
 
-`cluster`, `recovery` and `merging` have messages of their own.
+`cluster`, `recovery` and `ring_merge` have messages of their own.
 """
 
 from __future__ import annotations

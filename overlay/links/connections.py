@@ -13,9 +13,8 @@ from overlay.links.constants import (
     MAX_AWAITING_HELLO,
     MAX_HELLOS,
 )
-from overlay.links.context import LinkContext
 from overlay.links.deadlines import NEVER, DeadlineQueue, HasDeadline
-from overlay.links.events import ConnectionId, Detours, Transport
+from overlay.links.events import ConnectionId, Detours, LinkContext, Transport
 from overlay.links.messages import Frame
 from overlay.links.session import Carrier, LinkSession
 from overlay.machine import NodeId, Peer, ProtocolError

@@ -13,9 +13,8 @@ from typing import NamedTuple, Protocol
 from overlay.bounded import BoundedDict
 from overlay.links.connections import ConnectionTable, LinkConnection
 from overlay.links.constants import MAX_DOUBLINGS, MAX_PENALTIES, MAX_REFUSALS, PENALTY_RESET_AFTER
-from overlay.links.context import LinkContext
 from overlay.links.deadlines import DeadlineQueue
-from overlay.links.events import LinkDown, LinkSuspected, SessionEnd
+from overlay.links.events import LinkContext, LinkDown, LinkSuspected, SessionEnd
 from overlay.links.messages import Bye
 from overlay.links.peer_list import PeerList
 from overlay.links.session import LinkSession, SessionState

@@ -1,13 +1,17 @@
-"""Events of the links for the machines above, and the two Protocols that they need from below."""
+"""Events of links for the machines above, what links need from below, what their parts share."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
+from random import Random
 from typing import Final, Protocol
 
-from overlay.links.messages import Frame
+from overlay.hybrid_clock import HybridClock
+from overlay.links.messages import Frame, ProcessName
 from overlay.machine import LocalEvent, Message, Peer
+from overlay.settings import LinkSettings
 
 ConnectionId = int
 """A driver's number of one transport connection. Never used twice within a process."""
@@ -172,3 +176,20 @@ class Codec(Protocol):
 
     def decode(self, body: bytes) -> list[Message]:
         """The messages of a body. Raises ProtocolError unless it is a list of known messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkContext:
+    """The node, its settings, clock and generator, and the functions by which a part of the links
+    emits events, counts and traces. Handed to each part at construction."""
+
+    me: Peer
+    process: ProcessName  # grows with each start of the process
+    overlay: str  # nodes of two overlays never link
+    settings: LinkSettings
+    rng: Random
+    clock: Callable[[], float]  # monotonic seconds
+    hybrid: HybridClock  # whose time frames carry from node to node
+    emit: Callable[[LocalEvent], None]
+    count: Callable[[str, int], None]
+    trace: Callable[..., None]

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from overlay.links.connections import ConnectionTable, HandshakeStage, LinkConnection, Seed
 from overlay.links.constants import ACK_SHARE, CORRUPTION_SHARE, STALL_ANSWER
-from overlay.links.context import LinkContext
 from overlay.links.deadlines import DeadlineQueue
 from overlay.links.dialler import Dialler, LinkParts, Penalties
 from overlay.links.events import (
@@ -24,6 +23,7 @@ from overlay.links.events import (
     ConnectionId,
     Detours,
     LinkCongested,
+    LinkContext,
     LinkRecovered,
     LinkRelieved,
     LocalStall,

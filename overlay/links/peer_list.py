@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 from overlay.links.connections import ConnectionTable, Seed
 from overlay.links.constants import MAX_SEEDS, SEED_RECHECK
-from overlay.links.context import LinkContext
 from overlay.links.deadlines import DeadlineQueue
-from overlay.links.events import SeedFailed, SeedReached
+from overlay.links.events import LinkContext, SeedFailed, SeedReached
 from overlay.links.session import backoff
 from overlay.links.session_table import SessionTable
 from overlay.machine import NodeId, Peer

@@ -26,8 +26,7 @@ from overlay.links.constants import (
     MAX_ACTIVE_SESSIONS,
     MAX_DORMANT_SESSIONS,
 )
-from overlay.links.context import LinkContext
-from overlay.links.events import Codec
+from overlay.links.events import Codec, LinkContext
 from overlay.links.session import LinkSession, SessionState
 from overlay.machine import NodeId, Peer
 

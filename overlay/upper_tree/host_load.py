@@ -1,7 +1,8 @@
 """A host's speed and its queue (P7, C6).
 
 Publishers choose a host by it (`HostLoad`, publisher/load_prediction.py), and owners split, merge
-and place virtual nodes by it (`ServedLoad`, owner/reported_loads.py).
+and place virtual nodes by it (`ServedLoad`, owner/reported_loads.py). `Machines` says how many
+hosts the machines of an overlay are worth.
 
 Phoenix measures the arrival rate a = N_A / t and the service rate b = N_C / t, both over the same
 time t. Then b can not be more than a while a host keeps up, and an idle host seems to be slow. Here
@@ -13,11 +14,15 @@ once (host/visit_scheduler.py sees to that).
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Annotated, Protocol
 
 import msgspec
 
 from matching import Cut, Interval
+from overlay.bounded import BoundedDict
+from overlay.machine import Peer
 
 KEEP = 0.9
 """The weight of what was measured before at the next sample of the service rate: about the last ten
@@ -37,6 +42,15 @@ DRAIN = 1.0
 """Seconds within which a host that is behind should have caught up: what waits counts as if it
 arrived within them. By the time until 99 % of deliveries are in time again after a burst (`canopy
 sim scaling`)."""
+
+MACHINES_MOST = 1_024
+"""Machines of which the processors are remembered, as many as possible hosts."""
+
+HOSTS_SHARE = 0.5
+"""The share of a machine's processors that hosts are to have; the others are publishers' and
+interested nodes'. Measured once on a busy machine: eight nodes on two processors take a third of
+the processor time per event with one host that they take with four
+(docs/design/attribute-trees.md)."""
 
 
 EventRate = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
@@ -159,3 +173,45 @@ class LoadMeter:
         self._asked_at, self._asked_events, self._asked_busy = now, 0, 0.0
         self._asked_served = self._asked_passed = 0
         return share
+
+
+def hosts_of(processors: int) -> int:
+    """Return how many hosts a machine with `processors` processors counts as."""
+    return max(1, int(processors * HOSTS_SHARE))
+
+
+def machine_of(peer: Peer) -> str:
+    """The machine that a node runs on."""
+    return peer.address.rpartition(":")[0]
+
+
+class Machines:
+    """The processors of machines, as their nodes report them, and how many hosts these are worth.
+
+    Processes on one machine share its processors: where these are busy, one host more does not
+    serve an event more, and each event costs a visit more. Hosts take about half of what an event
+    costs all nodes, so one host counts for every two processors of a machine, and at least one.
+    Owners plan for this number (owner/placement.py), and a publisher turns to no more of its own
+    machine where one is behind (publisher/replicas.py). A machine is the part of its nodes'
+    addresses that is not the port; how many processors it has, its nodes say. One that has not said
+    so yet counts with one."""
+
+    def __init__(self) -> None:
+        self._processors: BoundedDict[str, int] = BoundedDict(MACHINES_MOST)
+
+    def reported(self, peer: Peer, processors: int) -> None:
+        """Note how many processors the machine of a node has."""
+        self._processors.renew(machine_of(peer), processors)
+
+    def _worth(self, machine: str) -> int:
+        return hosts_of(self._processors.get(machine, 1))
+
+    def worth(self, hosts: Iterable[Peer]) -> int:
+        """With how many of these hosts an owner may count."""
+        there = Counter(map(machine_of, hosts))
+        return sum([min(count, self._worth(machine)) for machine, count in there.items()])
+
+    def is_full(self, machine: str, hosts: Iterable[Peer]) -> bool:
+        """Whether a machine carries no host beside those that are on it already."""
+        count = sum([machine_of(host) == machine for host in hosts])
+        return count >= self._worth(machine)

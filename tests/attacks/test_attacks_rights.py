@@ -12,8 +12,7 @@ from harness.overlays import READY, acknowledged, assert_exact, settings, wait
 from matching import EVERYTHING
 from overlay.chord.cluster.messages import RequestVote
 from overlay.hybrid_clock import HybridClock
-from overlay.links.context import LinkContext
-from overlay.links.events import LinkUp
+from overlay.links.events import LinkContext, LinkUp
 from overlay.links.links import Links
 from overlay.links.messages import PROTOCOL, Bye, Frame, Hello, ProcessName, Superseded, Welcome
 from overlay.lower_random.messages import Neighbour, Shuffle, Walk

@@ -15,7 +15,7 @@ from canopy.gateway.http.api import asyncapi
 from canopy.schemas import EventSchemaError, FolderSchemas, Schema
 from overlay.client import Draft, Publish, Published
 from overlay.operator_commands import GetSchemas, Schemas
-from overlay.upper_tree.publisher.schemas import Otherwise
+from overlay.upper_tree.publisher.admission import Otherwise
 from streams.programs.producer.producers import fault_of
 from tests.support.world import World
 from tests.upper_tree.clients.clients_rig import Rig

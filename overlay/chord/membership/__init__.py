@@ -4,7 +4,7 @@
 majority depends on a node that has been released (docs/design/clusters.md: *Splitting, handing
 over, leaving*).
 
-*Called by*: `clusters.Clusters`, `role_changes`, `merging`.
+*Called by*: `clusters.Clusters`, `role_changes`, `ring_merge`.
 
 *Read in this order*: `recruitment` (of outsiders, and the first cluster of a ring), `members`
 (descriptions, joining, leaving, being lost), `handover` (the old primary's side of a split or a

@@ -217,7 +217,7 @@ class Recruiting:
 #
 # Slow starts and partitions still make several rings. Where two meet, the smaller id wins, so a
 # ring's id begins with how little its founder knew: one that has no seeds comes before one that
-# took its turn, and that before one that reached no other node (see `merging`).
+# took its turn, and that before one that reached no other node (see `ring_merge`).
 
 NO_SEEDS, ITS_TURN, ALONE = 0, 1, 2
 """First digit of a ring's id."""

@@ -7,7 +7,7 @@ cluster it has heard of. All three keep a cache of descriptions (`known_clusters
 description, else to the closest cluster before the key, which knows more of that part of the ring.
 
 There is one ring. A second one (two founders, a healed partition) is noticed here; a node stays in
-its ring until that has ended (`merging`), whatever it hears of others.
+its ring until that has ended (`ring_merge`), whatever it hears of others.
 """
 
 from __future__ import annotations

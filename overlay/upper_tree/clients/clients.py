@@ -62,8 +62,8 @@ from overlay.upper_tree.events import (
     SubscriptionsReady,
 )
 from overlay.upper_tree.messages import DeliveriesGivenUp
+from overlay.upper_tree.publisher.admission import schemas_of
 from overlay.upper_tree.publisher.publications import refuse_leaving
-from overlay.upper_tree.publisher.schemas import schemas_of
 from overlay.upper_tree.subscriber.receiver import Added, Arrived, Receiver
 from overlay.upper_tree.subscriber.registrar import Registrar
 

@@ -58,7 +58,7 @@ writes per second and program."""
 
 SLACK = 2.0
 """Seconds beyond `links.dead_after` for which an event may be under way: within that its link is
-given up, and it goes by a relay or is held (delivery/holding.py)."""
+given up, and it goes by a relay or is held (delivery/hold.py)."""
 
 SETTLES = 10.0
 """Seconds after a node can be reached again until what others held for it has come: they try it

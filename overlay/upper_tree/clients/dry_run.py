@@ -41,8 +41,7 @@ from overlay.upper_tree.messages import EVENT_TREE, Location
 from overlay.upper_tree.owner.owner import Owner
 from overlay.upper_tree.owner.registrations.restoration import TreeRestoration
 from overlay.upper_tree.partition import ranked
-from overlay.upper_tree.publisher.admission import refusal
-from overlay.upper_tree.publisher.schemas import foreseen
+from overlay.upper_tree.publisher.admission import foreseen, refusal
 
 NO_OWNER = "the owner of its tree did not answer"
 NO_HOST = "no host of its tree answered"

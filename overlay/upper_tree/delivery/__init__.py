@@ -11,14 +11,13 @@ up, traced and reported to it; the interested node removes what comes twice.
 
 Read in this order:
 
-* ``fan_out``: delegates, by which a node was sent something last, and the budget of copies;
-  ``event_counts`` counts them.
-* ``recipients``: who is to get an event, also as a delegate's share.
+* ``fan_out``: recipients and delegates' shares, by which delegate a node was sent something last,
+  and the budget of copies; ``event_counts`` counts them.
 * ``deliveries``: collects what leaves in one turn.
 * ``delegation``: passes on, gives back, sends again.
 * ``relays``: nodes that are not reached, and who may reach them.
 * ``delivery_tokens``: the proof that a delivery is from a host of the node's registrations.
-* ``holding``: keeps what is for nodes out of reach, and by which node an event enters another
+* ``hold``: keeps what is for nodes out of reach, and by which node an event enters another
   region; ``held_deliveries`` has the queues.
 * ``gap_notices``: notifies nodes of what was given up.
 * ``constants``: the measures of all that.

@@ -18,7 +18,7 @@ SHARE_MOST = 2_000
 """Peers that one message names per event at most: about 100 kB, far under a frame. A delegate with
 a larger share gets the event more than once."""
 
-# --- holding.py: access nodes ---
+# --- hold.py: access nodes ---
 
 WEIGHED_MOST = 4_096
 """Nodes whose weight in the choice of access nodes is kept: as many as a host delivers to."""
@@ -47,7 +47,7 @@ LOST_PEERS_MOST = 4_096
 """Unreachable nodes that are remembered, as many as there may be links. Those that were lost first
 are forgotten, and so tried somewhat longer."""
 
-# --- holding.py ---
+# --- hold.py ---
 
 HOLD_CHECK = 1.0
 """Seconds between two looks at what is held, and from one attempt to the next at least. Not

@@ -8,7 +8,7 @@ acknowledged (the link's own acknowledgement, which follows the delegate's turn)
 the delegate's share again. What a delegate cannot deliver it gives back to the host, which sends it
 itself, as it would have done at first. A link can be broken while both its ends live (P3): what the
 host cannot deliver goes to a *relay*, any other node, as if that were a delegate. If the relay
-cannot reach the node either, the host holds what is for it until one of them does (holding.py),
+cannot reach the node either, the host holds what is for it until one of them does (hold.py),
 unless the node's process has ended, or another node has its address. The interested node removes
 what comes twice.
 """
@@ -30,10 +30,9 @@ from overlay.links.events import (
 )
 from overlay.machine import LocalEvent, Machine, Message, Peer, Port
 from overlay.upper_tree.delivery.deliveries import Deliveries
-from overlay.upper_tree.delivery.fan_out import CopyBudget
+from overlay.upper_tree.delivery.fan_out import CopyBudget, recipients_of
 from overlay.upper_tree.delivery.held_deliveries import split_by_tree
-from overlay.upper_tree.delivery.holding import Holding
-from overlay.upper_tree.delivery.recipients import recipients_of
+from overlay.upper_tree.delivery.hold import Holding
 from overlay.upper_tree.delivery.relays import keys_of, take_copied
 from overlay.upper_tree.messages import Deliver, Undelivered
 

@@ -24,10 +24,17 @@ from overlay.machine import NodeId, Peer, Port
 from overlay.upper_tree.batches import HEAD, in_batches, weigh_text, weigh_whole
 from overlay.upper_tree.delivery.constants import SHARE_MOST
 from overlay.upper_tree.delivery.event_counts import by_source
-from overlay.upper_tree.delivery.fan_out import CopyBudget, Part, in_turn, rotation, share_out
+from overlay.upper_tree.delivery.fan_out import (
+    CopyBudget,
+    Part,
+    Recipient,
+    in_turn,
+    rotation,
+    share_out,
+    shares_of,
+)
 from overlay.upper_tree.delivery.held_deliveries import tree_of_each
-from overlay.upper_tree.delivery.holding import Holding
-from overlay.upper_tree.delivery.recipients import Recipient, shares_of
+from overlay.upper_tree.delivery.hold import Holding
 from overlay.upper_tree.messages import DelegateShare, Deliver, SentBefore
 
 

@@ -12,7 +12,7 @@ copied.
 
 So it is remembered since when a node's link is lost, and which relays gave something back for it
 lately. They are passed over, and after `RELAYS_MOST` of them no more are tried for a while. What no
-relay brings is held (holding.py). One that brought something is used as long as it does.
+relay brings is held (hold.py). One that brought something is used as long as it does.
 """
 
 from __future__ import annotations

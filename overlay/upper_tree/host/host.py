@@ -20,7 +20,7 @@ from overlay.machine import Handlers, Machine, NodeId, Peer, Port, ProtocolError
 from overlay.settings import Settings
 from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.delivery.gap_notices import GapNotices
-from overlay.upper_tree.delivery.holding import Holding
+from overlay.upper_tree.delivery.hold import Holding
 from overlay.upper_tree.delivery.relays import Relays
 from overlay.upper_tree.host.acceptances import Acceptances, AcceptancesDue
 from overlay.upper_tree.host.assigned_trees import AssignedTrees

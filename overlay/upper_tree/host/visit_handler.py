@@ -28,9 +28,8 @@ from overlay.client import Event
 from overlay.machine import NodeId, Peer, Port, ProtocolError
 from overlay.upper_tree.batches import in_batches, weigh_text
 from overlay.upper_tree.delivery.deliveries import Deliveries, NodeMatches
-from overlay.upper_tree.delivery.fan_out import CopyBudget
-from overlay.upper_tree.delivery.holding import Holding
-from overlay.upper_tree.delivery.recipients import Recipient
+from overlay.upper_tree.delivery.fan_out import CopyBudget, Recipient
+from overlay.upper_tree.delivery.hold import Holding
 from overlay.upper_tree.events import Visited
 from overlay.upper_tree.host.acceptances import Acceptances
 from overlay.upper_tree.host.constants import IDS_MOST, NAMED_FROM

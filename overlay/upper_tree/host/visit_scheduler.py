@@ -14,7 +14,7 @@ in which more came in. The host then reads less than it gets, and the links' cre
 publishers' own bounds (`tree.pending`) hold back the rest. This is counted as `queue_full`.
 
 A host whose deliveries have to wait, since an interested node takes them slowly, is *held back*
-(delivery/holding.py): it puts visits into the queue as well, and serves none until it is no more,
+(delivery/hold.py): it puts visits into the queue as well, and serves none until it is no more,
 or the queue is full. Their publishers get no answer and slow down, each by its own bounds.
 
 What waits already is not queued again, and who waits for long is told so (`QueuedEvents`).

@@ -24,7 +24,7 @@ from overlay.bounded import BoundedDict
 from overlay.chord.clusters import Clusters
 from overlay.links.events import LinkDown
 from overlay.machine import Machine, NodeId, Peer, Port, Region
-from overlay.upper_tree.machines import Machines, machine_of
+from overlay.upper_tree.host_load import Machines, machine_of
 from overlay.upper_tree.messages import AskToHost, HostAnswer
 from overlay.upper_tree.owner.constants import (
     ASK_AGAIN,

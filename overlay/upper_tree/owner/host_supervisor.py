@@ -21,7 +21,7 @@ from overlay.links.events import LinkDown, LinkRecovered, LinkSuspected, LinkUp
 from overlay.machine import Alarm, Key, Machine, NodeId, Peer, Port, Timer
 from overlay.settings import Settings
 from overlay.upper_tree.events import LeasesOver
-from overlay.upper_tree.machines import Machines
+from overlay.upper_tree.host_load import Machines
 from overlay.upper_tree.messages import ServingReply, StillHosting, StopsHosting, TreesHosted
 from overlay.upper_tree.owner.constants import (
     DETOUR_LEAST,

@@ -12,8 +12,7 @@ Read in this order:
 
 * ``publisher``: from `publish` to `Accepted`.
 * ``publications``: what programs publish, until it is answered; ``admission``: which events may be
-  published (whether there is room says ``pending_store``).
-* ``schemas``: what becomes of events that are not what the schema of their type says.
+  published, also by the schema of their type (whether there is room says ``pending_store``).
 * ``pending_event``: the states of an event and one of its trees; which hosts are overdue.
 * ``pending_store``: everything that is not accepted yet, what waits for which trees, and how much
   that may be: `tree.pending` pairs at most, and no more than hosts accept soon.

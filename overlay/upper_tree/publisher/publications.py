@@ -18,10 +18,9 @@ from overlay.upper_tree.events import (
     PublicationsRefused,
     RoomAgain,
 )
-from overlay.upper_tree.publisher.admission import refusal, uniform_batch
+from overlay.upper_tree.publisher.admission import fits, refusal, settled, uniform_batch
 from overlay.upper_tree.publisher.constants import PUBLISH_TOGETHER
 from overlay.upper_tree.publisher.publisher import Publisher
-from overlay.upper_tree.publisher.schemas import fits, settled
 
 
 class PendingReceipt(msgspec.Struct):

@@ -28,8 +28,7 @@ from overlay.bounded import BoundedDict
 from overlay.health import Health
 from overlay.machine import NodeId, Peer, Region
 from overlay.settings import TreeSettings
-from overlay.upper_tree.host_load import HostLoad
-from overlay.upper_tree.machines import hosts_of, machine_of
+from overlay.upper_tree.host_load import HostLoad, hosts_of, machine_of
 from overlay.upper_tree.partition import ranked
 from overlay.upper_tree.publisher.constants import (
     MOVED_FOR,

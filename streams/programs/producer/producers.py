@@ -24,8 +24,7 @@ from overlay.command_faults import NODE_PREFIX, fault_in_producer
 from overlay.info import AppendReceipt
 from overlay.machine import LocalEvent, Machine, Peer, Port, Timer
 from overlay.stream_client import BeginProducer, ProducerReady
-from overlay.upper_tree.publisher.admission import refusal, uniform_batch
-from overlay.upper_tree.publisher.schemas import fits, row_refusal
+from overlay.upper_tree.publisher.admission import fits, refusal, row_refusal, uniform_batch
 from streams.access import pacing
 from streams.access.ask import HeldCommands
 from streams.access.locator import StreamLocated, StreamLocator, StreamMissing

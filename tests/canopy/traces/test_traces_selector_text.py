@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from canopy.traces.analysis.selection.text import TextError, is_tree_of, tree_of
 from matching import compile_selector
-from matching.selector.errors import SelectorError
+from matching.selector.expression import SelectorError
 from matching.selector.unparse import unparse
 from tests.matching.matching_strategies import texts, typed, wild
 

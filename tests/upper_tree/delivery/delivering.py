@@ -9,7 +9,7 @@ from overlay.settings import Settings
 from overlay.upper_tree.delivery.delegation import Delegation
 from overlay.upper_tree.delivery.fan_out import CopyBudget
 from overlay.upper_tree.delivery.gap_notices import GapNotices
-from overlay.upper_tree.delivery.holding import Holding, RegisteredNodes
+from overlay.upper_tree.delivery.hold import Holding, RegisteredNodes
 from overlay.upper_tree.delivery.relays import Relays
 
 

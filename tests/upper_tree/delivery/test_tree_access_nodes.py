@@ -17,9 +17,8 @@ from overlay.machine import Message, Peer
 from overlay.regions import entered
 from overlay.settings import Settings
 from overlay.upper_tree.delivery.delegation import Delegation
-from overlay.upper_tree.delivery.fan_out import share_out
-from overlay.upper_tree.delivery.holding import AccessNodes
-from overlay.upper_tree.delivery.recipients import Recipient
+from overlay.upper_tree.delivery.fan_out import Recipient, share_out
+from overlay.upper_tree.delivery.hold import AccessNodes
 from overlay.upper_tree.messages import Deliver, Undelivered, Visit
 from tests.support.trees import HostNode, event, registration
 from tests.support.world import World, one_node, peer

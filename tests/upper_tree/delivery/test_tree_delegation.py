@@ -16,8 +16,7 @@ from overlay.upper_tree.delivery import deliveries as leaving
 from overlay.upper_tree.delivery import relays
 from overlay.upper_tree.delivery.delegation import Delegation
 from overlay.upper_tree.delivery.deliveries import Deliveries
-from overlay.upper_tree.delivery.fan_out import CopyBudget
-from overlay.upper_tree.delivery.recipients import Recipient
+from overlay.upper_tree.delivery.fan_out import CopyBudget, Recipient
 from overlay.upper_tree.event_history import EventHistory
 from overlay.upper_tree.messages import DelegateShare, Deliver, Undelivered, Visit
 from overlay.upper_tree.subscriber.receiver import Receiver

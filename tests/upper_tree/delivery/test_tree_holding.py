@@ -32,7 +32,7 @@ from overlay.upper_tree.delivery.constants import (
 )
 from overlay.upper_tree.delivery.delegation import Delegation
 from overlay.upper_tree.delivery.fan_out import CopyBudget
-from overlay.upper_tree.delivery.holding import BOUND, LEASE, HoldDue
+from overlay.upper_tree.delivery.hold import BOUND, LEASE, HoldDue
 from overlay.upper_tree.events import DeliveriesMissed, MatchingInterrupted
 from overlay.upper_tree.messages import (
     Deliver,

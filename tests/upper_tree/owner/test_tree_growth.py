@@ -12,8 +12,8 @@ from matching import place
 from overlay.chord.events import RoleChanged
 from overlay.links.events import LinkDown
 from overlay.machine import Peer
-from overlay.upper_tree import machines as machines_module
-from overlay.upper_tree.machines import Machines
+from overlay.upper_tree import host_load as machines_module
+from overlay.upper_tree.host_load import Machines
 from overlay.upper_tree.messages import AskToHost, HostAnswer, StopsHosting
 from overlay.upper_tree.owner import host_pool as host_pool_module
 from overlay.upper_tree.owner.constants import (

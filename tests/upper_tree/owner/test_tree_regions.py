@@ -13,7 +13,7 @@ from matching import EVERYTHING
 from overlay.machine import Peer
 from overlay.settings import Settings
 from overlay.upper_tree.host.host_offers import HostOffers
-from overlay.upper_tree.machines import Machines
+from overlay.upper_tree.host_load import Machines
 from overlay.upper_tree.messages import AskToHost, Entry, HostAnswer
 from overlay.upper_tree.owner.constants import PLAN_PERIOD, REGION_SHARE, REGIONS_MOST
 from overlay.upper_tree.owner.host_pool import HostPool

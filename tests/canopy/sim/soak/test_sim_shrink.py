@@ -27,7 +27,7 @@ from canopy.sim.world.network import Conditions
 from canopy.wire.transport.codec import WireCodec
 from overlay.settings import Settings, TreeSettings
 from overlay.upper_tree.delivery import relays
-from overlay.upper_tree.delivery.holding import Holding
+from overlay.upper_tree.delivery.hold import Holding
 from overlay.upper_tree.host.hosted_tree import HostedTree
 
 APART = Scenario(

@@ -9,7 +9,7 @@ from canopy.sim.scenario.scenario import Fault, Scenario, ScenarioError, parse_s
 from canopy.sim.world.clients import Division
 from canopy.wire.transport.codec import WireCodec
 from harness.overlays import run_green
-from overlay.chord.merging import Merging
+from overlay.chord.ring_merge import Merging
 from overlay.settings import ClusterSettings, Settings
 
 APART = Scenario(

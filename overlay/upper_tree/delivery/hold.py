@@ -52,7 +52,7 @@ from overlay.upper_tree.delivery.constants import (
     RELAY_TRIAL,
     WEIGHED_MOST,
 )
-from overlay.upper_tree.delivery.fan_out import Part
+from overlay.upper_tree.delivery.fan_out import Part, Recipient
 from overlay.upper_tree.delivery.gap_notices import GapNotices
 from overlay.upper_tree.delivery.held_deliveries import (
     HeldDeliveries,
@@ -60,7 +60,6 @@ from overlay.upper_tree.delivery.held_deliveries import (
     Reach,
     split_by_tree,
 )
-from overlay.upper_tree.delivery.recipients import Recipient
 from overlay.upper_tree.delivery.relays import Relays
 from overlay.upper_tree.messages import DelegateShare, Deliver, Undelivered
 
