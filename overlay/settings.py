@@ -271,7 +271,7 @@ class TreeSettings(SettingsGroup, frozen=True):
     attributes, maps grow with the subscriptions, and load is not balanced. The same on all
     nodes."""
     host_entries: Count = 20_000  # as many as a cluster has before it splits: a visit at one more
-    # host costs more than matching beside so many (docs/lab/performance.md)
+    # host costs more than matching beside so many (docs/design/attribute-trees.md)
     """Registrations that one host has room for; beyond, virtual nodes move to other members of the
     cluster. A host that stands in for a silent one may exceed it for that time."""
     split_at: Count = 20_000  # a host's worth

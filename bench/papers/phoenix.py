@@ -92,7 +92,7 @@ PHOENIX: Final = Paper(
             "of seconds are its time-outs; here a loss is noticed by connections that break, or "
             "within `links.dead_after`. A cluster is one of two of three members each, all killed "
             "at "
-            "once. [recovery.md](recovery.md) explains each column and has more repetitions.",
+            "once. [recovery.md](recovery.md) describes the trial and the targets.",
             Picture(
                 "lines",
                 "rate",
