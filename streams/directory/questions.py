@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from overlay.chord.events import OwnerFound, OwnerUnknown
+from overlay.chord.events import OwnerFound
 from overlay.chord.ring.ring import Ring
 from overlay.command_faults import fault_in_stream_name
 from overlay.machine import Machine, Message, Peer, Port, Timer
@@ -91,9 +91,6 @@ class OwnerQuestions(Machine):
             if question.is_looked_up and stream_key(question.name) == event.key:
                 question.is_looked_up = False
                 self.port.send(event.cluster.primary, question.message(ticket))
-
-    def on_owner_unknown(self, event: OwnerUnknown) -> None:
-        """Do nothing: the ring did not answer, and the timer tries again."""
 
     def on_stream_elsewhere(self, sender: Peer, message: StreamElsewhere) -> None:
         """Another cluster owns the name, or none just now."""

@@ -141,35 +141,33 @@ class Repair:
     def _write_segment(self, first: Chunk) -> None:
         """Write a segment of which all chunks have been received."""
         of, hole = self.holes[0]
-        at, name = 0, segment_name(first)
-        for chunk in self._got:
-            self.replica.disk.write(self.replica.shard, name, at, chunk.data)
-            at += len(chunk.data)
-            self.replica.port.count("shard_chunks_mended")
-            self.replica.damage.mended += 1
+        self._write(segment_name(first), 0)
         self.holes[0] = FoundHole(of, hole._replace(last=first.number - 1, hash=first.previous))
-        self._got.clear()
-        self._size = 0
-        self._lacking.clear()
 
-    def _fill(self) -> None:
-        """Write the chunks of the first hole where they were, but for those of other segments."""
-        segment, hole = self.holes[0]
-        at = hole.at
-        if not hole.is_last and sum(len(chunk.data) for chunk in self._got) != hole.end - at:
-            self._hopeless(self.holes[0])  # these bytes were not where the hole is
-            return
-        self.holes.popleft()
+    def _write(self, segment: str, at: int) -> int:
+        """Write the chunks that have come into a segment, from byte `at` on. Returns where they
+        end."""
         for chunk in self._got:
             self.replica.disk.write(self.replica.shard, segment, at, chunk.data)
             at += len(chunk.data)
             self.replica.port.count("shard_chunks_mended")
             self.replica.damage.mended += 1
-        if hole.is_last and segment:  # of its segment: there may be more bytes than there were
-            self.replica.disk.cut(self.replica.shard, segment, at)
         self._got.clear()
         self._size = 0
         self._lacking.clear()
+        return at
+
+    def _fill(self) -> None:
+        """Write the chunks of the first hole where they were, but for those of other segments."""
+        segment, hole = self.holes[0]
+        size = sum(len(chunk.data) for chunk in self._got)
+        if not hole.is_last and size != hole.end - hole.at:
+            self._hopeless(self.holes[0])  # these bytes were not where the hole is
+            return
+        self.holes.popleft()
+        at = self._write(segment, hole.at)
+        if hole.is_last and segment:  # of its segment: there may be more bytes than there were
+            self.replica.disk.cut(self.replica.shard, segment, at)
         if self.holes:
             self.ask()
         else:

@@ -198,7 +198,7 @@ class GroupDelivery:
         self._expiry = Expiry(led.leader, led.clock)
         self._scan = GroupScan(led, name, self._expiry)
         self._by_place: dict[int, GroupMember] = {}
-        self._settled: dict[int, Pending] = {}  # by offset: to be written as done with
+        self._settled: dict[int, None] = {}  # offsets that are to be written as done with
         self._dead: dict[int, tuple[DeadRow, Pending]] = {}  # to be written, with their rows
         self._turn = 0
 
@@ -338,14 +338,11 @@ class GroupDelivery:
         """Add the row of a retried dead letter; None: the log has removed it."""
         if piece is None:
             self.window.done(offset)
-            self._settled_without(offset)
+            self._settled[offset] = None
+            self._led.later(WriteGroups, GATHER)
             return
         (row,) = decode_rows(piece.rows, 1)
         self.window.add(pending(self.options, offset, piece.time, row.attributes, piece.rows))
-
-    def _settled_without(self, offset: int) -> None:
-        self._settled[offset] = Pending(offset, 0, b"", None, 0.0)
-        self._led.later(WriteGroups, GATHER)
 
     # -- giving rows to members ------------------------------------------------------------------
 
@@ -431,7 +428,7 @@ class GroupDelivery:
         again: the next row of its key waits."""
         self._let_go(row)
         self.window.settle(row, is_certain)
-        self._settled[row.offset] = row
+        self._settled[row.offset] = None
         self._led.later(WriteGroups, GATHER)
 
     # -- what members say ------------------------------------------------------------------------
