@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import Any, Final
 
 import sqlalchemy
@@ -16,7 +15,6 @@ from canopy.client.client import AsyncClient, Client
 from canopy.sinks.asynchronous import AsyncOutbox, AsyncSink
 from canopy.sinks.database import Answer, ColumnDefinition, Run
 from canopy.sinks.outbox import Outbox
-from canopy.sinks.positions import take_over
 from canopy.sinks.sink import Sink
 from canopy.sinks.threads import InThread, ThreadDatabase
 
@@ -46,14 +44,7 @@ def table_of(name: str, columns: Sequence[ColumnDefinition]) -> Table:
 
 def make_table(connection: Connection, name: str, columns: Sequence[ColumnDefinition]) -> None:
     """Make a table, unless it is there."""
-    take_over(runner(connection), partial(columns_of, connection))
     table_of(name, columns).create(connection, checkfirst=True)
-
-
-def columns_of(connection: Connection, name: str) -> list[str]:
-    """The names of a table's columns; none, if there is no such table."""
-    there = sqlalchemy.inspect(connection)
-    return [column["name"] for column in there.get_columns(name)] if there.has_table(name) else []
 
 
 def runner(connection: Connection) -> Run:

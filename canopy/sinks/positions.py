@@ -9,7 +9,7 @@ no event takes effect twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple, Protocol
 
@@ -30,14 +30,6 @@ COLUMNS: Final = (
 
 SYNCS: Final = "canopy_syncs"
 """The table in which `canopy sync` keeps what it needs beside positions."""
-FORMER_COLUMN: Final = "progress"
-"""A column of the table `canopy_positions` that an earlier `canopy sync` made for itself. It is
-what `canopy_syncs` is now."""
-TAKE_OVER: Final = f"ALTER TABLE {TABLE} RENAME TO {SYNCS}"
-MERGE: Final = (
-    f"INSERT INTO {SYNCS} SELECT name, next_offset, progress FROM {TABLE}"
-    f" WHERE name NOT IN (SELECT name FROM {SYNCS})"
-)
 
 FIND: Final = (
     f"SELECT stream, shard, next_offset, stream_id, selector FROM {TABLE} WHERE durable = :durable"
@@ -87,18 +79,6 @@ class Position(NamedTuple):
     losses: int = 0
     """Number of times that the shard's log had lost rows by then."""
     selector: str = ""
-
-
-def take_over(run: Run, columns: Callable[[str], Collection[str]]) -> None:
-    """Give a table that an earlier `canopy sync` has made under the name of that of positions back
-    to it. `columns`: the names of a table's columns, none if there is no such table."""
-    if FORMER_COLUMN not in columns(TABLE):
-        return
-    if not columns(SYNCS):
-        run(TAKE_OVER, {})
-    else:  # it was made once more, by an earlier version
-        run(MERGE, {})
-        run(f"DROP TABLE {TABLE}", {})
 
 
 class PositionTable:

@@ -21,7 +21,6 @@ from canopy.client.client import AsyncClient, Client
 from canopy.sinks.asynchronous import AsyncOutbox, AsyncSink
 from canopy.sinks.database import Answer, ColumnDefinition, Run, SinkError, create_table
 from canopy.sinks.outbox import Outbox
-from canopy.sinks.positions import take_over
 from canopy.sinks.sink import Sink
 from canopy.sinks.threads import InThread, ThreadDatabase
 
@@ -35,10 +34,6 @@ class SqliteDatabase:
     def make(self, table: str, columns: Sequence[ColumnDefinition]) -> None:
         """Make a table, unless it is there."""
         with self.opened() as cursor:
-            take_over(
-                self.runner(cursor),
-                lambda name: [row[1] for row in cursor.execute(f"PRAGMA table_info({name})")],
-            )
             cursor.execute(create_table(table, columns, {}))
 
     @contextmanager

@@ -15,7 +15,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
-from canopy.sinks.alchemy import columns_of, runner, table_of
+from canopy.sinks.alchemy import runner, table_of
 from canopy.sinks.database import Answer, ColumnDefinition
 from canopy.sync.changes import Column, Table
 from canopy.sync.destinations.destination import Destination, Existing
@@ -104,9 +104,6 @@ class AlchemyDestination(Destination):
         table_of(table, columns).create(self._link, checkfirst=True)
         if not self._in_transaction:
             self._link.commit()
-
-    def _names(self, table: str) -> list[str]:
-        return columns_of(self._link, table)
 
     def _catalog(self, table: Table) -> list[Existing]:
         there = sa.inspect(self._link)

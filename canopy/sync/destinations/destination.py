@@ -9,7 +9,7 @@ class overrides.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from itertools import islice
@@ -121,8 +121,7 @@ class Destination:
             failed.pop_all()
 
     def _prepare(self) -> None:
-        """Make the tables of positions. What an earlier version has made is taken over."""
-        positions.take_over(self.run, self._names)
+        """Make the tables of positions."""
         self._make(SYNCS, SYNC_COLUMNS)
         self._make(positions.TABLE, positions.COLUMNS)
 
@@ -134,7 +133,7 @@ class Destination:
             return SyncProgress()
         progress = msgspec.json.decode(rows[0][0], type=SyncProgress)
         for place in self._positions.stored(self.run):
-            self._at = place  # else an earlier version has made the row, and there is none yet
+            self._at = place
         for table in progress.tables.values():
             self._learn(table)
         return progress
@@ -344,10 +343,6 @@ class Destination:
         """Whether a column of the type `own` keeps each value of the type `wanted`, or refuses
         it."""
         return own == wanted
-
-    def _names(self, table: str) -> Collection[str]:
-        """The names of a table's columns; none, if there is no such table."""
-        return [column.name for column in self._catalog(Table(table, (), ()))]
 
     # What follows is how this is done over a DBAPI connection whose transactions are begun by hand.
 

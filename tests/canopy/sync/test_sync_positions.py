@@ -1,22 +1,17 @@
-"""Syncs and exactly-once sinks in one database, whichever comes first, and of which version."""
+"""Syncs and exactly-once sinks in one database, whichever comes first."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from canopy.sinks.alchemy import SqlAlchemySink
-from canopy.sinks.sqlite import SqliteSink
-from canopy.sync.applier import Applier
 from canopy.sync.conflicts import Conflict
 from canopy.sync.databases import open_destination
-from canopy.sync.errors import FencedError
-from canopy.sync.row_filter import RowFilter
 from harness.mariadb import MariadbServer
 from harness.postgres import Server
 from tests.support.sync_pair import Pair, pg_url
@@ -61,18 +56,6 @@ def open_pair(tmp_path: Path, urls: tuple[str, str]) -> Iterator[Callable[[], Pa
         pair.close()
 
 
-def run(pair: Pair, *statements: str) -> None:
-    """Statements of the destination's own connection."""
-    link = getattr(pair.target, "_engine", None)
-    if link is not None:
-        with link.begin() as connection:
-            for statement in statements:
-                connection.execute(sa.text(statement))
-        return
-    for statement in statements:
-        pair.target._execute(statement)
-
-
 def begin_sink(url: str) -> None:
     engine = sa.create_engine(url)
     sink = SqlAlchemySink(engine, "invoices")
@@ -108,45 +91,3 @@ def test_a_conflict_is_kept_in_any_kind_of_database(urls: tuple[str, str]) -> No
     ((found,),) = target.run("SELECT incoming FROM canopy_conflicts", {}).rows
     assert found == "2"
     target.close()
-
-
-@pytest.mark.parametrize("sink_first", [False, True], ids=["sync", "sink"])
-def test_positions_of_an_earlier_version_are_taken_over(
-    urls: tuple[str, str], open_pair: Callable[[], Pair], sink_first: bool, tmp_path: Path
-) -> None:
-    if sink_first and not urls[1]:
-        pytest.skip("SQLAlchemy has no dialect for it here")
-    pair = open_pair()
-    pair.begin()
-    run(pair, "DROP TABLE canopy_positions", "ALTER TABLE canopy_syncs RENAME TO canopy_positions")
-    offset = pair.apply.progress.offset
-    pair.apply.close()
-    pair.target.close()
-    if sink_first and urls[0].startswith("sqlite:"):
-        db = sqlite3.connect(tmp_path / "b.db", isolation_level=None)
-        SqliteSink(db, "invoices")
-        db.close()
-    elif sink_first:
-        begin_sink(urls[1])
-    pair.target = open_destination("kept", urls[0])
-    pair.apply = Applier(pair.stream, pair.target, RowFilter({}))
-    pair.apply.begin()
-    assert pair.apply.progress.offset == offset
-    db = sqlite3.connect(tmp_path / "a.db")
-    db.execute("INSERT INTO t VALUES (2)")
-    db.commit()
-    pair.go_on()
-    assert sorted(pair.target.scan(pair.apply.progress.tables["t"])) == [(1,), (2,)]
-    pair.target.rollback()
-    if not urls[0].startswith("duckdb"):  # one process opens it
-        other = open_destination("kept", urls[0])
-        late: Any = Applier(pair.stream, other, RowFilter({}))
-        late.begin()
-        db.execute("INSERT INTO t VALUES (3)")
-        db.commit()
-        pair.go_on()
-        with pytest.raises(FencedError):
-            late.run_once(0)
-        late.close()
-        other.close()
-    db.close()
