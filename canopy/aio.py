@@ -19,13 +19,11 @@ import math
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, suppress
-from pathlib import Path
 from typing import TypeVar
 
-from canopy.client.async_link import SocketStream
-from canopy.client.client import AsyncClient, connecting
+from canopy.client.async_link import AsyncRuntime, SocketStream
+from canopy.client.client import AsyncClient, Connector
 from canopy.client.consumer import AsyncGathering, AsyncSubscription
-from canopy.client.faces import Opening
 from canopy.client.link import Signal
 from canopy.client.streams.membership import AsyncMember
 from canopy.client.streams.reading import AsyncReading
@@ -72,8 +70,8 @@ class _Stream:
         return self._writer.is_closing() or self._reader.at_eof()
 
 
-class _Runtime:
-    """Implements `canopy.client.async_link.AsyncRuntime` with asyncio."""
+class _Runtime(AsyncRuntime):
+    """The library's interface to asyncio."""
 
     async def open(self, path: str) -> SocketStream:
         return _Stream(*await asyncio.open_unix_connection(path))
@@ -81,10 +79,6 @@ class _Runtime:
     async def adopt(self, connect: Callable[[], socket.socket]) -> SocketStream:
         made = await asyncio.to_thread(connect)
         return _Stream(*await asyncio.open_unix_connection(sock=made))
-
-    async def pause(self, signal: Signal, seconds: float) -> bool:
-        await self.within(seconds, signal.wait)
-        return signal.is_set()
 
     def signal(self) -> Signal:
         return asyncio.Event()
@@ -116,14 +110,4 @@ class _Runtime:
             raise
 
 
-def connect(
-    where: str | Path | None = None,
-    *,
-    context: str | None = None,
-    timeout: float = 5.0,
-    reconnect: float = math.inf,
-    seal: str | Path | None = None,
-) -> Opening[AsyncClient]:
-    """Connect to a node, as `canopy.connect`: ``async with`` it, or ``await`` it and close the
-    client with `close`."""
-    return connecting(_Runtime(), where, context, timeout, reconnect, seal)
+connect = Connector(_Runtime()).connect

@@ -14,20 +14,17 @@ sends ends its connection, which the next call opens again.
 
 from __future__ import annotations
 
-import math
 import os
 import socket
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
-from pathlib import Path
 from typing import TypeVar
 
 import trio
 
-from canopy.client.async_link import SocketStream
-from canopy.client.client import AsyncClient, connecting
+from canopy.client.async_link import AsyncRuntime, SocketStream
+from canopy.client.client import AsyncClient, Connector
 from canopy.client.consumer import AsyncGathering, AsyncSubscription
-from canopy.client.faces import Opening
 from canopy.client.link import Signal
 from canopy.client.streams.membership import AsyncMember
 from canopy.client.streams.reading import AsyncReading
@@ -76,8 +73,8 @@ class _Stream:
         self._stream.socket.close()
 
 
-class _Runtime:
-    """Implements `canopy.client.async_link.AsyncRuntime` with trio."""
+class _Runtime(AsyncRuntime):
+    """The library's interface to trio."""
 
     async def open(self, path: str) -> SocketStream:
         return _Stream(await trio.open_unix_socket(path))
@@ -85,10 +82,6 @@ class _Runtime:
     async def adopt(self, connect: Callable[[], socket.socket]) -> SocketStream:
         made = await trio.to_thread.run_sync(connect)
         return _Stream(trio.SocketStream(trio.socket.from_stdlib_socket(made)))
-
-    async def pause(self, signal: Signal, seconds: float) -> bool:
-        await self.within(seconds, signal.wait)
-        return signal.is_set()
 
     def signal(self) -> Signal:
         return trio.Event()
@@ -107,14 +100,4 @@ class _Runtime:
         return found  # noqa: RET504  (a type checker takes scopes for what may end a job)
 
 
-def connect(
-    where: str | Path | None = None,
-    *,
-    context: str | None = None,
-    timeout: float = 5.0,
-    reconnect: float = math.inf,
-    seal: str | Path | None = None,
-) -> Opening[AsyncClient]:
-    """Connect to a node, as `canopy.connect`: ``async with`` it, or ``await`` it and close the
-    client with `close`."""
-    return connecting(_Runtime(), where, context, timeout, reconnect, seal)
+connect = Connector(_Runtime()).connect

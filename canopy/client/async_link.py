@@ -18,7 +18,7 @@ from typing import Final, Protocol, TypeVar
 from canopy.client.control_socket import connection_error, find_socket
 from canopy.client.errors import CommandTimeoutError, DeniedError, UnreachableError
 from canopy.client.frames import OpaqueEvent
-from canopy.client.link import Runtime, pipelined
+from canopy.client.link import Runtime, Signal, pipelined
 from canopy.client.remote import is_access_file, open_remote
 from canopy.client.seals import Sealer
 from canopy.client.session import (
@@ -62,6 +62,11 @@ class AsyncRuntime(Runtime, Protocol):
     async def adopt(self, connect: Callable[[], socket.socket]) -> SocketStream:
         """Call `connect` in a thread and return a stream on the socket that it returns. Raises what
         `connect` raises."""
+
+    async def pause(self, signal: Signal, seconds: float) -> bool:
+        """Wait until `signal` is set, for up to `seconds`. Returns whether it is."""
+        await self.within(seconds, signal.wait)
+        return signal.is_set()
 
     async def within(self, seconds: float, job: Callable[[], Awaitable[object]]) -> bool:
         """Run `job` for up to `seconds` (inf: without limit); False if it was cancelled."""

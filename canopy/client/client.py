@@ -61,10 +61,8 @@ from canopy.client.streams.producer import (
     ProducerStart,
 )
 from canopy.client.streams.reading import (
-    AsyncPackedReading,
     AsyncReading,
     Begin,
-    PackedReading,
     Reading,
     wanted_reading,
 )
@@ -346,6 +344,7 @@ class ClientCore(Context):
         durable: str = "",
         expire_after: float = 0.0,
         shard: int = -1,
+        packed: bool = False,
         timeout: float = 30.0,
     ) -> Arguments:
         """Read the events of a stream that `selector` matches, or all events if it is empty.
@@ -358,31 +357,15 @@ class ClientCore(Context):
         A `durable` reading begins at its own position in each shard that `positions` does not name,
         if the stream knows that position. The stream keeps the rows that a durable reading has not
         read. It forgets the reading after `expire_after` seconds without a program; 0: never.
-        `shard`: read only this shard; -1: all shards.
+        `shard`: read only this shard; -1: all shards. `packed`: `Reading.take_packed` returns the
+        rows encoded as they are in the stream's log, for programs that decode many rows themselves;
+        such a reading is not durable.
 
         Raises CommandFailed (unknown, selector, fenced, offset-out-of-range: the text names the
         available offsets), ValueError for another `start`, and as `ask`.
         """
         places = (start, at, positions or {})
-        wanted = wanted_reading(stream, selector, *places, durable, expire_after, shard)
-        return self._node, wanted, timeout
-
-    @opens(PackedReading, AsyncPackedReading)
-    def read_packed(
-        self,
-        stream: str,
-        selector: str = "",
-        *,
-        start: Begin = "new",
-        at: int = 0,
-        positions: Mapping[int, int] | None = None,
-        shard: int = -1,
-        timeout: float = 30.0,
-    ) -> Arguments:
-        """Read as `read`, but return the rows encoded as they are in the stream's log, for programs
-        that decode many rows themselves."""
-        places = (start, at, positions or {})
-        wanted = wanted_reading(stream, selector, *places, "", 0.0, shard, packed=True)
+        wanted = wanted_reading(stream, selector, *places, durable, expire_after, shard, packed)
         return self._node, wanted, timeout
 
     @makes(Transaction, AsyncTransaction)
@@ -561,19 +544,26 @@ def connect(
     return client
 
 
-def connecting(
-    runtime: AsyncRuntime,
-    where: str | Path | None,
-    context: str | None,
-    timeout: float,
-    reconnect: float,
-    seal: str | Path | None,
-) -> Opening[AsyncClient]:
-    """Return the client of `canopy.trio.connect` and `canopy.aio.connect`, to be awaited or
-    entered."""
-    found, sealer = node_of(where, context), open_seals(seal)
+class Connector:
+    """Makes connections for the programs of one asynchronous runtime."""
 
-    async def link(credit: int) -> AsyncLink:
-        return await AsyncLink.connect(runtime, found, timeout, credit, sealer)
+    def __init__(self, runtime: AsyncRuntime) -> None:
+        self._runtime = runtime
 
-    return Opening(AsyncClient(ClientNode(runtime, link, reconnect), runtime).open)
+    def connect(
+        self,
+        where: str | Path | None = None,
+        *,
+        context: str | None = None,
+        timeout: float = 5.0,
+        reconnect: float = math.inf,
+        seal: str | Path | None = None,
+    ) -> Opening[AsyncClient]:
+        """Connect to a node, as `canopy.connect`: ``async with`` it, or ``await`` it and close the
+        client with `close`."""
+        runtime, node, sealer = self._runtime, node_of(where, context), open_seals(seal)
+
+        async def link(credit: int) -> AsyncLink:
+            return await AsyncLink.connect(runtime, node, timeout, credit, sealer)
+
+        return Opening(AsyncClient(ClientNode(runtime, link, reconnect), runtime).open)

@@ -80,11 +80,12 @@ class NodeRows:
         known = {shard: before_begin} if before_begin >= 0 else {}
         before = EVERYTHING if until is None else round(until * NANOSECONDS)
         try:
-            with self._client.read_packed(
+            with self._client.read(
                 self._stream,
                 selector,
                 positions=Positions({shard: begin}, "", known),
                 shard=shard,
+                packed=True,
                 timeout=self._timeout,
             ) as reading:
                 self.stream_id = reading.stream_id
@@ -96,7 +97,7 @@ class NodeRows:
                     )
                 reading.ahead = True
                 while reading.positions[shard] < end:
-                    found = reading.take(self._timeout)
+                    found = reading.take_packed(self._timeout)
                     if not found and reading.positions[shard] < end:
                         self._check_end(shard, end)
                     for piece in found:

@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from datetime import datetime
 from typing import Final, Literal, TypeAlias, cast, get_args
 
+from msgspec.structs import replace
+
 from canopy.client.errors import (
     CommandTimeoutError,
     ControlError,
@@ -124,9 +126,8 @@ class ReadingCore(Context):
     def __init__(self, node: ClientNode, wanted: BeginReading, timeout: float) -> None:
         """`timeout`: seconds for an answer of the node."""
         self._node = AwayNode(node)
-        self._wanted = wanted
+        self._wanted = replace(wanted, token=secrets.token_hex(8)) if wanted.durable else wanted
         self._timeout = timeout
-        self._token = secrets.token_hex(8) if wanted.durable else ""
         self._link: Link | None = None  # on which the reading has begun
         self._number = 0  # of the reading, on this connection
         self._beginning: tuple[Link, int, float] | None = None
@@ -174,29 +175,17 @@ class ReadingCore(Context):
         begun by `until`; if not, the next call continues to wait. Raises CommandFailed (unknown,
         selector, offset-out-of-range, fenced, expired), and as `Client.ask`."""
         if self._beginning is None:
-            wanted, known = self._wanted, bool(self.begins)
-            resume = known and bool(wanted.durable)
-            positions = tuple(sorted(self._scanned.items())) if known else wanted.positions
-            stream_id, losses = (
-                identity_of(self.positions) if known else (wanted.stream_id, wanted.losses)
-            )
-            command = BeginReading(
-                0,
-                wanted.stream,
-                wanted.selector,
-                wanted.start,
-                wanted.at,
-                positions,
-                wanted.durable,
-                self._token,
-                resume,
-                wanted.expire_after,
-                wanted.shard,
-                tables=self.positions.open_tables(self._scanned) if known else wanted.tables,
-                packed=wanted.packed,
-                stream_id=stream_id,
-                losses=losses,
-            )
+            command = self._wanted
+            if self.begins:
+                stream_id, losses = identity_of(self.positions)
+                command = replace(
+                    command,
+                    positions=tuple(sorted(self._scanned.items())),
+                    resume=bool(command.durable),
+                    tables=self.positions.open_tables(self._scanned),
+                    stream_id=stream_id,
+                    losses=losses,
+                )
             within = min(self._timeout, max(0.0, until - time.monotonic()))
             begun = await self._node.begin(command, within)
             self._beginning = (*begun, time.monotonic() + self._timeout)
@@ -237,9 +226,11 @@ class ReadingCore(Context):
         `keys`. When this is False, what came so far has the newest row of each key."""
         return any(self.positions[shard] < end for shard, end in self._tables.items())
 
-    async def _fetch(self, timeout: float) -> EventsTaken:
+    async def _fetch(self, timeout: float, packed: bool = False) -> EventsTaken:
         """Return the next rows; none if none arrived in time, or only rows without a match were
-        scanned."""
+        scanned. ValueError if the reading was not begun for rows of this form."""
+        if packed != self._wanted.packed:
+            raise ValueError("a reading is taken with take_packed if it was begun with packed=True")
         until = time.monotonic() + timeout
         while True:
             try:
@@ -298,10 +289,6 @@ class ReadingCore(Context):
             else:
                 return has_begun
 
-
-class EventsCore(ReadingCore):
-    """A reading whose rows are decoded."""
-
     @operation
     async def take(self, timeout: float | None = None) -> list[StreamEvent]:
         """Return the next events. The list is empty if none came within `timeout` seconds (None:
@@ -312,6 +299,16 @@ class EventsCore(ReadingCore):
         self._rest.clear()
         self.positions.update(self._scanned)
         return events
+
+    @operation
+    async def take_packed(self, timeout: float | None = None) -> list[PackedEvents]:
+        """Return the next rows of a packed reading as the stream's log has them, and otherwise as
+        `take`. ControlError if the node does not know packed rows."""
+        taken = await self._fetch(patient(timeout), packed=True)
+        if taken.events:
+            raise ControlError("the node is of an older version, which does not know packed rows")
+        self.positions.update(self._scanned)
+        return list(taken.packed)
 
     @operation
     async def commit(self) -> None:
@@ -342,22 +339,7 @@ class EventsCore(ReadingCore):
         return event
 
 
-class PackedCore(ReadingCore):
-    """A reading whose rows are not decoded."""
-
-    @operation
-    async def take(self, timeout: float | None = None) -> list[PackedEvents]:
-        """Return the next rows; [] if none arrived within `timeout` seconds (None: for ever), or if
-        only rows without a match were scanned. Raises as `Reading.take`, and ControlError if the
-        node does not know packed rows."""
-        taken = await self._fetch(patient(timeout))
-        if taken.events:
-            raise ControlError("the node is of an older version, which does not know packed rows")
-        self.positions.update(self._scanned)
-        return list(taken.packed)
-
-
-class Reading(EventsCore, BlockingContext):
+class Reading(ReadingCore, BlockingContext):
     """The events of a stream that a selector matches, in the order of each shard's offsets.
 
     A context manager, and an iterator of `StreamEvent` that waits for more. One thread reads. If
@@ -372,20 +354,12 @@ class Reading(EventsCore, BlockingContext):
             yield event
 
 
-class PackedReading(PackedCore, BlockingContext):
-    """A `Reading` whose rows are not decoded. It is never durable."""
-
-
-class AsyncReading(EventsCore, AsynchronousContext):
+class AsyncReading(ReadingCore, AsynchronousContext):
     """The events of a stream, as `canopy.Reading`: an asynchronous iterable, and context manager
     that ends the reading. One task reads; a call that is cancelled loses no event."""
 
     def __aiter__(self) -> AsyncIterator[StreamEvent]:
         return Items(self._next)
-
-
-class AsyncPackedReading(PackedCore, AsynchronousContext):
-    """An `AsyncReading` whose rows are not decoded. It is never durable."""
 
 
 def patient(timeout: float | None) -> float:

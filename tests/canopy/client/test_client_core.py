@@ -93,7 +93,6 @@ FACES = [
     (consumer.Gathering, consumer.AsyncGathering),
     (producer.Producer, producer.AsyncProducer),
     (reading.Reading, reading.AsyncReading),
-    (reading.PackedReading, reading.AsyncPackedReading),
     (membership.Member, membership.AsyncMember),
     (transaction.Transaction, transaction.AsyncTransaction),
     (transaction.Reviews, transaction.AsyncReviews),

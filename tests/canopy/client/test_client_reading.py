@@ -115,6 +115,14 @@ def test_an_event_counts_as_handed_out_when_the_loop_gets_it(stream: ScriptedStr
         assert reading.positions == {0: 3, 1: 3}
 
 
+def test_rows_are_taken_in_the_form_for_which_the_reading_was_begun(stream: ScriptedStream) -> None:
+    with canopy.connect(stream.data) as client:
+        with client.read("s") as reading, pytest.raises(ValueError, match="packed=True"):
+            reading.take_packed(0)
+        with client.read("s", packed=True) as packed, pytest.raises(ValueError, match="packed"):
+            packed.take(0)
+
+
 def test_another_stream_of_the_same_name_ends_a_reading(stream: ScriptedStream) -> None:
     with canopy.connect(stream.data) as client, client.read("s", start="first") as reading:
         reading.take(30)
